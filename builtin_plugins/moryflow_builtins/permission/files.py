@@ -75,7 +75,7 @@ def _in_repository(target: Target, answer: Judgement) -> Judgement:
     for index in range(len(plain) - 1, 0, -1):
         folder = "/".join(names[:index])
         if plain[index] in _OF_A_REPOSITORY and any(os.path.lexists(f"{folder}/{name}") for name in ("HEAD", "commondir")):
-            reason = f"{_shown(target)} makes its folder a git repository, whose configuration runs programs"
+            reason = f"{_path_words(target)} makes its folder a git repository, whose configuration runs programs"
             return replace(answer, decision="ask", reason=reason)
     return answer
 
@@ -130,7 +130,7 @@ def _with_reason(answer: Judgement, target: Target) -> Judgement:
     """Say in a person's words why a default asks or denies."""
     if answer.decision == "allow" or answer.rule is None or answer.rule.source != "default":
         return answer
-    shown = _shown(target)
+    shown = _path_words(target)
     changes = answer.domain == "edit"
     if protects(answer.rule):
         line = guarded_line(answer.rule, target.text) or guarded_line(answer.rule, target.lexical or "")
@@ -210,11 +210,11 @@ def judge_folder(policy: Policy, source: Target, goals: Sequence[Target] = (), d
     try:
         below = paths_below(source.path or "")
     except TooManyPaths:
-        reason = f"{_shown(source)} holds more than {MAX_PATHS:,} files and folders; what is among them was not looked at"
+        reason = f"{_path_words(source)} holds more than {MAX_PATHS:,} files and folders; what is among them was not looked at"
         yield Judgement(domain, source.text, "ask", reason)
         return
     except OSError as error:
-        reason = f"{_shown(source)} cannot be looked into ({error.strerror or error}), so what it brings is not known"
+        reason = f"{_path_words(source)} cannot be looked into ({error.strerror or error}), so what it brings is not known"
         yield Judgement(domain, source.text, "ask", reason)
         return
     for place, what in ((source, domain), *((goal, "edit") for goal in goals)):
@@ -234,5 +234,5 @@ def _below(folder: Target, path: str, domain: str) -> Target:
     return Target(domain=domain, kind="file", text=f"{folder.text.rstrip('/')}/{path}", given=path, path=where)
 
 
-def _shown(target: Target) -> str:
+def _path_words(target: Target) -> str:
     return target.text.removeprefix("fs:").removeprefix("vault:/") or "the vault"

@@ -86,12 +86,12 @@ def compile_rules(rules: Iterable[Rule]) -> RuleSet:
     """Return `rules` compiled; equal rules give the same object while it is remembered."""
     wanted, newest = tuple(rules), _newest[0]
     if newest.rules != wanted:  # the same objects are equal at once, while hashing all rules costs more than a judgement
-        newest = _newest[0] = _compiled(wanted)
+        newest = _newest[0] = _compile_all(wanted)
     return newest
 
 
 @lru_cache(maxsize=64)
-def _compiled(rules: tuple[Rule, ...]) -> RuleSet:
+def _compile_all(rules: tuple[Rule, ...]) -> RuleSet:
     compiled = [_compile(rule) for rule in rules]
     readable = [one for one in compiled if not one.rule.problem]
     by_domain = {domain: tuple(one for one in readable if one.rule.domain == domain) for domain in DOMAINS}
@@ -163,13 +163,13 @@ class Policy:
 
     def by_probe(self, domain: str, target: str, probe: Probe) -> Judgement:
         """Judge `target` by the last rule that `probe` takes for a match, and by every agent's own rules."""
-        return self._combined(domain, target, lambda rules: rules.last(domain, probe))
+        return self._combine(domain, target, lambda rules: rules.last(domain, probe))
 
     def by_command(self, target: str, programs: Iterable[str], probe: Probe) -> Judgement:
         """Judge a command that runs one of `programs`."""
-        return self._combined("bash", target, lambda rules: rules.last_for(programs, probe))
+        return self._combine("bash", target, lambda rules: rules.last_for(programs, probe))
 
-    def _combined(self, domain: str, target: str, last: Callable[[RuleSet], RuleHit | None]) -> Judgement:
+    def _combine(self, domain: str, target: str, last: Callable[[RuleSet], RuleHit | None]) -> Judgement:
         answer = _answer(domain, target, last(self.configured))
         for layer in self.narrowing:
             own = last(layer)

@@ -157,7 +157,7 @@ def test_a_folder_is_never_laxer_than_going_there(planted, make_policy, command,
 @pytest.mark.parametrize("folder", FOLDERS)
 async def test_explain_gives_the_answer_that_a_call_gets(bench, folder):
     """``permission explain bash … --workdir`` judges as the gate does, by decision, cause and targets (R34, S0.49)."""
-    from moryflow_builtins.permission.cli.explain import explained
+    from moryflow_builtins.permission.cli.explain import explain_input
 
     allow(bench, "echo *", "git status", "cat *", "touch *", more=PRIVATE)
     found = {}
@@ -165,7 +165,7 @@ async def test_explain_gives_the_answer_that_a_call_gets(bench, folder):
     async with bench.host() as host, host.looking(vault=bench.vault) as scope:
         turn = View(scope, "permission")
         for command in COMMANDS:
-            said = explained(turn, "bash", command, "agent", folder)
+            said = explain_input(turn, "bash", command, "agent", folder)
             found[command] = (said.document()["decision"], said.verdict.reason)
     calls = bench.calls(*(call(command, folder) for command in COMMANDS))
     events = []
@@ -196,7 +196,7 @@ async def test_explained_is_judged_in_every_folder(bench, rules):
     """Wherever a command would run, ``permission explain`` says what the gate says: decision, reason, *always* (R34)."""
     from moryflow.cli.contributed import prepared_call
     from moryflow_builtins.permission import tool_gate
-    from moryflow_builtins.permission.cli.explain import explained
+    from moryflow_builtins.permission.cli.explain import explain_input
 
     allow(bench, more=rules)
     (bench.vault / "loop").symlink_to("loop")
@@ -205,7 +205,7 @@ async def test_explained_is_judged_in_every_folder(bench, rules):
         turn = View(scope, "permission")
         for folder in EVERYWHERE:
             for command in COMMANDS:
-                said = explained(turn, "bash", command, "agent", folder).verdict
+                said = explain_input(turn, "bash", command, "agent", folder).verdict
                 judged = await tool_gate(prepared_call(turn, "bash", {"command": command, "workdir": folder}), turn)
                 assert said == judged, (command, folder)
                 assert said.decision == "deny" or _inside(bench.vault, folder), (command, folder)

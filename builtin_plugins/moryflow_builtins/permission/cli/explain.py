@@ -64,7 +64,7 @@ class WatchedPolicy(Policy):
 
 
 @dataclass(frozen=True)
-class Explained:
+class Explanation:
     """An input, judged.
 
     :param chain: the rules in the order they are matched, and whether each matched something.
@@ -122,14 +122,14 @@ def command(
         raise click.UsageError("--workdir says where a command runs; it goes with the domain bash only")
     chosen = "agent" if mode == "ask" else mode
 
-    async def work(turn: Turn) -> Explained:
-        return explained(turn, domain, input_, chosen or (turn.mode if session else context.mode), workdir)
+    async def work(turn: Turn) -> Explanation:
+        return explain_input(turn, domain, input_, chosen or (turn.mode if session else context.mode), workdir)
 
-    found: Explained = context.run(work, session=session)
+    found: Explanation = context.run(work, session=session)
     context.print(found.document(), text="\n".join(_lines(found)))
 
 
-def explained(turn: Turn, domain: str, given: str, mode: str, workdir: str | None = None) -> Explained:
+def explain_input(turn: Turn, domain: str, given: str, mode: str, workdir: str | None = None) -> Explanation:
     """Judge `given` as the gate would in `turn`; a command in the folder `workdir`."""
     if domain == "bash":
         find_sandbox()
@@ -137,13 +137,13 @@ def explained(turn: Turn, domain: str, given: str, mode: str, workdir: str | Non
     problem = unacceptable(given, kind)
     if problem:
         judged = Judgement(domain, f"{prefix}{given[:200]}", "deny", problem, "invalid_input", "never")
-        return Explained((judged,), Deny(problem, cause="invalid_input"), mode)
+        return Explanation((judged,), Deny(problem, cause="invalid_input"), mode)
     plain = policy_of(turn)
     policy = WatchedPolicy(**{item.name: getattr(plain, item.name) for item in fields(Policy)})
     target = target_of(turn, domain, given, workdir)
     decision = judge_target(policy, target)
     policy.matched.update(part.rule for part in decision.parts if part.rule and not compile_rule(part.rule).problem)
-    return Explained(
+    return Explanation(
         decision.parts,
         in_sandbox(decision, domain, turn),  # of the domain bash, the tool bash
         mode,
@@ -194,7 +194,7 @@ def _near_misses(policy: WatchedPolicy, decision: Decision) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------
 
 
-def _lines(found: Explained) -> Iterator[str]:
+def _lines(found: Explanation) -> Iterator[str]:
     decision, cause = outcome(found.verdict, mode=found.mode, headless=False)
     yield f"{decision}  ({cause}, mode {found.mode})"
     if found.folder not in (None, "vault:/"):

@@ -25,7 +25,7 @@ def given_rules(text: str) -> list[Rule]:
     inline = text.lstrip().startswith(("[", "{"))
     source = text if inline else _content(Path(text).expanduser())
     try:
-        return read_rules(_list_in(_parsed(source)))
+        return read_rules(_list_in(_parse(source)))
     except ValueError as problem:
         raise ConfigError(str(problem), where="RULES" if inline else text, next_step=_HINT) from problem
 
@@ -38,7 +38,7 @@ def _content(file: Path) -> str:
         raise ConfigError(f"cannot be read: {reason}", where=str(file), next_step=_HINT) from error
 
 
-def _parsed(source: str) -> object:
+def _parse(source: str) -> object:
     import json5
 
     try:

@@ -226,7 +226,7 @@ def preset(context: CommandContext, name: str | None) -> None:
             await turn.rules.append(rule, scope="user")
 
     mine: list[Rule] = context.run(read)
-    new = missing(mine, PRESETS[name].rules)
+    new = missing_rules(mine, PRESETS[name].rules)
     if not context.as_json or not context.yes:
         click.echo("\n".join(_changes(mine, PRESETS[name].rules, new)), err=context.as_json)
     if new and not context.yes:
@@ -238,7 +238,7 @@ def preset(context: CommandContext, name: str | None) -> None:
     context.print({"v": 1, "type": "preset", "name": name, "added": [*map(_row, new)]}, text=text)
 
 
-def missing(mine: Sequence[Rule], wanted: Sequence[Rule]) -> list[Rule]:
+def missing_rules(mine: Sequence[Rule], wanted: Sequence[Rule]) -> list[Rule]:
     """Return the rules of `wanted` that have to be added for it to hold, domain by domain, in order."""
     added: list[Rule] = []
     for domain in dict.fromkeys(rule.domain for rule in wanted):

@@ -78,14 +78,14 @@ def _of_zip(stream: IO[bytes]) -> Iterator[tuple[str, bool]]:
 
 
 def _of_tar(stream: IO[bytes], head: bytes) -> Iterator[tuple[str, bool]]:
-    with _opened(stream, head) as plain, tarfile.open(fileobj=_Bounded(plain), mode="r|") as archive:  # type: ignore[arg-type]
+    with _open_plain(stream, head) as plain, tarfile.open(fileobj=_Bounded(plain), mode="r|") as archive:  # type: ignore[arg-type]
         for member in archive:
             yield member.name, False
             if member.issym():
                 yield os.path.normpath(f"{member.name.rpartition('/')[0] or '.'}/{member.linkname}"), True
 
 
-def _opened(stream: IO[bytes], head: bytes) -> AbstractContextManager[Any]:
+def _open_plain(stream: IO[bytes], head: bytes) -> AbstractContextManager[Any]:
     if head.startswith(b"\x1f\x8b"):
         return gzip.GzipFile(fileobj=stream)
     if head.startswith(b"BZh"):

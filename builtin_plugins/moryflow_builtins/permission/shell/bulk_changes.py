@@ -60,15 +60,15 @@ def _judge_copied(
     policy: Policy, change: BulkChange, source: Target, goals: Sequence[Target], *, changed: bool
 ) -> Iterator[Judgement]:
     if ":" in source.given.partition("/")[0] and source.identity is None:
-        yield _unknown(goals[0], f"what {change.why} brings from another machine is not known before it runs")
+        yield _question(goals[0], f"what {change.why} brings from another machine is not known before it runs")
     if (changed or source.identity is None) and any(_holds(goal.text) for goal in goals):
-        yield _unknown(goals[0], f"what {change.why} brings to it is not known before it runs")
+        yield _question(goals[0], f"what {change.why} brings to it is not known before it runs")
     if not is_folder(source):
         return
     try:
         below: Sequence[str] = paths_below(source.path or "")
     except (TooManyPaths, OSError):
-        yield _unknown(goals[0], f"{source.text} holds more than can be looked at, so what it brings is not known")
+        yield _question(goals[0], f"{source.text} holds more than can be looked at, so what it brings is not known")
         return
     if change.tree is not None:
         tree = change.tree
@@ -95,7 +95,7 @@ def _judge_restored(policy: Policy, target: Target) -> Iterator[Judgement]:
     if part.decision != "allow" and target.text.startswith("vault:"):
         yield part
     elif _holds(target.text):
-        yield _unknown(target, "what arrives there is not known before it runs")
+        yield _question(target, "what arrives there is not known before it runs")
 
 
 def _judge_linked(policy: Policy, resolve: Resolve, source: Arg, goals: Sequence[str], base: str) -> Iterator[Judgement]:
@@ -107,14 +107,14 @@ def _judge_linked(policy: Policy, resolve: Resolve, source: Arg, goals: Sequence
         if part.decision != "allow" and target.text.startswith("vault:"):
             yield part
         elif _holds(target.text):
-            yield _unknown(target, "it holds what runs later, which could be changed through a link to it")
+            yield _question(target, "it holds what runs later, which could be changed through a link to it")
 
 
 def _holds(text: str) -> bool:
     return plain_names(text)[-1] in _HOLDERS
 
 
-def _unknown(target: Target, reason: str) -> Judgement:
+def _question(target: Target, reason: str) -> Judgement:
     return Judgement("edit", target.text, "ask", f"{target.text.removeprefix('vault:/') or 'the vault'}: {reason}")
 
 
@@ -133,17 +133,19 @@ def _judge_unpacked(policy: Policy, change: BulkChange, source: Target, goal: Ta
     except FileNotFoundError:
         return  # it brings nothing
     except UnreadableArchive:
-        yield _unknown(goal, f"what is unpacked from {source.text.removeprefix('vault:/')} is not known before it runs")
+        yield _question(goal, f"what is unpacked from {source.text.removeprefix('vault:/')} is not known before it runs")
         return
     names = [f"/{path}" if is_goal and (_holds(path) or path in (".", "..")) else path for path, is_goal in members]
-    yield from judge_paths(policy, goal, list(dict.fromkeys(path for name in names for path in _stripped(name, change.strip))))
+    yield from judge_paths(
+        policy, goal, list(dict.fromkeys(path for name in names for path in _strip_folders(name, change.strip)))
+    )
     for name in names:
         if name.startswith("/") or ".." in name.split("/"):
-            yield _unknown(goal, f"the archive holds {name!r}, which leads elsewhere")
+            yield _question(goal, f"the archive holds {name!r}, which leads elsewhere")
             return
 
 
-def _stripped(name: str, strip: int) -> Iterator[str]:
+def _strip_folders(name: str, strip: int) -> Iterator[str]:
     """Yield `name` without its first folders; whether a leading ``.`` is one of them differs."""
     for text in (name, name.removeprefix("./")):
         names = [part for part in text.split("/")[strip:] if part not in ("", ".", "..")]

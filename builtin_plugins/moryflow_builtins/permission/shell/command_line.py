@@ -70,7 +70,7 @@ class CommandLine:
         self.plain = " ".join([word.text for word in self.words])
         one_each = self.plain.count(" ") == len(self.words) - 1 and all(word.text for word in self.words)
         simple = one_each and _SAFE_LINE.fullmatch(self.plain) is not None
-        self.quoted = self.plain if simple else " ".join(map(quoted, self.words))
+        self.quoted = self.plain if simple else " ".join(map(quote, self.words))
         self._firm = self.plain if simple else " ".join([_joined_inside(word.text) for word in self.words])
         self.views = tuple(dict.fromkeys((self.plain, self.quoted, raw, *self._other_views())))
 
@@ -101,25 +101,25 @@ class CommandLine:
         matched = self._match(pattern)
         if matched is None:
             return None
-        why = self.uncovered(pattern, matched)
+        why = self.why_uncovered(pattern, matched)
         if not why and rule.contents and where.lapsed(rule):
             return None
         return RuleHit(rule, "ask", why) if why else RuleHit(rule, "allow")
 
-    def ended(self, compiled: CompiledRule, where: CommandPlace) -> RuleHit | None:
+    def why_ended(self, compiled: CompiledRule, where: CommandPlace) -> RuleHit | None:
         """Return why a rule that names this command does not allow it here any more, or not here."""
         rule = compiled.rule
         if rule.decision != "allow" or not (rule.folder or rule.contents):
             return None
         matched = self._match(compiled.pattern)
-        if matched is None or self.uncovered(compiled.pattern, matched):
+        if matched is None or self.why_uncovered(compiled.pattern, matched):
             return None
         if rule.folder is not None and not where.is_meant_by(rule):
             return RuleHit(rule, "ask")
         why = where.lapsed(rule)
         return RuleHit(rule, "ask", why) if why else None
 
-    def granted(self, inner: Sequence[Arg], rules: Sequence[Rule | None]) -> CompiledRule | None:
+    def grant_for(self, inner: Sequence[Arg], rules: Sequence[Rule | None]) -> CompiledRule | None:
         """Return what a rule that allows this command says of the one at its end: of ``timeout 9 make *`` that is ``make *``.
 
         It has to name the program, ``timeout *`` says nothing of what is timed, and to be for more than one command: what
@@ -129,7 +129,7 @@ class CommandLine:
         rule = rules[0] if len(set(rules)) == 1 else None
         if rule is None or rule.decision != "allow" or start < 1 or self.words[start:] != tuple(inner):
             return None
-        before = " ".join(quoted(word) for word in self.words[:start])
+        before = " ".join(quote(word) for word in self.words[:start])
         rest = rule.pattern.removeprefix(f"{before} ")
         part = rule.replace(pattern=rest)
         compiled = compile_rule(part)
@@ -146,10 +146,10 @@ class CommandLine:
         if pattern.matches(f"shell:{self._firm}"):
             return tuple(_joined_inside(word.text) for word in self.words)
         if pattern.matches(f"shell:{self.quoted}"):
-            return tuple(quoted(word) for word in self.words)
+            return tuple(quote(word) for word in self.words)
         return None
 
-    def uncovered(self, pattern: Pattern, matched: Sequence[str]) -> str:
+    def why_uncovered(self, pattern: Pattern, matched: Sequence[str]) -> str:
         """Return why an allow whose pattern matched does not cover this command; empty when it does."""
         dynamic = next((word.why for word in self.words if word.why), "")
         if dynamic:
@@ -181,13 +181,13 @@ class CommandLine:
     def storable(self) -> bool:
         """Whether a stored rule could cover this command."""
         one_line = not any("\n" in word.text for word in self.words)
-        return one_line and bool(self.words) and not self.uncovered(_EXACT, ())
+        return one_line and bool(self.words) and not self.why_uncovered(_EXACT, ())
 
 
 _EXACT = Pattern(lambda _: True, exact=True)
 
 
-def quoted(word: Arg) -> str:
+def quote(word: Arg) -> str:
     """Return a word as it would be typed."""
     text = word.text
     if word.why or (_SAFE.fullmatch(text) and (not text.startswith("~") or word.tilde)):
@@ -209,12 +209,12 @@ def words_of_rule(text: str) -> tuple[str, ...] | None:
     commands = [command for chain in script.chains for pipe in chain.pipelines for command in pipe.commands]
     if len(commands) != 1 or not isinstance(commands[0], Simple) or commands[0].redirects:
         return None
-    assigned = [_assigned(item.raw, argument(item.words[0])) for item in commands[0].assignments if len(item.words) == 1]
+    assigned = [_assignment_word(item.raw, argument(item.words[0])) for item in commands[0].assignments if len(item.words) == 1]
     words = (*assigned, *arguments(commands[0].words))
     return tuple(word.text for word in words) if all(word.static for word in words) else None
 
 
-def _assigned(raw: str, value: Arg) -> Arg:
+def _assignment_word(raw: str, value: Arg) -> Arg:
     head = raw[: raw.index("=") + 1]
     return Arg(head + value.text, value.why)
 

@@ -240,7 +240,7 @@ class CommandEffects:
         """Note that a rule must spell out the words up to `index`."""
         self.guards.append(Guard(index, why))
 
-    def unseen(self, why: str) -> None:
+    def guard_unseen(self, why: str) -> None:
         """Note that something is run that the command does not show."""
         self.guards.append(Guard(0, why, unseen=True))
 

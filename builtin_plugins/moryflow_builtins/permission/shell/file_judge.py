@@ -21,7 +21,7 @@ from .command_line import changed_file, contents_of
 from .effects import BulkChange, Checkout, CommandEffects, GitOutput, Tree
 from .folder_scan import TreeFiles
 from .git_checkout import paths_brought
-from .git_output import paths_shown
+from .git_output import paths_in_output
 from .git_repository import strange_repository
 from .patches import GIT_CONFIGURATION, MAX_BYTES, Patch, UnreadablePatch, merges_by_configuration, paths_in
 from .syntax import Arg
@@ -48,7 +48,7 @@ class FileJudge:
         self._folder = folder
         self._add = add
         self._targets: dict[tuple[str, str, str | None], Target] = {}
-        self._trees = TreeFiles(policy, self._resolved)
+        self._trees = TreeFiles(policy, self._resolve)
         self._repositories: dict[str, str] = {}
         self._moves = 0
 
@@ -63,17 +63,17 @@ class FileJudge:
             if base is None and not (known.tilde or known.text.startswith("/")):
                 self._add(_unknown_folder(domain, known))
                 continue
-            target = self._resolved(known.path, domain, base)
+            target = self._resolve(known.path, domain, base)
             part = judge_file(self._policy, target, domain, whole=whole)
-            part = _asked(part) if asks else part
+            part = _as_question(part) if asks else part
             if path.static or part.decision == "deny":
-                self._add(_named(part))
+                self._add(_with_target(part))
 
     def tree(self, tree: Tree, bases: Bases) -> None:
         """Ask where a command reads a folder that holds a file which is asked about."""
         roots = [root.path for root in tree.roots if root.static] if tree.roots else ["."]
         for base, root in product(sorted(filter(None, bases)), roots):
-            target = self._resolved(root, "read", base)
+            target = self._resolve(root, "read", base)
             part = self._trees.judge(target, tree)
             if part is not None:
                 self._add(part)
@@ -81,7 +81,7 @@ class FileJudge:
     def bulk_change(self, change: BulkChange, bases: Bases, *, changed: bool, exact: bool) -> None:
         """Judge what a folder or an archive brings, by every path in it; what cannot be told, a rule may spell out."""
         for base in sorted(filter(None, bases)):
-            for part in judge_bulk_change(self._policy, self._resolved, change, base, changed=changed):
+            for part in judge_bulk_change(self._policy, self._resolve, change, base, changed=changed):
                 if part.decision == "deny" or part.rule is not None or not exact:
                     self._add(part)
 
@@ -93,8 +93,8 @@ class FileJudge:
         for base in sorted(filter(None, bases)):
             found = paths_brought(checkout, base, moved)
             if found is not None:
-                for part in judge_paths(self._policy, self._resolved(str(found[0]), "edit", None), found[1]):
-                    self._add(_asked(part))
+                for part in judge_paths(self._policy, self._resolve(str(found[0]), "edit", None), found[1]):
+                    self._add(_as_question(part))
 
     def output(self, shown: GitOutput, bases: Bases, moved: str, *, changed: bool) -> None:
         """Ask where git prints a file that is asked about.
@@ -102,10 +102,10 @@ class FileJudge:
         :raises GitUnknown: what it prints cannot be told before it runs.
         """
         for base in sorted(filter(None, bases)):
-            found = paths_shown(shown, base, moved, changed=changed)
+            found = paths_in_output(shown, base, moved, changed=changed)
             if found is not None:
-                root = self._resolved(str(found.root), "read", None)
-                part = self._trees.judge_shown(root, shown.why, found.paths, found.same)
+                root = self._resolve(str(found.root), "read", None)
+                part = self._trees.judge_output(root, shown.why, found.paths, found.same)
                 if part is not None:
                     self._add(part)
 
@@ -114,7 +114,7 @@ class FileJudge:
 
         :raises UnreadablePatch: it is not there, may not be read unasked, or is not understood.
         """
-        if patch.may_merge and merges_by_configuration(self._resolved(one, "read", None).path for one in GIT_CONFIGURATION):
+        if patch.may_merge and merges_by_configuration(self._resolve(one, "read", None).path for one in GIT_CONFIGURATION):
             raise UnreadablePatch("am.threeWay is set, which lets it follow renames")
         if patch.text is not None:
             if not patch.text.static:
@@ -129,7 +129,7 @@ class FileJudge:
 
     def _content(self, file: Arg, base: str) -> str:
         """Return what stands in a file that may be read without a question."""
-        target = self._resolved(file.path, "read", base)
+        target = self._resolve(file.path, "read", base)
         if target.path is None or judge_file(self._policy, target, "read", whole=False).decision != "allow":
             raise UnreadablePatch(f"{file.text} is asked about")
         try:
@@ -148,16 +148,16 @@ class FileJudge:
             if base is None:
                 self._add(_unknown_folder("read", Arg(".")))
             elif base != str(self._policy.vault):
-                part = judge_file(self._policy, self._resolved(".", "read", base), "read", whole=False)
+                part = judge_file(self._policy, self._resolve(".", "read", base), "read", whole=False)
                 if part.decision != "allow":
-                    self._add(_named(part))
+                    self._add(_with_target(part))
 
     def limits(self, text: str) -> None:
         """Look in a text that was not understood for paths that no mode opens, as if they were written to."""
         for token in islice(_TOKENS.finditer(text), MAX_TOKENS):
             path = _HOME.sub("~", token.group())
             if "/" in path or path.startswith("~"):
-                target = self._resolved(path, "edit", self._folder)
+                target = self._resolve(path, "edit", self._folder)
                 part = judge_file(self._policy, target, "edit", whole=False)
                 if part.cause == "hard_limit":
                     self._add(part)
@@ -174,7 +174,7 @@ class FileJudge:
         """Return a folder as rules name it, links followed."""
         if base == str(self._policy.vault):
             return "vault:/"
-        target = self._resolved(".", "read", base) if base is not None else None
+        target = self._resolve(".", "read", base) if base is not None else None
         return UNKNOWN_FOLDER if target is None or target.error is not None else target.text
 
     def contents(self, args: Sequence[Arg], effects: CommandEffects, base: str | None) -> Mapping[str, str] | None:
@@ -199,30 +199,30 @@ class FileJudge:
         if not path.static or "://" in path.text or "\n" in path.text or not path.text:
             return
         for base in bases:
-            target = self._resolved(path.path, "read", base if base is not None else self._folder)
+            target = self._resolve(path.path, "read", base if base is not None else self._folder)
             if target.error is not None:
                 continue
             part = judge_file(self._policy, target, "read", whole=False)
             if part.decision == "deny" or (part.decision == "ask" and not exact):
-                self._add(_named(part))
+                self._add(_with_target(part))
             elif not (known or exact) and re.search("[./]", path.text) and target.text.startswith("vault:"):
                 part = judge_file(self._policy, target, "edit", whole=False)
                 if part.decision != "allow":
-                    self._add(_named(replace(part, decision="ask")))
+                    self._add(_with_target(replace(part, decision="ask")))
 
     def goals(self, path: Arg, bases: Bases) -> list[str]:
         """Return where a path leads from each folder, links followed."""
-        targets = (self._resolved(path.path, "read", base) for base in sorted(filter(None, bases)))
+        targets = (self._resolve(path.path, "read", base) for base in sorted(filter(None, bases)))
         return [target.path for target in targets if target.path]
 
     def surely_moves(self, path: Arg, base: str | None) -> bool:
         """Whether ``cd path`` cannot but work: the folder is there, and nothing before a ``..`` could be missing."""
         if ".." in dropwhile(lambda name: name == "..", path.text.split("/")):
             return False
-        target = self._resolved(path.path, "read", base) if path.static and base is not None else None
+        target = self._resolve(path.path, "read", base) if path.static and base is not None else None
         return target is not None and target.identity is not None and os.access(f"{target.path}/.", os.X_OK)
 
-    def _resolved(self, path: str, domain: str, base: str | None) -> Target:
+    def _resolve(self, path: str, domain: str, base: str | None) -> Target:
         key = (path, domain, base)
         if key not in self._targets:
             self._targets[key] = self._policy.resolve(path, domain, base)
@@ -239,7 +239,7 @@ class FileJudge:
         absolute = path.tilde or path.text.startswith("/")
         moved: set[str | None] = set()
         for base in bases:
-            target = self._resolved(path.path, "read", base) if base is not None or absolute else None
+            target = self._resolve(path.path, "read", base) if base is not None or absolute else None
             moved.add(target.path if target is not None else None)
             if target is not None and target.lexical:
                 kind, _, rest = target.lexical.partition(":")
@@ -247,7 +247,7 @@ class FileJudge:
         return frozenset(moved)
 
 
-def _asked(part: Judgement) -> Judgement:
+def _as_question(part: Judgement) -> Judgement:
     """Return a denial that only a default gives as a question."""
     if part.decision != "deny" or part.rule is None or part.rule.source != "default":
         return part
@@ -266,7 +266,7 @@ def _likely(path: Arg) -> Arg | None:
     return Arg("/") if text.startswith("/") and special != 0 else None
 
 
-def _named(part: Judgement) -> Judgement:
+def _with_target(part: Judgement) -> Judgement:
     """Say which file a rule asks about: the command does not show where its names lead, and an answer holds for that."""
     if part.decision != "ask" or part.rule is None or part.rule.source == "default":
         return part

@@ -160,22 +160,22 @@ class TreeFiles:
         if not root.path or not os.path.isdir(root.path):  # noqa: PTH112
             return None
         key = (root.path, tuple(sorted(filter(_plain_name, tree.without_folders))), tree.depth)
-        listing = self._listing(key)
+        listing = self._folder_listing(key)
         if not listing.complete:
             reason = f"{tree.why} reads more than {MAX_ENTRIES} files below {root.text}; not all of them were looked at"
             return Judgement("read", root.text, "ask", reason)
         if key not in self._asking:
-            self._asking[key] = tuple(self._judged(root, listing.files))
+            self._asking[key] = tuple(self._judge_paths(root, listing.files))
         found = [part for path, part in self._asking[key] if reads_path(tree, root, path)]
-        found += [part for _, part in self._judged(root, listing.links, every=True)] if tree.links else []
+        found += [part for _, part in self._judge_paths(root, listing.links, every=True)] if tree.links else []
         return _question(tree.why, found) if found else None
 
-    def judge_shown(self, root: Target, why: str, paths: Iterable[str], same: Callable[[str], bool]) -> Judgement | None:
+    def judge_output(self, root: Target, why: str, paths: Iterable[str], same: Callable[[str], bool]) -> Judgement | None:
         """Return the question about what git shows of `paths` below `root`, whatever a sandbox hides of the files."""
-        found = [part for path, part in self._judged(root, paths, in_store=True) if not same(path)]
+        found = [part for path, part in self._judge_paths(root, paths, in_store=True) if not same(path)]
         return _question(why, found) if found else None
 
-    def _judged(
+    def _judge_paths(
         self, root: Target, paths: Iterable[str], *, every: bool = False, in_store: bool = False
     ) -> Iterator[tuple[str, Judgement]]:
         """Yield what below `root` is not simply allowed; only what may not be is judged, unless `every`."""
@@ -205,7 +205,7 @@ class TreeFiles:
             suspects |= {text for text, path in texts.items() if f"{root.path}/{path}".startswith(home)}
         return suspects
 
-    def _listing(self, key: tuple[str, tuple[str, ...], int | None]) -> Listing:
+    def _folder_listing(self, key: tuple[str, tuple[str, ...], int | None]) -> Listing:
         if key not in self._listings:
             self._listings[key] = self._walk(*key)
         return self._listings[key]
@@ -230,7 +230,9 @@ class TreeFiles:
                 elif not entry.is_dir(follow_symlinks=False):
                     files.append(path)
                 elif (
-                    (depth is None or level + 1 < depth) and not f"/{path}".endswith(_STORE) and not _named(entry.name, without)
+                    (depth is None or level + 1 < depth)
+                    and not f"/{path}".endswith(_STORE)
+                    and not _name_matches(entry.name, without)
                 ):
                     todo.append((f"{path}/", level + 1))
         return Listing(tuple(files), tuple(links), complete=True)
@@ -271,14 +273,14 @@ def reads_path(tree: Tree, root: Target, path: str) -> bool:
         return False
     if not tree.whole_path and any(_matches(glob, name, sure=True) for glob in tree.without for name in names):
         return False
-    if any(_named(name, tree.without_folders) for name in names[:-1]):
+    if any(_name_matches(name, tree.without_folders) for name in names[:-1]):
         return False
     if tree.only and not tree.others:
         return False
-    return not _ignored(tree, root, path)
+    return not _is_ignored(tree, root, path)
 
 
-def _ignored(tree: Tree, root: Target, path: str) -> bool:
+def _is_ignored(tree: Tree, root: Target, path: str) -> bool:
     """Whether the program passes over `path` because it is hidden, or because an ignore file names it."""
     shown = tree.hidden or not any(name.startswith(".") for name in path.split("/"))
     if tree.follows == "nothing":
@@ -331,7 +333,7 @@ def _matches(glob: str, name: str, *, sure: bool) -> bool:
     return any(fnmatchcase(name, one) for one in alternatives)
 
 
-def _named(name: str, globs: Iterable[str]) -> bool:
+def _name_matches(name: str, globs: Iterable[str]) -> bool:
     return any(_plain_name(glob) and fnmatchcase(name, glob.rstrip("/")) for glob in globs)
 
 

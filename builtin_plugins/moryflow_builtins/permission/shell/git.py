@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from .effects import BulkChange, CommandEffects, InnerText, Tree, WrittenFile, take_option
 from .git_checkout import checkout_of, names_moved_by
-from .git_output import shown_by
+from .git_output import output_of
 from .git_repository import EXCLUDED, PATHSPEC
 from .options import CommandItem, names_of, operands_of, read_options, spec
 from .patches import git_patch
-from .syntax import Arg, joined
+from .syntax import Arg, join_words
 
 _GLOBAL = spec(
     "c=c config-env=c C=d exec-path=r git-dir=r work-tree=r namespace=v super-prefix=v attr-source=v list-cmds=v p=g "
@@ -68,7 +68,7 @@ _DIFF = (
     "function-context=n numstat=n shortstat=n dirstat=n compact-summary=n name-only=n name-status=n summary=n no-patch=n "
 )
 _PRINTS_DIFFERENCES = frozenset(
-    {
+    [
         "diff",
         "diff-tree",
         "diff-index",
@@ -80,7 +80,7 @@ _PRINTS_DIFFERENCES = frozenset(
         "stash",
         "format-patch",
         "range-diff",
-    }
+    ]
 )
 _SHORT: dict[str, str] = {
     "grep": "O=x e=v f=r m=v A=v B=v C=v untracked=n no-exclude-standard=n exclude-standard=n",
@@ -158,7 +158,7 @@ def _verb(args: Sequence[Arg], verb: int, effects: CommandEffects) -> None:
     effects.brings_files = name in _BRINGS_FILES
     if name not in _ORDINARY and not name.startswith("-"):
         effects.guard(last, f"git {name} may run programs or change configuration")
-        effects.texts += [InnerText(joined(args[start:])) for start in _commands_in(args, verb)]
+        effects.texts += [InnerText(join_words(args[start:])) for start in _commands_in(args, verb)]
     following = args[verb + 1].text if verb < last else ""
     if f"{name} {following}" in _GUARDED_WORDS:
         effects.guard(last, f"git {name} {following} reaches outside or changes configuration")
@@ -177,7 +177,7 @@ def _operands(args: Sequence[Arg], verb: int, name: str, effects: CommandEffects
         checkout_of(name, following, first_path, marked=first_path < len(args)),
         names_moved_by(name),
     )
-    effects.shown = shown_by(name, args, following, first_path)
+    effects.shown = output_of(name, args, following, first_path)
     if name in ("apply", "am"):
         git_patch(name, following, effects)
     creates = name in ("clone", "init") or (name == "worktree" and verb + 1 < len(args) and args[verb + 1].text == "add")

@@ -120,17 +120,17 @@ def _brought(checkout: Checkout, base: str, moved: str, git: Path) -> tuple[Path
     if checkout.against == "stash":
         return store.root, list(store.stash_changes(*(revision.text for revision in revisions)))
     if checkout.against == "list":
-        return store.root, [path for commit in _still_to_bring(git) for path in store.own_changes(store.commit(commit))]
+        return store.root, [path for commit in _unfinished_commits(git) for path in store.own_changes(store.commit(commit))]
     for commit in [store.commit(revision.text) for revision in revisions]:
         before = store.parents(commit) or [""] if checkout.against == "parents" else [store.commit("HEAD")]
         for other in before:
             found |= dict.fromkeys(store.changes(other, commit))
         if checkout.verb in _MERGES:
-            found |= dict.fromkeys(_carried(store, checkout.verb, commit))
+            found |= dict.fromkeys(_renamed_paths(store, checkout.verb, commit))
     return store.root, list(filter(pathspec_filter(checkout.paths, base, str(store.root)), found))
 
 
-def _still_to_bring(git: Path) -> Iterator[str]:
+def _unfinished_commits(git: Path) -> Iterator[str]:
     """Yield the commits in the list of an unfinished rebase, cherry-pick or revert."""
     if (git / "rebase-apply").exists():
         raise GitUnknown("the patches that are left are not looked into")
@@ -146,7 +146,7 @@ def _still_to_bring(git: Path) -> Iterator[str]:
 _MERGES = frozenset({"merge", "rebase", "cherry-pick", "revert"})
 
 
-def _carried(store: GitStore, verb: str, commit: str) -> Iterator[str]:
+def _renamed_paths(store: GitStore, verb: str, commit: str) -> Iterator[str]:
     """Yield where a change may arrive because the other side has renamed what it changes."""
     ours = store.commit("HEAD")
     if verb in ("merge", "rebase"):

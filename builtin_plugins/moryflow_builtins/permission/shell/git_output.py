@@ -50,7 +50,7 @@ _SEVERAL_ROOTS = frozenset({"all", "branches", "tags", "remotes", "glob", "g", "
 _INTERACTIVE = frozenset({"add", "stage", "checkout", "restore", "reset", "commit", "stash"})
 
 
-def shown_by(verb: str, args: Sequence[Arg], found: Sequence[CommandItem], first_path: int) -> GitOutput | None:
+def output_of(verb: str, args: Sequence[Arg], found: Sequence[CommandItem], first_path: int) -> GitOutput | None:
     """Return what a verb prints; `first_path` is the place of the ``--`` before paths."""
     letters = names_of(found)
     written = {arg.text[2:].partition("=")[0] for arg in args[:first_path] if arg.text[:2] == "--"} - letters
@@ -58,7 +58,7 @@ def shown_by(verb: str, args: Sequence[Arg], found: Sequence[CommandItem], first
     operands = [(item.index, item.value) for item in found if item.operand and item.value is not None]
     words = tuple(value for index, value in operands if index < first_path)
     paths = tuple(value for index, value in operands if index > first_path)
-    shown = _shown(verb, letters, words)
+    shown = _output_of_verb(verb, letters, words)
     if shown is None:
         return None
     shown = shown._replace(why=f"git {verb}", paths=(*shown.paths, *paths), most=_count(found, letters))
@@ -67,7 +67,7 @@ def shown_by(verb: str, args: Sequence[Arg], found: Sequence[CommandItem], first
     return shown._replace(every=True) if letters & {"merge-base", "merged"} else shown
 
 
-def _shown(verb: str, letters: set[str], words: tuple[Arg, ...]) -> GitOutput | None:
+def _output_of_verb(verb: str, letters: set[str], words: tuple[Arg, ...]) -> GitOutput | None:
     patch = bool(letters & _PATCH)
     first = words[0].text if words else ""
     match verb:
@@ -127,7 +127,7 @@ class ShownPaths(NamedTuple):
     same: Callable[[str], bool]
 
 
-def paths_shown(shown: GitOutput, base: str, moved: str, *, changed: bool) -> ShownPaths | None:
+def paths_in_output(shown: GitOutput, base: str, moved: str, *, changed: bool) -> ShownPaths | None:
     """Return what a verb may show; ``None`` where there is no repository.
 
     :param moved: which names an earlier part of the command may have changed; `changed`: it may have changed files.
@@ -229,7 +229,7 @@ class _GitOutputReader:
 
     def _differences(self, objects: list[str]) -> Iterable[str]:
         if len(objects) > 1:
-            return [name for other in objects[1:] for name in self.store.differing(objects[0], other)]
+            return [name for other in objects[1:] for name in self.store.iter_changes(objects[0], other)]
         self._last = objects[0] if objects else self.store.commit("HEAD") if self.store.has("HEAD") else ""
         return {**self._index, **dict.fromkeys(self.store.files(self._last) if objects else ())}
 

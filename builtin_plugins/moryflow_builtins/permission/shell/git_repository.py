@@ -58,20 +58,20 @@ class GitObjects:
         """Return the kind and the content of an object."""
         loose = self._objects / name[:2] / name[2:]
         if loose.is_file():
-            head, _, content = _unpacked(loose.read_bytes(), MAX_BYTES).partition(b"\0")
+            head, _, content = _decompress(loose.read_bytes(), MAX_BYTES).partition(b"\0")
             return head.partition(b" ")[0].decode(), content
         for index in self._indexes:
             offset = index.offset(name)
             if offset is not None:
-                with _mapped(index.path.with_suffix(".pack")) as pack:
-                    return self._packed(pack, offset, 0)
+                with _map_file(index.path.with_suffix(".pack")) as pack:
+                    return self._read_packed(pack, offset, 0)
         raise GitUnknown(f"the object {name[:12]} is not here")
 
     @cached_property
     def _indexes(self) -> list[_Index]:
         return [_Index(path) for path in sorted((self._objects / "pack").glob("*.idx"))]
 
-    def _packed(self, pack: mmap.mmap, offset: int, depth: int) -> tuple[str, bytes]:
+    def _read_packed(self, pack: mmap.mmap, offset: int, depth: int) -> tuple[str, bytes]:
         place, byte = offset + 1, pack[offset]
         kind, size, shift = byte >> 4 & 7, byte & 15, 4
         while byte & 128:
@@ -81,19 +81,19 @@ class GitObjects:
         if size > MAX_BYTES or depth > MAX_DELTAS:
             raise GitUnknown("it is too large")
         if kind in _KINDS:
-            return _KINDS[kind], _unpacked(pack[place : place + size * 2 + 1024], size)
+            return _KINDS[kind], _decompress(pack[place : place + size * 2 + 1024], size)
         if kind == 6:
             back, byte = pack[place] & 127, pack[place]
             while byte & 128:
                 place, byte = place + 1, pack[place + 1]
                 back = (back + 1 << 7) | byte & 127
             place += 1
-            base = self._packed(pack, offset - back, depth + 1)
+            base = self._read_packed(pack, offset - back, depth + 1)
         elif kind == 7:
             base, place = self.read(pack[place : place + 20].hex()), place + 20
         else:
             raise GitUnknown("it is stored in an unknown way")
-        return base[0], _patched(base[1], _unpacked(pack[place : place + size * 2 + 1024], size))
+        return base[0], _apply_delta(base[1], _decompress(pack[place : place + size * 2 + 1024], size))
 
 
 class _Index:
@@ -101,7 +101,7 @@ class _Index:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._data = _mapped(path)
+        self._data = _map_file(path)
         if self._data[:8] != b"\xfftOc\0\0\0\2":
             raise GitUnknown("the index of a pack is of another version")
         self._count = struct.unpack_from(">I", self._data, 8 + 255 * 4)[0]
@@ -126,14 +126,14 @@ class _Index:
         return struct.unpack_from(">Q", self._data, large)[0] if found & 0x80000000 else found
 
 
-def _mapped(path: Path) -> mmap.mmap:
+def _map_file(path: Path) -> mmap.mmap:
     if not path.is_file():  # who opens a pipe waits
         raise GitUnknown(f"{path.name} is no file")
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _unpacked(data: bytes, size: int) -> bytes:
+def _decompress(data: bytes, size: int) -> bytes:
     reader = zlib.decompressobj()
     content = reader.decompress(data, size + 1)
     if reader.unconsumed_tail and not reader.eof and len(content) > size:
@@ -141,7 +141,7 @@ def _unpacked(data: bytes, size: int) -> bytes:
     return content
 
 
-def _patched(base: bytes, delta: bytes) -> bytes:
+def _apply_delta(base: bytes, delta: bytes) -> bytes:
     """Return `base` changed as the delta of a pack says."""
     place = 0
     for _ in range(2):  # the sizes before and after
@@ -198,13 +198,13 @@ def repository(folder: Path) -> Path | None:
 def _repository_at(folder: Path) -> Path | None:
     dot = folder / ".git"
     if dot.is_file():
-        return _linked(dot)
+        return _follow_git_file(dot)
     if _looks_like_git_directory(dot):
         return dot.resolve()
     return folder if _looks_like_git_directory(folder) else None
 
 
-def _linked(file: Path) -> Path:
+def _follow_git_file(file: Path) -> Path:
     """Return where a ``.git`` file leads; the file itself when it says nothing that git would follow."""
     with file.open("rb") as stream:
         text = stream.read(_LONGEST_LINK).decode("utf-8", "surrogateescape")

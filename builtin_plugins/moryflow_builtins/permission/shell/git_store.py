@@ -70,7 +70,7 @@ class GitStore:
                 found = self._at(self.parents(found), 0 if step[0] == "~" else count - 1)
         return kind, found
 
-    def stashed(self, text: str = "stash") -> str:
+    def stash_commit(self, text: str = "stash") -> str:
         """Return the commit of a stash: ``stash@{1}``, or ``1``."""
         match = _STASH.fullmatch(text)
         if match is None:
@@ -97,7 +97,7 @@ class GitStore:
             return self._named(self._at([move.decode() for move in reversed(moves)], 0))
         if not _NAME.fullmatch(name) or ".." in name:
             raise GitUnknown(f"{name!r} is no name of a commit that is understood here")
-        found = next(filter(None, (self._ref(place.format(name)) for place in _PLACES)), "") or self._tracking(name)
+        found = next(filter(None, (self._ref(place.format(name)) for place in _PLACES)), "") or self._remote_branch(name)
         if not found and _HASH.fullmatch(name.lower()):
             found = self._at(sorted(self._objects.hashes(name.lower())), 0, only=True)
         if not found:
@@ -117,7 +117,7 @@ class GitStore:
         packed = re.search(rb"^([0-9a-f]{40}) %s$" % re.escape(name.encode()), self._read("packed-refs"), re.MULTILINE)
         return packed.group(1).decode() if packed else ""
 
-    def _tracking(self, name: str) -> str:
+    def _remote_branch(self, name: str) -> str:
         """Return the branch of the one other repository that has it: ``git switch`` makes one of it."""
         remotes = {path.name for path in (self._common / "refs" / "remotes").glob("*")}
         remotes |= {found.decode() for found in re.findall(rb" refs/remotes/([^/\s]+)/", self._read("packed-refs"))}
@@ -188,21 +188,21 @@ class GitStore:
         """Yield the paths in which a commit differs from each of its parents; none for a tree."""
         if self.tree(name) != name:
             for parent in self.parents(name) or [""]:
-                yield from self.differing(parent, name)
+                yield from self.iter_changes(parent, name)
 
     def stash_changes(self, text: str = "stash") -> Iterator[str]:
         """Yield the paths that a stash holds; none where nothing was ever stashed."""
         if not self._read("logs/refs/stash"):
             return
-        stash = self.stashed(text)
+        stash = self.stash_commit(text)
         parents = self.parents(stash)
-        yield from self.differing(parents[0], stash)
+        yield from self.iter_changes(parents[0], stash)
         if len(parents) > 2:
             yield from self.files(parents[2])
 
     def files(self, name: str) -> Iterator[str]:
         """Yield every path of a commit or a tree."""
-        return self.differing("", name)
+        return self.iter_changes("", name)
 
     def hash_of(self, name: str, path: str) -> str:
         """Return the hash of a file or a folder in a commit or a tree; empty where it is not in there."""
@@ -233,16 +233,16 @@ class GitStore:
 
         :raises GitUnknown: there are more than :data:`MAX_PATHS`, or something is not there.
         """
-        found = list(islice(self.differing(one, other), MAX_PATHS + 1))
+        found = list(islice(self.iter_changes(one, other), MAX_PATHS + 1))
         if len(found) > MAX_PATHS:
             raise GitUnknown(f"it changes more than {MAX_PATHS:,} files")
         return found
 
-    def differing(self, one: str, other: str) -> Iterator[str]:
+    def iter_changes(self, one: str, other: str) -> Iterator[str]:
         """Yield the same, however many there are."""
-        return self._differing(self.tree(one) if one else "", self.tree(other) if other else "", "")
+        return self._iter_changes(self.tree(one) if one else "", self.tree(other) if other else "", "")
 
-    def _differing(self, one: str, other: str, above: str) -> Iterator[str]:
+    def _iter_changes(self, one: str, other: str, above: str) -> Iterator[str]:
         self._visited += 1
         if self._visited > MAX_TREES:
             raise GitUnknown(f"more than {MAX_TREES:,} folders differ")
@@ -252,7 +252,7 @@ class GitStore:
             if was == now:
                 continue
             if was[1] or now[1]:
-                yield from self._differing(was[0] if was[1] else "", now[0] if now[1] else "", f"{above}{name}/")
+                yield from self._iter_changes(was[0] if was[1] else "", now[0] if now[1] else "", f"{above}{name}/")
             if any(one[0] and not one[1] for one in (was, now)):
                 yield above + name
 

@@ -58,11 +58,11 @@ def inspect(args: Sequence[Arg], effects: CommandEffects) -> None:
         effects.known = True
         operands, options = PROGRAMS[name]
         inspect_by_table(args, effects, operands, options)
-        _running(name, args, effects)
+        _guard_running_options(name, args, effects)
         if name in _PAGERS:
             _first_commands(args, effects)
     else:
-        _unknown(name, args, effects)
+        _inspect_unknown(name, args, effects)
     inspect_upload(name, args, effects)
     if not effects.runs:  # what is named is run in place of what would be found
         effects.sought += [SoughtFiles(names, upward) for names, upward in LOOKS_FOR.get(name, ())]
@@ -140,7 +140,7 @@ def _take_operands(kind: str, files: list[Arg], effects: CommandEffects, args: S
         case "W":
             effects.writes += [WrittenFile(arg, whole=True) for arg in files]
         case "rw" | "Ww":
-            _copied(kind, files, effects)
+            _take_copy(kind, files, effects)
         case "r1w":
             effects.reads += files[:1]
             if len(files) > 1:
@@ -155,7 +155,7 @@ def _take_operands(kind: str, files: list[Arg], effects: CommandEffects, args: S
             pass
 
 
-def _copied(kind: str, files: list[Arg], effects: CommandEffects) -> None:
+def _take_copy(kind: str, files: list[Arg], effects: CommandEffects) -> None:
     """Take the last operand as the destination, unless an option named one."""
     sources, last = (files, None) if effects.writes or len(files) < 2 else (files[:-1], files[-1])
     elsewhere = list(filter(_remote, sources))
@@ -193,7 +193,7 @@ def _first_commands(args: Sequence[Arg], effects: CommandEffects) -> None:
             effects.guard(index, f"{args[0].text} {arg.text} gives the pager a command")
 
 
-def _running(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
+def _guard_running_options(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look for options of programs without a table that run something, which may be abbreviated."""
     running = OPTIONS_THAT_RUN.get(name, frozenset())
     for arg in args[1:]:
@@ -208,10 +208,10 @@ def _running(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
             return
 
 
-def _unknown(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
+def _inspect_unknown(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
     """Take every word that looks like a path for one, and every group of words for what may be a command."""
     effects.known = name in OPTIONS_THAT_RUN
-    _running(name, args, effects)
+    _guard_running_options(name, args, effects)
     _words(args, effects)
     if name in transfer.STORES:
         transfer.inspect_store(name, args, effects)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from .effects import CommandEffects, InnerText, SoughtFiles, WrittenFile
 from .options import file_pieces, read_options, spec
 from .own_program import inspect_module
-from .syntax import Arg, joined
+from .syntax import Arg, join_words
 
 _SHELLS = (
     "bash", "sh", "dash", "zsh", "ksh", "mksh", "ash", "yash", "rbash", "fish", "csh", "tcsh", "pwsh", "powershell",
@@ -108,7 +108,7 @@ def _run_shell(args: Sequence[Arg], index: int, effects: CommandEffects, *, text
     if text_follows:
         if index < len(args):
             if not args[index].static:
-                effects.unseen(f"{name} -c runs a text that is known only when it runs")
+                effects.guard_unseen(f"{name} -c runs a text that is known only when it runs")
             effects.texts.append(InnerText(args[index]))
             if name.rpartition("/")[2] in _FOREIGN:
                 effects.guard(index, f"{name} reads a text in another way than bash")
@@ -125,9 +125,9 @@ def _run_shell(args: Sequence[Arg], index: int, effects: CommandEffects, *, text
     elif effects.stdin is not None:
         effects.texts.append(InnerText(effects.stdin_text, fed=True))
         if not effects.stdin_text.static:
-            effects.unseen(f"{name} runs a text that is known only when it runs")
+            effects.guard_unseen(f"{name} runs a text that is known only when it runs")
     elif not _only_says(args, ""):
-        effects.unseen(f"{name} runs whatever it reads")
+        effects.guard_unseen(f"{name} runs whatever it reads")
 
 
 def inspect_language(args: Sequence[Arg], effects: CommandEffects) -> None:
@@ -159,7 +159,7 @@ def inspect_language(args: Sequence[Arg], effects: CommandEffects) -> None:
             effects.runs.append(found.value)
             effects.guard(found.index, f"{args[0].text} runs {found.value.text}")
     if not runs_code and not _only_says(args, name):
-        effects.unseen(f"{args[0].text} runs whatever it reads")
+        effects.guard_unseen(f"{args[0].text} runs whatever it reads")
 
 
 def _run_file(args: Sequence[Arg], index: int, effects: CommandEffects, name: str, *, runs_code: bool) -> None:
@@ -169,7 +169,7 @@ def _run_file(args: Sequence[Arg], index: int, effects: CommandEffects, name: st
         effects.guard(len(args) - 1, f"{args[0].text} is an editor that runs commands")
         return
     if operands[0].text in STDIN:
-        effects.unseen(f"{args[0].text} runs whatever it reads")
+        effects.guard_unseen(f"{args[0].text} runs whatever it reads")
         return
     inspect_module(operands[0], operands[1:], effects)
     effects.reads += operands if runs_code else operands[:1]
@@ -239,16 +239,16 @@ _CALLBACKS = frozenset({"-C", "-F", "-x"})
 def inspect_eval(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``eval`` joins its words and runs them in this shell."""
     words = args[2:] if len(args) > 1 and args[1].text == "--" else args[1:]
-    text = joined(words)
+    text = join_words(words)
     if not text.static:
-        effects.unseen("eval runs a text that is known only when it runs")
+        effects.guard_unseen("eval runs a text that is known only when it runs")
     effects.texts.append(InnerText(text, same_shell=True))
 
 
 def inspect_source(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``source`` runs a file in this shell."""
     if len(args) > 1 and args[1].text in STDIN:
-        effects.unseen(f"{args[0].text} runs whatever it reads")
+        effects.guard_unseen(f"{args[0].text} runs whatever it reads")
         effects.texts += [InnerText(effects.stdin_text, same_shell=True)] if effects.stdin is not None else []
     effects.guard(min(1, len(args) - 1), f"{args[0].text} runs the commands in a file")
     effects.reads += args[1:2]

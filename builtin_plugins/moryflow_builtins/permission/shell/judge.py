@@ -127,13 +127,13 @@ class Judge:
         changed = self._changes
         there = bases if effects.base is None else self._file_judge.after_cd(effects.base, bases)
         for patch in effects.patches:
-            with self._asking(line.plain, "what the patch changes", exact=exact):
+            with self._ask_if_unknown(line.plain, "what the patch changes", exact=exact):
                 self._patch(patch, there, bases if patch.outside else there, changed=changed)
         if effects.checkout is not None:
-            with self._asking(line.plain, f"what git {effects.checkout.verb} brings", exact=exact):
+            with self._ask_if_unknown(line.plain, f"what git {effects.checkout.verb} brings", exact=exact):
                 self._file_judge.checkout(effects.checkout, there, self._moved_names)
         if effects.shown is not None:
-            with self._asking(line.plain, f"what {effects.shown.why} shows", exact=exact):
+            with self._ask_if_unknown(line.plain, f"what {effects.shown.why} shows", exact=exact):
                 self._file_judge.output(effects.shown, there, self._moved_names, changed=changed)
         self._moved_names = (
             "all" if "all" in (self._moved_names, effects.moves_names) else effects.moves_names or self._moved_names
@@ -143,7 +143,7 @@ class Judge:
         if effects.base is not None and effects.reads_here:
             self._file_judge.file(effects.base, "edit", bases, asks=True)
         self._files(effects, args, there, exact=exact)
-        self._hidden(effects, args)
+        self._judge_hidden(effects, args)
         after = self._inside(line, answers, there, exact=exact)
         return after if effects.base is None else FoldersAfter(bases, bases)
 
@@ -164,8 +164,8 @@ class Judge:
         self._asked += 1
         contents = self._file_judge.contents(line.args, line.effects, base) if self._asked <= MOST else None
         stored = rule_to_remember(line, answer, folder, contents)
-        ended = self._policy.configured.last_for(line.programs, lambda rule: line.ended(rule, where))
-        reason = _worded(answer, line) if ended is None else f"{_no_more(ended)}; {_worded(answer, line)}"
+        ended = self._policy.configured.last_for(line.programs, lambda rule: line.why_ended(rule, where))
+        reason = _reason_of(answer, line) if ended is None else f"{_no_more(ended)}; {_reason_of(answer, line)}"
         lapsed = ended is not None and bool(ended.note)
         return replace(answer, reason=reason, remember=stored, contents=FrozenDict(contents or {}), lapsed=lapsed)
 
@@ -211,7 +211,7 @@ class Judge:
             self._refuse_text(code.text)
 
     @contextmanager
-    def _asking(self, command: str, what: str, *, exact: bool) -> Iterator[None]:
+    def _ask_if_unknown(self, command: str, what: str, *, exact: bool) -> Iterator[None]:
         """Ask where it cannot be told what a command does, unless a rule spells the command out."""
         try:
             yield
@@ -236,7 +236,7 @@ class Judge:
         elif changed and self._file_judge.outside_root(bases):
             self.ask(command, "the folder it runs in is changed before, so its git repository is not known")
 
-    def _hidden(self, effects: CommandEffects, args: Sequence[Arg]) -> None:
+    def _judge_hidden(self, effects: CommandEffects, args: Sequence[Arg]) -> None:
         """Look for a denied command in other letters, or behind a program that is not known to run others."""
         if not self._denies or not args:
             return
@@ -252,7 +252,7 @@ class Judge:
         self._approved = before or exact
         after = FoldersAfter(bases, bases)
         for inner in effects.inner:
-            after = self._inner(inner, bases, after, line.granted(inner.args, [answer.rule for answer in answers]))
+            after = self._inner(inner, bases, after, line.grant_for(inner.args, [answer.rule for answer in answers]))
         for text in effects.texts:
             self._approved = before or (exact and not text.fed)
             moved = self._text(text, bases)
@@ -344,11 +344,11 @@ class Judge:
         for target in targets:
             if copies and target.static and target.text.rstrip("-").isdecimal() | (target.text == "-"):
                 continue
-            self._redirected(redirect, target, bases)
+            self._redirect_target(redirect, target, bases)
         if len(targets) != 1:
             self.ask(redirect.target.raw, "a redirection has several targets")
 
-    def _redirected(self, redirect: Redirect, target: Arg, bases: Bases) -> None:
+    def _redirect_target(self, redirect: Redirect, target: Arg, bases: Bases) -> None:
         if not target.static:
             self.ask(f"{redirect.operator} {target.text}", f"the target of a redirection is not known: {target.why}")
         if target.static and target.text in NEUTRAL:
@@ -376,7 +376,7 @@ def _no_more(ended: RuleHit) -> str:
     return f"{ended.note} since it was allowed{place}" if ended.note else f"it is allowed in {rule.folder} only{place}"
 
 
-def _worded(answer: Judgement, line: CommandLine) -> str:
+def _reason_of(answer: Judgement, line: CommandLine) -> str:
     """Say why a command is asked about."""
     if answer.rule is None or answer.rule.source != "default" or answer.rule.decision != "ask":
         return answer.reason

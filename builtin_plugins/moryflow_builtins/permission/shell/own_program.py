@@ -64,7 +64,7 @@ _JOINTS = r"[\s\"',;\]\[()]+"
 
 
 @cache
-def _change_written() -> re.Pattern[str]:
+def _change_pattern() -> re.Pattern[str]:
     """Return the expression for any command of :data:`CHANGES`; few texts need it, and it takes long to compile."""
     return re.compile("|".join(rf"\b{_JOINTS.join(words.split())}\b" for words in sorted(CHANGES)))
 
@@ -80,7 +80,7 @@ def inspect_own_program(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look at a ``moryflow`` command."""
     meaning = meaning_of(args)
     if meaning.kind == "changes":
-        effects.refusals.append(_refused(meaning.words))
+        effects.refusals.append(_refusal(meaning.words))
     elif meaning.kind == "hidden":
         effects.insists.append(f"what {PROGRAM} is told to do is known only when it runs")
     elif meaning.kind == "unknown":
@@ -98,13 +98,13 @@ def inspect_own_program(args: Sequence[Arg], effects: CommandEffects) -> None:
 def inspect_carriers(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look for the program behind one that may run it: not known, an interpreter, or known only when it runs."""
     if args and not args[0].static and meaning_of(args).kind == "changes":
-        effects.refusals.append(_refused(meaning_of(args).words))
+        effects.refusals.append(_refusal(meaning_of(args).words))
     if effects.known and not effects.guards and not effects.inner:
         return
     for start in _starts(args):
         meaning = meaning_of(args[start:])
         if meaning.kind == "changes":
-            effects.refusals.append(_refused(meaning.words))
+            effects.refusals.append(_refusal(meaning.words))
 
 
 def inspect_module(module: Arg, rest: Sequence[Arg], effects: CommandEffects) -> None:
@@ -121,15 +121,15 @@ def is_own(path: str) -> bool:
 
 def refusal_in_text(text: str) -> str:
     """Return why a text that is not understood is refused: it seems to change what a person decided; empty when not."""
-    found = _change_written().search(text) if PROGRAM in text and _WRITTEN.search(text) else None
-    return _refused(re.sub(_JOINTS, " ", found.group())) if found else ""
+    found = _change_pattern().search(text) if PROGRAM in text and _WRITTEN.search(text) else None
+    return _refusal(re.sub(_JOINTS, " ", found.group())) if found else ""
 
 
 def meaning_of(args: Sequence[Arg]) -> OwnCommand:
     """Return what ``moryflow`` does with the words after the first."""
     found = list(read_options(args, _OPTIONS))
     operands = operands_of(found)
-    plain = _nouned(operands)
+    plain = _with_singular_noun(operands)
     words = _longest(plain, CHANGES) or _longest(plain, _TURNS) or _longest(plain, READS)
     if words is None:
         words = " ".join(plain[:2])
@@ -140,7 +140,7 @@ def meaning_of(args: Sequence[Arg]) -> OwnCommand:
         return OwnCommand("changes", pair)
     if words in CHANGES:
         return OwnCommand("changes", words)
-    if words in _TURNS and (loosened := _loosened(args)):
+    if words in _TURNS and (loosened := _loosening_option(args)):
         return OwnCommand("changes", f"{words} {loosened}")
     if any(arg.why for arg in operands[: len(words.split()) or 1]) or any(
         arg.why and arg.text[:1] in "-$`" for arg in args[1:]
@@ -149,7 +149,7 @@ def meaning_of(args: Sequence[Arg]) -> OwnCommand:
     return OwnCommand("reads" if words in READS and not strange else "unknown", words)
 
 
-def _nouned(operands: Sequence[Arg]) -> list[str]:
+def _with_singular_noun(operands: Sequence[Arg]) -> list[str]:
     """Return the operands as text, the first in the singular."""
     plain = [arg.text for arg in operands]
     if plain and plain[0] not in _NOUNS and plain[0].removesuffix("s") in _NOUNS:
@@ -172,7 +172,7 @@ def _asks_for_help(args: Sequence[Arg]) -> bool:
     return len(args) > 1 and args[-1].text in ("--help", "-h", "--version", "-V") and not any(w[:1] == "-" for w in before)
 
 
-def _loosened(args: Sequence[Arg]) -> str:
+def _loosening_option(args: Sequence[Arg]) -> str:
     """Return the option by which a turn would be freer than the one it is started from; empty when there is none."""
     words = [arg.text for arg in args]
     if any(word.partition("=")[0] == "--config" for word in words):
@@ -185,5 +185,5 @@ def _starts(args: Sequence[Arg]) -> Iterator[int]:
     return (index for index, arg in enumerate(args) if index and is_own(arg.text))
 
 
-def _refused(words: str) -> str:
+def _refusal(words: str) -> str:
     return f"{PROGRAM} {words} changes what a person has decided; no tool does that, under any rule"

@@ -115,7 +115,7 @@ class Parser(SimpleReader):
         plain = self._plain_command()
         if plain is None:
             return self._full_pipeline()
-        return self._rest_of_pipeline(list(plain.commands), negated=False) if self._piped() else plain
+        return self._rest_of_pipeline(list(plain.commands), negated=False) if self._pipe_follows() else plain
 
     def _plain_command(self) -> Pipeline | None:
         self.blanks()
@@ -125,7 +125,7 @@ class Parser(SimpleReader):
         self.position = found.end()
         return _plain(found.group())
 
-    def _piped(self) -> bool:
+    def _pipe_follows(self) -> bool:
         self.blanks()
         return self.peek() == "|" and self.peek(2) != "||"
 
@@ -136,7 +136,7 @@ class Parser(SimpleReader):
             timed |= keyword == "time"
             while keyword == "time" and self._time_option():
                 pass
-        self._check_timed(timed=timed)
+        self._check_time(timed=timed)
         if timed and (self.peek() in ("", "\n") or self.operator() in _ENDS):
             return Pipeline((Compound("empty", "time"),), negated)
         return self._rest_of_pipeline([self.command()], negated=negated)
@@ -148,11 +148,11 @@ class Parser(SimpleReader):
             while plain is None and self.keyword("time"):
                 while self._time_option():
                     pass
-                self._check_timed(timed=True)
+                self._check_time(timed=True)
             commands.append(plain.commands[0] if plain else self.command())
         return Pipeline(tuple(commands), negated)
 
-    def _check_timed(self, *, timed: bool) -> None:
+    def _check_time(self, *, timed: bool) -> None:
         """bash 5.2 knows no keyword after ``time`` inside a substitution, and then ends it elsewhere."""
         self.blanks()
         if timed and self.substitutions and self.next_keyword() in OPENERS:
@@ -170,7 +170,7 @@ class Parser(SimpleReader):
         self.blanks()
         start = self.position
         if self.peek(2) == "((":
-            return self._closed(Compound("arithmetic", "", bodies=self.arithmetic()), start)
+            return self._close(Compound("arithmetic", "", bodies=self.arithmetic()), start)
         keyword = self.next_keyword()
         if self.operator() != "(" and keyword not in OPENERS:
             if keyword:
@@ -179,9 +179,9 @@ class Parser(SimpleReader):
         self.deeper()
         compound = self.compound(self.take("(") or self.keyword(keyword))
         self.depth -= 1
-        return self._closed(compound, start)
+        return self._close(compound, start)
 
-    def _closed(self, compound: Compound, start: int) -> Compound:
+    def _close(self, compound: Compound, start: int) -> Compound:
         """Read the redirections after a compound command, and check that nothing else follows."""
         redirects = tuple(self.redirects())
         raw = self.text[start : self.position].rstrip(BLANK)
@@ -221,9 +221,9 @@ class Parser(SimpleReader):
     def compound(self, opener: str) -> Compound:
         match opener:
             case "(":
-                return Compound("subshell", "", bodies=(self._enclosed(")", ")"),))
+                return Compound("subshell", "", bodies=(self._body_until(")", ")"),))
             case "{":
-                return Compound("group", "", bodies=(self._enclosed("}"),))
+                return Compound("group", "", bodies=(self._body_until("}"),))
             case "if":
                 return Compound("if", "", bodies=tuple(self._if()))
             case "while" | "until":
@@ -241,7 +241,7 @@ class Parser(SimpleReader):
             case _:
                 return self._function()
 
-    def _enclosed(self, end: str, *closing: str) -> Script:
+    def _body_until(self, end: str, *closing: str) -> Script:
         body = self._body(*closing)
         self.expect(end)
         return body
@@ -263,7 +263,7 @@ class Parser(SimpleReader):
     def _do(self) -> Script:
         self.newlines()
         self.expect("do")
-        return self._enclosed("done")
+        return self._body_until("done")
 
     def _for(self, kind: Kind) -> Compound:
         self.blanks()
@@ -281,7 +281,7 @@ class Parser(SimpleReader):
 
     def _loop_body(self) -> Script:
         self.newlines()
-        return self._enclosed("}") if self.keyword("{") else self._do()
+        return self._body_until("}") if self.keyword("{") else self._do()
 
     def _case(self) -> Compound:
         self.blanks()

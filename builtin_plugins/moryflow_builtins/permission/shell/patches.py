@@ -65,7 +65,7 @@ def _note(effects: CommandEffects, why: str, files: tuple[Arg, ...], shape: Patc
     elif effects.stdin_file is not None:
         effects.patches.append(shape._replace(files=(effects.stdin_file,), outside=True))
     else:
-        effects.unseen(f"{why} changes whatever the text it is fed says")
+        effects.guard_unseen(f"{why} changes whatever the text it is fed says")
 
 
 GIT_CONFIGURATION = (".git/config", ".git/config.worktree", "~/.gitconfig", "~/.config/git/config", "/etc/gitconfig")
@@ -109,7 +109,7 @@ def paths_in(text: str, patch: Patch) -> list[str]:
     :raises UnreadablePatch: what it changes is not known.
     """
     names: dict[tuple[str, bool], None] = {}
-    for line in map(_unindented, text.replace("\r\n", "\n").split("\n")):
+    for line in map(_without_indent, text.replace("\r\n", "\n").split("\n")):
         if _ENCODED.match(line):
             raise UnreadablePatch("it is encoded as mail")
         if _LINK.match(line):
@@ -124,12 +124,12 @@ def paths_in(text: str, patch: Patch) -> list[str]:
     names.pop(("/dev/null", False), None)
     if not names and not patch.given:
         raise UnreadablePatch("it names no file")
-    found = (path for name, moved in names for path in _stripped(name, patch, moved=moved))
+    found = (path for name, moved in names for path in _strip_folders(name, patch, moved=moved))
     prefix = f"{patch.directory.rstrip('/')}/" if patch.directory else ""
     return list(dict.fromkeys(f"{prefix}{path}" for path in found if path))
 
 
-def _unindented(line: str) -> str:
+def _without_indent(line: str) -> str:
     found = _INDENT.match(line)
     return line[found.end() :] if found else line
 
@@ -146,7 +146,7 @@ def _names(line: str) -> Iterator[tuple[str, bool]]:
     rest = found.group(1)
     quoted = _QUOTED.match(rest.lstrip())
     if quoted:
-        yield _unquoted(quoted.group(1)), moved
+        yield _unquote(quoted.group(1)), moved
         return
     for text in (rest, rest.strip()):
         name = text.partition("\t")[0]
@@ -156,7 +156,7 @@ def _names(line: str) -> Iterator[tuple[str, bool]]:
 def _both(rest: str) -> Iterator[str]:
     """Yield the two names of ``diff --git a/x b/x``: quoted, of one word each, or the same behind their first folder."""
     for quoted in _QUOTED.finditer(rest):
-        yield _unquoted(quoted.group(1))
+        yield _unquote(quoted.group(1))
     words = rest.rstrip().split(" ")
     if len(words) == 2:
         yield from (word for word in words if not word.startswith('"'))
@@ -165,7 +165,7 @@ def _both(rest: str) -> Iterator[str]:
     yield from (part for part in (rest[:half], rest[half + 1 :].rstrip()) if part and '"' not in part)
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     def one(found: re.Match[bytes]) -> bytes:
         char = found.group(1)
         return bytes((int(char, 8) & 0xFF,)) if char.isdigit() else _LETTERS.get(char, char)
@@ -173,7 +173,7 @@ def _unquoted(text: str) -> str:
     return _ESCAPE.sub(one, text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
 
-def _stripped(name: str, patch: Patch, *, moved: bool) -> Iterator[str]:
+def _strip_folders(name: str, patch: Patch, *, moved: bool) -> Iterator[str]:
     """Yield `name` without the folders that are taken off; where that is not said, in every way it may be."""
     parts = [part for part in name.split("/") if part]
     if not parts:

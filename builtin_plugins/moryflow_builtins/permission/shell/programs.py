@@ -262,7 +262,7 @@ def trees_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg], *, p
             Tree(name, tuple(files[1:]) if name in ("7z", "7za", "7zr", "rar") else operands, repository=name in ("ag", "ack"))
         ]
     deep = letters & _DEEP_LETTERS.get(name, frozenset())
-    return [_copied(name, found, letters, files, min(deep))] if deep else []
+    return [_copy_tree(name, found, letters, files, min(deep))] if deep else []
 
 
 def _grep(name: str, found: Sequence[CommandItem], letters: set[str], operands: tuple[Arg, ...]) -> list[Tree]:
@@ -304,7 +304,7 @@ def _rg(found: Sequence[CommandItem], letters: set[str], operands: tuple[Arg, ..
     )
 
 
-def _copied(name: str, found: Sequence[CommandItem], letters: set[str], files: Sequence[Arg], deep: str) -> Tree:
+def _copy_tree(name: str, found: Sequence[CommandItem], letters: set[str], files: Sequence[Arg], deep: str) -> Tree:
     into = letters & {"t", "target-directory"} or name not in ("cp", "gcp", "scp", "sftp", "rsync")
     sources = files[1:] if name == "zip" else files if into else files[:-1]
     left_out = _values(found, "exclude", "x") if name in ("rsync", "zip") else ()

@@ -9,7 +9,7 @@ from itertools import pairwise
 from .effects import BulkChange, CommandEffects, InnerCommand, InnerText, Tree, WrittenFile, take_option
 from .filters import awk_is_dangerous, inspect_jq, sed_dangers
 from .options import CommandItem, names_of, operands_of, read_options, spec, values_of
-from .syntax import Arg, joined
+from .syntax import Arg, join_words
 
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")
 
@@ -115,14 +115,14 @@ def inspect_tar(args: Sequence[Arg], effects: CommandEffects) -> None:
             take_option(item, effects, words)
     if extracts:
         effects.writes.append(WrittenFile(Arg(".")))
-        _extracted(found, letters, effects)
+        _note_extracted(found, letters, effects)
     elif writes and not letters & {"no-recursion", "delete"}:
         roots = tuple(operands_of(found))
         without = tuple(item.value.text for item in found if item.name == "exclude" and item.value and item.value.static)
         effects.trees += [Tree("tar", roots, without=without, links=bool(letters & {"h", "dereference"}))] if roots else []
 
 
-def _extracted(found: Sequence[CommandItem], letters: set[str], effects: CommandEffects) -> None:
+def _note_extracted(found: Sequence[CommandItem], letters: set[str], effects: CommandEffects) -> None:
     """Note what an archive brings, unless it is printed only."""
     if letters & {"O", "to-stdout"}:
         return
@@ -131,13 +131,13 @@ def _extracted(found: Sequence[CommandItem], letters: set[str], effects: Command
     archives = values_of(found, "f", "file")
     fed = not archives or archives[-1].text in ("-", "/dev/stdin")
     if (fed and effects.stdin_file is None) or letters & {"transform", "xform", "s"}:
-        effects.unseen("tar unpacks whatever it is fed")
+        effects.guard_unseen("tar unpacks whatever it is fed")
         return
     archive = effects.stdin_file if fed else archives[-1]
     assert archive is not None
     folders = values_of(found, "C", "directory")
     if len(folders) > 1:
-        effects.unseen("tar unpacks into several folders")
+        effects.guard_unseen("tar unpacks into several folders")
         return
     effects.bulk_changes.append(
         BulkChange("tar", (archive,), folders[0] if folders else Arg("."), "unpacked", strip, outside=True)
@@ -171,7 +171,7 @@ def inspect_make(args: Sequence[Arg], effects: CommandEffects) -> None:
             effects.base = value
     effects.reads_here = True
     if any(arg.text == "-" for arg in args[1:]):
-        effects.unseen("make runs whatever it reads")
+        effects.guard_unseen("make runs whatever it reads")
 
 
 def inspect_date(args: Sequence[Arg], effects: CommandEffects) -> None:
@@ -198,7 +198,7 @@ def inspect_tmux(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Terminal multiplexers and terminals run what they are given, somewhere else."""
     effects.guard(len(args) - 1, f"{args[0].text} runs programs in another terminal")
     for index in range(1, len(args)):
-        effects.texts += [InnerText(args[index]), InnerText(joined(args[index:]))]
+        effects.texts += [InnerText(args[index]), InnerText(join_words(args[index:]))]
 
 
 def inspect_rename(args: Sequence[Arg], effects: CommandEffects) -> None:
@@ -213,7 +213,7 @@ def inspect_rename(args: Sequence[Arg], effects: CommandEffects) -> None:
 def inspect_queue(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``at`` and ``batch`` run later what they read now."""
     _options(args, "f=r q=v t=v", effects)
-    effects.unseen(f"{args[0].text} runs later whatever it reads")
+    effects.guard_unseen(f"{args[0].text} runs later whatever it reads")
 
 
 def inspect_crontab(args: Sequence[Arg], effects: CommandEffects) -> None:
@@ -316,7 +316,7 @@ def _run(args: Sequence[Arg], index: int, effects: CommandEffects) -> int:
         end += 1
     command = tuple(args[index + 1 : end])
     effects.guard(min(end, len(args) - 1), f"find {args[index].text} runs a program")
-    effects.inner.append(InnerCommand(tuple(_filled(arg) for arg in command)))
+    effects.inner.append(InnerCommand(tuple(_fill_in(arg) for arg in command)))
     if any("{}" in arg.text for arg in command[1:]) and command[0].text.rpartition("/")[2] not in _NO_READERS:
         effects.trees.append(_tree(args, index))
     return end + 1
@@ -338,6 +338,6 @@ def _tree(args: Sequence[Arg], index: int) -> Tree:
     )
 
 
-def _filled(arg: Arg) -> Arg:
+def _fill_in(arg: Arg) -> Arg:
     """``{}`` stands for names that are known only when it runs."""
     return Arg(arg.text, "the files that find finds are known only when it runs") if "{}" in arg.text else arg

@@ -179,7 +179,7 @@ def scripts_of(words: Iterable[Word]) -> Iterator[Script]:
                 yield from piece.scripts
 
 
-def joined(words: Iterable[Arg]) -> Arg:
+def join_words(words: Iterable[Arg]) -> Arg:
     """Return `words` as one text with blanks between them; it is not known where one of them is not."""
     words = tuple(words)
     return Arg(" ".join(word.text for word in words), next((word.why for word in words if word.why), ""))
@@ -192,7 +192,7 @@ def arguments(words: Iterable[Word]) -> list[Arg]:
 
 def argument(word: Word) -> Arg:
     """Return what a word becomes where braces are not expanded, for example an assigned value."""
-    return _finished([*_marks(word.pieces)], word)
+    return _finish([*_marks(word.pieces)], word)
 
 
 def _arguments(word: Word) -> list[Arg]:
@@ -201,15 +201,15 @@ def _arguments(word: Word) -> list[Arg]:
         return [Arg(bare)]
     marks = [*_marks(word.pieces)]
     if ("{", False) not in marks:
-        return [_finished(marks, word)]
+        return [_finish(marks, word)]
     try:
         expanded = _expand_braces(marks) if marks.count(("{", False)) <= MAX_GROUPS else _give_up()
     except _TooMany:
-        return [Arg(_joined(marks), "its braces stand for too many words")]
+        return [Arg(_text_of(marks), "its braces stand for too many words")]
     if _quirky(marks, expanded):
-        return [Arg(_joined(marks), f"the braces in {_short(word.raw)} can be read in two ways")]
+        return [Arg(_text_of(marks), f"the braces in {_short(word.raw)} can be read in two ways")]
     # A word that braces leave empty is no word, unless something in it was quoted.
-    return [_finished(item, word) for item in expanded if item]
+    return [_finish(item, word) for item in expanded if item]
 
 
 _SPECIAL = re.compile(r"[*?\[{~]")
@@ -232,12 +232,12 @@ _DYNAMIC = "\ufdd0"
 """Stands before the source of an expansion; not a character, so no text holds it."""
 
 
-def _joined(marks: Iterable[Mark]) -> str:
+def _text_of(marks: Iterable[Mark]) -> str:
     return "".join(text.removeprefix(_DYNAMIC) for text, _ in marks)
 
 
-def _finished(marks: list[Mark], word: Word) -> Arg:
-    text = _joined(marks)
+def _finish(marks: list[Mark], word: Word) -> Arg:
+    text = _text_of(marks)
     dynamic = next((mark[len(_DYNAMIC) :] for mark, _ in marks if mark.startswith(_DYNAMIC)), None)
     if dynamic is not None:
         return Arg(text, f"{_short(dynamic)} is known only when it runs")

@@ -75,7 +75,7 @@ def inspect_curl(args: Sequence[Arg], effects: CommandEffects) -> None:
             if found.name in ("b", "cookie") and "=" not in value.text:
                 effects.reads.append(value)
             if found.name in ("w", "write-out"):
-                _written(found.index, value, effects)
+                _note_written_files(found.index, value, effects)
         elif found.name in ("data-urlencode", "url-query"):
             name, at, _ = value.text.partition("@")
             effects.reads += [value.cut(len(name) + 1)] if at and "=" not in name else []
@@ -127,7 +127,7 @@ def _protocols(found: CommandItem, effects: CommandEffects) -> None:
         effects.guard(found.index, f"--proto {found.value.text} makes files of addresses")
 
 
-def _written(index: int, value: Arg, effects: CommandEffects) -> None:
+def _note_written_files(index: int, value: Arg, effects: CommandEffects) -> None:
     for place in _OUTPUT.finditer(value.text):
         effects.writes.append(WrittenFile(Arg(place.group(1), value.why)))
         effects.guard(index, "%output in what is printed writes a file")
@@ -230,7 +230,7 @@ def path_in_folder(folder: Arg, source: Arg) -> Arg:
 
 def inspect_conversation(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``sftp`` and its like take commands: which files they send and bring is told to them when they run."""
-    effects.unseen(f"{args[0].text} does whatever it is told when it runs")
+    effects.guard_unseen(f"{args[0].text} does whatever it is told when it runs")
     effects.perhaps += [piece for arg in args[1:] for piece in file_pieces(arg)]
 
 

@@ -26,10 +26,10 @@ class FoldersAfter(NamedTuple):
     @property
     def any(self) -> Bases:
         """Where it may stand, whatever happened."""
-        return bounded(self.done | self.failed)
+        return limit_bases(self.done | self.failed)
 
 
-def bounded(bases: Bases) -> Bases:
+def limit_bases(bases: Bases) -> Bases:
     """Return `bases`, or that they are not known when there are too many."""
     return bases if len(bases) <= MAX_BASES else _UNKNOWN
 
@@ -61,10 +61,10 @@ class Walker:
         for operator, pipeline in zip(chain.operators, chain.pipelines[1:], strict=True):
             if operator == "&&":
                 following = self._pipeline(pipeline, after.done or bases)
-                after = FoldersAfter(following.done, bounded(after.failed | following.failed))
+                after = FoldersAfter(following.done, limit_bases(after.failed | following.failed))
             else:
                 following = self._pipeline(pipeline, after.failed or bases)
-                after = FoldersAfter(bounded(after.done | following.done), following.failed)
+                after = FoldersAfter(limit_bases(after.done | following.done), following.failed)
         return FoldersAfter(bases, frozenset()) if chain.background else after
 
     def _pipeline(self, pipeline: Pipeline, bases: Bases) -> FoldersAfter:
@@ -111,7 +111,7 @@ class Walker:
             case "case":
                 return self._case(command.bodies, bases)
             case "function":
-                self.script(command.bodies[0], bounded(bases | _UNKNOWN))
+                self.script(command.bodies[0], limit_bases(bases | _UNKNOWN))
                 return FoldersAfter(bases, bases)
             case _:
                 for body in command.bodies:
@@ -129,8 +129,8 @@ class Walker:
             condition = tested.failed or bases
         if len(bodies) % 2:
             branch = self.script(bodies[-1], condition)
-            return FoldersAfter(bounded(done | branch.done), bounded(failed | branch.failed))
-        return FoldersAfter(bounded(done | condition), bounded(failed))
+            return FoldersAfter(limit_bases(done | branch.done), limit_bases(failed | branch.failed))
+        return FoldersAfter(limit_bases(done | condition), limit_bases(failed))
 
     def _loop(self, bodies: tuple[Script, ...], bases: Bases) -> FoldersAfter:
         """Follow a loop once; if its body moves, follow it again from anywhere."""
@@ -146,8 +146,8 @@ class Walker:
     def _case(self, bodies: tuple[Script, ...], bases: Bases) -> FoldersAfter:
         done, failed = bases, bases
         for body in bodies:
-            after = self.script(body, bounded(done | failed))
-            done, failed = bounded(done | after.done), bounded(failed | after.failed)
+            after = self.script(body, limit_bases(done | failed))
+            done, failed = limit_bases(done | after.done), limit_bases(failed | after.failed)
         return FoldersAfter(done, failed)
 
 

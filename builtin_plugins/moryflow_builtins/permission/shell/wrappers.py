@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from .effects import CommandEffects, InnerCommand, InnerText, WrittenFile, take_option
 from .options import CommandItem, read_options, spec, table_rows
-from .syntax import Arg, joined
+from .syntax import Arg, join_words
 
 _APPENDED = Arg("…", "the words that are added are known only when it runs")
 
@@ -117,7 +117,7 @@ def inspect_wrapper(args: Sequence[Arg], effects: CommandEffects) -> None:
         _script(args, start, effects)
         return
     if name == "hyperfine":  # every operand is a command of its own
-        effects.texts += [*map(InnerText, args[start:]), InnerText(joined(args[start:]))]
+        effects.texts += [*map(InnerText, args[start:]), InnerText(join_words(args[start:]))]
         return
     inner = tuple(args[start:])
     if name == "capsh":  # what follows -- is for a shell
@@ -128,15 +128,15 @@ def inspect_wrapper(args: Sequence[Arg], effects: CommandEffects) -> None:
         if name == "exec":
             effects.guard(0, "exec changes the descriptors of the shell")
         elif name in ("parallel", "sem"):
-            effects.unseen(f"{name} runs whatever it reads")
+            effects.guard_unseen(f"{name} runs whatever it reads")
         elif name in ("sudo", "doas", "sg", "newgrp", "chroot", "unshare", "nsenter", "ssh") and not effects.texts:
-            effects.unseen(f"{name} starts a shell that reads what it is given")
+            effects.guard_unseen(f"{name} starts a shell that reads what it is given")
         return
     if name in _DOWNLOADS:
         effects.guard(start, f"{name} runs a package of that name")
     effects.inner.append(InnerCommand((*inner, _APPENDED) if name in _APPENDS else inner, name in ("command", "builtin")))
     if name in _JOINS:
-        effects.texts.append(InnerText(joined(inner), elsewhere=name == "ssh"))
+        effects.texts.append(InnerText(join_words(inner), elsewhere=name == "ssh"))
 
 
 def _start_of_command(args: Sequence[Arg], effects: CommandEffects, before: int, options: str) -> int:
@@ -162,7 +162,7 @@ def _script(args: Sequence[Arg], start: int, effects: CommandEffects) -> None:
     effects.writes += [WrittenFile(arg) for arg in args[start : start + 1]] or [WrittenFile(Arg("typescript"))]
     effects.guard(0, "script writes a file")
     if not effects.texts:
-        effects.unseen("script starts a shell that reads what it is given")
+        effects.guard_unseen("script starts a shell that reads what it is given")
 
 
 def inspect_su(args: Sequence[Arg], effects: CommandEffects) -> None:
@@ -175,10 +175,10 @@ def inspect_su(args: Sequence[Arg], effects: CommandEffects) -> None:
     if any(item.name in ("u", "user") for item in found) and operands:
         effects.inner.append(InnerCommand(tuple(args[operands[0] :])))
     elif not effects.texts:
-        effects.unseen(f"{args[0].text} starts a shell that reads what it is given")
+        effects.guard_unseen(f"{args[0].text} starts a shell that reads what it is given")
         effects.inner += [InnerCommand((Arg("sh"), *args[operands[1] :]))] if len(operands) > 1 else []
     if effects.texts and len(operands) > 1:
-        effects.unseen(f"{args[0].text} gives the shell more than a text")
+        effects.guard_unseen(f"{args[0].text} gives the shell more than a text")
         effects.inner.append(InnerCommand(tuple(args[operands[1] :])))
 
 
