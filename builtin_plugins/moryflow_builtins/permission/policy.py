@@ -157,6 +157,11 @@ class Policy:
     watched: tuple[Path, ...] = ()
     hides: Callable[[str], bool] = hides_nothing
 
+    @property
+    def layers(self) -> tuple[RuleSet, ...]:
+        """The configured rules, then those of agents."""
+        return (self.configured, *self.narrowing)
+
     def by_text(self, domain: str, target: str) -> Judgement:
         """Judge a target that is one piece of text."""
         return self.by_probe(domain, target, text_probe(target))
@@ -179,7 +184,7 @@ class Policy:
 
     def _with_floor(self, answer: Judgement) -> Judgement:
         """Ask where a rule cannot be used: what it should have asked about or forbidden is not known."""
-        for layer in (self.configured, *self.narrowing):
+        for layer in self.layers:
             for broken in layer.unusable(answer.domain):
                 answer = _agent_last(answer, _question_about(answer, broken))
         return answer

@@ -15,7 +15,7 @@ from moryflow_sdk.targets import command_in
 from moryflow_sdk.verdicts import stored_words
 
 from moryflow_builtins.permission.judgement import Decision, Judgement, place_of, rule_json, rule_words
-from moryflow_builtins.permission.policy import Policy, Probe, RuleSet
+from moryflow_builtins.permission.policy import Policy, Probe
 from moryflow_builtins.permission.verdict import in_sandbox, judge_target, policy_of
 
 from .calls import MODES, outcome, unacceptable
@@ -51,11 +51,6 @@ class WatchedPolicy(Policy):
     def _note(self, domain: str, probe: Probe) -> None:
         self.asked.add(domain)
         self.matched.update(one.rule for rules in self.layers for one in rules.of(domain) if probe(one) is not None)
-
-    @property
-    def layers(self) -> tuple[RuleSet, ...]:
-        """The configured rules, then those of agents."""
-        return (self.configured, *self.narrowing)
 
     @property
     def unmatched(self) -> Iterator[Rule]:

@@ -113,8 +113,7 @@ def command(context: CommandContext, domain: str | None, session: str | None) ->
 
     async def work(turn: Turn) -> list[Rule]:
         policy = policy_of(turn)
-        layers = (policy.configured, *policy.narrowing)
-        return [rule for layer in layers for rule in layer.rules if domain in (None, rule.domain)]
+        return [rule for layer in policy.layers for rule in layer.rules if domain in (None, rule.domain)]
 
     rules: list[Rule] = context.run(work, session=session)
     rows = [(rule.source, rule.domain, rule.decision, _pattern(rule), _place(rule)) for rule in rules]

@@ -5,7 +5,7 @@ What is read of an archive is bounded. One that cannot be read, or that the comm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from moryflow_sdk import Target
@@ -13,7 +13,7 @@ from moryflow_sdk.support.protected_files import RUNS_LATER, plain_names
 
 from moryflow_builtins.permission.files import TooManyPaths, is_folder, judge_file, judge_folder, judge_paths, paths_below
 from moryflow_builtins.permission.judgement import Judgement
-from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.policy import Policy, Resolve
 
 from .effects import BulkChange
 from .folder_scan import reads_path
@@ -27,9 +27,6 @@ _HOLDERS = frozenset(
     for name in plain_names(path)[:-1]
 )
 """Names of folders in which some places run later: ``.github`` holds ``workflows``."""
-
-
-Resolve = Callable[[str, str, str | None], Target]
 
 
 def judge_bulk_change(policy: Policy, resolve: Resolve, change: BulkChange, base: str, *, changed: bool) -> Iterator[Judgement]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -243,6 +243,10 @@ class CommandEffects:
     def guard_unseen(self, why: str) -> None:
         """Note that something is run that the command does not show."""
         self.guards.append(Guard(0, why, unseen=True))
+
+
+Inspector = Callable[[Sequence[Arg], CommandEffects], None]
+"""What looks at one command and fills in its effects."""
 
 
 _WHAT = {

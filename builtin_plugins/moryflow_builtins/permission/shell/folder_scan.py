@@ -16,7 +16,7 @@ from moryflow_sdk.support.sensitive import sensitive_among, without_git_credenti
 
 from moryflow_builtins.permission.files import judge_file
 from moryflow_builtins.permission.judgement import Judgement
-from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.policy import Policy, Resolve
 
 from .effects import Tree
 from .git_repository import repository
@@ -145,14 +145,13 @@ class Listing(NamedTuple):
 class TreeFiles:
     """Finds what is asked about below folders; one for each command, which shares one budget."""
 
-    def __init__(self, policy: Policy, resolve: Callable[[str, str, str | None], Target]) -> None:
+    def __init__(self, policy: Policy, resolve: Resolve) -> None:
         self._policy = policy
         self._resolve = resolve
         self._left = MAX_ENTRIES
         self._listings: dict[tuple[str, tuple[str, ...], int | None], Listing] = {}
         self._asking: dict[tuple[str, tuple[str, ...], int | None], tuple[tuple[str, Judgement], ...]] = {}
-        layers = (policy.configured, *policy.narrowing)
-        every = (compiled for layer in layers for compiled in layer.of("read"))
+        every = (compiled for layer in policy.layers for compiled in layer.of("read"))
         self._rules = [one for one in every if one.rule.decision != "allow" and one.rule.source != "default"]
 
     def judge(self, root: Target, tree: Tree) -> Judgement | None:

@@ -68,20 +68,11 @@ _DIFF = (
     "function-context=n numstat=n shortstat=n dirstat=n compact-summary=n name-only=n name-status=n summary=n no-patch=n "
 )
 _PRINTS_DIFFERENCES = frozenset(
-    [
-        "diff",
-        "diff-tree",
-        "diff-index",
-        "diff-files",
-        "log",
-        "show",
-        "whatchanged",
-        "reflog",
-        "stash",
-        "format-patch",
+    {
+        "diff", "diff-tree", "diff-index", "diff-files", "log", "show", "whatchanged", "reflog", "stash", "format-patch",
         "range-diff",
-    ]
-)
+    }
+)  # fmt: skip
 _SHORT: dict[str, str] = {
     "grep": "O=x e=v f=r m=v A=v B=v C=v untracked=n no-exclude-standard=n exclude-standard=n",
     "rebase": "x=x i=g X=v s=v C=v",

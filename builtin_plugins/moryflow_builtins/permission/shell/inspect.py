@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from urllib.parse import unquote
 
 from moryflow_sdk.support.sensitive import sensitive
 
 from . import interpreters, own_program, scripts, transfer, wrappers
-from .effects import CommandEffects, SoughtFiles, WrittenFile, guard_telling_name, take_option
+from .effects import CommandEffects, Inspector, SoughtFiles, WrittenFile, guard_telling_name, take_option
 from .git import inspect_dashed_git, inspect_git
 from .options import MAX_PIECES, file_pieces, operands_of, read_options, spec
 from .patches import plain_patch
 from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS, bulk_changes_of, leaves_out, trees_of
-from .scripts import inspect_find
 from .syntax import Arg
 from .transfer import inspect_upload
 from .verbs import VERBS, inspect_verbs
-
-Inspector = Callable[[Sequence[Arg], CommandEffects], None]
 
 SPECIAL: dict[str, Inspector] = {
     **wrappers.INSPECTORS,
     **interpreters.INSPECTORS,
     **scripts.INSPECTORS,
     **transfer.INSPECTORS,
-    "find": inspect_find,
     "git": inspect_git,
     own_program.PROGRAM: own_program.inspect_own_program,
 }

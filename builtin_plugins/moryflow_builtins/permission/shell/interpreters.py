@@ -7,10 +7,10 @@ needs a rule of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
-from .effects import CommandEffects, InnerText, SoughtFiles, WrittenFile
+from .effects import CommandEffects, InnerText, Inspector, SoughtFiles, WrittenFile
 from .options import file_pieces, read_options, spec
 from .own_program import inspect_module
 from .syntax import Arg, join_words
@@ -305,7 +305,7 @@ def inspect_nothing(_: Sequence[Arg], effects: CommandEffects) -> None:
     """A builtin whose words are neither files nor commands."""
 
 
-INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandEffects], None]] = {
+INSPECTORS: dict[str, Inspector] = {
     **dict.fromkeys(_SHELLS, inspect_shell),
     **dict.fromkeys((*_LANGUAGES, *_ALIASES), inspect_language),
     **dict.fromkeys(CHANGE, inspect_change),

@@ -45,7 +45,7 @@ class Judge:
         self._changes = False
         self._moved_names = ""
         self._git_variable = ""
-        self._denies = any(has_denial(rules) for rules in (policy.configured, *policy.narrowing))
+        self._denies = any(has_denial(rules) for rules in policy.layers)
         self._file_judge = FileJudge(policy, folder, self.add)
         self._walker = Walker(self._simple, self._compound, self._redirect)
 
@@ -80,7 +80,7 @@ class Judge:
         if not self._denies:
             return
         for command in rough_commands(text):
-            for rules in (self._policy.configured, *self._policy.narrowing):
+            for rules in self._policy.layers:
                 hit = denial_of(rules, command)
                 if hit is not None:
                     answer = self._policy.by_text("bash", f"shell:{command}")
@@ -241,7 +241,7 @@ class Judge:
         if not self._denies or not args:
             return
         for text in disguised_commands(name_of(args), [arg.text for arg in args[1:]], known=effects.known):
-            if any(denial_of(rules, text) for rules in (self._policy.configured, *self._policy.narrowing)):
+            if any(denial_of(rules, text) for rules in self._policy.layers):
                 self.ask(" ".join(arg.text for arg in args), f"it may run {text!r}, which a rule forbids")
                 return
 

@@ -1,7 +1,22 @@
 """What ordinary programs do with their operands, and which of their options count. See :mod:`.options` for the letters.
 
 A program that is not here, nor in :data:`~.inspect.SPECIAL`, is not thought harmless: its words are looked at as paths
-and as commands. Being here only means that they are understood.
+and as commands. Being here only means that they are understood. What its operands are:
+
+========  ======================================================================
+``-``     no files
+``r``     files that are read
+``r.``    files that are read; the folder itself when there are none
+``p``     a pattern, then files that are read
+``p.``    a pattern, then files that are read, or the folder itself
+``w``     files that are changed
+``W``     files and folders that are changed with everything below them
+``rw``    files that are read, then one that is written
+``Ww``    files that go away, then one that is written
+``r1w``   a file that is read, then one that is written
+``1w``    a word, then files that are changed
+``rw1``   a file that is written, then files that are read
+========  ======================================================================
 """
 
 from __future__ import annotations
@@ -11,22 +26,6 @@ from collections.abc import Sequence
 from .effects import BulkChange, Tree
 from .options import CommandItem, names_of, table_rows, values_of
 from .syntax import Arg
-
-OPERANDS = {
-    "-": "no files",
-    "r": "files that are read",
-    "r.": "files that are read; the folder itself when there are none",
-    "p": "a pattern, then files that are read",
-    "p.": "a pattern, then files that are read, or the folder itself",
-    "w": "files that are changed",
-    "W": "files and folders that are changed with everything below them",
-    "rw": "files that are read, then one that is written",
-    "Ww": "files that go away, then one that is written",
-    "r1w": "a file that is read, then one that is written",
-    "1w": "a word, then files that are changed",
-    "rw1": "a file that is written, then files that are read",
-}
-"""What the operands of a program are."""
 
 _GREP = (
     "e=v regexp=v f=r file=r m=v max-count=v A=v B=v C=v after-context=v before-context=v context=v d=v D=v "

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
-from .effects import BulkChange, CommandEffects, InnerCommand, InnerText, Tree, WrittenFile, take_option
+from .effects import BulkChange, CommandEffects, InnerCommand, InnerText, Inspector, Tree, WrittenFile, take_option
 from .filters import awk_is_dangerous, inspect_jq, sed_dangers
 from .options import CommandItem, names_of, operands_of, read_options, spec, values_of
 from .syntax import Arg, join_words
@@ -225,23 +225,9 @@ def inspect_crontab(args: Sequence[Arg], effects: CommandEffects) -> None:
         effects.writes.append(WrittenFile(Arg("/var/spool/cron")))
 
 
-INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandEffects], None]] = {
-    "sed": inspect_sed,
-    "gsed": inspect_sed,
-    **dict.fromkeys(("awk", "gawk", "mawk", "nawk", "original-awk"), inspect_awk),
-    **dict.fromkeys(("jq", "gojq", "jaq", "yq", "xq"), inspect_jq),
-    "dd": inspect_dd,
-    **dict.fromkeys(("tar", "bsdtar", "gtar", "jar"), inspect_tar),
-    **dict.fromkeys(("make", "gmake", "just"), inspect_make),
-    "date": inspect_date,
-    "gdate": inspect_date,
-    "man": inspect_man,
-    **dict.fromkeys(("tmux", "screen", "xterm", "gnome-terminal", "konsole", "kitty", "alacritty"), inspect_tmux),
-    **dict.fromkeys(("at", "batch"), inspect_queue),
-    "crontab": inspect_crontab,
-    **dict.fromkeys(("rename", "prename", "file-rename", "perl-rename"), inspect_rename),
-}
-
+# ------------------------------------------------------------------------------------------------
+# find
+# ------------------------------------------------------------------------------------------------
 
 _RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _WRITES = frozenset({"-fprint", "-fprint0", "-fprintf", "-fls"})
@@ -341,3 +327,22 @@ def _tree(args: Sequence[Arg], index: int) -> Tree:
 def _fill_in(arg: Arg) -> Arg:
     """``{}`` stands for names that are known only when it runs."""
     return Arg(arg.text, "the files that find finds are known only when it runs") if "{}" in arg.text else arg
+
+
+INSPECTORS: dict[str, Inspector] = {
+    "find": inspect_find,
+    "sed": inspect_sed,
+    "gsed": inspect_sed,
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk", "original-awk"), inspect_awk),
+    **dict.fromkeys(("jq", "gojq", "jaq", "yq", "xq"), inspect_jq),
+    "dd": inspect_dd,
+    **dict.fromkeys(("tar", "bsdtar", "gtar", "jar"), inspect_tar),
+    **dict.fromkeys(("make", "gmake", "just"), inspect_make),
+    "date": inspect_date,
+    "gdate": inspect_date,
+    "man": inspect_man,
+    **dict.fromkeys(("tmux", "screen", "xterm", "gnome-terminal", "konsole", "kitty", "alacritty"), inspect_tmux),
+    **dict.fromkeys(("at", "batch"), inspect_queue),
+    "crontab": inspect_crontab,
+    **dict.fromkeys(("rename", "prename", "file-rename", "perl-rename"), inspect_rename),
+}

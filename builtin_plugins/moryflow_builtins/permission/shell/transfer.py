@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from .effects import BulkChange, CommandEffects, Follows, Tree, WrittenFile, guard_telling_name, take_option
+from .effects import BulkChange, CommandEffects, Follows, Inspector, Tree, WrittenFile, guard_telling_name, take_option
 from .options import CommandItem, names_of, operands_of, read_options, spec, table_rows, values_of
 from .syntax import Arg
 from .verbs import VERBS, file_pieces
@@ -234,7 +234,7 @@ def inspect_conversation(args: Sequence[Arg], effects: CommandEffects) -> None:
     effects.perhaps += [piece for arg in args[1:] for piece in file_pieces(arg)]
 
 
-INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandEffects], None]] = {
+INSPECTORS: dict[str, Inspector] = {
     "curl": inspect_curl,
     **dict.fromkeys(("wget", "wget2"), inspect_wget),
     **dict.fromkeys(("sftp", "ftp", "lftp", "tftp", "ncftp", "smbclient", "telnet"), inspect_conversation),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from .effects import CommandEffects, InnerCommand, InnerText, WrittenFile, take_option
+from .effects import CommandEffects, InnerCommand, InnerText, Inspector, WrittenFile, take_option
 from .options import CommandItem, read_options, spec, table_rows
 from .syntax import Arg, join_words
 
@@ -261,7 +261,7 @@ def is_loader(name: str) -> bool:
     return _LOADER.fullmatch(name) is not None
 
 
-INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandEffects], None]] = {
+INSPECTORS: dict[str, Inspector] = {
     **dict.fromkeys(_WRAPPERS, inspect_wrapper),
     "env": inspect_env,
     "su": inspect_su,
