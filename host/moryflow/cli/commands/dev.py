@@ -1,12 +1,34 @@
-"""``moryflow dev``: reload and show what changed while you write a tool, an agent or a plugin."""
+"""``moryflow dev``: reload and show what changed while you write a tool, an agent or a plugin; or follow a session."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.options import Flags, document_options, flags_of
+from moryflow.cli.terminal.text import as_json, first_line, plain
+
+if TYPE_CHECKING:
+    from moryflow_sdk import Event
+
+    from moryflow.plugins.reload import ReloadReport
+    from moryflow.store import Node, Store
+
+_FIRST_WAIT = 1.0
+"""Seconds that the start waits for the probe; a person sits there and is told of what comes later."""
+_LOOK = 0.15
+"""Seconds between two looks at the store."""
 
 
 @click.command("dev")
@@ -38,16 +60,12 @@ def command(ctx: click.Context, paths: tuple[Path, ...], again: str | None, atta
     if attach is not None:
         if again or paths:
             raise click.UsageError("--attach follows a session and runs nothing; leave --run and PATH out", ctx)
-        from .dev_attach import follow
-
-        return run_on_loop(lambda: follow(flags, attach))
+        return run_on_loop(lambda: _follow(flags, attach))
     from moryflow.cli.terminal.excepthooks import show_slips
-
-    from .dev_loop import Loop
 
     show_slips()
     folders = tuple(path.absolute() for path in paths)
-    loop = Loop(flags, folders, words)
+    loop = _Loop(flags, folders, words)
     return run_on_loop(loop.run)
 
 
@@ -56,8 +74,6 @@ def _words(command: str) -> list[str]:
 
     :raises ConfigError: a quote is not closed.
     """
-    import shlex
-
     try:
         return shlex.split(command)
     except ValueError as error:
@@ -65,3 +81,273 @@ def _words(command: str) -> list[str]:
 
         said = f"--run is no command line: {str(error)[:1].lower()}{str(error)[1:]}"
         raise ConfigError(said, next_step="moryflow dev --run 'tool run hello --name you'") from error
+
+
+class _Loop:
+    """Shows each save and runs a command after it, until Ctrl-C.
+
+    :param paths: plugins that lie elsewhere.
+    :param again: the arguments of the ``moryflow`` command to run, as one would type them.
+    """
+
+    def __init__(self, flags: Flags, paths: tuple[Path, ...], again: list[str]) -> None:
+        self._flags = flags
+        self._paths = paths
+        self._again = again
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
+
+    async def run(self) -> int:
+        """Watch until somebody ends it."""
+        from moryflow.cli.open_host import host_for
+        from moryflow.plugins.reload import Reloader
+
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, stopped.set)
+        async with await host_for(self._flags, development=self._paths, wait=_FIRST_WAIT) as host:
+            self._host = host
+            self._reloader = Reloader(host, self._saved)
+            self._reloader.start()
+            self._greet()
+            self._run_again()
+            try:
+                await stopped.wait()
+            finally:
+                if self._asking is not None:
+                    self._asking.cancel()
+                await self._reloader.aclose()
+                await self._end_command()
+        return 0
+
+    def _greet(self) -> None:
+        own = [record for record in self._host.plugin_set.records if record.tier != "builtin" and record.status == "loaded"]
+        places = [str(self._host.home), *(str(path) for path in self._host.surroundings.watched)]
+        names = f" ({', '.join(record.name for record in own)})" if own else ""
+        plugins = f"{len(own)} plugin{'' if len(own) == 1 else 's'}{names}"
+        self._say(f"watching {', '.join(places)}: {plugins}, {len(self._host.tools)} tools; Ctrl-C ends")
+
+    def _saved(self, report: ReloadReport) -> None:
+        """Show one reload; the command is run again unless what was saved does not work."""
+        if self._flags.as_json:
+            click.echo(as_json({"v": 1, "type": "reload", **report.as_event()}, indent=None))
+            sys.stdout.flush()
+        else:
+            for line in report.lines():
+                self._say(line)
+        if self._reloader.asking and (self._asking is None or self._asking.done()):
+            self._asking = asyncio.create_task(self._ask())
+        if self._host.plugin_set.kept:
+            return
+        if any(not change.change.startswith("waits") for change in report.changed):
+            self._run_again()
+
+    async def _ask(self) -> None:
+        """Ask about code that appeared while this runs; without a terminal say what gives the yes."""
+        from moryflow.cli.terminal.keyboard import question
+        from moryflow.plugins.consent import said_yes_with
+
+        while self._reloader.asking:
+            item = self._reloader.asking.pop(0)
+            if not _at_terminal():
+                if Path(item).is_absolute():  # of all others the report has said so
+                    self._say(f"{item} waits; {said_yes_with(item)}")
+                continue
+            if self._process is not None:  # it may be asking here
+                await self._process.wait()
+            if await _answer(question(item)):
+                await self._reloader.give(item)
+
+    # ---------------------------------------------------------------- the command
+
+    def _run_again(self) -> None:
+        if not self._again:
+            return
+        before, self._task = self._task, None
+        self._task = asyncio.create_task(self._run_command(before))
+
+    async def _run_command(self, before: asyncio.Task[None] | None) -> None:
+        """Run the command; the run before, if it still runs, is ended first."""
+        if await self._end_command():
+            self._say(f"{_newline()}ended: something was saved")
+        if before is not None:
+            await asyncio.wait((before,))
+        self._say(f"$ moryflow {shlex.join(self._again)}")
+        sys.stdout.flush()
+        started = time.monotonic()
+        self._process = process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "moryflow",
+            *self._again,
+            env=self._environ(),
+            start_new_session=True,
+            stdin=self._stdin(),
+            stdout=sys.stdout,
+        )
+        code = await process.wait()
+        self._process = None if self._process is process else self._process
+        if code >= 0:
+            self._say(f"exit code {code} · {(time.monotonic() - started) * 1000:.0f} ms")
+
+    async def _end_command(self) -> bool:
+        """End the command if it runs; return whether it did."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return False
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), 1.0)
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        return True
+
+    def _stdin(self) -> int | None:
+        """Let the command ask at this terminal what it has to ask, unless we are asking there ourselves."""
+        asking = self._asking is not None and not self._asking.done()
+        return None if _at_terminal() and not asking else asyncio.subprocess.DEVNULL
+
+    def _environ(self) -> Mapping[str, str]:
+        """The command is a process of its own: it is told of the plugins that lie elsewhere."""
+        from moryflow.runtime.generation import DEVELOPMENT
+
+        return {**os.environ, DEVELOPMENT: os.pathsep.join(str(path) for path in self._paths)}
+
+    def _say(self, text: str) -> None:
+        if not self._flags.quiet:
+            click.echo(plain(text), err=True)
+
+
+async def _answer(text: str) -> bool:
+    """Ask at the terminal without holding up the loop."""
+    from moryflow.cli.terminal.keyboard import discard_typed, read_line
+
+    discard_typed()
+    click.echo(plain(f"{text} [y/N]: "), err=True, nl=False)
+    return (await read_line()).strip().lower() in ("y", "yes")
+
+
+def _newline() -> str:
+    """At a terminal the command may have left a question open."""
+    return "\n" if _at_terminal() else ""
+
+
+def _at_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+# ---------------------------------------------------------------- --attach
+
+
+async def _follow(flags: Flags, name: str) -> int:
+    """Print what happens in a session as it is committed, until somebody ends it.
+
+    :param name: its id or the beginning of it; empty for the one that was used last.
+    :raises ConfigError: there is none.
+    """
+    from moryflow.base.paths import home_folder
+    from moryflow.store import open_store
+
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    store = open_store(home_folder(None, os.environ))
+    try:
+        session = await _session(store, name)
+        reader = _Reader(store, session, flags.as_json)
+        await reader.skip()
+        if not flags.quiet:
+            click.echo(plain(f"following {session}; Ctrl-C ends"), err=True)
+        while not stopped.is_set():
+            await reader.look()
+            try:
+                await asyncio.wait_for(stopped.wait(), _LOOK)
+            except TimeoutError:
+                continue
+    finally:
+        store.close()
+    return 0
+
+
+async def _session(store: Store, name: str) -> str:
+    if name:
+        return (await store.session(name)).id
+    found = await store.sessions(1)
+    if not found:
+        from moryflow_sdk import ConfigError
+
+        raise ConfigError("there is no session to follow", next_step='moryflow run "your question", in another terminal')
+    return found[0].id
+
+
+class _Reader:
+    """Reads what was committed since it last looked."""
+
+    def __init__(self, store: Store, session: str, as_lines: bool) -> None:
+        self._store, self._session, self._as_lines = store, session, as_lines
+        self._after = 0
+        self._shown: set[str] = set()
+
+    async def skip(self) -> None:
+        """Begin with what happens from now on, or with the turn that runs now."""
+        events = await self._store.events(self._session)
+        running = [run.id for run in await self._store.runs(self._session) if run.state == "running"]
+        begins = next((event.seq for event in events if event.turn in running and event.seq is not None), None)
+        last = events[-1].seq if events and events[-1].seq is not None else 0
+        self._after = last if begins is None else begins - 1
+        known = [node for node in await self._store.nodes(self._session) if begins is None]
+        self._shown = {node.id for node in known}
+
+    async def look(self) -> None:
+        """Print what is new."""
+        events = await self._store.events(self._session, self._after)
+        if not events:
+            return
+        nodes = {node.id: node for node in await self._store.nodes(self._session)}
+        for event in events:
+            self._after = event.seq or self._after
+            if self._as_lines:
+                click.echo(as_json(event.as_json(), indent=None))
+                continue
+            for text in self._lines(event, nodes):
+                click.echo(plain(text))
+
+    def _lines(self, event: Event, nodes: Mapping[str, Node]) -> list[str]:
+        data: Mapping[str, Any] = event.data
+        match event.type:
+            case "step.start":
+                return [f"> {first_line(node.payload['text'])}" for node in self._new(nodes, "user")]
+            case "step.finish":
+                return [node.payload["text"] for node in self._new(nodes, "assistant") if node.payload["text"]]
+            case "tool.start" if data["state"] == "running":
+                return [f"→ {data['tool']} {first_line(_args(data), 120)}"]
+            case "tool.result":
+                return [
+                    f"← {data['tool']} {data['status']}, {data.get('ms', 0)} ms: {first_line(str(data.get('output', '')), 120)}"
+                ]
+            case "permission.asked":
+                return [
+                    f"? {data.get('tool', data['domain'])}: {data['reason']} (moryflow approval reply {data['approval_id']})"
+                ]
+            case "permission.replied":
+                return [f"! {data['reply']}, by {data['by']}"]
+            case "plugin.failed" | "plugin.quarantined":
+                return [f"plugin {data['plugin']}: {data.get('error') or data.get('reason')}"]
+            case "turn.finish":
+                return [f"the turn ended: {data['end_reason']}"]
+            case _:
+                return []
+
+    def _new(self, nodes: Mapping[str, Node], kind: str) -> list[Node]:
+        found = [node for node in nodes.values() if node.kind == kind and node.id not in self._shown]
+        self._shown |= {node.id for node in found}
+        return found
+
+
+def _args(data: Mapping[str, Any]) -> str:
+    return json.dumps(data.get("args"), ensure_ascii=False, default=str)

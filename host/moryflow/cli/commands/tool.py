@@ -16,8 +16,7 @@ from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import document_options, flags_of, host_options
 from moryflow.cli.terminal.text import as_json, columns, first_line, plain, show
 
-from .tool_check import check
-from .tool_files import allow, install
+from .tool_files import allow, check, install
 
 if TYPE_CHECKING:
     from moryflow_sdk import Ruling
