@@ -77,9 +77,9 @@ def _emit(scope: TurnContext, plugin: str) -> Any:
 
 def _resolve(scope: TurnContext, plugin: str) -> Callable[[TargetRequest], Target]:
     """Internal to the kernel: turn what a tool declared into what is judged."""
-    from .paths import resolved
+    from .paths import resolve_target
 
-    return lambda request: resolved(request, lambda: _files(scope, plugin))
+    return lambda request: resolve_target(request, lambda: _files(scope, plugin))
 
 
 SERVICES: Mapping[str, Factory] = {

@@ -78,12 +78,12 @@ def parent_folder(target: Target, path: str | None = None, *, create: bool = Fal
     :param create: make folders that are missing, and take those away again that stay empty after a failure.
     """
     folder, name = posixpath.split(path or path_of(target))
-    with translated(target), folder_at(folder, create=create) as descriptor:
+    with as_tool_errors(target), folder_at(folder, create=create) as descriptor:
         yield descriptor, name or "."
 
 
 @contextmanager
-def translated(target: Target) -> Iterator[None]:
+def as_tool_errors(target: Target) -> Iterator[None]:
     """Turn :class:`OSError` into :class:`ToolError` about `target`."""
     try:
         yield

@@ -15,6 +15,7 @@ from moryflow_sdk import Identity, Target, ToolError
 
 from .file_walk import (
     FOLDER,
+    as_tool_errors,
     failure,
     folder_at,
     judged_status,
@@ -22,7 +23,6 @@ from .file_walk import (
     refuse_changed,
     refuse_irregular,
     status_at,
-    translated,
 )
 
 _SWAP = threading.Lock()
@@ -150,7 +150,7 @@ def move_entry(source: Target, destination: Target, link: str | None) -> None:
     if destination.identity is not None:
         raise failure(FileExistsError(errno.EEXIST, ""), destination)
     with parent_folder(source, link) as (parent, name), parent_folder(destination, create=True) as (into, new):
-        with translated(source):
+        with as_tool_errors(source):
             status = _status(source, link, parent, name)
         judged_status(destination, into, new)
         if stat.S_ISDIR(status.st_mode):

@@ -79,7 +79,7 @@ def put(content: Content, name: str, places: Iterable[Place]) -> Stored:
     problem: OSError = FileNotFoundError(errno.ENOENT, "no folder for outputs")
     for place in places:
         try:
-            with opened(place, create=True) as folder:
+            with open_folder(place, create=True) as folder:
                 size, digest = _move(folder, name, content) if isinstance(content, Path) else _write(folder, name, content)
             return Stored(place.path / name, size, digest)
         except OSError as error:
@@ -92,7 +92,7 @@ def read(place: Place, name: str, offset: int, limit: int) -> bytes:
 
     :raises OSError: it is gone, or no longer a plain file in a plain folder.
     """
-    with opened(place) as folder:
+    with open_folder(place) as folder:
         file = os.open(name, _READ, dir_fd=folder)
         try:
             _check_regular(file, name)
@@ -105,7 +105,7 @@ def read(place: Place, name: str, offset: int, limit: int) -> bytes:
 def remove_due(place: Place, due: Callable[[str, datetime], bool]) -> list[str]:
     """Remove the files of our naming that are `due`, given id and time of making; return their ids."""
     removed: list[str] = []
-    with opened(place) as folder:
+    with open_folder(place) as folder:
         with os.scandir(folder) as entries:
             plain = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
         for name in plain:
@@ -119,7 +119,7 @@ def remove_due(place: Place, due: Callable[[str, datetime], bool]) -> list[str]:
 
 
 @contextmanager
-def opened(place: Place, *, create: bool = False) -> Iterator[int]:
+def open_folder(place: Place, *, create: bool = False) -> Iterator[int]:
     """Open the folder itself, not what a link in its place points to; with `create`, make it first.
 
     :raises OSError: it is missing, or is not a folder.
@@ -236,7 +236,7 @@ def _return_large_blocks() -> None:
     """Have every block from :data:`LARGE_BLOCK` on go back to the system when it is freed.
 
     glibc does so until the first such block is freed; from then on it keeps blocks of that size. After four outputs of 20 MB
-    the process would hold 76 MB, with this 65. ctypes is needed, so it waits for the first large output.
+    the process would hold 75 MB, with this 61. ctypes is needed, so it waits for the first large output.
     """
     if sys.platform == "linux":
         import ctypes

@@ -86,7 +86,7 @@ class PathResolver:
 
         :raises Unresolvable: no file can have that name.
         """
-        checked(path)
+        check_path(path)
         if path == "~" or path.startswith("~/"):
             path = self.user_home + path[1:]
         return posixpath.join(self.vault, base or "", path)
@@ -119,7 +119,7 @@ class PathResolver:
             goal = str(Path(current).readlink())
             current = "/" if goal.startswith("/") else posixpath.dirname(current)
             status = None
-            todo.extend(checked(goal).split("/")[::-1])
+            todo.extend(check_path(goal).split("/")[::-1])
         return Found(current, status if status or missing else _status(current))
 
     def text(self, path: str) -> str:
@@ -158,7 +158,7 @@ def _refuse_devices(found: Found) -> None:
         raise Unresolvable("it is a device, not a file")
 
 
-def checked(path: str) -> str:
+def check_path(path: str) -> str:
     """Return `path` when a file can have that name.
 
     :raises Unresolvable: it is empty, too long, or holds NUL or what is not text.
@@ -206,14 +206,14 @@ def _stored_name(folder: str, name: str) -> str:
     return same[0] if len(same) == 1 else name
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """Return `name` as a volume that does not tell case sees it."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def actual_name(folder: str, name: str) -> str:
     """Return the name under which `folder` keeps `name`, on a volume that does not tell case."""
-    wanted = folded(name)
+    wanted = fold_name(name)
     try:
         with os.scandir(folder) as entries:
             present = [entry.name for entry in entries]
@@ -221,7 +221,7 @@ def actual_name(folder: str, name: str) -> str:
         present = []
     if name in present:
         return name
-    return next((found for found in present if folded(found) == wanted), unicodedata.normalize("NFC", name))
+    return next((found for found in present if fold_name(found) == wanted), unicodedata.normalize("NFC", name))
 
 
 def tells_case(folder: str) -> bool:
@@ -242,7 +242,7 @@ def tells_case(folder: str) -> bool:
 _PREFIX = {"query": "query", "mcp": "mcp", "task": "task", "tool": "tool"}
 
 
-def resolved(request: TargetRequest, files: Callable[[], Files]) -> Target:
+def resolve_target(request: TargetRequest, files: Callable[[], Files]) -> Target:
     """Return `request` as gates see it; what cannot be resolved carries an error and is denied."""
     if request.kind == "file":
         return files().resolve(request.value, domain=request.domain, as_stored=True)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from moryflow.services.files import VaultFiles
-from moryflow.services.paths import resolved
+from moryflow.services.paths import resolve_target
 from moryflow_builtins import shell
 from moryflow_builtins.shell import bash
 from moryflow_builtins.shell.run import environment
@@ -84,7 +84,7 @@ async def run(context, command, *, workdir=None, **options):
 def judged(context, command, workdir=None):
     """Return the call as the host resolves it."""
     requests = bash.target_requests({"command": command, "workdir": workdir})
-    return context.call.replace(targets=tuple(resolved(request, lambda: context.files) for request in requests))
+    return context.call.replace(targets=tuple(resolve_target(request, lambda: context.files) for request in requests))
 
 
 def processes_with(text):

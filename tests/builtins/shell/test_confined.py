@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from moryflow.services.files import VaultFiles
-from moryflow.services.paths import resolved
+from moryflow.services.paths import resolve_target
 from moryflow_builtins.shell import bash
 from moryflow_builtins.shell.confine import settle_leftovers
 from moryflow_builtins.shell.protected import Search
@@ -33,7 +33,7 @@ class Context(SimpleNamespace):
         vault, home = place
         files = VaultFiles(vault, home, home)
         requests = bash.target_requests({"command": command})
-        targets = tuple(resolved(request, lambda: files) for request in requests)
+        targets = tuple(resolve_target(request, lambda: files) for request in requests)
         super().__init__(
             vault=vault, home=home, data_dir=home, files=files, watched=(), agent=SimpleNamespace(rules=()),
             call=ToolCall(id="c", tool="bash", args={}, targets=targets), rules=SimpleNamespace(all=lambda: list(rules)),

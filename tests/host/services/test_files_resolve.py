@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.services.files import VaultFiles
-from moryflow.services.paths import resolved
+from moryflow.services.paths import resolve_target
 from moryflow_sdk import file_target
 
 Form = Literal["NFC", "NFD"]
@@ -137,7 +137,7 @@ def test_a_name_is_found_however_its_accents_are_composed(files: VaultFiles, vau
     (folder / normalize(stored, "café.md")).write_text("x")
     (folder / normalize(stored, "lién")).symlink_to(normalize(stored, "café.md"))
     name = normalize(asked, "privé/café.md")
-    target = resolved(file_target(name, "edit"), lambda: files)
+    target = resolve_target(file_target(name, "edit"), lambda: files)
     there = normalize(stored, "vault:/privé/café.md")
     assert (target.text, target.lexical, target.given, files.read(target)) == (there, None, name, b"x")
     assert files.resolve(name).identity is None
