@@ -17,7 +17,7 @@ REACHES = {
     "host/moryflow/hooks/call.py": {"call"},
     "host/moryflow/hooks/plugin_set.py": {"Implementation.place", "_within_tier"},
     "host/moryflow/hooks/threads.py": {"_work"},
-    "host/moryflow/plugins/preflight/child.py": {"_noting"},
+    "host/moryflow/plugins/preflight/child.py": {"_with_notes"},
     "host/moryflow/plugins/registration.py": {"_check_order", "_implementation"},
     "host/moryflow/plugins/tool_check.py": {"usable", "_code_of", "_with_schema"},
     "builtin_plugins/moryflow_builtins/external_tools/exports.py": {"exported_tools", "_with_schema"},
