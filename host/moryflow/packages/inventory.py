@@ -13,6 +13,7 @@ from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSettings
 from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import Candidate, NameReserved, NotWanted, PluginChoice, discover
 from moryflow.plugins.last_seen import GateMemory, LastLoad, key_of, looks_like_gate, recall, released_at, remember
+from moryflow.plugins.load import absent_gate, failed_record
 from moryflow.store import HookCallRow, Store, existing_store
 
 from .manifest_summary import Card, card_of
@@ -91,7 +92,7 @@ class _RowReader:
 
     def _state(self, base: LoadRecord, candidate: Candidate, before: LastLoad | None) -> LoadRecord:
         if isinstance(candidate.problem, NameReserved):
-            return _refused_record(base, candidate.problem)
+            return failed_record(base, candidate.problem)
         try:
             self._wanted.check(candidate, base.name)
         except NotWanted as reason:
@@ -99,7 +100,7 @@ class _RowReader:
         except LoadFailure as taken:
             return base._replace(status="failed", stage=taken.stage, error=taken.message, hint=taken.hint)
         if candidate.problem is not None:
-            return _refused_record(base, candidate.problem)
+            return failed_record(base, candidate.problem)
         return base if candidate.tier == "builtin" else self._third_party_state(base, candidate, before)
 
     def _third_party_state(self, base: LoadRecord, candidate: Candidate, before: LastLoad | None) -> LoadRecord:
@@ -108,11 +109,6 @@ class _RowReader:
         if before is None:
             return _pending_record(base, NEVER)
         return _pending_record(base, CHANGED) if before.changed(self._home) else base
-
-
-def _refused_record(base: LoadRecord, problem: LoadFailure) -> LoadRecord:
-    place = {"file": problem.file or base.file, "line": problem.line, "hint": problem.hint}
-    return base._replace(status="failed", stage="discover", error=problem.message, **place)
 
 
 def _pending_record(base: LoadRecord, reason: str) -> LoadRecord:
@@ -143,10 +139,7 @@ def _absent(home: Path, found: Iterable[Row], settings: PluginSettings) -> Itera
     for tier, name in GateMemory(home).names():
         if name in here or name in settings.disabled:
             continue
-        error = "it judged tool calls when it was last loaded, and is not there any more"
-        hint = f"put it back, or: moryflow plugin disable {name}"
-        kept = "user" if tier == "user" else "installed"
-        yield Row(LoadRecord(name, "", kept, "failed", "last load", "discover", error, hint=hint, gate=True))
+        yield Row(absent_gate(tier, name))
 
 
 RECENT = 5000

@@ -18,9 +18,9 @@ from moryflow_sdk import Agent, BaseProvider, Command, Diagnostic, ModelProvider
 from moryflow.hooks.call import CallOutcome, call, describe, root_of
 from moryflow.hooks.plugin_set import Implementation, LoadRecord, Plugin, PluginSet, RegisteredTool
 
-from .load_failures import describe_cleanup, describe_raised, note_on
+from .load import describe_raised
 from .plugin_context import plain_context
-from .tool_check import MOST_TOOLS, Refused, at, source_of, unknown_tools, usable
+from .tool_check import MOST_TOOLS, Refused, at, next_step, place_of, source_of, unknown_tools, usable
 
 log = logging.getLogger(__name__)
 CONTRIBUTED: tuple[str, ...] = ("tools", "agents", "models", "commands")
@@ -316,3 +316,18 @@ def _failure(implementation: Implementation, outcome: CallOutcome) -> Failure:
         return (implementation.life.broken or outcome.status, file, line)
     text, found, at = describe(outcome.error, root_of(file))
     return (text, found, at) if found else (text, file, line)
+
+
+def note_on(implementation: Implementation, item: Any, problem: str) -> tuple[str, str, int]:
+    """Say of a contributed item what is wrong, where, and what to type next; with file and line."""
+    file, line = place_of(item) or implementation.place
+    step = next_step(item, implementation)
+    return f"{at(file, line)}{problem}{f'; next: {step}' if step else ''}", file, line
+
+
+def describe_cleanup(error: Exception, plugin: object, seconds: float) -> str:
+    """Return what the clean-up of a plugin raised, and where; one that took too long has nothing to say."""
+    if isinstance(error, TimeoutError) and not str(error):
+        return f"it took longer than {seconds:g} s"
+    text, file, line = describe(error, root_of(str(getattr(plugin, "__file__", "") or "")))
+    return f"{text} ({file}:{line})" if file else text

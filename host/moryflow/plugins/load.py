@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import TypeVar
 
 from moryflow_sdk import HOOKS
 
+from moryflow.hooks.call import describe, root_of
 from moryflow.hooks.plugin_set import (
     ConfigReader,
     Implementation,
@@ -28,9 +30,8 @@ from moryflow.hooks.threads import PluginThreads
 
 from .consent import Admission, admit_all
 from .discovery import Candidate, NameReserved, NotWanted, PluginChoice, discover
-from .importer import Imported, hidden, import_named, import_sources, source_file
+from .importer import Imported, hidden, import_named, import_sources, pressed, source_file
 from .last_seen import GateMemory, looks_like_gate
-from .load_failures import failed_record, failure_line, identity, problem_record, replace_place, with_place
 from .manifest import Manifest, declared, did_you_mean, read_manifest, settings_of
 from .registration import Registry
 
@@ -280,13 +281,15 @@ class Loading:
             if name in self._records or name in settings.disabled:
                 continue
             self._missing.add(name)
-            failure = LoadFailure(
-                "discover",
-                "it judged tool calls when it was last loaded, and is not there any more",
-                hint=f"put it back, or: moryflow plugin disable {name}",
-            )
-            record = LoadRecord(name, "", "user" if tier == "user" else "installed", "failed", "last load", gate=True)
-            self._records[name] = [failed_record(record, failure)]
+            self._records[name] = [absent_gate(tier, name)]
+
+
+def absent_gate(tier: str, name: str) -> LoadRecord:
+    """Return the record of a plugin that judged calls when it was last loaded and is not found any more."""
+    error = "it judged tool calls when it was last loaded, and is not there any more"
+    failure = LoadFailure("discover", error, hint=f"put it back, or: moryflow plugin disable {name}")
+    record = LoadRecord(name, "", "user" if tier == "user" else "installed", "failed", "last load", gate=True)
+    return failed_record(record, failure)
 
 
 def load_alone(
@@ -325,3 +328,62 @@ class _Marked(Loading):
     ) -> tuple[Plugin, LoadRecord]:
         self.mark("register")
         return super()._build(candidate, imported, base, record)
+
+
+# ---------------------------------------------------------------- what is said of a failure
+
+
+def failure_line(record: LoadRecord) -> str:
+    """Return what is wrong with a plugin, with the place and what helps."""
+    place = f"{record.file}:{record.line}" if record.line else record.file
+    error = record.error.removeprefix(f"{place}: ")  # what a plugin contributes names its own
+    return f"{place}: {error}{f'; {record.hint}' if record.hint else ''}"
+
+
+def failed_record(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
+    return problem_record(record, failure)._replace(status="failed")
+
+
+def problem_record(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
+    place = {"file": failure.file or record.file, "line": failure.line}
+    return record._replace(stage=failure.stage, error=failure.message, hint=failure.hint, **place)
+
+
+def with_place(imported: Imported, work: Callable[[], T]) -> T:
+    """Do `work`, which looks at a plugin's objects; a failure that does not know its file is given the plugin's.
+
+    :raises LoadFailure: something is wrong, or one of the objects raised what they may: anything.
+    """
+    try:
+        return work()
+    except LoadFailure as failure:
+        raise replace_place(failure, imported.file) from failure.__cause__
+    except NotWanted:
+        raise
+    except BaseException as error:
+        text, file, line = describe_raised(error, imported.file)
+        raise LoadFailure("register", text, file=file, line=line) from error
+
+
+def describe_raised(error: BaseException, file: str) -> tuple[str, str, int]:
+    """Return what a plugin raised when it was looked at, and where in its code; Ctrl-C of a person goes on."""
+    if isinstance(error, KeyboardInterrupt) and pressed():
+        raise error
+    text, found, line = describe(error, root_of(file))
+    return (text, found, line) if found else (text, file, 0)
+
+
+def replace_place(failure: LoadFailure, file: str) -> LoadFailure:
+    """Return `failure` with `file`, if it has no file of its own."""
+    place = (failure.file, failure.line) if failure.file else (file, 0)
+    return LoadFailure(failure.stage, failure.message, file=place[0], line=place[1], hint=failure.hint)
+
+
+def identity(plugins: dict[str, Plugin], hooks: dict[str, tuple[Implementation, ...]]) -> str:
+    """Return a hash of what runs and in which order."""
+    total = hashlib.sha256()
+    for plugin in sorted(plugins.values(), key=lambda item: item.name):
+        total.update(f"{plugin.name}\0{plugin.version}\0{plugin.tier}\0{plugin.hash}\n".encode())
+    for hook, implementations in sorted(hooks.items()):
+        total.update(f"{hook}\0{' '.join(item.plugin for item in implementations)}\n".encode())
+    return total.hexdigest()[:16]
