@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from moryflow import RunOptions
-from moryflow.cli.commands.session_stats import gathered, told
+from moryflow.cli.commands.session_stats import collect_stats, stats_text
 from moryflow.store import Commit, NewNode
 
 STUB = """
@@ -44,7 +44,7 @@ async def test_every_count_falls_out_of_the_records(rig):
         host.bus.subscribe(answer)
         session = await host.new_session(rig.vault, model=rig.script({"calls": calls}, {"text": "ok"}))
         await session.prompt("go", options=RunOptions(on_ask="prompt"))
-        stats = await gathered(host.store, session.row)
+        stats = await collect_stats(host.store, session.row)
     assert stats["intercepted"] == {"bash": {"asked": 1}, "write": {"refused": 1, "asked": 1}}
     assert stats["questions"]["answers"] == {"once": 1, "reject": 1}
     assert stats["searches"] == {"hits": 2, "misses": 1}
@@ -52,7 +52,7 @@ async def test_every_count_falls_out_of_the_records(rig):
     assert (stats["mcp"]["calls"], stats["mcp"]["cut"]) == (1, 1) and 0.5 < stats["mcp"]["share"] < 1
     assert stats["outputs"] == {"shown": 6, "cut": 1}
     assert stats["events"]["permission.asked"] == 2 and stats["events"]["tool.result"] == 6
-    shown = told(stats)
+    shown = stats_text(stats)
     for line in ("write: refused 1, asked 1", "2 found something, 1 nothing", "1 calls, ", "6, 1 cut"):
         assert line in shown
 
@@ -74,5 +74,5 @@ async def test_turns_after_a_summary_are_counted_by_how_they_ended(rig):
         hold = await host.store.hold(session.id)
         await hold.commit(Commit(nodes=[NewNode("marker", {"void": done.nodes[0].id})]))
         hold.release()
-        stats = await gathered(host.store, session.row)
+        stats = await collect_stats(host.store, session.row)
     assert stats["summaries"] == {"made": 1, "undone": 1, "turns_after": 2, "completed_after": 1}

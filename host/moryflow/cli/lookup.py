@@ -45,7 +45,7 @@ async def find(store: Store, session: str | None, flags: Flags) -> SessionRow:
     return row
 
 
-async def titled(store: Store, row: SessionRow) -> SessionRow:
+async def with_title(store: Store, row: SessionRow) -> SessionRow:
     """Return `row` with a title to show: where its first turn was killed before it was named, its first prompt's words."""
     from .terminal.text import first_line
 
@@ -64,7 +64,7 @@ def node_json(node: Node) -> dict[str, Any]:
     return {**node._asdict(), "payload": thaw(node.payload)}
 
 
-async def node_called(store: Store, session: str, name: str) -> str:
+async def node_id_of(store: Store, session: str, name: str) -> str:
     """Return the id of the node that `name` means: a label, an id, or the beginning of one.
 
     :raises ConfigError: none or several.

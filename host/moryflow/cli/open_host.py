@@ -14,7 +14,7 @@ from moryflow.base.paths import home_folder
 from moryflow.runtime.generation import WAIT
 from moryflow.runtime.host import Host, open_host
 
-from .commands.plugin_context import drift_notices, quoted
+from .commands.plugin_context import drift_notices, quote_name
 from .options import Flags, flags_of
 from .terminal.signals import run_on_loop
 from .terminal.text import plain
@@ -196,7 +196,7 @@ def complaint(record: LoadRecord) -> str:
     """Return what is wrong with a plugin, where, and what would help, in one line."""
     place = f"{record.file}{f':{record.line}' if record.line else ''}"
     where = f" ({place})" if place else ""
-    hint = f"; {record.hint or f'moryflow plugin check {quoted(record.name)}'}"
+    hint = f"; {record.hint or f'moryflow plugin check {quote_name(record.name)}'}"
     words = {"failed": "failed", "pending": "waits"}.get(record.status, "has a problem")
     words = "keeps the version before" if record.kept else words
     return f"{words}{where}: {record.error.removeprefix(f'{place}: ').partition('; next: ')[0]}{hint}"

@@ -117,9 +117,9 @@ class FamilyCommands:
             return ""
         row = await self._talk.host.approvals.reply(approval, answer.reply, message=answer.message)
         if row.state == "expired":
-            from moryflow.cli.commands.approval import lapsed
+            from moryflow.cli.commands.approval import too_late_error
 
-            raise lapsed(row)
+            raise too_late_error(row)
         self._talk.say(f"{row.id}: {row.reply}")
         return ""
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from moryflow.cli.commands.session_branches import BranchCommands
-from moryflow.cli.lookup import did_you_mean, titled
+from moryflow.cli.lookup import did_you_mean, with_title
 from moryflow.cli.terminal.text import columns, terminal_width
 
 from .agent_commands import FamilyCommands
@@ -128,7 +128,7 @@ class Slash:
         talk = self._talk
         if not name:
             store = talk.host.store
-            rows = [await titled(store, row) for row in await store.sessions(10, vault=talk.session.row.vault)]
+            rows = [await with_title(store, row) for row in await store.sessions(10, vault=talk.session.row.vault)]
             talk.say(columns((row.id, row.updated[:16].replace("T", " "), row.title or "-") for row in rows))
             return ""
         if (await talk.host.store.session(name)).id == talk.session.id:
@@ -144,10 +144,10 @@ class Slash:
         return ""
 
     async def _compact(self, focus: str) -> str:
-        from moryflow.cli.commands.session_compact import compacted
+        from moryflow.cli.commands.session_compact import compaction_text
         from moryflow.runtime.session_commands import compact_now
 
-        self._talk.say(compacted(await compact_now(self._talk.host, self._talk.session, focus)))
+        self._talk.say(compaction_text(await compact_now(self._talk.host, self._talk.session, focus)))
         return ""
 
     async def _quit(self, _: str) -> str:

@@ -52,7 +52,7 @@ def show_approval(ctx: click.Context, approval: str) -> None:
     from moryflow.cli.open_host import with_store
 
     async def work(store: Store) -> ApprovalRow:
-        return await store.approval(await _called(store, approval))
+        return await store.approval(await _approval_id(store, approval))
 
     row = with_store(work)
     show(flags_of(ctx), _as_json(row), f"{whole_question(row).strip()}\n  {_state(row)}")
@@ -116,7 +116,7 @@ def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: st
         raise click.UsageError(f"{said}; moryflow approval reply {approval} {OFFERED}, or why not", ctx)
 
     async def work(store: Store) -> tuple[ApprovalRow, str]:
-        row = await store.reply(await _called(store, approval), answer.reply, message=answer.message or message)
+        row = await store.reply(await _approval_id(store, approval), answer.reply, message=answer.message or message)
         session = await store.session(row.session)
         while session.parent:  # a sub-agent goes on with the session that began it
             session = await store.session(session.parent)
@@ -124,7 +124,7 @@ def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: st
 
     row, goes_on = with_store(work)
     if row.state == "expired":
-        raise lapsed(row)
+        raise too_late_error(row)
     if row.reply != answer.reply:
         text = f"{row.id} was answered before: {row.reply} by {row.by}; the first answer stands"
     else:
@@ -133,7 +133,7 @@ def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: st
     show(flags_of(ctx), _as_json(row), plain(text))
 
 
-def lapsed(row: ApprovalRow) -> Exception:
+def too_late_error(row: ApprovalRow) -> Exception:
     """Return what tells a person that an answer comes too late."""
     from moryflow_sdk import ConfigError
 
@@ -141,7 +141,7 @@ def lapsed(row: ApprovalRow) -> Exception:
     return ConfigError(f"{row.id} is no longer open: {what}", next_step="moryflow approval list")
 
 
-async def _called(store: Store, name: str) -> str:
+async def _approval_id(store: Store, name: str) -> str:
     """Return the id that `name` means: an id or the unique beginning of one."""
     found = [row.id for row in await store.approvals() if row.id.startswith(name)]
     return found[0] if len(found) == 1 else name

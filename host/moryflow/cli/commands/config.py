@@ -82,9 +82,9 @@ def set_key(ctx: click.Context, key: str, value: str) -> None:
     """Set KEY in the user's file. VALUE is JSON, or plain text; comments in the file stay."""
     from moryflow.config.edit import set_value
 
-    from .config_settings import check_value, settled, shown_at
+    from .config_settings import check_value, checked_config, shown_at
 
-    config, known = settled(ctx)
+    config, known = checked_config(ctx)
     parsed = check_value(known, key, value)
     changed = set_value(config.path, key, parsed)
     parsed = shown_at(key, parsed, known)
@@ -100,9 +100,9 @@ def unset_key(ctx: click.Context, key: str) -> None:
     """Remove KEY from the user's file, so that its default holds again."""
     from moryflow.config.edit import unset
 
-    from .config_settings import settled
+    from .config_settings import checked_config
 
-    config, _ = settled(ctx)
+    config, _ = checked_config(ctx)
     changed = unset(config.path, key)
     text = f"{key} is not set any more ({config.path})" if changed else f"{key} is not set in {config.path}"
     show(flags_of(ctx), {"key": key, "changed": changed, "file": str(config.path)}, text)
@@ -157,9 +157,9 @@ def check(ctx: click.Context) -> int:
 
     With --strict, a warning fails the check too.
     """
-    from .config_settings import examined
+    from .config_settings import config_with_problems
 
-    config, problems = examined(ctx)
+    config, problems = config_with_problems(ctx)
     flags = flags_of(ctx)
     failed = any(problem.fatal for problem in problems) or (flags.strict and bool(problems))
     document = {"ok": not failed, "file": str(config.path), "problems": [problem._asdict() for problem in problems]}

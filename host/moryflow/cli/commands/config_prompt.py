@@ -32,9 +32,9 @@ def prompt() -> None:
 @click.pass_context
 def show_prompt(ctx: click.Context) -> None:
     """Show the prompt of agents that have none of their own, and the overridden parameters."""
-    from .config_settings import settled
+    from .config_settings import checked_config
 
-    document = _current(settled(ctx)[0])
+    document = _current(checked_config(ctx)[0])
     params = [f"{name}: {document['params'].get(name, 'the model default')}" for name in PARAMETERS]
     head = [f"mode: {document['mode']}", *(params if document["mode"] == "custom" else [])]
     show(flags_of(ctx), document, "\n".join([*head, "", plain(document["text"])]))
@@ -62,9 +62,9 @@ def edit_prompt(ctx: click.Context, source: Path | None) -> None:
     from moryflow.cli.terminal.stdin import as_text
     from moryflow.config.edit import set_value
 
-    from .config_settings import settled
+    from .config_settings import checked_config
 
-    config, _ = settled(ctx)
+    config, _ = checked_config(ctx)
     if source is not None:
         text = as_text(source.read_bytes(), str(source))
     elif not sys.stdin.isatty():
@@ -90,9 +90,9 @@ def set_param(ctx: click.Context, name: str, value: str) -> None:
 
     from moryflow.config.edit import set_value, unset
 
-    from .config_settings import check_value, settled
+    from .config_settings import check_value, checked_config
 
-    config, known = settled(ctx)
+    config, known = checked_config(ctx)
     if config.section(SECTION).get("mode") != "custom":
         raise ConfigError("parameters belong to a prompt of your own", next_step="moryflow config prompt edit")
     key = f"{SECTION}.params.{name}"
@@ -112,7 +112,7 @@ def reset_prompt(ctx: click.Context) -> None:
     """Go back to the built-in prompt and the model's own parameters; other settings stay."""
     from moryflow.config.edit import unset
 
-    from .config_settings import settled
+    from .config_settings import checked_config
 
-    changed = unset(settled(ctx)[0].path, SECTION)
+    changed = unset(checked_config(ctx)[0].path, SECTION)
     show(flags_of(ctx), {"changed": changed}, "the built-in prompt holds" if changed else "the built-in prompt holds already")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _NOTHING: Any = object()
 
 
-def settled(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
+def checked_config(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
     """Return the configuration, held against the plugins' settings too, and all models."""
 
     async def work(host: Host) -> tuple[Config, tuple[Known, ...]]:
@@ -37,14 +37,14 @@ def settled(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
 
 
 def reading(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
-    """Do as :func:`settled` for a command that only shows, and say when the person's file counts for nothing in it."""
-    config, known = settled(ctx)
+    """Do as :func:`checked_config` for a command that only shows, and say when the person's file counts for nothing in it."""
+    config, known = checked_config(ctx)
     if config.torn is not None:
         click.echo(plain(f"moryflow: {config.torn}"), err=True)
     return config, known
 
 
-def examined(ctx: click.Context) -> tuple[Config, list[Problem]]:
+def config_with_problems(ctx: click.Context) -> tuple[Config, list[Problem]]:
     """Return the configuration and all that is wrong with it, also what plugins say of the rules.
 
     A plugin's function ``check_rules`` is given the rules in matching order and yields ``(rule, sentence)``, or ``(rule,

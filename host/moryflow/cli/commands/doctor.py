@@ -179,7 +179,7 @@ def _lock(home: Path) -> Iterable[DoctorFinding]:
     try:
         found = drifts(home)
     except MoryflowError as error:
-        yield DoctorFinding("lock", "warning", _said(error), error.next_step)
+        yield DoctorFinding("lock", "warning", _error_text(error), error.next_step)
         return
     for drift in found:
         yield DoctorFinding("lock", "warning", drift.text, drift.next_step)
@@ -202,7 +202,7 @@ def _vault(vault: Path | None, home: Path) -> Iterable[DoctorFinding]:
     try:
         folder = readable_vault(vault)
     except MoryflowError as error:
-        yield DoctorFinding("vault", "bad", _said(error), error.next_step)
+        yield DoctorFinding("vault", "bad", _error_text(error), error.next_step)
         return
     if home.resolve().is_relative_to(folder):
         yield DoctorFinding("vault", "warning", f"{folder} holds Moryflow's own folder", "work in a project's folder instead")
@@ -217,7 +217,7 @@ async def _sessions(host: Host) -> Iterable[DoctorFinding]:
         found = await _damages(host.store)
     except (MoryflowError, OSError) as error:
         next_step = getattr(error, "next_step", "") or "moryflow session list"
-        return [DoctorFinding("sessions", "bad", _said(error), next_step)]
+        return [DoctorFinding("sessions", "bad", _error_text(error), next_step)]
     found += [DoctorFinding("sessions", "warning", notice, "moryflow session list") for notice in host.store.notices]
     host.store.notices.clear()
     found.append(DoctorFinding("sessions", "ok", f"{len(rows)} stored"))
@@ -240,7 +240,7 @@ async def _damages(store: Store) -> list[DoctorFinding]:
     return found
 
 
-def _said(error: MoryflowError | OSError) -> str:
+def _error_text(error: MoryflowError | OSError) -> str:
     """Return what an error says without its next step, which has a line of its own."""
     if isinstance(error, MoryflowError):
         return f"{error.where}: {error.message}" if error.where else error.message

@@ -78,7 +78,7 @@ def info(ctx: click.Context, name: str) -> None:
     rows = desk.found(name, desk.rows())
     name = rows[0].name
     figures, quarantined = _ledger(desk, name)
-    lock = _agreed(desk, name)
+    lock = _lock_entry(desk, name)
     documents: list[dict[str, Any]] = []
     for row in rows:
         extra = {"figures": [vars(item) for item in figures], "quarantined": quarantined, "lock": lock}
@@ -158,7 +158,7 @@ def _ledger(desk: Desk, name: str) -> tuple[list[HookStats], list[str]]:
     return run_on_loop(read)
 
 
-def _agreed(desk: Desk, name: str) -> dict[str, Any] | None:
+def _lock_entry(desk: Desk, name: str) -> dict[str, Any] | None:
     """Return what the lock has of a plugin."""
     from dataclasses import asdict
 

@@ -14,7 +14,7 @@ import click
 from moryflow.cli.options import document_options
 from moryflow.cli.terminal.text import columns, plain, show
 
-from .plugin_context import Desk, quoted
+from .plugin_context import Desk, quote_name
 
 if TYPE_CHECKING:
     from moryflow.packages.inventory import Row
@@ -38,7 +38,7 @@ def check(ctx: click.Context, what: str | None) -> int:
     texts: list[str] = []
     candidates = _everyone(desk) if what is None else _candidates(desk, what)
     taken = taken_tools(desk, {candidate.name for candidate in candidates})
-    for candidate, verdict in zip(candidates, probed(desk, candidates), strict=True):
+    for candidate, verdict in zip(candidates, probe_verdicts(desk, candidates), strict=True):
         verdict = with_clashes(verdict, taken)
         taken |= {tool.casefold(): f"the {candidate.tier} plugin {candidate.name}" for tool in verdict.tools}
         undeclared = _undeclared(candidate, verdict)
@@ -46,7 +46,9 @@ def check(ctx: click.Context, what: str | None) -> int:
         warnings = slips(_code(candidate)) if verdict.ok else []
         about = {"ok": good, "undeclared": undeclared, "warnings": warnings}
         documents.append({"name": candidate.name, **asdict(verdict), **about})
-        texts.append("\n".join([said(candidate.name, verdict, undeclared), *(f"  warning: {each}" for each in warnings)]))
+        texts.append(
+            "\n".join([verdict_text(candidate.name, verdict, undeclared), *(f"  warning: {each}" for each in warnings)])
+        )
     document = documents[0] if what is not None and len(documents) == 1 else documents
     show(desk.flags, document, plain("\n".join(texts)) or "there are no plugins but the built-in ones")
     return 0 if all(document["ok"] for document in documents) else 3
@@ -63,7 +65,7 @@ def _code(candidate: Candidate) -> list[Path]:
         return []
 
 
-def probed(desk: Desk, candidates: Sequence[Candidate]) -> list[ProbeVerdict]:
+def probe_verdicts(desk: Desk, candidates: Sequence[Candidate]) -> list[ProbeVerdict]:
     """Return what the probe says of candidates as they are now; what is wrong before anything is run stays so."""
     from moryflow.packages.trial import probe_candidates
 
@@ -102,11 +104,11 @@ def with_clashes(verdict: ProbeVerdict, taken: Mapping[str, str]) -> ProbeVerdic
     return replace(verdict, tools=tools, notes=(*verdict.notes, *notes))
 
 
-def said(name: str, verdict: ProbeVerdict, undeclared: list[str]) -> str:
+def verdict_text(name: str, verdict: ProbeVerdict, undeclared: list[str]) -> str:
     """Return a verdict for people: a line when it is good; what, where and what helps when it is not."""
     if not verdict.ok:
         place = f"{verdict.file}:{verdict.line}: " if verdict.line else f"{verdict.file}: " if verdict.file else ""
-        hint = f"\n  next: {verdict.hint or f'change it, then moryflow plugin check {quoted(name)}'}"
+        hint = f"\n  next: {verdict.hint or f'change it, then moryflow plugin check {quote_name(name)}'}"
         return f"{name} failed ({verdict.stage}): {place}{verdict.error}{hint}"
     rows = [("hooks", " ".join(verdict.hooks)), ("tools", " ".join(verdict.tools)), ("changed", " ".join(verdict.changed))]
     wrong = ["its plugin.toml is not true"] * bool(undeclared) + ["not all of it can be used"] * bool(verdict.notes)

@@ -98,7 +98,7 @@ class Desk:
             click.echo(notice, err=True)
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return the name of a plugin as it is typed: that of a file may hold anything."""
     import shlex
 

@@ -9,7 +9,7 @@ import click
 from moryflow.cli.options import asking_options, document_options
 from moryflow.cli.terminal.text import plain, show
 
-from .plugin_check import probed, said
+from .plugin_check import probe_verdicts, verdict_text
 from .plugin_context import Desk
 
 if TYPE_CHECKING:
@@ -49,11 +49,13 @@ def enable(ctx: click.Context, name: str) -> int:
     row = _row(desk, name, known=name in listed)
     name = row.name if row is not None else name
     if row is not None and row.candidate is not None and row.record.tier != "builtin":
-        [verdict] = probed(desk, [row.candidate])
+        [verdict] = probe_verdicts(desk, [row.candidate])
         if not verdict.ok:
             again = "\n  it stays as it was; moryflow plugin uninstall removes it" if name not in listed else ""
             show(
-                desk.flags, {"enabled": False, "error": verdict.error, "stage": verdict.stage}, said(name, verdict, []) + again
+                desk.flags,
+                {"enabled": False, "error": verdict.error, "stage": verdict.stage},
+                verdict_text(name, verdict, []) + again,
             )
             return 3
     done = [*_switch_on(desk, name, listed), *_agree(desk, row), *_bring_back(desk, name)]

@@ -8,7 +8,7 @@ import click
 from moryflow_sdk import Event
 
 from moryflow.base.builtins import CONTRIBUTED
-from moryflow.cli.lookup import find, node_json, summary, titled
+from moryflow.cli.lookup import find, node_json, summary, with_title
 from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import Flags, asking_options, document_options, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
@@ -69,7 +69,7 @@ def list_sessions(ctx: click.Context, limit: int, hidden: bool) -> None:
 
     async def work(store: Store) -> list[SessionRow]:
         rows = await store.sessions(limit, vault=vault, purpose=None if hidden else "main")
-        return [await titled(store, row) for row in rows]
+        return [await with_title(store, row) for row in rows]
 
     rows = with_store(work)
     table = columns((row.id, row.updated[:16].replace("T", " "), row.title or "-", row.vault) for row in rows)
@@ -86,7 +86,7 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
     """Show a conversation along its active path (default: the last one)."""
     from moryflow.cli.open_host import with_store
 
-    from .session_tree import shown
+    from .session_tree import node_texts
 
     flags = flags_of(ctx)
     if stats:
@@ -94,7 +94,7 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
         return
 
     async def work(store: Store) -> tuple[SessionRow, list[Node], list[RunRow], dict[str, str]]:
-        row = await titled(store, await find(store, session, flags))
+        row = await with_title(store, await find(store, session, flags))
         return row, await store.path(row.id), await store.runs(row.id), await store.labels(row.id)
 
     row, path, runs, named = with_store(work)
@@ -103,19 +103,19 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
     count = sum(not run.is_compaction for run in runs)
     turns = f"{count} turn{'s' if count != 1 else ''}"
     head = f"{row.id}  {row.title or '(no title)'}\n{row.vault} · agent {row.agent} · mode {row.mode} · {turns}"
-    show(flags, document, "\n\n".join([plain(head), *shown(path, named)]))
+    show(flags, document, "\n\n".join([plain(head), *node_texts(path, named)]))
 
 
 def _show_stats(flags: Flags, session: str | None) -> None:
     from moryflow.cli.open_host import with_store
 
-    from .session_stats import gathered, told
+    from .session_stats import collect_stats, stats_text
 
     async def work(store: Store) -> dict[str, Any]:
-        return await gathered(store, await find(store, session, flags))
+        return await collect_stats(store, await find(store, session, flags))
 
     counts = with_store(work)
-    show(flags, counts, told(counts))
+    show(flags, counts, stats_text(counts))
 
 
 @command.command("search")

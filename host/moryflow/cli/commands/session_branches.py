@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.lookup import find, node_called, node_json, summary
+from moryflow.cli.lookup import find, node_id_of, node_json, summary
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import columns, plain, show
 
@@ -28,23 +28,23 @@ def tree(ctx: click.Context, session: str | None) -> None:
     flags = flags_of(ctx)
 
     async def work(store: Store) -> tuple[dict[str, Any], str]:
-        return await _drawn(store, await find(store, session, flags))
+        return await _tree(store, await find(store, session, flags))
 
     document, text = with_store(work)
     show(flags, document, text)
 
 
-async def _drawn(store: Store, row: SessionRow) -> tuple[dict[str, Any], str]:
+async def _tree(store: Store, row: SessionRow) -> tuple[dict[str, Any], str]:
     """Return the tree of a session as JSON and as text."""
     from dataclasses import asdict
 
-    from .session_tree import drawn, kin_of
+    from .session_tree import kin_of, tree_text
 
     nodes, kin, named = await store.nodes(row.id), await kin_of(store, row), await store.labels(row.id)
     document = {"session": row.id, "parent": row.parent, "active": row.active, "nodes": [node_json(node) for node in nodes]}
     document |= {"labels": named, "children": [asdict(child) for child in kin]}
     head = f"{row.id} is a session of {row.agent}, started by {row.parent}\n" if row.parent else ""
-    return document, head + drawn(nodes, row.active, kin, named) if nodes else "the session is empty"
+    return document, head + tree_text(nodes, row.active, kin, named) if nodes else "the session is empty"
 
 
 @click.command("switch")
@@ -58,7 +58,7 @@ def switch(ctx: click.Context, session: str, node: str) -> None:
 
     async def work(store: Store) -> tuple[SessionRow, str]:
         row = await store.session(session)
-        target = await node_called(store, row.id, node)
+        target = await node_id_of(store, row.id, node)
         hold = await store.hold(row.id)
         try:
             await hold.switch(target)
@@ -67,10 +67,10 @@ def switch(ctx: click.Context, session: str, node: str) -> None:
         return row, target
 
     row, target = with_store(work)
-    show(flags_of(ctx), {"session": row.id, "active": target}, f"{_switched(row.id, target)}; moryflow run -r {row.id} …")
+    show(flags_of(ctx), {"session": row.id, "active": target}, f"{_switch_text(row.id, target)}; moryflow run -r {row.id} …")
 
 
-def _switched(session: str, node: str) -> str:
+def _switch_text(session: str, node: str) -> str:
     return f"{session} goes on from {node}"
 
 
@@ -90,7 +90,7 @@ def fork(ctx: click.Context, session: str | None, node: str | None, title: str) 
     flags = flags_of(ctx)
 
     async def work(store: Store) -> tuple[SessionRow, str]:
-        return await _forked(store, await find(store, session, flags), node, title)
+        return await _fork(store, await find(store, session, flags), node, title)
 
     copy, remark = with_store(work)
     if remark and not flags.quiet:
@@ -98,9 +98,9 @@ def fork(ctx: click.Context, session: str | None, node: str | None, title: str) 
     show(flags, summary(copy), copy.id)
 
 
-async def _forked(store: Store, row: SessionRow, node: str | None, title: str = "") -> tuple[SessionRow, str]:
+async def _fork(store: Store, row: SessionRow, node: str | None, title: str = "") -> tuple[SessionRow, str]:
     """Return the copy, and what is to be said of what it leaves behind."""
-    copy = await store.fork(row.id, await node_called(store, row.id, node) if node is not None else None, title=title)
+    copy = await store.fork(row.id, await node_id_of(store, row.id, node) if node is not None else None, title=title)
     below = len(await store.sessions(1000, purpose=None, parent=row.id))
     said = "sub-agents stay" if below != 1 else "sub-agent stays"
     return copy, f"{below} {said} with {row.id}; what they answered is in the copy" if below else ""
@@ -114,7 +114,7 @@ class BranchCommands:
 
     async def tree(self, _: str) -> str:
         """Show all branches of this session."""
-        self._talk.say((await _drawn(self._talk.host.store, self._talk.session.row))[1])
+        self._talk.say((await _tree(self._talk.host.store, self._talk.session.row))[1])
         return ""
 
     async def switch(self, name: str) -> str:
@@ -123,15 +123,15 @@ class BranchCommands:
         if not name:
             talk.say("/switch NODE: an id, the beginning of one, or a label; /tree shows them")
             return ""
-        target = await node_called(talk.host.store, talk.session.id, name)
+        target = await node_id_of(talk.host.store, talk.session.id, name)
         await talk.session.note(lambda journal: journal.switch(target))
-        talk.say(_switched(talk.session.id, target))
+        talk.say(_switch_text(talk.session.id, target))
         return ""
 
     async def branch(self, name: str) -> str:
         """Copy the path, to a node or as it is, into a new session and go on there."""
         talk, before = self._talk, self._talk.session.id
-        copy, remark = await _forked(talk.host.store, talk.session.row, name or None)
+        copy, remark = await _fork(talk.host.store, talk.session.row, name or None)
         await talk.exchange(await talk.host.resume(copy.vault, copy.id, model=talk.chosen.model))
         if remark:
             talk.say(remark)
@@ -164,14 +164,14 @@ def label(ctx: click.Context, words: tuple[str, ...], node: str | None, remove: 
 
     async def work(store: Store) -> tuple[SessionRow, Label]:
         row = await find(store, sessions[0] if sessions else None, flags)
-        return row, await _named(store, row.id, text, node, remove=remove)
+        return row, await _label_node(store, row.id, text, node, remove=remove)
 
     row, new_label = with_store(work)
     said = {"session": row.id, "label": new_label.label, "node": new_label.node, "was": new_label.was}
     show(flags, said, plain(new_label.sentence))
 
 
-async def _named(store: Store, session: str, text: str, node: str | None, *, remove: bool) -> Label:
+async def _label_node(store: Store, session: str, text: str, node: str | None, *, remove: bool) -> Label:
     """Record the label as the session's one appender."""
     from moryflow_sdk import Event
 
@@ -180,26 +180,26 @@ async def _named(store: Store, session: str, text: str, node: str | None, *, rem
 
     hold = await store.hold(session)
     try:
-        new_label = await _asked(store, hold.session, text, node, remove=remove)
+        new_label = await _requested_label(store, hold.session, text, node, remove=remove)
         if new_label.changes:
-            event = Event(type="session.label", session=session, ts=now(), data=_told(new_label))
+            event = Event(type="session.label", session=session, ts=now(), data=_label_data(new_label))
             await hold.commit(Commit(nodes=[NewNode("marker", new_label.marker)], events=[event]))
         return new_label
     finally:
         hold.release()
 
 
-async def _asked(store: Store, row: SessionRow, text: str, node: str | None, *, remove: bool) -> Label:
+async def _requested_label(store: Store, row: SessionRow, text: str, node: str | None, *, remove: bool) -> Label:
     from moryflow.runtime.session_commands import new_label, removal
 
     named = await store.labels(row.id)
     if remove:
         return removal(text, named)
-    target = await node_called(store, row.id, node) if node is not None else None
+    target = await node_id_of(store, row.id, node) if node is not None else None
     return new_label(text, target, await store.nodes(row.id), named, row.active)
 
 
-def _told(new_label: Label) -> dict[str, Any]:
+def _label_data(new_label: Label) -> dict[str, Any]:
     return {**new_label.marker, "was": new_label.was}
 
 
@@ -211,12 +211,12 @@ async def slash_label(talk: ConversationPort, rest: str) -> str:
         talk.say(columns((text, node[:8]) for text, node in named.items()) or "no labels yet; /label TEXT gives one")
         return ""
     remove = rest.split()[0] == REMOVE
-    new_label = await _asked(store, session.row, rest.removeprefix(REMOVE) if remove else rest, None, remove=remove)
+    new_label = await _requested_label(store, session.row, rest.removeprefix(REMOVE) if remove else rest, None, remove=remove)
     if new_label.changes:
 
         def record(journal: Journal) -> None:
             journal.node("marker", new_label.marker)
-            journal.event("session.label", **_told(new_label))
+            journal.event("session.label", **_label_data(new_label))
 
         await session.note(record)
     talk.say(new_label.sentence)

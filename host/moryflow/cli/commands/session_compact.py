@@ -83,10 +83,10 @@ def compact(ctx: click.Context, session: str | None, focus: str, model: str | No
     done = with_host(ctx, work)
     for remark in () if flags.quiet else done["remarks"]:
         click.echo(plain(f"moryflow: {remark}"), err=True)
-    show(flags, done, compacted(done))
+    show(flags, done, compaction_text(done))
 
 
-def compacted(done: Mapping[str, object]) -> str:
+def compaction_text(done: Mapping[str, object]) -> str:
     """Return the sentence that says what a compaction did."""
     return f"compacted: about {done['tokens_before']} tokens before, {done['tokens_after']} now"
 

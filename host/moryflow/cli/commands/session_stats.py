@@ -18,7 +18,7 @@ CHARS_PER_TOKEN = 4
 _SEARCHES = {"grep": "matches", "search_in_file": "matches", "glob": "files"}
 
 
-def intercepted(calls: Iterable[CallRow], approvals: Iterable[ApprovalRow]) -> dict[str, dict[str, int]]:
+def interceptions(calls: Iterable[CallRow], approvals: Iterable[ApprovalRow]) -> dict[str, dict[str, int]]:
     """Return by tool how many calls a rule refused, and how many a person was asked about."""
     counts: dict[str, Counter[str]] = {}
     for call in calls:
@@ -87,7 +87,7 @@ def events_by_type(events: Iterable[Event]) -> dict[str, int]:
     return dict(sorted(Counter(event.type for event in events).items()))
 
 
-def shares_told(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
+def share_rows(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the counts as rows for people."""
     rules, sums, mcp, found = stats["instructions"], stats["summaries"], stats["mcp"], stats["searches"]
     caught = "; ".join(f"{tool}: {_counted(counts)}" for tool, counts in stats["intercepted"].items())
@@ -110,7 +110,7 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
-async def gathered(store: Store, row: SessionRow) -> dict[str, Any]:
+async def collect_stats(store: Store, row: SessionRow) -> dict[str, Any]:
     """Return the counts of a session with its sub-agents, whose turns and steps are counted separately."""
     below = await descendants(store, row.id)
     own, theirs = await store.runs(row.id), [run for child in below for run in await store.runs(child.id)]
@@ -129,7 +129,7 @@ async def gathered(store: Store, row: SessionRow) -> dict[str, Any]:
         **whole,
         "sub_agents": {"sessions": len(below), "turns": _turns(theirs), **lower, "share": _share(lower, whole)},
         "tools": _tools(calls),
-        "intercepted": intercepted(calls, approvals),
+        "intercepted": interceptions(calls, approvals),
         "questions": _questions(approvals),
         "instructions": instructions(await store.plugin_state(row.id), await store.hook_calls(row.id), own),
         "summaries": summaries([node for node in nodes if node.session == row.id], own),
@@ -199,7 +199,7 @@ def _hooks(ledger: Iterable[HookCallRow]) -> dict[str, dict[str, float]]:
     }
 
 
-def told(stats: Mapping[str, Any]) -> str:
+def stats_text(stats: Mapping[str, Any]) -> str:
     """Return the counts for people."""
     usage, below, asked = stats["usage"], stats["sub_agents"], stats["questions"]
     tokens = f"{usage['input']} in ({usage['cached']} cached), {usage['output']} out, cost {stats['cost']:g}"
@@ -216,7 +216,7 @@ def told(stats: Mapping[str, Any]) -> str:
         ),
         ("compactions", _listed(stats["compactions"]) or "none"),
     ]
-    rows += shares_told(stats)
+    rows += share_rows(stats)
     tools = [(f"  {tool}", _listed(counts)) for tool, counts in stats["tools"].items()]
     hooks = [
         (f"  {hook}", f"{count['calls']:g} calls, {count['ms']:g} ms, {count['failed']:g} failed")

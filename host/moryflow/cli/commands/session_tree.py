@@ -25,7 +25,7 @@ CHANGES = ("agent", "mode", "model")
 _ROLES = {"user": "you", "assistant": "agent", "note": "note"}
 
 
-def shown(path: Iterable[Node], named: Mapping[str, str]) -> Iterator[str]:
+def node_texts(path: Iterable[Node], named: Mapping[str, str]) -> Iterator[str]:
     """Yield what a person reads of each node of a `path`.
 
     :param named: label → node id.
@@ -119,7 +119,9 @@ async def _started_by(store: Store, row: SessionRow) -> list[Kin]:
     return found
 
 
-def drawn(nodes: Sequence[Node], active: str | None, kin: Sequence[Kin] = (), named: Mapping[str, str] | None = None) -> str:
+def tree_text(
+    nodes: Sequence[Node], active: str | None, kin: Sequence[Kin] = (), named: Mapping[str, str] | None = None
+) -> str:
     """Return the tree of `nodes` as text, one line a node. Built without recursion: a long session is deep.
 
     :param named: label → node id.

@@ -128,12 +128,12 @@ def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **opt
         from moryflow.cli.terminal.render import TerminalView
         from moryflow.kernel.outcome import RunOptions
 
-        from .tool_files import installed_for, owner_tried_out
+        from .tool_files import installed_for, wait_for_owner
 
         given_flags = flags._replace(yes=flags.yes or sure)
         await confirm_mode(options["mode"], given_flags)
         await installed_for(host, name, given_flags)
-        await owner_tried_out(host, name, given_flags)
+        await wait_for_owner(host, name, given_flags)
         args = tool_arguments(_find(host, name).tool, given, ctx.args)
         view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, answers=False)
         on_ask = options["on_ask"] or ("prompt" if sys.stdin.isatty() and sys.stderr.isatty() else "deny")

@@ -47,7 +47,7 @@ def allow(ctx: click.Context, file: str) -> None:
     from moryflow.plugins.consent import Consents
 
     home = home_folder(None, os.environ)
-    path = file_called(home, file)
+    path = find_file(home, file)
     given = Consents(home).give(path)
     text = f"{path} may run" if given else f"{path} was not waiting for anything"
     show(flags_of(ctx), {"file": str(path), "waited": given}, text)
@@ -67,7 +67,7 @@ def install(ctx: click.Context, file: str) -> None:
     flags = flags_of(ctx)
 
     async def work(host: Host) -> dict[str, Any]:
-        path = file_called(host.home, file)
+        path = find_file(host.home, file)
         found = environment(host, path)
         if found is None:
             return {"file": str(path), "packages": [], "installed": False}
@@ -81,7 +81,7 @@ def install(ctx: click.Context, file: str) -> None:
     show(flags, done, f"{said} ({done['file']})")
 
 
-def file_called(home: Path, name: str) -> Path:
+def find_file(home: Path, name: str) -> Path:
     """Return the file that a person means: a path, or a name in the tools folder, with or without ``.py``.
 
     :raises ConfigError: there is none.
@@ -166,7 +166,7 @@ def switch_hint(host: Host, tool: str) -> str:
     return f"moryflow plugin info external_tools (it is in {files[0]})"
 
 
-async def owner_tried_out(host: Host, tool: str, flags: Flags) -> None:
+async def wait_for_owner(host: Host, tool: str, flags: Flags) -> None:
     """Wait for the plugin that has `tool`, where that is known and it is still being tried out."""
     if tool in host.tools:
         return
@@ -229,7 +229,7 @@ def check(ctx: click.Context, file: str | None) -> int:
     from moryflow.cli.open_host import with_host
 
     async def work(host: Host) -> list[dict[str, Any]]:
-        paths = [_in_folder(host.home / "tools", file_called(host.home, file))] if file else _files(host.home / "tools")
+        paths = [_in_folder(host.home / "tools", find_file(host.home, file))] if file else _files(host.home / "tools")
         return [_row(host, path) for path in paths]
 
     rows = with_host(ctx, work, settings={SWITCH: True}, quiet=True)

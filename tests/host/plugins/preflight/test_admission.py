@@ -11,7 +11,7 @@ import pytest
 from moryflow import open_host
 from moryflow.cli.commands.doctor import examine
 from moryflow.cli.commands.tool import _find
-from moryflow.cli.commands.tool_files import owner_tried_out
+from moryflow.cli.commands.tool_files import wait_for_owner
 from moryflow.cli.open_host import warn
 from moryflow.cli.options import Flags
 from moryflow.plugins.discovery import discover
@@ -338,6 +338,6 @@ async def test_a_tool_that_is_asked_for_is_waited_for(home, write_waiting, known
     async with await open_host(home, environ={}, wait=0.01) as host:
         with pytest.raises(ConfigError, match=r"it may be in one of 1\d plugins that are still being"):
             _find(host, "nowhere")
-        await owner_tried_out(host, "late", Flags(quiet=True))
+        await wait_for_owner(host, "late", Flags(quiet=True))
         assert "late" in host.tools
         assert sum(record.status == "pending" for record in host.plugin_set.records) >= 6
