@@ -53,6 +53,8 @@ def test_lines_that_are_pasted_at_a_question_are_one_reason(cli: Any, at_termina
     terminal.expect("[o]nce")
     terminal.rest(0.5)
     terminal.type("o\no\nand")
+    terminal.rest(0.5)
+    terminal.type("\n")
     terminal.expect("danger wants to")
     terminal.expect("[o]nce")
     terminal.rest(1.0)
@@ -64,7 +66,7 @@ def test_lines_that_are_pasted_at_a_question_are_one_reason(cli: Any, at_termina
     assert terminal.end() == 0
     assert [status for status, _ in outputs(cli)] == ["denied", "denied"]
     asked = json.loads(cli("approval", "list", "--all", "--json").stdout)
-    assert [(row["reply"], row["message"]) for row in asked] == [("reject", "o\no"), ("reject", "")]
+    assert [(row["reply"], row["message"]) for row in asked] == [("reject", "o\no\nand"), ("reject", "")]
     assert "never" not in terminal.text
 
 

@@ -84,7 +84,7 @@ def test_ctrl_c_at_a_question_stops_the_turn(cli: Any, at_terminal: Begin) -> No
     terminal.expect("[o]nce")
     terminal.interrupt()
     assert terminal.end() == 130
-    assert re.search(r"\[s\]top > (\^C)?\s*\n.*skipped: the turn ended", terminal.text)
+    assert re.search(r"\[s\]top > (\^C)?\s*\n• danger it\n.*skipped: the turn ended", terminal.text)
 
 
 def test_a_spinner_turns_after_a_second_and_leaves_nothing(cli: Any, at_terminal: Begin) -> None:
@@ -120,7 +120,7 @@ def test_a_conversation_at_a_terminal(cli: Any, at_terminal: Begin) -> None:
     texts = [node["payload"]["text"] for node in shown["nodes"] if node["kind"] in ("user", "assistant")]
     assert texts == ["hello there", "first answer", "and again", "second answer"]
     assert shown["mode"] == "full_access"
-    history = cli.home / "chat-history"
+    [history] = (cli.home / "history").iterdir()  # of this vault
     assert "+hello there" in history.read_text()
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
@@ -26,6 +28,7 @@ from .agent_commands import BUILDER, hands_over
 from .slash import Quit, Slash
 
 if TYPE_CHECKING:
+    from moryflow.cli.terminal.render import TerminalView
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
 
@@ -39,6 +42,22 @@ class LineSource(Protocol):
         """Return the next line, ``None`` at the end."""
         ...
 
+    async def ask(self, question: str) -> str:
+        """Return the answer to a question."""
+        ...
+
+    async def answer(self, keys: str) -> str:
+        """Return what is typed at a question that was just shown."""
+        ...
+
+    async def close(self) -> None:
+        """Read no more."""
+        ...
+
+    def during(self, turn: TerminalView, stop: Callable[[], None]) -> AbstractContextManager[None]:
+        """Take lines while a turn runs."""
+        ...
+
 
 class Conversation:
     """One person, one host, one session at a time."""
@@ -48,7 +67,8 @@ class Conversation:
 
         self.host, self.session, self.flags, self.chosen = host, session, flags, chosen
         self._slash = Slash(self)
-        self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=host.config.get("language") or "en")
+        language = host.config.get("language") or "en"
+        self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=language, chat=sys.stdin.isatty())
         self._code = 0
         self._full = False
         self._at_work: asyncio.Task[None] | None = None
@@ -61,18 +81,25 @@ class Conversation:
             self._asker = TerminalAsker(host, self._view)
         host.bus.subscribe(self._asker or self._view)
 
-    @property
-    def slash_names(self) -> list[str]:
-        """Names that may follow a slash."""
-        return self._slash.names
+    def commands(self) -> dict[str, str]:
+        """Return what may follow a slash, with what it does."""
+        return self._slash.commands()
+
+    def files(self) -> Iterator[str]:
+        """Yield the files of the vault that git does not ignore, from there."""
+        from moryflow.services.files import VaultFiles
+
+        files = VaultFiles(Path(self.session.row.vault), self.host.home, Path.home())
+        yield from (path for path, _ in files.walk(files.resolve(".")))
 
     async def run(self, source: LineSource) -> int:
         """Talk until the input ends; return the exit code of the last turn when nobody sits at the terminal."""
         self._interactive = source.interactive
-        if self._asker is not None and source.interactive:
-            self._asker.wait()
-        elif self._asker is not None:
-            self._asker.read = lambda: _piped(source)
+        self._source = source
+        if self._asker is not None:
+            self._asker.read, self._asker.show_whole = source.answer, self._show_whole
+            if source.interactive:
+                self._asker.wait()
         if source.interactive and not self.flags.quiet:
             sys.stderr.write(f"{self._who()} · /help, Ctrl-D ends\n")
         reloader = Reloader(self.host, self._reloaded)
@@ -80,6 +107,7 @@ class Conversation:
         try:
             await self._talk(source, reloader)
         finally:
+            await source.close()
             await reloader.aclose()
         if source.interactive and not self.flags.quiet:
             sys.stderr.write(f"moryflow chat -r {self.session.id} goes on from here\n")
@@ -139,8 +167,8 @@ class Conversation:
         asking, reloader.asking = reloader.asking, []
         for item in asking if source.interactive else ():
             discard_typed()
-            answer = await source.line(lambda item=item: f"{question(item)} [y/N] ")
-            if (answer or "").strip().lower() in ("y", "yes"):
+            answer = await source.ask(f"{question(item)} [y/N] ")
+            if answer.strip().lower() in ("y", "yes"):
                 await reloader.give(item)
             else:
                 self.say(f"{item} waits; {said_yes_with(item)}")
@@ -185,8 +213,8 @@ class Conversation:
         if not (full and source.interactive) or self.host.compaction.settings(self.host.config).automatic:
             return
         discard_typed()
-        answer = await source.line(lambda: "The conversation does not fit any more. Write a summary and go on? [y/N] ")
-        if (answer or "").strip().lower() in ("y", "yes"):
+        answer = await source.ask("The conversation does not fit any more. Write a summary and go on? [y/N] ")
+        if answer.strip().lower() in ("y", "yes"):
             await self._slash.take("/compact")
             await self.turn(None)
 
@@ -196,11 +224,17 @@ class Conversation:
 
         chosen = self.chosen
         options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
-        with _Stopping(self.session.cancel) as stopping, self._questions():
-            result = await (self.session.resume(options) if text is None else self.session.prompt(text, options=options))
+        with _Stopping(self.session.cancel) as stopping, self._typing(), self._questions():
+            if text is None:
+                result = await self.session.resume(options)
+            else:
+                files, images = self._attached(text)
+                result = await self.session.prompt(text, options=options, files=files, images=images)
             if not self._interactive:
                 result = await with_background(self.session, result, options)
         self._view.finish(result.text)
+        if self._interactive:
+            self._view.totals()
         self._code = result.exit_code
         self._full = result.end_reason == "prompt_too_long"
         if result.end_reason == "stopped":
@@ -209,6 +243,28 @@ class Conversation:
             explain(result, self.flags)
         if stopping.leave:
             raise Quit
+
+    def _attached(self, text: str) -> tuple[list[Any], list[Any]]:
+        """Return the files and the images of the vault that a line at a terminal names behind an @."""
+        from moryflow.cli.terminal.stdin import attachment
+
+        attached: dict[str, list[Any]] = {"files": [], "images": []}
+        names = dict.fromkeys(re.findall(r"(?<!\S)@(\S+)", text)) if self._interactive else ()
+        for path in (Path(self.session.row.vault, name) for name in names):
+            if path.is_file():
+                kind, item = attachment(path)
+                attached[kind].append(item)
+        return attached["files"], attached["images"]
+
+    @contextmanager
+    def _typing(self) -> Iterator[None]:
+        """Let a person type while a turn runs; what is awaited stands above the input then."""
+        self._view.typing = self._interactive
+        try:
+            with self._source.during(self._view, self.session.cancel):
+                yield
+        finally:
+            self._view.typing = False
 
     @contextmanager
     def _questions(self) -> Iterator[None]:
@@ -221,6 +277,14 @@ class Conversation:
             yield
         finally:
             self._asker.wait()
+
+    async def _show_whole(self, text: str) -> None:
+        from prompt_toolkit.application import in_terminal
+
+        from moryflow.cli.terminal.question_text import show_whole
+
+        async with in_terminal():
+            await show_whole(text)
 
     async def exchange(self, session: Session) -> None:
         """Go on with another session."""
@@ -238,11 +302,6 @@ class Conversation:
     def say(self, text: str) -> None:
         """Tell the person something that is not part of the answer."""
         click.echo(plain(text), err=True)
-
-
-async def _piped(source: LineSource) -> str:
-    """Return the next line of a pipe as an answer; nothing at the end."""
-    return await source.line(str) or ""
 
 
 class _Stopping:

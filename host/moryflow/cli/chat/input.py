@@ -1,70 +1,376 @@
-"""Where the lines of a conversation come from: a terminal with editing and history, or a pipe."""
+"""Where the lines of a conversation come from: the input at the bottom of a terminal, or a pipe.
+
+At a terminal the input stays while a turn runs: what is typed then waits in a queue. Above it stand the end of what is
+being said, what is awaited, and what waits; everything finished is printed above and scrolls away as plain text.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
-import threading
-from collections.abc import Callable, Coroutine, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from moryflow.cli.terminal.keyboard import PASTED
+from moryflow.cli.terminal.text import fitting, plain, terminal_width
 
 if TYPE_CHECKING:
-    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-HISTORY = "chat-history"
+    from .printer import Printer
+
+HISTORY = "history"
+"""Folder of what was typed, a file for each vault."""
+AHEAD = 0.25
+"""Seconds after its start in which the input is given what was typed before it was there."""
+PAUSE = 0.5
+"""Seconds without a key after which somebody who was typing when a question came is taken to have read it."""
+FRAME = 0.12
+"""Seconds between two looks of the status line."""
+
+
+class Busy(Protocol):
+    """What runs while a person may type, as :class:`moryflow.cli.terminal.render.TerminalView` shows it."""
+
+    def live_lines(self, rows: int) -> list[str]:
+        """Return what stands above the input now: the end of the answer, and what is awaited."""
+        ...
+
+    async def show_last(self) -> None:
+        """Show the newest output that was cut, whole."""
+        ...
 
 
 class TerminalInput:
-    """Line editing, history and completion of slash commands, by prompt_toolkit."""
+    """The input of a conversation, by prompt_toolkit.
+
+    :param history: the file of what was typed before.
+    :param files: lists the files of the vault, from there.
+    :param commands: what may follow a slash, with what it does.
+    :param tab: what Tab does at an empty input.
+    """
 
     interactive = True
 
-    def __init__(self, home: Path, names: Sequence[str], tab: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self,
+        history: Path,
+        files: Callable[[], Iterable[str]],
+        commands: Callable[[], Mapping[str, str]],
+        tab: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
         from prompt_toolkit import PromptSession
-        from prompt_toolkit.completion import WordCompleter
+        from prompt_toolkit.filters import Always, Condition
         from prompt_toolkit.history import FileHistory, InMemoryHistory
-        from prompt_toolkit.shortcuts import CompleteStyle
+        from prompt_toolkit.styles import Style
 
-        file = _private_file(home / HISTORY)
-        self._prompt: PromptSession[str] = PromptSession(
+        from .completion import LineCompleter
+        from .keys import Choices, bindings
+
+        file = _private_file(history)
+        self._tab = tab
+        self._commands = commands
+        self._view: Busy | None = None
+        self._stop: Callable[[], None] = lambda: None
+        self._prompt_text: Callable[[], str] = str
+        self._choices = Choices()
+        self._answer: asyncio.Future[str] | None = None
+        self._entered: asyncio.TimerHandle | None = None
+        """Runs when an Enter was pressed and nothing has come behind it."""
+        self._began = 0.0
+        self._last_key = 0.0
+        self._deaf = False
+        """Somebody was typing when the question came: what else they type answers nothing until they pause."""
+        self._draft = ""
+        self._queue: deque[str | None] = deque()
+        self._arrived = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+        self._printer: Printer | None = None
+        self._session: PromptSession[str] = PromptSession(
+            message=self._above,
+            multiline=True,
+            prompt_continuation="  ",
             history=FileHistory(str(file)) if file else InMemoryHistory(),
-            completer=WordCompleter([f"/{name}" for name in names], sentence=True),
-            complete_while_typing=False,
-            complete_style=CompleteStyle.READLINE_LIKE,
-            reserve_space_for_menu=0,
-            key_bindings=_tab(tab),
+            completer=LineCompleter(files, commands),
+            complete_while_typing=Condition(self._completes),
+            reserve_space_for_menu=6,
+            enable_open_in_editor=True,
+            enable_suspend=True,
+            key_bindings=bindings(self),
+            style=Style.from_dict({"dim": "ansibrightblack", "chosen": "reverse"}),
+            erase_when_done=True,
         )
+        self._session.app.ttimeoutlen = 0.05  # Esc stops a turn; a terminal sends the keys that begin with it at once
+        for window in self._session.app.layout.find_all_windows():
+            window.dont_extend_height = Always()  # else it takes all rows down to the edge of the terminal
+        self._session.app.key_processor.before_key_press += lambda _: self._note_key()
 
     async def line(self, prompt: Callable[[], str]) -> str | None:
-        """Return the next line, an empty one after Ctrl-C, ``None`` at the end."""
-        from prompt_toolkit.patch_stdout import patch_stdout
+        """Return the next line, ``None`` at the end; one that was typed while a turn ran comes first."""
+        self._prompt_text = prompt
+        while not self._queue:
+            self._read()
+            self._arrived.clear()
+            await self._arrived.wait()
+        await self.close()
+        line = self._queue.popleft()
+        if line:
+            sys.stderr.write(f"{prompt()}{plain(line)}\n".replace("\n", "\n  ").rstrip(" "))
+        return line
 
+    async def ask(self, question: str) -> str:
+        """Return the answer to a question of ours; what is queued answers nothing, Ctrl-C and Ctrl-D neither."""
+        return await self.answer(question)
+
+    async def answer(self, keys: str) -> str:
+        """Return what is typed at a question that was just shown; a draft comes back after it."""
+        from prompt_toolkit.document import Document
+
+        from .keys import Choices
+
+        buffer = self._session.default_buffer
+        draft = buffer.document if self._session.app.is_running else Document(self._draft)
+        self._draft = ""
+        self._read()
+        now = time.monotonic()
+        self._deaf = bool(draft.text) or now - self._last_key < PAUSE
+        self._last_key = now if self._deaf else self._last_key
+        buffer.reset()
+        self._choices = Choices(keys)
+        self._answer = asyncio.get_running_loop().create_future()
+        self._invalidate()
         try:
-            with patch_stdout(raw=True):
-                return await self._prompt.prompt_async(prompt)
-        except KeyboardInterrupt:
-            sys.stderr.write("(Ctrl-D or /quit ends the conversation)\n")
-            return ""
+            return await self._answer
+        finally:
+            self._answer = None
+            buffer.reset(draft)
+            self._invalidate()
+
+    @contextmanager
+    def during(self, view: Busy, stop: Callable[[], None]) -> Iterator[None]:
+        """Take lines while a turn runs, and show what `view` says above them; `stop` ends the turn."""
+        self._view, self._stop = view, stop
+        self._set_signals()
+        ticking = asyncio.get_running_loop().create_task(self._tick())
+        self._read()
+        try:
+            yield
+        finally:
+            ticking.cancel()
+            self._view = None
+            self._set_signals()
+            self._invalidate()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(FRAME)
+            self._read()
+            self._set_signals()
+            self._invalidate()
+
+    # ------------------------------------------------------------ reading
+
+    def _read(self) -> None:
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.get_running_loop().create_task(self._read_line())
+
+    async def _read_line(self) -> None:
+        if self._printer is None:
+            from .printer import Printer
+
+            self._printer = Printer(self._session)
+            self._printer.install()
+        try:
+            text = await self._session.prompt_async(default=self._draft, handle_sigint=False, pre_run=self._note_start)
+            self._draft = ""
+        except _Pause:
+            return
         except EOFError:
-            return None
+            self._put(None)
+            return
+        self._put(text)
+
+    def _put(self, line: str | None) -> None:
+        self._queue.append(line)
+        self._arrived.set()
+
+    async def close(self) -> None:
+        """Stop reading, so that somebody else can; a draft comes back with the next prompt."""
+        if self._printer is not None:
+            await self._printer.remove()
+            self._printer = None
+        if self._entered is not None:
+            self._entered.cancel()
+            self._enter()
+        if self._reading is not None and not self._reading.done():
+            if self._session.app.is_running and not self._session.app.is_done:
+                self._draft = self._session.default_buffer.text
+                self._session.app.exit(exception=_Pause())
+            await asyncio.wait((self._reading,))
+
+    def _note_start(self) -> None:
+        self._began = time.monotonic()
+        asyncio.get_running_loop().call_soon(self._set_signals)  # the terminal is about to be set up
+
+    def _set_signals(self) -> None:
+        """Let Ctrl-C be a signal while a turn runs: it must stop one that keeps the loop from reading keys, too."""
+        if not self._session.app.is_running:
+            return
+        with suppress(ImportError, OSError, ValueError):
+            import termios
+
+            modes = termios.tcgetattr(sys.stdin.fileno())
+            modes[3] = modes[3] | termios.ISIG if self._view else modes[3] & ~termios.ISIG
+            for name in (termios.VQUIT, termios.VSUSP):
+                modes[6][name] = b"\0"
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, modes)
+
+    def _invalidate(self) -> None:
+        if self._session.app.is_running:
+            self._session.app.invalidate()
+
+    # ------------------------------------------------------------ what is shown
+
+    def _above(self) -> StyleAndTextTuples:
+        """Return what stands above the input, and the prompt."""
+        columns = terminal_width() or 80
+        live = self._view.live_lines(max(3, self._session.app.output.get_size().rows // 3)) if self._view else []
+        waiting = [f"  queued: {plain(line).splitlines()[0]}" for line in self._queue if line]
+        shown = [
+            ("class:dim", f"{line if len(line) < columns else fitting(line, columns - 2) + '…'}\n")
+            for line in (*live, *waiting)
+        ]
+        return [*shown, *(self._choices.fragments() if self._answer is not None else [("", self._prompt_text())])]
+
+    def _completes(self) -> bool:
+        text = self._session.default_buffer.document.text_before_cursor
+        return self._answer is None and (text.startswith("/") or "@" in text.rsplit(maxsplit=1)[-1:])
+
+    # ------------------------------------------------------------ what keys do
+
+    @property
+    def asked(self) -> bool:
+        """Whether a question stands above the input."""
+        return self._answer is not None
+
+    @property
+    def works(self) -> bool:
+        """Whether a turn runs and asks nothing."""
+        return self._view is not None and self._answer is None
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is typed."""
+        return not self._session.default_buffer.text
+
+    @property
+    def begins(self) -> bool:
+        """Whether the input is still given what was typed before it was there; the terminal made its Enter a Ctrl-J."""
+        return time.monotonic() - self._began < AHEAD
+
+    @property
+    def queued(self) -> bool:
+        """Whether a line waits."""
+        return bool(self._queue)
+
+    @property
+    def slash(self) -> bool:
+        """Whether a command is typed."""
+        return self._answer is None and self._session.default_buffer.text.startswith("/")
+
+    def enter(self) -> None:
+        """Take the line, unless more comes at once: then it is one of a paste."""
+        completing = self._session.default_buffer.complete_state
+        if completing and completing.current_completion and not self.slash:
+            self._session.default_buffer.complete_state = None
+        else:
+            self._entered = asyncio.get_running_loop().call_later(PASTED, self._enter)
+
+    def choose(self, by: int) -> None:
+        """Choose the next answer on offer, or the one before."""
+        self._choices.move(by)
+
+    def end(self) -> None:
+        """Answer nothing any more."""
+        self._settle("")
+
+    def clear(self) -> None:
+        """Begin anew; say how to leave where no question stands."""
+        self._session.default_buffer.reset()
+        if self._answer is not None:
+            self._settle("")
+        else:
+            sys.stderr.write("(Ctrl-D or /quit ends the conversation)\n")
+
+    def stop(self) -> None:
+        """Stop the turn."""
+        self._stop()
+
+    def take_back(self) -> None:
+        """Edit the newest line that waits."""
+        self._session.default_buffer.insert_text(self._queue.pop() or "")
+
+    async def tab(self) -> None:
+        """Do what Tab does at an empty input."""
+        await self._tab()
+        self._invalidate()
+
+    def complete_command(self) -> None:
+        """Complete a command as far as it is clear, then offer what fits."""
+        buffer = self._session.default_buffer
+        typed = buffer.document.text_before_cursor
+        fitting_names = [f"/{name}" for name in self._commands() if f"/{name}".startswith(typed)]
+        common = os.path.commonprefix(fitting_names)  # noqa: RUF071
+        if len(common) > len(typed):
+            buffer.insert_text(common[len(typed) :])
+        elif buffer.complete_state:
+            buffer.complete_next()
+        else:
+            buffer.start_completion()
+
+    async def show_last(self) -> None:
+        """Show the newest output whole."""
+        from prompt_toolkit.application import in_terminal
+
+        if self._view is not None:
+            async with in_terminal():
+                await self._view.show_last()
+
+    def _enter(self) -> None:
+        """Take what was typed: nothing came behind the Enter, so it is no line of a paste."""
+        self._entered, self._last_key = None, 0.0
+        buffer = self._session.default_buffer
+        if self._answer is not None:
+            self._settle(f"{buffer.text or self._choices.word}\n")
+            buffer.reset()
+        elif buffer.text.strip():
+            buffer.validate_and_handle()
+
+    def _settle(self, text: str) -> None:
+        """Answer the question that stands; an empty text is the end of the input."""
+        if self._answer is not None and not self._answer.done() and not self._deaf:
+            self._answer.set_result(text)
+
+    def _note_key(self) -> None:
+        now = time.monotonic()
+        if self._entered is not None:
+            self._entered.cancel()
+            self._entered = None
+            self._session.default_buffer.insert_text("\n")
+        if self._deaf and now - self._last_key > PAUSE:
+            self._deaf = False
+            self._session.default_buffer.reset()
+        self._last_key = now
 
 
-def _tab(act: Callable[[], Coroutine[Any, Any, None]]) -> KeyBindings:
-    """Let Tab at an empty prompt do `act`; with text before it, it completes."""
-    from prompt_toolkit.application.current import get_app
-    from prompt_toolkit.filters import Condition
-    from prompt_toolkit.key_binding import KeyBindings
-
-    bindings = KeyBindings()
-
-    @bindings.add("tab", filter=Condition(lambda: not get_app().current_buffer.text))
-    async def _(event: KeyPressEvent) -> None:
-        await act()
-        event.app.invalidate()
-
-    return bindings
+class _Pause(Exception):
+    """The input is put aside for a while."""
 
 
 def _private_file(path: Path) -> Path | None:
@@ -75,30 +381,3 @@ def _private_file(path: Path) -> Path | None:
     except OSError:
         return None
     return path
-
-
-class PipedInput:
-    """Lines of standard input, read by a daemon thread so that nothing waits for a pipe that never speaks."""
-
-    interactive = False
-
-    def __init__(self) -> None:
-        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
-        threading.Thread(target=self._read, name="moryflow-stdin", daemon=True).start()
-
-    async def line(self, prompt: Callable[[], str]) -> str | None:
-        """Return the next line, ``None`` at the end, however often that is asked for."""
-        line = await self._lines.get()
-        if line is None:
-            self._lines.put_nowait(None)
-        return line
-
-    def _read(self) -> None:
-        for raw in sys.stdin.buffer:
-            self._put(raw.decode("utf-8", "replace"))
-        self._put(None)
-
-    def _put(self, line: str | None) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._lines.put_nowait, line)

@@ -52,7 +52,7 @@ class Slash:
     @property
     def names(self) -> list[str]:
         """Every name, those of plugins and agents too."""
-        return list(dict.fromkeys([*self._own, *self._plugins(), *self._family.agents()]))
+        return list(self.commands())
 
     def _plugins(self) -> dict[str, tuple[str, Command]]:
         plugin_set = self._talk.host.plugin_set
@@ -82,14 +82,15 @@ class Slash:
             self._talk.say(result.text)
         return result.prompt
 
+    def commands(self) -> dict[str, str]:
+        """Return what may follow a slash, with what it does; the host's own come first and win."""
+        agents = {name: f"let this agent go on: {text}" for name, text in self._family.agents().items()}
+        plugins = {name: command.help for name, (_, command) in self._plugins().items()}
+        own = {name: text for name, (text, _) in self._own.items()}
+        return {**own, **{name: text for name, text in {**agents, **plugins}.items() if name not in own}}
+
     async def _help(self, _: str) -> str:
-        names = {*self._own, *self._plugins()}
-        rows = [(f"/{name}", text) for name, (text, _) in self._own.items()]
-        rows += [(f"/{name}", command.help) for name, (_, command) in self._plugins().items()]
-        rows += [
-            (f"/{name}", f"let this agent go on: {text}") for name, text in self._family.agents().items() if name not in names
-        ]
-        self._talk.say(columns(rows, within=terminal_width()))
+        self._talk.say(columns([(f"/{name}", text) for name, text in self.commands().items()], within=terminal_width()))
         return ""
 
     async def _mode(self, mode: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +44,14 @@ async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     await session.keep()
     talk = Conversation(host, session, flags, chosen)
     if sys.stdin.isatty():
-        from moryflow.cli.chat.input import TerminalInput
+        from hashlib import sha256
 
-        source: Any = TerminalInput(host.home, talk.slash_names, talk.next_agent)
+        from moryflow.cli.chat.input import HISTORY, TerminalInput
+
+        history = host.home / HISTORY / f"{sha256(os.fsencode(session.row.vault)).hexdigest()[:16]}"
+        source: Any = TerminalInput(history, talk.files, talk.commands, talk.next_agent)
     else:
-        from moryflow.cli.chat.input import PipedInput
+        from moryflow.cli.chat.piped import PipedInput
 
         source = PipedInput()
     return await talk.run(source)

@@ -34,14 +34,16 @@ class TerminalAsker:
 
     :param view: shows the turn and hears of it from here: what happens beside a question that stands is shown when that is
         off the line, because it could push the question away.
-    :ivar read: returns the next line, nothing at the end; a conversation from a pipe has the lines already.
+    :ivar read: shows the answers on offer and returns the next line, nothing at the end; a conversation reads by itself.
+    :ivar show_whole: shows a text that is longer than the screen.
     """
 
     def __init__(self, host: Host, view: TerminalView | None = None) -> None:
         self._host = host
         self._view = view
         self._later: deque[Callable[[], None]] = deque()
-        self.read: Callable[[], Awaitable[str]] = read_line
+        self.read: Callable[[str], Awaitable[str]] = _read
+        self.show_whole: Callable[[str], Awaitable[None]] = show_whole
         self._turn = asyncio.Lock()
         self._open: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, Event] = {}
@@ -125,7 +127,7 @@ class TerminalAsker:
             if self._view is not None:
                 self._view.pause()
             self._shown = event.data["approval_id"]
-            answer = await _answer(event, self.read)
+            answer = await _answer(event, self.read, self.show_whole)
             self._shown = ""
             try:
                 if answer is None:
@@ -143,19 +145,32 @@ def _question(event: Event) -> QuestionText:
     return question(event.data, event.data["approval_id"], whose)
 
 
-async def _answer(event: Event, read: Callable[[], Awaitable[str]]) -> ApprovalReply | None:
+async def _read(keys: str) -> str:
+    sys.stderr.write(keys)
+    sys.stderr.flush()
+    return await read_line()
+
+
+async def _answer(
+    event: Event, read: Callable[[str], Awaitable[str]], show_all: Callable[[str], Awaitable[None]]
+) -> ApprovalReply | None:
     """Return what was typed, ``None`` at the end of an input that is no terminal. An empty line answers nothing."""
 
     def show() -> None:
-        asked = _question(event)
         discard_typed()
-        sys.stderr.write(f"{asked.text}{asked.keys}")
+        sys.stderr.write(_question(event).text)
         sys.stderr.flush()
 
-    with _when_resumed(show):
+    def show_again() -> None:
+        show()
+        if read is _read:
+            sys.stderr.write(_question(event).keys)
+            sys.stderr.flush()
+
+    with _when_resumed(show_again):
         show()
         while True:
-            line = await read()
+            line = await read(_question(event).keys)
             if not line and not sys.stdin.isatty():
                 return None
             if not line:  # Ctrl-D ends no line
@@ -166,15 +181,13 @@ async def _answer(event: Event, read: Callable[[], Awaitable[str]]) -> ApprovalR
             typed = word if word in WORDS else line.strip()
             answer = answer_of(typed)
             if word in _VIEW:
-                await show_whole(asked.whole)
+                await show_all(asked.whole)
             elif answer is None or typed == "?" or typed.startswith("/"):
                 sys.stderr.write("".join(f"{line}\n" for line in wrapped_text(HELP)))
             elif answer.reply == "always" and not asked.always:
                 sys.stderr.write("  always stores nothing for this call; once allows it\n")
             else:
                 return answer
-            sys.stderr.write(asked.keys)
-            sys.stderr.flush()
 
 
 @contextmanager

@@ -1,72 +1,28 @@
-"""A turn on a terminal: Markdown as it streams, tools, remarks."""
+"""A turn on a terminal: Markdown as it streams, tools with what they gave, remarks."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from typing import Any, TextIO
+import textwrap
+import time
+from typing import Any
 
 from moryflow_sdk import Event
 from moryflow_sdk.events import DELTAS
 from moryflow_sdk.support.texts import visible
 
-from .text import first_line, plain, told_result
-
-
-def use_colour(stream: TextIO) -> bool:
-    """Whether `stream` is a terminal that wants colour."""
-    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-
-
-class MarkdownBlocks:
-    """Markdown as it streams: a paragraph, list or fenced block is printed once it is complete.
-
-    :param before: called before anything is printed.
-    :ivar pending: what has come of the next block.
-    """
-
-    def __init__(self, before: Callable[[], None]) -> None:
-        from rich.console import Console
-
-        self._console = Console(no_color=not use_colour(sys.stdout), highlight=False)
-        self._before = before
-        self.pending = ""
-
-    def feed(self, text: str) -> None:
-        """Add `text`; print the blocks it completes."""
-        self.pending += text
-        while (cut := self._boundary()) > 0:
-            self._print(self.pending[:cut])
-            self.pending = self.pending[cut:].lstrip("\n")
-
-    def flush(self) -> None:
-        """Print what is left."""
-        self._print(self.pending)
-        self.pending = ""
-
-    def _boundary(self) -> int:
-        """Return where the first complete block ends, or 0: an empty line outside a fenced block."""
-        start = 0
-        while (found := self.pending.find("\n\n", start)) >= 0:
-            if self.pending[:found].count("```") % 2 == 0:
-                return found
-            start = found + 2
-        return 0
-
-    def _print(self, text: str) -> None:
-        if text.strip():
-            from rich.markdown import Markdown
-
-            self._before()
-            self._console.print(Markdown(plain(text)))
-
+from .markdown import use_colour
+from .spinner import Awaited, Spinner
+from .text import brief, first_line, fitting, plain, told_result
 
 TRUNCATED = {"en": "truncated", "zh": "已截断"}
 """What is said of an output that was cut, by interface language."""
 
 DIFF_LINES = 30
 """Rows that what a call has changed may take."""
+OUTPUT_LINES = 4
+"""Lines of what a tool gave that are shown; a tool that only reads shows how many there are."""
 NOTICE_LINES = 60
 """How much of a plugin's notice is shown, for example of a change that somebody is asked to agree to."""
 
@@ -75,18 +31,26 @@ class TerminalView:
     """Shows a turn as it happens. The answer is printed whole at the end when standard output is no terminal.
 
     :param answers: an answer is expected; a call without a model gives none.
+    :param chat: somebody types below, and can ask for what was cut.
     """
 
-    def __init__(self, *, quiet: bool = False, verbose: bool = False, language: str = "en", answers: bool = True) -> None:
+    def __init__(
+        self, *, quiet: bool = False, verbose: bool = False, language: str = "en", answers: bool = True, chat: bool = False
+    ) -> None:
         self._answers = answers
         self._live = answers and sys.stdout.isatty()
         self._quiet = quiet
         self._verbose = verbose
-        self._talks = not quiet and (sys.stderr.isatty() or verbose)
+        self._chat = chat
+        self._seen = sys.stderr.isatty() and not quiet
+        self._talks = self._seen or (verbose and not quiet)
+        self._colours = use_colour(sys.stderr)
         self.session = ""
         """The session that is watched; the answers of its sub-agents are not printed as they come."""
         self.idle = False
         """The person is typing: nothing moves on the terminal."""
+        self.typing = False
+        """The input of a conversation is shown while a turn runs: it shows what is awaited."""
         self._truncated = TRUNCATED.get(language, TRUNCATED["en"])
         self._said: list[str] = []
         """The pieces of the newest answer."""
@@ -94,26 +58,39 @@ class TerminalView:
         """The message that they belong to."""
         self._printed = ""
         """The last answer that was printed whole."""
-        self._blocks: Any = None
-        self._spinner: Any = None
+        self._markdown: Any = None
+        self._awaited = Awaited()
+        self._spinner: Spinner | None = None
         self._error: Event | None = None
+        self._running: dict[str, str] = {}
+        """What running calls are shown as, by id."""
+        self._cut = ""
+        """The newest output of which not all was shown."""
+        self._totals = Totals()
         if self._live:
-            self._blocks = MarkdownBlocks(self._clear)
-        if not quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":  # such a one takes no line away
-            from .spinner import Spinner
+            from .markdown import MarkdownStream
 
-            self._spinner = Spinner()
+            self._markdown = MarkdownStream(colour=use_colour(sys.stdout))
+        if self._seen and os.environ.get("TERM") != "dumb":  # such a one takes no line away
+            self._spinner = Spinner(self._awaited, self._words)
 
     def __call__(self, event: Event) -> None:
+        self._awaited.note(event)
         if event.type in DELTAS:
             self._delta(event)
-            return
-        self._clear()
-        self._settle_error(event)
+        else:
+            self._clear()
+            self._settle_error(event)
+            self._totals.note(event)
+            self._other(event)
+        if self._spinner and not self.idle and not self.typing:
+            self._spinner.go_on() if self._awaited.seconds or self._awaited.line() else self._spinner.stop()
+
+    def _other(self, event: Event) -> None:
         match event.type:
             case "error":
                 self._error = event
-            case "step.finish":
+            case "step.finish" | "permission.asked":
                 self._flush()
             case "session.status" if event.data.get("answered") and event.parent is None:
                 said = "".join(self._said)
@@ -124,8 +101,6 @@ class TerminalView:
                 self._warn(event)
             case _:
                 self._note(event)
-        if self._spinner and not self.idle:
-            self._spinner.expect(event)
 
     def rest(self) -> None:
         """Let nothing move until a person has typed; not every command ends with an event that says so."""
@@ -146,9 +121,36 @@ class TerminalView:
             sys.stdout.write(text if text.endswith("\n") else text + "\n")
             sys.stdout.flush()
 
+    def _words(self) -> str:
+        return self._markdown.pending[-_FOLLOWED:].rsplit("\n", 1)[-1] if self._markdown else ""
+
+    def live_lines(self, rows: int) -> list[str]:
+        """Return what stands above the input: the end of what is being said, and what is awaited."""
+        awaited = self._awaited.line()
+        tail = self._markdown.tail(rows - 1) if self._markdown else []
+        return [*tail, *self._awaited.printed(), *([awaited] if awaited else [])]
+
+    def totals(self) -> None:
+        """Say what the turn that has ended took."""
+        if self._seen and (text := self._totals.line()):
+            self._write(text, _DIM)
+        self._totals = Totals()
+
+    async def show_last(self) -> None:
+        """Show the newest output of which not all was shown."""
+        from .question_text import show_whole
+
+        await show_whole(plain(self._cut) or "nothing was cut\n")
+
     def _flush(self) -> None:
-        if self._blocks:
-            self._blocks.flush()
+        if self._markdown:
+            self._print_answer(self._markdown.flush())
+
+    def _print_answer(self, text: str) -> None:
+        if text:
+            self._clear()
+            sys.stdout.write(text)
+            sys.stdout.flush()
 
     def _clear(self) -> None:
         if self._spinner:
@@ -163,36 +165,79 @@ class TerminalView:
                 self._said = []
             self._said.append(text)
         match event.type:
-            case "message.end" if self._blocks and event.data["finish"] == "retried" and event.data["kind"] == "text":
-                self._clear()
+            case "message.end" if self._markdown and event.data["finish"] == "retried" and event.data["kind"] == "text":
                 self._flush()
-                _write("(the answer above broke off; it is asked for again, and what follows replaces it)")
-                return
-            case "message.start" | "message.end":
-                return
-            case "tool.delta":
-                if self._verbose and not self._quiet:
-                    _write(text.rstrip("\n"))
-                elif self._spinner:
-                    self._spinner.say(text)
-                return
-            case "text.delta" if self._blocks and (event.parent is None or event.session == self.session):
-                self._blocks.feed(text)
-                if self._spinner:
-                    self._spinner.follow(self._blocks.pending)
+                self._write("(the answer above broke off; it is asked for again, and what follows replaces it)")
+            case "message.end" if self._markdown and event.data["kind"] == "text" and self._is_ours(event):
+                self._flush()
+            case "tool.delta" if self._verbose and not self._quiet:
+                self._write(text.rstrip("\n"))
+            case "text.delta" if self._markdown and self._is_ours(event):
+                self._print_answer(self._markdown.feed(text))
             case _:
                 pass
-        if self._spinner and not self.idle:
-            self._spinner.keep(event)
+
+    def _is_ours(self, event: Event) -> bool:
+        return event.parent is None or event.session == self.session
 
     def _note(self, event: Event) -> None:
         waits = event.type == "session.status" and event.data["status"] == "retry"
         told = (waits or event.type.endswith(".notice")) and not self._quiet
         if not (self._talks or told) or (event.type == "tool.result" and not self._answers):
             return
-        if text := _remark(event, self._truncated):
+        whose = f"[{event.agent}] " if event.parent and event.session != self.session else ""
+        if self._seen and event.type in ("tool.start", "tool.result"):
+            self._note_call(event, whose)
+        elif text := _remark(event, self._truncated):
             self._flush()
-            _write(f"[{event.agent}] {text}" if event.parent and event.session != self.session else text)
+            self._write(f"{whose}{text}")
+
+    def _note_call(self, event: Event, whose: str) -> None:
+        """Show a call when it has ended: several that run at once do not mix their lines."""
+        data = event.data
+        if event.type == "tool.start":
+            self._running[data["call_id"]] = visible(f"{data['tool']} {brief(data['args'])}".rstrip())
+            return
+        self._flush()
+        indent = "    " if whose else ""
+        shown = self._running.pop(data["call_id"], data["tool"])
+        took = f" · {data['ms'] / 1000:.1f} s" if data.get("ms", 0) >= 100 else ""
+        head = f"{indent}{whose}• "
+        self._write(f"{head}{fitting(shown, self._columns() - len(head) - len(took))}{took}")
+        for line, style in self._result_lines(event):
+            self._write(f"{indent}{line}", style)
+
+    def _result_lines(self, event: Event) -> list[tuple[str, str]]:
+        """Return the first lines of what a call gave, each with its style."""
+        data = event.data
+        output = str(data.get("output") or "")
+        if data["status"] != "ok":
+            self._cut = output
+            said = textwrap.wrap(told_result(data["status"], output), self._columns())
+            return [(f"  {line}", _RED) for line in said]
+        if data.get("diff"):
+            return [(line, _DIFF.get(line.lstrip(" │┊")[:1], "")) for line in _changed(str(data["diff"]))]
+        lines = output.rstrip().split("\n") if output.strip() else []
+        few = lines if len(lines) <= OUTPUT_LINES + 1 else lines[:OUTPUT_LINES]
+        if event.data.get("domain") == "read" or data["tool"] in _READERS:
+            few = lines if len(lines) == 1 else []
+        rest = len(lines) - len(few)
+        plain_lines = (visible(line, keep="\t").replace("\t", "    ") for line in few)
+        found = [(f"  {fitting(line, self._columns())}", _DIM) for line in plain_lines]
+        if rest or data.get("truncated"):
+            self._cut = output
+            how = "Ctrl-O shows all" if self._chat else ""
+            if data.get("truncated"):
+                how = f"{self._truncated}: moryflow output show {data.get('output_id', '')}"
+            count = f"{'+' if few else ''}{rest:,} line{'s' if rest != 1 else ''}" if rest else ""
+            found.append((f"  {' · '.join(part for part in (count, how) if part)}", _DIM))
+        return found
+
+    @staticmethod
+    def _columns() -> int:
+        from .question_text import screen
+
+        return screen()[0] - 6
 
     def _settle_error(self, event: Event) -> None:
         """Show the error before `event`, unless it is the one that ended the turn: that one is told with the result."""
@@ -206,17 +251,55 @@ class TerminalView:
         data = event.data
         if event.type == "error":
             who = f"{event.agent}: " if event.parent and event.session != self.session else ""
-            _write(f"moryflow: {who}{data.get('message', '')}")
+            self._write(f"moryflow: {who}{data.get('message', '')}")
             if data.get("next"):
-                _write(f"  next: {data['next']}")
+                self._write(f"  next: {data['next']}")
         elif event.type == "plugin.failed":
             place = f" ({data['file']}:{data.get('line', 1)})" if data.get("file") else ""
             said = " ".join(str(data["error"]).split())  # what a library raises may be a page
             hint = data.get("hint") or f"moryflow plugin info {data['plugin']}"
             where = data.get("hook") or data.get("stage")
-            _write(f"moryflow: plugin {data['plugin']} failed in {where}{place}: {said}; {hint}")
+            self._write(f"moryflow: plugin {data['plugin']} failed in {where}{place}: {said}; {hint}")
         else:
-            _write(f"moryflow: plugin {data['plugin']} is skipped in {data['hook']} for this session: {data['reason']}")
+            self._write(f"moryflow: plugin {data['plugin']} is skipped in {data['hook']} for this session: {data['reason']}")
+
+    def _write(self, text: str, style: str = "") -> None:
+        shown = f"{style}{plain(text)}\x1b[0m" if style and self._colours else plain(text)
+        sys.stderr.write(f"{shown}\n")
+        sys.stderr.flush()
+
+
+_FOLLOWED = 70
+"""Characters of an answer that is being written which stand beside the spinner."""
+_DIM, _RED = "\x1b[2m", "\x1b[31m"
+_DIFF = {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}
+_READERS = frozenset({"read", "ls", "glob", "grep", "skill"})
+
+
+class Totals:
+    """What a turn took: tokens, cost, time."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._input = self._output = 0
+        self._cost: float | None = None
+
+    def note(self, event: Event) -> None:
+        """Take in what has happened."""
+        if event.parent is not None:
+            return
+        if event.type == "step.finish":
+            self._input += event.data["usage"]["input"]
+            self._output += event.data["usage"]["output"]
+        elif event.type == "turn.finish":
+            self._cost = event.data.get("cost")
+
+    def line(self) -> str:
+        """Return it in one line; empty when nothing was asked of a model."""
+        if not self._input and not self._output:
+            return ""
+        cost = f" · ${self._cost:.4f}" if self._cost else ""
+        return f"{self._input:,} tokens in, {self._output:,} out{cost} · {time.monotonic() - self._began:.1f} s"
 
 
 def _remark(event: Event, truncated: str) -> str:
@@ -224,11 +307,11 @@ def _remark(event: Event, truncated: str) -> str:
     data = event.data
     match event.type:
         case "tool.start" if data["state"] == "running":
-            return visible(f"• {data['tool']} {_brief(data['args'])}")
+            return visible(f"• {data['tool']} {brief(data['args'])}")
         case "tool.result" if data["status"] != "ok":
             return f"  {told_result(data['status'], data['output'])}"
         case "tool.result" if data.get("diff"):
-            return _changed(str(data["diff"]))
+            return "\n".join(_changed(str(data["diff"])))
         case "tool.result" if data.get("truncated"):
             return f"  {truncated}: moryflow output show {data.get('output_id', '')}"
         case "session.status" if data["status"] == "retry":
@@ -248,22 +331,8 @@ def _remark(event: Event, truncated: str) -> str:
             return ""
 
 
-def _changed(diff: str) -> str:
+def _changed(diff: str) -> list[str]:
     """Return what a call changed, path first, marked so that nothing in it looks like a line of ours."""
     from .question_text import preview_lines, screen
 
-    return "\n".join(preview_lines(diff, screen()[0], DIFF_LINES, ""))
-
-
-def _write(text: str) -> None:
-    sys.stderr.write(plain(text) + "\n")
-    sys.stderr.flush()
-
-
-def _brief(args: object) -> str:
-    """Return the arguments of a call in one short line, a path before all others."""
-    ordered = sorted(args.items(), key=lambda item: item[0] != "path") if isinstance(args, dict) else [("", args)]
-    values = [value for _, value in ordered]
-    text = " ".join(str(value) for value in values if isinstance(value, str | int)).strip()
-    line = first_line(text, 100)
-    return line if line == text or line.endswith("…") else f"{line} …"
+    return preview_lines(diff, screen()[0], DIFF_LINES, "")

@@ -1,54 +1,113 @@
-"""A spinner on standard error after a second of silence, with the last words of the coming text."""
+"""What a turn waits for, in one line: the model, a tool, a retry; and that line, turning, on standard error."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import time
+from collections import deque
+from collections.abc import Callable
 
 from moryflow_sdk import Event
+from moryflow_sdk.events import DELTAS
+from moryflow_sdk.support.texts import visible
 
-from .text import ending, first_line, fitting, plain, terminal_width
+from .text import brief, ending, fitting, plain, terminal_width
 
 _FRAMES, _ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
-_USUAL, _FOLLOWED = 80, 70
-_SILENT = ("permission.asked", "turn.finish")
+_USUAL = 80
+_LAST_LINES = 3
+"""Lines of what a tool prints that stand below its name while it runs."""
+
+
+class Awaited:
+    """What the turn waits for now, as its events tell."""
+
+    def __init__(self) -> None:
+        self._what = ""
+        self._since = 0.0
+        self._tools: dict[str, str] = {}
+        self._printed: deque[str] = deque(maxlen=_LAST_LINES)
+
+    def note(self, event: Event) -> None:
+        """Take in what has happened."""
+        data = event.data
+        match event.type:
+            case "tool.start" if data["state"] == "running":
+                self._tools[data["call_id"]] = visible(f"{data['tool']} {brief(data['args'])}".rstrip())
+                self._printed.clear()
+            case "tool.result":
+                self._tools.pop(data["call_id"], None)
+                self._printed.clear()
+            case "tool.delta":
+                self._printed.extend(line for line in plain(data.get("text", "")).split("\n") if line.strip())
+            case "turn.finish" if event.parent is None:
+                self._tools.clear()
+            case _:
+                pass
+        what = self._of(event)
+        if what != self._what:
+            self._what, self._since = what, time.monotonic()
+
+    def _of(self, event: Event) -> str:
+        status = event.data.get("status")
+        ended = event.type == "turn.finish" and event.parent is None
+        if ended or event.type == "permission.asked" or status in ("waiting", "idle"):
+            return ""
+        if event.type == "session.status" and status == "retry":
+            return f"trying again in {event.data['in']} s"
+        if self._tools:
+            first, *others = self._tools.values()
+            return f"{first} and {len(others)} more" if others else first
+        if event.type == "session.status" and event.data.get("text"):
+            return str(event.data["text"])
+        if event.type in DELTAS:
+            return "thinking" if event.type == "reasoning.delta" else "writing"
+        return "waiting for the model"
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been waited for; 0 when nothing is."""
+        return time.monotonic() - self._since if self._what else 0.0
+
+    def line(self) -> str:
+        """Return what is awaited, with the next look of the spinner before it; empty when nothing is."""
+        if not self._what:
+            return ""
+        frames = _FRAMES if "utf" in (sys.__stderr__.encoding if sys.__stderr__ else "").lower() else _ASCII_FRAMES
+        frame = frames[int(self.seconds * 10) % len(frames)]
+        took = f" · {self.seconds:.0f} s" if self.seconds >= 1 else ""
+        return f"{frame} {self._what}{took}"
+
+    def printed(self) -> list[str]:
+        """Return the last lines that a running tool has printed."""
+        return [f"  {line}" for line in self._printed] if self._tools else []
 
 
 class Spinner:
-    """One line that is taken away before anything else is printed."""
+    """The line of :class:`Awaited` after a second of silence, taken away before anything else is printed.
 
-    def __init__(self) -> None:
+    :param words: returns the end of what is being said.
+    """
+
+    def __init__(self, awaited: Awaited, words: Callable[[], str]) -> None:
+        self._awaited = awaited
+        self._words = words
         self._task: asyncio.Task[None] | None = None
-        self._words = ""
         self._shown = False
+        self._from = 0.0
 
-    def expect(self, event: Event) -> None:
-        """Start over after `event`; a turn that waits for a person or has ended shows nothing."""
-        self.stop()
-        if event.type not in _SILENT and event.data.get("status") not in ("waiting", "idle"):
-            self._task = asyncio.get_running_loop().create_task(self._spin())
-
-    def keep(self, event: Event) -> None:
-        """Go on, because `event` is more of what is coming already."""
+    def go_on(self) -> None:
+        """Turn, beginning a second from now."""
         if self._task is None:
-            self.expect(event)
-
-    def say(self, text: str) -> None:
-        """Show the last line of `text` beside the spinner, without starting over."""
-        if last := text.strip().rsplit("\n", 1)[-1]:
-            self._words = fitting(plain(first_line(last, 70)), _room())
-
-    def follow(self, text: str) -> None:
-        """Show the end of `text` beside the spinner, as it grows."""
-        last = text[-_FOLLOWED:].rstrip().rsplit("\n", 1)[-1]
-        self._words = ending(plain(last), min(_FOLLOWED, _room()))
+            self._from = time.monotonic() + 1.0
+            self._task = asyncio.get_running_loop().create_task(self._spin())
 
     def stop(self) -> None:
         """Stop and clear the line."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        self._words = ""
         self.clear()
 
     def clear(self) -> None:
@@ -57,19 +116,16 @@ class Spinner:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._shown = False
+        self._from = time.monotonic() + 1.0
 
     async def _spin(self) -> None:
-        await asyncio.sleep(1.0)
-        number = 0
-        frames = _FRAMES if "utf" in (sys.stderr.encoding or "").lower() else _ASCII_FRAMES
         while True:
-            sys.stderr.write(f"\r\x1b[K{frames[number % len(frames)]} {self._words}")
-            sys.stderr.flush()
-            self._shown = True
-            number += 1
             await asyncio.sleep(0.1)
-
-
-def _room() -> int:
-    """Return how many columns there are beside the spinner; a line that wraps could not be taken away again."""
-    return max(0, (terminal_width() or _USUAL) - 3)
+            if time.monotonic() > self._from and (line := self._awaited.line()):
+                room = (terminal_width() or _USUAL) - 1
+                line = fitting(line, room)
+                if words := (self._awaited.printed() or [self._words()])[-1].strip():
+                    line += f" · {ending(words, max(room - len(line) - 3, 0))}"
+                sys.stderr.write(f"\r\x1b[K{fitting(line, room)}")
+                sys.stderr.flush()
+                self._shown = True

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -30,6 +30,14 @@ def first_line(text: str, width: int = 160) -> str:
     """Return the first line of `text`, cut to `width`."""
     line = text.strip().split("\n", 1)[0]
     return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def brief(args: object) -> str:
+    """Return the arguments of a call in one short line, a path before all others."""
+    ordered = sorted(args.items(), key=lambda item: item[0] != "path") if isinstance(args, Mapping) else [("", args)]
+    text = " ".join(str(value) for _, value in ordered if isinstance(value, str | int)).strip()
+    line = first_line(text, 100)
+    return line if line == text or line.endswith("…") else f"{line} …"
 
 
 def fitting(text: str, columns: int) -> str:

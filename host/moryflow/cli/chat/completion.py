@@ -1,0 +1,62 @@
+"""What Tab and typing complete: commands behind a slash, files of the vault behind an @."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from prompt_toolkit.completion import Completer, Completion, FuzzyCompleter, WordCompleter
+from prompt_toolkit.document import Document
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import CompleteEvent
+
+MOST_FILES = 20_000
+FRESH = 5.0
+"""Seconds for which a list of files is used again."""
+
+
+class LineCompleter(Completer):
+    """Completes a line of a conversation. Files that git ignores are left out.
+
+    :param files: lists the files of the vault, from there.
+    :param commands: what may follow a slash, with what it does.
+    """
+
+    def __init__(self, files: Callable[[], Iterable[str]], commands: Callable[[], Mapping[str, str]]) -> None:
+        self._list = files
+        self._commands = commands
+        self._listed = 0.0
+        self._files: list[str] = []
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """Yield what may stand where the cursor is."""
+        text = document.text_before_cursor
+        word = text.rsplit(maxsplit=1)[-1] if text and not text[-1].isspace() else ""
+        if text.startswith("/") and " " not in text:
+            yield from self._slash(text)
+        elif word.startswith("@"):
+            found = FuzzyCompleter(WordCompleter(self._paths(), WORD=True), WORD=True)
+            yield from found.get_completions(Document(word[1:]), complete_event)
+
+    async def get_completions_async(self, document: Document, complete_event: CompleteEvent) -> AsyncGenerator[Completion]:
+        """Do the same; files are looked for in a thread."""
+        if document.text_before_cursor.startswith("/"):
+            for found in self.get_completions(document, complete_event):
+                yield found
+            return
+        for found in await asyncio.to_thread(list, self.get_completions(document, complete_event)):
+            yield found
+
+    def _slash(self, text: str) -> Iterator[Completion]:
+        for name, does in sorted(self._commands().items()):
+            if name.startswith(text[1:]):
+                yield Completion(name, start_position=1 - len(text), display=f"/{name}", display_meta=does)
+
+    def _paths(self) -> list[str]:
+        if time.monotonic() - self._listed > FRESH:
+            self._files, self._listed = list(islice(self._list(), MOST_FILES)), time.monotonic()
+        return self._files

@@ -1,0 +1,169 @@
+"""Markdown on a terminal as it streams: a block is printed once, when it is complete, in the terminal's own colours.
+
+Headings stand at the left, lists keep their numbers, code has no background, and HTML is shown as text. A list is printed
+item by item, so that a long one does not have to be waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from io import StringIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+from .text import plain
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+_NARROWEST = 20
+_CODE = {
+    "Comment": "bright_black", "Keyword": "magenta", "Literal.String": "green", "Literal.Number": "cyan",
+    "Name.Function": "blue", "Name.Class": "blue", "Name.Decorator": "cyan", "Name.Builtin": "cyan", "Generic.Deleted": "red",
+    "Generic.Inserted": "green", "Generic.Heading": "bold", "Generic.Subheading": "cyan",
+}  # fmt: skip
+"""Colours of code by kind of token; each can be read on a light and on a dark background."""
+_STYLES = {
+    "markdown.h1": "bold underline", "markdown.h2": "bold", "markdown.h3": "bold", "markdown.h4": "bold italic",
+    "markdown.code": "cyan", "markdown.code_block": "none", "markdown.block_quote": "italic", "markdown.list": "none",
+    "markdown.item.number": "none", "markdown.item.bullet": "none", "markdown.table.border": "bright_black",
+    "markdown.table.header": "bold", "markdown.link": "none", "markdown.link_url": "blue underline",
+}  # fmt: skip
+
+
+def use_colour(stream: TextIO) -> bool:
+    """Whether `stream` is a terminal that wants colour."""
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+class MarkdownStream:
+    """An answer that comes in pieces, as text for the terminal.
+
+    :param colour: with escape sequences for colour and weight.
+    """
+
+    def __init__(self, *, colour: bool) -> None:
+        self._colour = colour
+        self._pending = ""
+        self._before = ""
+        """What kind of block was returned last."""
+
+    @property
+    def pending(self) -> str:
+        """The block that is still growing, as it was written; nothing in it drives the terminal."""
+        return plain(self._pending)
+
+    def feed(self, text: str) -> str:
+        """Take in more of the answer; return the blocks that it completes."""
+        self._pending += text
+        if "\n" not in text:
+            return ""
+        return self._take(_end_of_complete(self._pending))
+
+    def flush(self) -> str:
+        """Return what is left; the next text begins another answer."""
+        rest = self._take(len(self._pending))
+        self._before = ""
+        return rest
+
+    def tail(self, rows: int) -> list[str]:
+        """Return the last `rows` lines of the block that is still growing, without escape sequences."""
+        return render(self._pending, colour=False).rstrip("\n").split("\n")[-rows:] if self._pending.strip() else []
+
+    def _take(self, end: int) -> str:
+        done, self._pending = self._pending[:end], self._pending[end:]
+        if not done.strip():
+            return ""
+        blocks = _blocks(done)
+        before, self._before = self._before, blocks[-1].type if blocks else "text"
+        goes_on = bool(blocks) and blocks[0].type == before and before in _LISTS
+        return ("" if goes_on or not before else "\n") + render(done, colour=self._colour)
+
+
+_LISTS = ("bullet_list_open", "ordered_list_open")
+
+
+def _parser() -> Any:
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
+
+
+def _blocks(text: str) -> list[Token]:
+    """Return the tokens that begin a block at the top level."""
+    return [token for token in _parser().parse(text) if token.level == 0 and token.map is not None and token.nesting >= 0]
+
+
+def _end_of_complete(text: str) -> int:
+    """Return where the last block of `text` begins, or, where that is a list, its last item: only that may still grow."""
+    tokens = _parser().parse(text)
+    tops = [token for token in tokens if token.level == 0 and token.map is not None and token.nesting >= 0]
+    if not tops:
+        return 0
+    line = tops[-1].map[0]
+    if tops[-1].type in _LISTS:
+        line = [token.map[0] for token in tokens if token.level == 1 and token.type == "list_item_open" and token.map][-1]
+    return sum(len(each) for each in text.splitlines(keepends=True)[:line])
+
+
+def render(text: str, *, colour: bool) -> str:
+    """Return Markdown as lines of text no wider than the terminal, with one empty line between two blocks."""
+    lines = plain(text).split("\n")
+    blocks = [token.map for token in _blocks("\n".join(lines)) if token.map]
+    return "\n".join(_block("\n".join(lines[start:end]), colour) for start, end in blocks)
+
+
+def _block(text: str, colour: bool) -> str:
+    from rich.console import Console
+    from rich.theme import Theme
+
+    width = max(shutil.get_terminal_size().columns, _NARROWEST)
+    out = StringIO()
+    console = Console(
+        file=out, force_terminal=colour, color_system="standard" if colour else None, no_color=not colour, width=width,
+        highlight=False, theme=Theme(_STYLES), legacy_windows=False, _environ={},
+    )  # fmt: skip
+    console.print(_document(text))
+    lines = [_FILL.sub(lambda found: _RESET if "\x1b" in found[0] else "", line) for line in out.getvalue().split("\n")]
+    seen = [place for place, line in enumerate(lines) if line not in ("", _RESET)]
+    return "".join(f"{line}\n" for line in lines[seen[0] : seen[-1] + 1]) if seen else ""
+
+
+_FILL = re.compile(r"(?:\x1b\[[0-9;]*m| )+$")
+"""Blanks up to the edge of the terminal: a narrower window would wrap them."""
+_RESET = "\x1b[0m"
+
+
+def _document(text: str) -> Any:
+    """Return `text` as what rich prints."""
+    from pygments.token import string_to_tokentype
+    from rich.markdown import CodeBlock, Heading, ListItem, Markdown
+    from rich.segment import Segment
+    from rich.style import Style
+    from rich.syntax import ANSISyntaxTheme, Syntax
+
+    theme = ANSISyntaxTheme({tuple(string_to_tokentype(kind)): Style.parse(style) for kind, style in _CODE.items()})
+
+    class Title(Heading):
+        LEVEL_ALIGN = {}
+
+    class Code(CodeBlock):
+        def __rich_console__(self, *_: Any) -> Any:
+            yield Syntax(str(self.text).rstrip(), self.lexer_name, theme=theme, word_wrap=True, padding=(0, 2))
+
+    class Item(ListItem):
+        def render_number(self, console: Any, options: Any, number: int, last_number: int) -> Any:
+            mark = f"{number}. "
+            lines = console.render_lines(self.elements, options.update(width=options.max_width - len(mark) - 1))
+            for place, line in enumerate(lines):
+                yield Segment(f" {mark}" if place == 0 else " " * (len(mark) + 1))
+                yield from line
+                yield Segment("\n")
+
+    class Document(Markdown):
+        elements = Markdown.elements | {"heading_open": Title, "fence": Code, "code_block": Code, "list_item_open": Item}
+
+    document = Document(text, hyperlinks=False)
+    document.parsed = _parser().parse(text)
+    return document
