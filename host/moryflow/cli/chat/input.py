@@ -68,6 +68,7 @@ class TerminalInput:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.filters import Always, Condition
         from prompt_toolkit.history import FileHistory, InMemoryHistory
+        from prompt_toolkit.output import create_output
         from prompt_toolkit.styles import Style
 
         from .completion import LineCompleter
@@ -105,6 +106,7 @@ class TerminalInput:
             key_bindings=bindings(self),
             style=Style.from_dict({"dim": "ansibrightblack", "chosen": "reverse"}),
             erase_when_done=True,
+            output=None if sys.stdout.isatty() else create_output(sys.stderr),
         )
         self._session.app.ttimeoutlen = 0.05  # Esc stops a turn; a terminal sends the keys that begin with it at once
         for window in self._session.app.layout.find_all_windows():
@@ -220,8 +222,8 @@ class TerminalInput:
 
     def _set_signals(self) -> None:
         """Let Ctrl-C be a signal while a turn runs: it must stop one that keeps the loop from reading keys, too."""
-        if not self._session.app.is_running:
-            return
+        if not self._session.app.is_running or self._session.app._running_in_terminal:  # pyright: ignore[reportPrivateUsage]
+            return  # an editor has the terminal, or nobody
         with suppress(ImportError, OSError, ValueError):
             import termios
 
@@ -250,7 +252,8 @@ class TerminalInput:
 
     def _completes(self) -> bool:
         text = self._session.default_buffer.document.text_before_cursor
-        return self._answer is None and (text.startswith("/") or "@" in text.rsplit(maxsplit=1)[-1:])
+        word = text.rsplit(maxsplit=1)[-1] if text.strip() and not text[-1].isspace() else ""
+        return self._answer is None and (text.startswith("/") or word.startswith("@"))
 
     # ------------------------------------------------------------ what keys do
 

@@ -32,9 +32,11 @@ class Printer:
         self._printing: asyncio.Future[None] | None = None
 
     def install(self) -> None:
-        """Take the place of both streams."""
+        """Take the place of both streams; one that leads to a file stays."""
         stream: Any = self
-        sys.stdout = sys.stderr = stream
+        sys.stderr = stream
+        if self._streams[0].isatty():
+            sys.stdout = stream
 
     async def remove(self) -> None:
         """Print what waits, and give both streams back."""
