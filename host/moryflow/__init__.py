@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from moryflow.store import SessionBusy
 
 __version__ = "0.1.0"
+"""The version of Moryflow, as ``moryflow --version`` prints it."""
 __all__ = ["Host", "RunOptions", "Session", "SessionBusy", "TurnResult", "__version__", "open_host"]
 
 _HOMES = {
@@ -24,7 +25,7 @@ _HOMES = {
     "Session": "moryflow.runtime.session",
     "SessionBusy": "moryflow.store",
     "RunOptions": "moryflow.kernel.outcome",
-    "TurnResult": "moryflow.kernel.outcome",
+    "TurnResult": "moryflow.runtime.turn_result",
 }
 
 
