@@ -59,6 +59,7 @@ HOOKS: dict[str, HookInfo] = {
         HookInfo("event", "event", "observe"),
     )
 }
+"""Every hook by name: how it is spelled in configuration, its kind, and its deadline."""
 
 # ------------------------------------------------------------------------------------------------
 # Life cycle

@@ -109,6 +109,7 @@ class Finished(Frozen):
 
 
 ModelEvent = TextDelta | ReasoningDelta | ToolInputDelta | Status | Finished
+"""What :meth:`ModelProvider.stream` yields."""
 
 
 @runtime_checkable

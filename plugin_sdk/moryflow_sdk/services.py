@@ -44,6 +44,7 @@ __all__ = [
 SERVICES: tuple[str, ...] = (
     "artifacts", "code_loader", "complete", "emit", "files", "history", "info", "rules", "spawn", "watch",
 )  # fmt: skip
+"""The names that a plugin may declare."""
 
 
 class Files(Protocol):
@@ -304,3 +305,4 @@ class Emit(Protocol):
 
 
 Observer = Callable[[Event], None]
+"""A function that is called with each event, on the host's loop; it must be quick."""

@@ -14,6 +14,7 @@ Domain = str
 """``read``, ``edit``, ``bash``, ``web_fetch``, ``web_search``, ``mcp``, ``task`` or ``tool``."""
 
 DOMAINS: tuple[str, ...] = ("read", "edit", "bash", "web_fetch", "web_search", "mcp", "task", "tool")
+"""Every domain."""
 
 TargetKind = Literal["file", "shell", "url", "query", "mcp", "task", "tool"]
 

@@ -184,6 +184,7 @@ class Stop(_Spoken):
 
 
 Verdict = Allow | Ask | Deny | Stop
+"""What a gate answers."""
 
 
 class Ruling(Frozen):

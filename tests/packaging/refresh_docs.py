@@ -1,4 +1,4 @@
-"""Write anew what the documentation takes from the code: the hook pages, the table of hooks, and ``docs/llms.txt``.
+"""Write anew what the documentation takes from the code: hook pages, the table of hooks, the reference, ``docs/llms.txt``.
 
 Run it from a checkout: ``python tests/packaging/refresh_docs.py``. What it writes is under version control, so that the
 pages can be read without building anything; a test fails when they differ from the code.
@@ -16,7 +16,10 @@ import yaml
 from moryflow_sdk import HOOKS
 
 sys.path.insert(0, str(Path(__file__).parent))
+import api_reference
+import cli_reference
 import hook_pages
+import settings_reference
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -36,6 +39,9 @@ def documents() -> dict[Path, str]:
     pages = {DOCS / "hooks" / f"{name}.md": hook_pages.page(name) for name in HOOKS}
     order = DOCS / "order.md"
     pages[order] = BLOCK.sub(lambda ends: f"{ends[1]}\n{hook_pages.table()}\n\n{ends[2]}", order.read_text(encoding="utf-8"))
+    reference = DOCS / "reference"
+    pages |= api_reference.pages()
+    pages |= {reference / "cli.md": cli_reference.page(), reference / "settings.md": settings_reference.page()}
     return {**pages, DOCS / "llms.txt": index(pages)}
 
 

@@ -18,14 +18,23 @@ ToolName = Annotated[str, Meta("a tool's name, or a glob over names", min_length
 
 
 class SystemText(Settings):
-    """Text for the system prompt, and where it goes."""
+    """Text for the system prompt, and where it goes.
+
+    :ivar mode: where the text goes: behind the prompt, before it, or in its place.
+    :ivar text: what the model is told.
+    """
 
     mode: Literal["append", "prepend", "replace"] = "append"
     text: str = ""
 
 
 class Params(Settings):
-    """Parameters that override the model's; one that is absent is left as it is."""
+    """Parameters that override the model's; one that is absent is left as it is.
+
+    :ivar temperature: 0 is the least random.
+    :ivar top_p: the share of likely words that the model chooses from.
+    :ivar max_tokens: of one answer.
+    """
 
     temperature: Annotated[float, Meta(ge=0, le=2, strict=True)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1, strict=True)] | None = None
@@ -40,14 +49,21 @@ class ChatHooks(Settings):
 
 
 class BeforeToolHook(Settings):
-    """Arguments that a call gets when it does not give them itself."""
+    """Arguments that a call gets when it does not give them itself.
+
+    :ivar merge_input: argument → value, where the call does not give one.
+    """
 
     tool: ToolName
     merge_input: dict[str, Any] = {}
 
 
 class AfterToolHook(Settings):
-    """Text around what a tool returned, taken as it is."""
+    """Text around what a tool returned, taken as it is.
+
+    :ivar prepend_text: put before the output.
+    :ivar append_text: put behind the output.
+    """
 
     tool: ToolName
     prepend_text: str = ""

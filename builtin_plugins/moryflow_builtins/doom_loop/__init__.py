@@ -29,6 +29,7 @@ class DoomLoopSettings(Settings):
     :ivar same_tool_threshold: the call that makes this many in a row with the same tool and effect is asked about.
     :ivar max_signature_bytes: larger arguments are not compared; the tool's name alone counts.
     :ivar cooldown_tool_calls: calls after a continuation that are not checked.
+    :ivar enabled: false looks for no loops.
     """
 
     max_attempts: Limit = 3

@@ -27,6 +27,7 @@ class InstructionSettings(Settings):
     :ivar claude: also ``~/.claude/CLAUDE.md``.
     :ivar max_bytes: of one file, with what it includes; the rest is left out and said so.
     :ivar total_bytes: of all together; files that do not fit any more are left out.
+    :ivar enabled: false reads none.
     """
 
     enabled: bool = True

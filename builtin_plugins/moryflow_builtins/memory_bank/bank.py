@@ -49,6 +49,8 @@ class MemoryBankSettings(Settings):
     :ivar max_draft_characters: a longer proposal is refused.
     :ivar remind: remind the model to read ``patterns.md`` first, or to propose, where a message or what was done speaks for it.
     :ivar propose_files: so many files changed in one turn speak for a proposal.
+    :ivar reader_lines: see `reader_files`.
+    :ivar max_file_lines: a longer file in ``details/`` is a finding of ``check``.
     """
 
     guard_mode: Literal["off", "warn", "block"] = "warn"

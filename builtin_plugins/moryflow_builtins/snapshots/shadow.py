@@ -27,6 +27,7 @@ class SnapshotSettings(Settings):
     :ivar ignored: also files that ``.gitignore`` leaves out.
     :ivar max_file_bytes: larger files are never recorded.
     :ivar timeout: seconds that git may take for one snapshot; a vault that takes longer is not recorded for a day.
+    :ivar enabled: false records no files, so ``undo`` takes back messages only.
     """
 
     enabled: bool = True

@@ -18,7 +18,11 @@ config_path = "agents.runtime.tasks"
 
 
 class TaskSettings(Settings):
-    """How deep agents may start agents, and how long a sub-agent may work."""
+    """How deep agents may start agents, and how long a sub-agent may work.
+
+    :ivar depth: how many levels of sub-agents there may be; 0 means none.
+    :ivar minutes: after these a sub-agent is stopped.
+    """
 
     depth: Annotated[int, Meta(ge=0, le=3, strict=True)] = 1
     minutes: Annotated[float, Meta(gt=0, le=1440, strict=True)] = 120

@@ -20,6 +20,7 @@ class TitleSettings(Settings):
 
     :ivar model: a cheap model that writes them, ``session`` for the session's own; without one, the prompt's first words.
         It writes the summaries that a person asks for, too; without one, the session's own does.
+    :ivar enabled: false leaves sessions with the first words of the prompt.
     """
 
     enabled: bool = True

@@ -30,7 +30,13 @@ Bytes = Annotated[int, Meta(gt=0, le=32 * 1024 * 1024 // CAP_FACTOR, strict=True
 
 
 class ToolLimits(Settings):
-    """Other limits for one tool, or for those a glob names."""
+    """Other limits for one tool, or for those a glob names.
+
+    :ivar max_lines: lines shown, in place of the general limit; likewise the others.
+    :ivar max_bytes: bytes shown.
+    :ivar direction: which end is shown.
+    :ivar enabled: false shows the whole output.
+    """
 
     max_lines: Lines | None = None
     max_bytes: Bytes | None = None
@@ -43,6 +49,10 @@ class TruncationSettings(Settings):
 
     :ivar direction: which end is shown; ``None`` means the head, and the tail for `bash`.
     :ivar tools: name or glob → other limits; of several that match, a later one wins and an exact name beats globs.
+    :ivar max_lines: lines of an output that the model reads.
+    :ivar max_bytes: bytes of an output that the model reads.
+    :ivar ttl_days: days that a whole output is kept in a file.
+    :ivar enabled: false cuts nothing that fits the host.
     """
 
     max_lines: Lines = 2000

@@ -15,7 +15,11 @@ Known = tuple[str, Any]
 
 
 class LimitSettings(Settings):
-    """What one turn may use at most."""
+    """What one turn may use at most.
+
+    :ivar max_steps: model calls; an agent may have a lower limit of its own.
+    :ivar max_cost: US dollars, with what sub-agents spend.
+    """
 
     max_steps: Annotated[int, Meta(gt=0, le=1_000_000)] | None = None
     max_cost: Annotated[float, Meta("US dollars", gt=0, le=1_000_000, allow_inf_nan=False)] | None = None
@@ -53,7 +57,12 @@ class ModeSettings(Settings):
 
 
 class PromptParams(Settings):
-    """Parameters of the custom prompt; one that is absent is the model's own default."""
+    """Parameters of the custom prompt; one that is absent is the model's own default.
+
+    :ivar temperature: 0 is the least random.
+    :ivar top_p: the share of likely words that the model chooses from.
+    :ivar max_tokens: of one answer.
+    """
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -61,7 +70,11 @@ class PromptParams(Settings):
 
 
 class PromptSettings(Settings):
-    """The system prompt: the built-in one, or the person's own in its place."""
+    """The system prompt: the built-in one, or the person's own in its place.
+
+    :ivar mode: ``custom`` puts `text` in place of the built-in prompt.
+    :ivar text: the prompt; ``moryflow config prompt edit`` opens it in an editor.
+    """
 
     mode: Literal["default", "custom"] = "default"
     text: str = ""
@@ -69,7 +82,12 @@ class PromptSettings(Settings):
 
 
 class PermissionRule(Settings):
-    """One rule. The last rule that matches decides."""
+    """One rule. The last rule that matches decides.
+
+    :ivar domain: what kind of thing a call does.
+    :ivar pattern: what the target must match: ``vault:/src/**``, ``git status *``, ``https://example.org/*``, ``regex:…``.
+    :ivar decision: what happens to a call that matches.
+    """
 
     domain: Literal["read", "edit", "bash", "web_fetch", "web_search", "mcp", "task", "tool"]
     pattern: str
@@ -131,7 +149,14 @@ Text = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*$")]
 
 
 class ServerSettings(Settings):
-    """One MCP server: a program that is started, or an address."""
+    """One MCP server: a program that is started, or an address.
+
+    :ivar args: arguments of the program.
+    :ivar url: the address of a server that is not started here.
+    :ivar headers: sent with every request.
+    :ivar timeout: seconds that a call may take.
+    :ivar enabled: false keeps the entry without using it.
+    """
 
     type: Annotated[Literal["stdio", "http", "sse"] | None, Meta("stdio with command, else http")] = None
     command: Annotated[Text | None, Meta("the program, without its arguments")] = None

@@ -58,6 +58,7 @@ class Session:
 
     @property
     def id(self) -> str:
+        """The session's id, for :meth:`Host.resume` and ``moryflow run -r``."""
         return self.row.id
 
     @property
@@ -67,6 +68,7 @@ class Session:
 
     @property
     def mode(self) -> str:
+        """``agent`` or ``full_access``."""
         return self._held.mode
 
     @property

@@ -16,7 +16,18 @@ Price = Annotated[float, Meta(ge=0, le=1_000_000, strict=True)]
 
 
 class ModelLimits(Settings):
-    """What is known about one model; prices are US dollars per million tokens."""
+    """What is known about one model; prices are US dollars per million tokens.
+
+    :param custom_context: tokens of the window, before what is known about the model.
+    :param context_window: tokens of prompt and answer together.
+    :param max_output: tokens of one answer.
+    :param input_price: per million tokens of the prompt.
+    :param output_price: per million tokens of the answer.
+    :param cached_price: per million tokens of the prompt that the service had cached.
+    :param tools: whether it can call tools.
+    :param images: whether it can see images.
+    :param note: shown by ``moryflow model list``.
+    """
 
     custom_context: Tokens | None = None
     context_window: Tokens | None = None
@@ -40,6 +51,12 @@ class ProviderSettings(Settings):
 
     :param managed: limits come from the registry only; ``customContext`` is ignored.
     :param system_messages: whether the service takes ``several``, or ``one``; else what is known about it.
+    :param base_url: the address, such as ``http://127.0.0.1:8080/v1``.
+    :param api_key_env: the environment variable that holds the key.
+    :param api_key: the key itself; a variable is safer.
+    :param headers: sent with every request.
+    :param send_reasoning: send the model its earlier reasoning back.
+    :param output_field: name of the field that limits the answer, ``max_tokens`` or ``max_completion_tokens``.
     """
 
     base_url: Annotated[str, Meta(then=_address)] = ""

@@ -1,0 +1,172 @@
+"""The page ``docs/reference/cli.md``: every command with its arguments, options and an example, from click itself."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "user_examples" / "reference" / "commands.txt"
+PAGE = ROOT / "docs" / "reference" / "cli.md"
+BLOCK = re.compile(r"(<!-- begin: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def page() -> str:
+    """Return the page with its two blocks written anew: the common options, and the commands."""
+    with tempfile.TemporaryDirectory() as home:
+        before = os.environ.get("MORYFLOW_HOME")
+        os.environ["MORYFLOW_HOME"] = home
+        try:
+            parts = {"options": _table(_root().params), "commands": "\n\n".join(_commands())}
+        finally:
+            os.environ.pop("MORYFLOW_HOME") if before is None else os.environ.update(MORYFLOW_HOME=before)
+    return BLOCK.sub(lambda ends: f"{ends[1]}\n{parts[ends[2]]}\n\n{ends[3]}", PAGE.read_text(encoding="utf-8"))
+
+
+def _root() -> click.Group:
+    from moryflow.cli import cli
+
+    return cli
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Yield every command that a person can see, by the words that are typed."""
+    with click.Context(_root(), info_name="moryflow") as ctx:
+        yield from _below(_root(), ctx, "moryflow")
+
+
+def _below(group: click.Group, ctx: click.Context, path: str) -> Iterator[tuple[str, click.Command]]:
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        if command is None or command.hidden:
+            continue
+        words = f"{path} {name}"
+        yield words, command
+        if isinstance(command, click.Group):
+            yield from _below(command, click.Context(command, ctx, name), words)
+
+
+def examples() -> dict[str, str]:
+    """Return an example for each command: the longest name that a line begins with."""
+    names = sorted((name for name, _ in commands()), key=len, reverse=True)
+    found: dict[str, str] = {}
+    for line in EXAMPLES.read_text(encoding="utf-8").splitlines():
+        words = line[line.index("moryflow ") :]
+        name = next((name for name in names if f"{words} ".startswith(f"{name} ")), None)
+        if name is None:
+            raise ValueError(f"{EXAMPLES.name}: there is no command in {line!r}")
+        found.setdefault(name, line)
+    return found
+
+
+def parse(line: str) -> None:
+    """Let click take the words of an example, without running it.
+
+    :raises click.ClickException: it would be refused.
+    """
+    _, *words = shlex.split(line.split(" | ")[-1].split(" > ")[0])
+    with click.Context(_root(), info_name="moryflow") as ctx:
+        command: click.Command = _root()
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            found = command.get_command(ctx, words[0])
+            if found is None:
+                break
+            command, words = found, words[1:]
+        command.make_context(command.name, words, parent=ctx)
+
+
+def _commands() -> Iterator[str]:
+    lines = examples()
+    common = {option.name or "" for option in _root().params}
+    for name, command in commands():
+        level = "##" if name.count(" ") == 1 else "###"
+        yield f"{level} `{name}`"
+        yield _help(command)
+        if isinstance(command, click.Group) and not command.invoke_without_command:
+            yield " · ".join(_links(name, command))
+            continue
+        yield f"```sh\n{_usage(name, command)}\n```"
+        own = [
+            param
+            for param in command.params
+            if isinstance(param, click.Option) and not param.hidden and param.name not in common
+        ]
+        table = _table(own)
+        if table:
+            yield table
+        if name not in lines:
+            raise ValueError(f"{name} has no example: add one to {EXAMPLES.relative_to(ROOT)}")
+        yield f"```sh\n{lines[name]}\n```"
+
+
+def _links(name: str, group: click.Group) -> Iterator[str]:
+    with click.Context(group, info_name=name) as ctx:
+        for word in group.list_commands(ctx):
+            command = group.get_command(ctx, word)
+            if command is not None and not command.hidden:
+                yield f"[{word}](#{f'{name} {word}'.replace(' ', '-')})"
+
+
+def _help(command: click.Command) -> str:
+    """Return the help as Markdown; what follows a ``\\b`` keeps its lines."""
+    paragraphs = inspect.cleandoc((command.help or command.short_help or "").partition("\f")[0]).split("\n\n")
+    return "\n\n".join(_paragraph(part) for part in paragraphs if part.strip())
+
+
+def _paragraph(text: str) -> str:
+    if text.lstrip().startswith("\b"):
+        kept = text.partition("\b")[2].strip("\n")
+        return f"```sh\n{kept}\n```"
+    return _escaped(" ".join(text.split()))
+
+
+def _usage(name: str, command: click.Command) -> str:
+    return " ".join([name, "[OPTIONS]", *(_value(param) for param in command.params if isinstance(param, click.Argument))])
+
+
+def _table(params: Sequence[click.Parameter]) -> str:
+    rows = [
+        f"| {_spelling(param)} | {_about(param)} |"
+        for param in params
+        if isinstance(param, click.Option) and param.name != "help"
+    ]
+    return "\n".join(["| option | does |", "|---|---|", *rows]) if rows else ""
+
+
+def _spelling(param: click.Option) -> str:
+    flag = param.is_flag or param.count
+    names = [name if flag else f"{name} {_value(param)}" for name in (*param.opts, *param.secondary_opts)]
+    return ", ".join(f"`{name}`" for name in names).replace("|", "\\|")
+
+
+def _value(param: click.Parameter) -> str:
+    """Return what stands for a value; not as click writes it, which differs from version to version."""
+    kind = param.type
+    if param.metavar:
+        return param.metavar
+    choices = f"[{'|'.join(map(str, kind.choices))}]" if isinstance(kind, click.Choice) else ""
+    if isinstance(param, click.Option):
+        return choices or ("PATH" if isinstance(kind, click.Path | click.File) else "NUMBER" if kind.name != "text" else "TEXT")
+    name = choices or (param.name or "").upper()
+    return (name if param.required or choices else f"[{name}]") + ("..." if param.nargs == -1 else "")
+
+
+def _about(param: click.Option) -> str:
+    said = [param.help or ""]
+    default = param.default
+    if isinstance(default, str | int | float) and not isinstance(default, bool) and default != "":
+        said.append(f"Default: `{default}`.")
+    if param.multiple:
+        said.append("May be repeated.")
+    return _escaped(" ".join(filter(None, said)))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
