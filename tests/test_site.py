@@ -91,6 +91,25 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert (tmp_path / "site" / "llms.txt").is_file()
 
 
+def test_no_table_has_an_empty_head():
+    """Each column says what it holds."""
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
+    heads = [
+        (page.name, head) for page in pages for head in re.findall(r"(?m)^(\|.*\|)\n\|[-|: ]+\|$", page.read_text("utf-8"))
+    ]
+    assert len(heads) > 50
+    assert [(name, head) for name, head in heads if re.search(r"\|\s*\|", head)] == []
+
+
+def test_the_picture_of_the_front_page_shows_a_conversation_and_no_machine():
+    """It is made by record_terminal.py; it asks no other server for a font, and holds no path and no key."""
+    picture = (DOCS / "terminal.svg").read_text(encoding="utf-8")
+    assert "](terminal.svg)" in (DOCS / "index.md").read_text(encoding="utf-8")
+    text = re.sub(r"<[^>]+>", "", picture).replace("&#160;", " ")
+    assert "$ moryflow chat" in text and "python3 test_shop.py" in text
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|/tmp/|/home/|/work/|sk-|@font-face", picture)
+
+
 def rows_of(page: str) -> dict[str, list[list[str]]]:
     """Return the cells of every row of a page's tables, by each name in code that its first cell holds."""
     found: dict[str, list[list[str]]] = {}

@@ -64,7 +64,7 @@ def page(name: str) -> str:
         "",
         f"```python\n{signature(name)}\n```",
         "",
-        "| | |\n|---|---|",
+        "| question | answer |\n|---|---|",
         f"| kind | {kind(info)} |",
         f"| when | {linked(answers.when)} |",
         *arguments,
