@@ -9,20 +9,43 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 WAIT = 30.0
 """Seconds in which a second terminal must have shown what the page says."""
 
 
+VARYING = (
+    (re.compile(r"(\b\d+(\.\d+)?|…) ?(ms|µs|us|s|min|seconds?)\b"), "<time>"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?)?"), "<date>"),
+    (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{7,64}\b"), "<id>"),
+    (re.compile(r"\b\d+(?= (tokens|bytes)\b)|(?<=tokens=)\d+"), "<count>"),
+    (re.compile(r"(127\.0\.0\.1|localhost):\d+"), "<address>"),
+    (re.compile(r"[ \t]+"), " "),
+    (re.compile(r"(-{3,}|─{3,}|={3,})"), "<line>"),
+)
+"""What differs from run to run, and the blanks of columns, whose width depends on it: a page shows what one run printed."""
+
+
+def masked(text: str) -> str:
+    """Return `text` with a mark in place of times, dates, ids, counts of tokens and addresses."""
+    for pattern, mark in VARYING:
+        text = pattern.sub(mark, text)
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
 def same(expected: str, actual: str) -> bool:
-    """Whether `actual` is `expected`, where ``…`` stands for anything."""
-    return re.fullmatch(rf"\s*{_pattern(expected)}\s*", actual, re.DOTALL) is not None
+    """Whether `actual` is `expected` but for what differs from run to run.
+
+    A line ``...`` stands for any lines that the page leaves out, and ``…`` for anything.
+    """
+    return re.fullmatch(rf"\s*{_pattern(masked(expected))}\s*", masked(actual), re.DOTALL) is not None
 
 
 def _pattern(expected: str) -> str:
-    return ".*?".join(re.escape(part.strip()) for part in expected.split("…"))
+    text = re.sub(r"(^|\n)\.\.\.(?=\n|$)", "…", expected)
+    return ".*?".join(re.escape(part.strip()) for part in text.split("…"))
 
 
 def typed(command: str, keys: str, folder: Path, environ: Mapping[str, str]) -> str:
@@ -54,7 +77,8 @@ def _read(terminal: int) -> bytes:
 class Terminal:
     """A command that goes on beside the page."""
 
-    def __init__(self, command: str, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, command: str, folder: Path, environ: Mapping[str, str], clean: Callable[[str], str] = str) -> None:
+        self._clean = clean
         self._shown = Path(tempfile.mkstemp(dir=folder.parent)[1])
         self._seen = 0
         with self._shown.open("wb") as file:
@@ -71,11 +95,14 @@ class Terminal:
     def shows(self, expected: str) -> None:
         """Wait until what has come since the last look is as expected."""
         ending = time.monotonic() + WAIT
-        pattern = re.compile(rf"\s*{_pattern(expected)}", re.DOTALL)
-        while (found := pattern.match(text := self._shown.read_text(encoding="utf-8")[self._seen :])) is None:
+        pattern = re.compile(rf"\s*{_pattern(masked(expected))}", re.DOTALL)
+        while (found := pattern.match(text := self._text()[self._seen :])) is None:
             assert time.monotonic() < ending and self._process.poll() is None, f"shown:\n{expected}\nprinted:\n{text}"
             time.sleep(0.05)
         self._seen += found.end()
+
+    def _text(self) -> str:
+        return masked(self._clean(self._shown.read_text(encoding="utf-8")))
 
     def close(self) -> None:
         """End the command as Ctrl-C does."""

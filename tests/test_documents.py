@@ -1,8 +1,10 @@
 """The pages a person follows: every command shown is run, every output shown is compared.
 
-A block ```console is run; ``…`` in its output stands for anything. A comment above a block says more: ``<!-- file: PATH -->``
-writes it to that file, ``<!-- keys: a -->`` types these keys at the terminal in which it runs, and ``<!-- terminal: NAME -->``
-runs it in another terminal, where it goes on; a later block of that name without a command is what is seen there next.
+A block ```console is run. What differs from run to run (times, ids) may differ, and a line ``...`` stands for lines that the
+page leaves out; ``python tests/packaging/record_outputs.py`` writes the outputs. A comment above a block says more:
+``<!-- file: PATH -->`` writes it to that file, ``<!-- keys: a -->`` types these keys at the terminal in which it runs, and
+``<!-- terminal: NAME -->`` runs it in another terminal, where it goes on; a later block of that name without a command is
+what is seen there next.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +29,8 @@ from document_terminals import Terminal, same, typed
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCE = re.compile(r"(?:<!-- (?P<mark>\w+): (?P<what>[^\n]+?) -->\n)?```(?P<kind>\w*)\n(?P<body>.*?)```", re.DOTALL)
+YOU = "/home/you"
+"""The home folder of the person in the documentation."""
 ANSWER = "A host for LLM agents: a small kernel, and everything else a plugin."
 
 
@@ -64,11 +70,17 @@ class Page:
         )
         return done.stdout
 
+    def shown(self, text: str) -> str:
+        """Return what was printed as a page shows it: of a person called you, on no machine of ours."""
+        for real, shown in ((self.folder.parent, YOU), (Path(sys.prefix), f"{YOU}/.venv"), (ROOT, f"{YOU}/moryflow")):
+            text = text.replace(str(real), shown)
+        return text
+
     def elsewhere(self, name: str, body: str) -> None:
         """Begin a command in another terminal, which goes on; or see there what comes next."""
         command, _, expected = body.partition("\n") if body.startswith("$ ") else ("", "", body)
         if command:
-            self.others[name] = Terminal(command[2:], self.folder, self.environ)
+            self.others[name] = Terminal(command[2:], self.folder, self.environ, self.shown)
         self.others[name].shows(expected.strip())
 
     def close(self) -> None:
@@ -90,29 +102,42 @@ def steps(body: str) -> list[tuple[str, str]]:
     return [(command, "\n".join(lines).strip()) for command, lines in found]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix().removeprefix("docs/"))
-def test_every_command_on_the_page_prints_what_it_says(page, tmp_path, request):
-    """README and documentation are true: their commands are run, their outputs compared (S0.93, S4.2)."""
-    home, folder = tmp_path / "home", tmp_path / "notes"
+def play(page: str, place: Page) -> Iterator[tuple[str, str, str]]:
+    """Do what a page says, from its beginning; yield each command, what the page shows of it, and what was printed."""
+    for block in _FENCE.finditer(page):
+        match block["mark"], block["kind"]:
+            case "file", _:
+                place.write(block["what"], block["body"])
+            case "terminal", _:
+                place.elsewhere(block["what"], block["body"])
+            case mark, "console":
+                keys = block["what"] if mark == "keys" else ""
+                for command, expected in steps(block["body"]):
+                    yield command, expected, place.shown(place.run(command, keys))
+
+
+@contextmanager
+def begun(root: Path) -> Iterator[Page]:
+    """A home and a folder below `root`, with a model that always says the same."""
+    home, folder = root / ".moryflow", root / "notes"
     home.mkdir(mode=0o700)
     folder.mkdir()
     (folder / "README.md").write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
-    ran = 0
     with LoopbackServer(otherwise=replies.text(ANSWER)) as server:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environ = {"PATH": path, "HOME": str(tmp_path), "MORYFLOW_HOME": str(home), "OPENAI_BASE_URL": server.url}
-        place = Page(home, folder, environ)
-        request.addfinalizer(place.close)
-        for block in _FENCE.finditer(page.read_text(encoding="utf-8")):
-            match block["mark"], block["kind"]:
-                case "file", _:
-                    place.write(block["what"], block["body"])
-                case "terminal", _:
-                    place.elsewhere(block["what"], block["body"])
-                case mark, "console":
-                    keys = block["what"] if mark == "keys" else ""
-                    for command, expected in steps(block["body"]):
-                        actual = place.run(command, keys)
-                        assert same(expected, actual), f"{page.name}: $ {command}\nshown:\n{expected}\nprinted:\n{actual}"
-                        ran += 1
+        place = Page(home, folder, {"PATH": path, "HOME": str(root), "MORYFLOW_HOME": str(home), "OPENAI_BASE_URL": server.url})
+        try:
+            yield place
+        finally:
+            place.close()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix().removeprefix("docs/"))
+def test_every_command_on_the_page_prints_what_it_says(page, tmp_path):
+    """README and documentation are true: their commands are run, their outputs compared (S0.93, S4.2)."""
+    ran = 0
+    with begun(tmp_path) as place:
+        for command, expected, actual in play(page.read_text(encoding="utf-8"), place):
+            assert same(expected, actual), f"{page.name}: $ {command}\nshown:\n{expected}\nprinted:\n{actual}"
+            ran += 1
     assert ran or page.name != "README.md"
