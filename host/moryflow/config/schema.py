@@ -44,6 +44,13 @@ class RootSettings(Settings):
     plugins: Annotated[dict[str, dict[str, Any]], Meta("settings of plugins, by name")] = {}
 
 
+class ChatSettings(Settings):
+    """How ``moryflow chat`` calls a person who does something else."""
+
+    bell: Annotated[bool, Meta("ring when a question waits, and at the end of a turn of over ten seconds")] = False
+    title: Annotated[bool, Meta("show the conversation, and whether it works or waits, as the terminal's title")] = False
+
+
 class AgentSettings(Settings):
     """Which agent answers."""
 
@@ -184,6 +191,7 @@ def host_models() -> tuple[Known, ...]:
     """Return the host's own settings by path."""
     return (
         ("", RootSettings),
+        ("chat", ChatSettings),
         (COMPACTION_PATH, CompactionSettings),
         ("agents.runtime.agent", AgentSettings),
         ("agents.runtime.mode", ModeSettings),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -133,3 +134,115 @@ def test_the_result_of_a_call_is_shown_in_a_few_lines(cli: Any, at_terminal: Beg
     terminal.expect("tokens in")
     terminal.type("/quit\r")
     assert terminal.end() == 0
+
+
+# ---------------------------------------------------------------- sessions
+
+
+def test_another_session_is_picked_from_a_list_and_recalled(cli: Any, at_terminal: Begin) -> None:
+    """Typing narrows the list, a preview stands below it, and what was said last is shown again."""
+    cli("run", "-m", cli.script("The birch is white."), "tell me of birches")
+    cli("run", "-m", cli.script("The oak is old."), "tell me of oaks")
+    terminal = at_terminal("chat", "-m", cli.script("more of it"))
+    terminal.expect("\n>")
+    terminal.type("/sessions\r")
+    terminal.expect("3 of 3")
+    terminal.expect("search > ")
+    terminal.type("birch")
+    terminal.expect("│ The birch is white.")
+    terminal.type("\r")
+    terminal.expect("> tell me of birches")
+    terminal.expect("The birch is white.")
+    terminal.expect("\n>")
+    terminal.type("go on\r")
+    terminal.expect("more of it")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    assert prompts(cli) == ["tell me of birches", "go on"]
+
+
+def test_a_list_is_left_without_a_choice(cli: Any, at_terminal: Begin) -> None:
+    """Esc and Ctrl-C leave it, and the conversation goes on where it was."""
+    cli("run", "-m", cli.script("The birch is white."), "tell me of birches")
+    terminal = at_terminal("chat", "-m", cli.script("in the wood"))
+    terminal.expect("\n>")
+    for key in ("\x1b", "\x03"):
+        terminal.type("/sessions\r")
+        terminal.expect("search > ")
+        terminal.type(key)
+        terminal.expect(">")
+    terminal.type("where?\r")
+    terminal.expect("in the wood")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    assert prompts(cli) == ["where?"]
+
+
+def test_a_prompt_of_the_tree_comes_back_for_editing(cli: Any, at_terminal: Begin) -> None:
+    """The conversation goes on from before it; both branches stay."""
+    cli("run", "-m", cli.script("The birch is white."), "tell me of birches")
+    terminal = at_terminal("chat", "-c", "-m", cli.script("The oak is old."))
+    terminal.expect("> tell me of birches")
+    terminal.expect("\n>")
+    terminal.type("/tree\r")
+    terminal.expect("search > ")
+    terminal.type("\x1b[A")
+    terminal.expect("│ tell me of birches")
+    terminal.type("\r")
+    terminal.expect("goes on from its beginning")
+    terminal.expect("> tell me of birches")
+    terminal.type(" and oaks\r")
+    terminal.expect("The oak is old.")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    assert prompts(cli) == ["tell me of birches and oaks"]
+    nodes = json.loads(cli("session", "tree", "--json").stdout)["nodes"]
+    assert sum(node["kind"] == "user" for node in nodes) == 2
+
+
+def test_a_conversation_says_what_it_holds_and_costs(cli: Any) -> None:
+    """Without a terminal too: the window by source, tokens by model, plugins; and it is written to a file."""
+    lines = "hello\n/context\n/cost\n/plugins\n/export talk.md\n/export talk.jsonl\n"
+    shown = cli("chat", "-m", cli.script("# Greetings"), stdin=lines)
+    assert shown.returncode == 0 and shown.stdout == "# Greetings\n"
+    for part in ("tokens", "turns", "█", "script", "1 turn", "$0.0000", "built in"):
+        assert part in shown.stderr, part
+    assert (cli.vault / "talk.md").read_text() == "# hello\n\n## You\n\nhello\n\n## Agent\n\n# Greetings\n"
+    assert [json.loads(line) for line in (cli.vault / "talk.jsonl").read_text().splitlines()]
+
+
+# ---------------------------------------------------------------- images, title, bell
+
+
+def test_the_path_of_an_image_that_is_pasted_attaches_it(cli: Any, at_terminal: Begin) -> None:
+    """Terminals paste the path of a file that is dropped on them; blanks come with a backslash."""
+    image = cli.vault / "a picture.png"
+    image.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
+    terminal = at_terminal("chat", "-m", cli.script("seen"))
+    terminal.expect("\n>")
+    terminal.type(f"\x1b[200~{str(image).replace(' ', chr(92) + ' ')}\x1b[201~")
+    terminal.expect('a picture.png"')
+    terminal.type(" what is it?\r")
+    terminal.expect("seen")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    [node] = [node for node in json.loads(cli("session", "show", "--json").stdout)["nodes"] if node["kind"] == "user"]
+    assert node["payload"]["images"] and f'@"{image}" what is it?' in node["payload"]["text"]
+
+
+def test_title_and_bell_call_a_person_where_they_are_wanted(cli: Any, at_terminal: Begin) -> None:
+    """The bell when a question waits; the title says what is at work, and the old one comes back."""
+    cli.config(chat={"bell": True, "title": True})
+    terminal = at_terminal("chat", "-m", cli.script(cli.calls("danger", what="it"), "done that"))
+    terminal.expect("\n>")
+    terminal.type("do it\r")
+    terminal.expect("[o]nce")
+    terminal.type("once\r")
+    terminal.expect("→ once")
+    terminal.expect("done that")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    raw = re.sub(r"\x1b\][^\x07]*\x07", "", terminal.raw)
+    assert raw.count("\a") == 1
+    assert [raw.count(sequence) for sequence in ("\x1b[22;2t", "\x1b[23;2t")] == [1, 1]
+    assert re.findall(r"\x1b\]2;(.) ", terminal.raw)[:3] == ["…", "?", "…"]

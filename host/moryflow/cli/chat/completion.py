@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from itertools import islice
@@ -12,6 +13,7 @@ from prompt_toolkit.completion import Completer, Completion, FuzzyCompleter, Wor
 from prompt_toolkit.document import Document
 
 if TYPE_CHECKING:
+    from prompt_toolkit.buffer import Buffer
     from prompt_toolkit.completion import CompleteEvent
 
 MOST_FILES = 20_000
@@ -60,3 +62,15 @@ class LineCompleter(Completer):
         if time.monotonic() - self._listed > FRESH:
             self._files, self._listed = list(islice(self._list(), MOST_FILES)), time.monotonic()
         return self._files
+
+
+def complete_command(buffer: Buffer, names: Iterable[str]) -> None:
+    """Complete a command as far as it is clear, then offer what fits."""
+    typed = buffer.document.text_before_cursor
+    common = os.path.commonprefix([f"/{name}" for name in names if f"/{name}".startswith(typed)])  # noqa: RUF071
+    if len(common) > len(typed):
+        buffer.insert_text(common[len(typed) :])
+    elif buffer.complete_state:
+        buffer.complete_next()
+    else:
+        buffer.start_completion()

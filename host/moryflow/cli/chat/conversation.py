@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
 
+    from .picker import Item
+
 
 class LineSource(Protocol):
     """Where lines come from."""
@@ -48,6 +49,16 @@ class LineSource(Protocol):
 
     async def answer(self, keys: str) -> str:
         """Return what is typed at a question that was just shown."""
+        ...
+
+    async def pick(
+        self, title: str, items: Sequence[Item], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
+    ) -> str:
+        """Return the key of the item that a person picks, an empty text when they leave."""
+        ...
+
+    def propose(self, text: str) -> None:
+        """Put `text` where lines are typed."""
         ...
 
     async def close(self) -> None:
@@ -102,6 +113,13 @@ class Conversation:
                 self._asker.wait()
         if source.interactive and not self.flags.quiet:
             sys.stderr.write(f"{self._who()} · /help, Ctrl-D ends\n")
+        attention = None
+        if source.interactive:
+            from .attention import Attention
+
+            attention = Attention(self.host.config.get("chat") or {}, self._name)
+            self.host.bus.subscribe(attention)
+        await self.recall()
         reloader = Reloader(self.host, self._reloaded)
         reloader.start()
         try:
@@ -109,6 +127,8 @@ class Conversation:
         finally:
             await source.close()
             await reloader.aclose()
+            if attention is not None:
+                attention.close()
         if source.interactive and not self.flags.quiet:
             sys.stderr.write(f"moryflow chat -r {self.session.id} goes on from here\n")
         return 0 if source.interactive else self._code
@@ -199,6 +219,10 @@ class Conversation:
         _, model = self.host.choose_model(self.session)
         return plain(f"{self.session.agent.id} · {model.id} · {self.session.mode} · {self.session.row.vault}")
 
+    def _name(self) -> str:
+        row = self.session.row
+        return f"{row.title or Path(row.vault).name} · moryflow"
+
     async def _take(self, line: str) -> None:
         if hands_over(self, line):
             line = f"/{BUILDER}"
@@ -248,8 +272,10 @@ class Conversation:
         """Return the files and the images of the vault that a line at a terminal names behind an @."""
         from moryflow.cli.terminal.stdin import attachment
 
+        from .clipboard import mentioned
+
         attached: dict[str, list[Any]] = {"files": [], "images": []}
-        names = dict.fromkeys(re.findall(r"(?<!\S)@(\S+)", text)) if self._interactive else ()
+        names = mentioned(text) if self._interactive else ()
         for path in (Path(self.session.row.vault, name) for name in names):
             if path.is_file():
                 kind, item = attachment(path)
@@ -294,6 +320,23 @@ class Conversation:
         self.session.release()
         self.session = session
         self._view.session = session.id
+
+    async def pick(
+        self, title: str, items: Sequence[Item], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
+    ) -> str | None:
+        """Return the key of the item that a person picks, an empty text when they leave, ``None`` where nobody can."""
+        return await self._source.pick(title, items, preview, chosen) if self._interactive else None
+
+    def propose(self, text: str) -> None:
+        """Put `text` where the person types, to be changed and sent."""
+        self._source.propose(text)
+
+    async def recall(self) -> None:
+        """Show the last exchanges of the session that goes on."""
+        if self._interactive and not self.flags.quiet:
+            from .session_commands import exchanges
+
+            self._view.recall(exchanges(await self.host.store.path(self.session.id)))
 
     def choose(self, **changes: Any) -> None:
         """Change the flags that the next session is opened with."""

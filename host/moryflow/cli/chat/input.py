@@ -7,26 +7,27 @@ being said, what is awaited, and what waits; everything finished is printed abov
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from moryflow.cli.terminal.keyboard import PASTED
 from moryflow.cli.terminal.text import fitting, plain, terminal_width
+
+from .clipboard import Clipboard, image_of
+from .picker import Choices, Item, Picker
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
+    from .port import Busy
     from .printer import Printer
 
-HISTORY = "history"
-"""Folder of what was typed, a file for each vault."""
 AHEAD = 0.25
 """Seconds after its start in which the input is given what was typed before it was there."""
 PAUSE = 0.5
@@ -35,22 +36,10 @@ FRAME = 0.12
 """Seconds between two looks of the status line."""
 
 
-class Busy(Protocol):
-    """What runs while a person may type, as :class:`moryflow.cli.terminal.render.TerminalView` shows it."""
-
-    def live_lines(self, rows: int) -> list[str]:
-        """Return what stands above the input now: the end of the answer, and what is awaited."""
-        ...
-
-    async def show_last(self) -> None:
-        """Show the newest output that was cut, whole."""
-        ...
-
-
 class TerminalInput:
     """The input of a conversation, by prompt_toolkit.
 
-    :param history: the file of what was typed before.
+    :param history: the file of what was typed before; without one it is kept in memory.
     :param files: lists the files of the vault, from there.
     :param commands: what may follow a slash, with what it does.
     :param tab: what Tab does at an empty input.
@@ -60,7 +49,7 @@ class TerminalInput:
 
     def __init__(
         self,
-        history: Path,
+        history: Path | None,
         files: Callable[[], Iterable[str]],
         commands: Callable[[], Mapping[str, str]],
         tab: Callable[[], Coroutine[Any, Any, None]],
@@ -72,15 +61,14 @@ class TerminalInput:
         from prompt_toolkit.styles import Style
 
         from .completion import LineCompleter
-        from .keys import Choices, bindings
+        from .keys import bindings
 
-        file = _private_file(history)
         self._tab = tab
         self._commands = commands
         self._view: Busy | None = None
         self._stop: Callable[[], None] = lambda: None
         self._prompt_text: Callable[[], str] = str
-        self._choices = Choices()
+        self._choices: Choices | Picker = Choices()
         self._answer: asyncio.Future[str] | None = None
         self._entered: asyncio.TimerHandle | None = None
         """Runs when an Enter was pressed and nothing has come behind it."""
@@ -89,6 +77,7 @@ class TerminalInput:
         self._deaf = False
         """Somebody was typing when the question came: what else they type answers nothing until they pause."""
         self._draft = ""
+        self._clipboard = Clipboard()
         self._queue: deque[str | None] = deque()
         self._arrived = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
@@ -97,7 +86,7 @@ class TerminalInput:
             message=self._above,
             multiline=True,
             prompt_continuation="  ",
-            history=FileHistory(str(file)) if file else InMemoryHistory(),
+            history=FileHistory(str(history)) if history else InMemoryHistory(),
             completer=LineCompleter(files, commands),
             complete_while_typing=Condition(self._completes),
             reserve_space_for_menu=6,
@@ -132,9 +121,23 @@ class TerminalInput:
 
     async def answer(self, keys: str) -> str:
         """Return what is typed at a question that was just shown; a draft comes back after it."""
-        from prompt_toolkit.document import Document
+        return await self._chosen(Choices(keys))
 
-        from .keys import Choices
+    async def pick(
+        self, title: str, items: Sequence[Item], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
+    ) -> str:
+        """Let a person pick one of `items`; return its key, an empty text when they leave."""
+        return (await self._chosen(Picker(title, items, preview, chosen, self._invalidate))).rstrip("\n")
+
+    def propose(self, text: str) -> None:
+        """Put `text` where lines are typed, to be changed and sent."""
+        if self._session.app.is_running:
+            self._session.default_buffer.insert_text(text)
+        else:
+            self._draft = text
+
+    async def _chosen(self, choices: Choices | Picker) -> str:
+        from prompt_toolkit.document import Document
 
         buffer = self._session.default_buffer
         draft = buffer.document if self._session.app.is_running else Document(self._draft)
@@ -144,7 +147,7 @@ class TerminalInput:
         self._deaf = bool(draft.text) or now - self._last_key < PAUSE
         self._last_key = now if self._deaf else self._last_key
         buffer.reset()
-        self._choices = Choices(keys)
+        self._choices = choices
         self._answer = asyncio.get_running_loop().create_future()
         self._invalidate()
         try:
@@ -248,7 +251,9 @@ class TerminalInput:
             ("class:dim", f"{line if len(line) < columns else fitting(line, columns - 2) + '…'}\n")
             for line in (*live, *waiting)
         ]
-        return [*shown, *(self._choices.fragments() if self._answer is not None else [("", self._prompt_text())])]
+        if self._answer is None:
+            return [*shown, ("", self._prompt_text())]
+        return [*shown, *self._choices.fragments(self._session.default_buffer.text, self._session.app.output.get_size().rows)]
 
     def _completes(self) -> bool:
         text = self._session.default_buffer.document.text_before_cursor
@@ -261,6 +266,11 @@ class TerminalInput:
     def asked(self) -> bool:
         """Whether a question stands above the input."""
         return self._answer is not None
+
+    @property
+    def picks(self) -> bool:
+        """Whether a list stands above the input that typing narrows."""
+        return self.asked and self._choices.narrows
 
     @property
     def works(self) -> bool:
@@ -319,6 +329,14 @@ class TerminalInput:
         """Edit the newest line that waits."""
         self._session.default_buffer.insert_text(self._queue.pop() or "")
 
+    def paste(self, text: str) -> None:
+        """Put in what was pasted; the path of an image, as a terminal writes it when one is dropped, is attached."""
+        self._session.default_buffer.insert_text((self._answer is None and image_of(text)) or text)
+
+    async def paste_image(self) -> None:
+        """Attach the image that is in the clipboard."""
+        self._session.default_buffer.insert_text(await asyncio.to_thread(self._clipboard.image))
+
     async def tab(self) -> None:
         """Do what Tab does at an empty input."""
         await self._tab()
@@ -326,16 +344,9 @@ class TerminalInput:
 
     def complete_command(self) -> None:
         """Complete a command as far as it is clear, then offer what fits."""
-        buffer = self._session.default_buffer
-        typed = buffer.document.text_before_cursor
-        fitting_names = [f"/{name}" for name in self._commands() if f"/{name}".startswith(typed)]
-        common = os.path.commonprefix(fitting_names)  # noqa: RUF071
-        if len(common) > len(typed):
-            buffer.insert_text(common[len(typed) :])
-        elif buffer.complete_state:
-            buffer.complete_next()
-        else:
-            buffer.start_completion()
+        from .completion import complete_command
+
+        complete_command(self._session.default_buffer, self._commands())
 
     async def show_last(self) -> None:
         """Show the newest output whole."""
@@ -350,7 +361,7 @@ class TerminalInput:
         self._entered, self._last_key = None, 0.0
         buffer = self._session.default_buffer
         if self._answer is not None:
-            self._settle(f"{buffer.text or self._choices.word}\n")
+            self._settle(f"{self._choices.answer(buffer.text)}\n")
             buffer.reset()
         elif buffer.text.strip():
             buffer.validate_and_handle()
@@ -374,13 +385,3 @@ class TerminalInput:
 
 class _Pause(Exception):
     """The input is put aside for a while."""
-
-
-def _private_file(path: Path) -> Path | None:
-    """Make `path` with mode 0600; without it the history lives in memory."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    except OSError:
-        return None
-    return path

@@ -1,4 +1,4 @@
-"""The keys of a conversation's input, and the line of answers that arrow keys choose from."""
+"""The keys of a conversation's input."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ class KeyTarget(Protocol):
     def queued(self) -> bool: ...
     @property
     def slash(self) -> bool: ...
+    @property
+    def picks(self) -> bool: ...
     def enter(self) -> None: ...
     def choose(self, by: int) -> None: ...
     def end(self) -> None: ...
@@ -33,6 +35,8 @@ class KeyTarget(Protocol):
     def stop(self) -> None: ...
     def take_back(self) -> None: ...
     def complete_command(self) -> None: ...
+    def paste(self, text: str) -> None: ...
+    async def paste_image(self) -> None: ...
     async def tab(self) -> None: ...
     async def show_last(self) -> None: ...
 
@@ -59,6 +63,14 @@ def _lines(keys: KeyBindings, shown: KeyTarget) -> None:
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
+    @keys.add("c-v")
+    async def _(event: KeyPressEvent) -> None:
+        await shown.paste_image()
+
+    @keys.add("<bracketed-paste>")
+    def _(event: KeyPressEvent) -> None:
+        shown.paste(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+
     @keys.add("c-c")
     def _(event: KeyPressEvent) -> None:
         shown.clear()
@@ -73,19 +85,24 @@ def _lines(keys: KeyBindings, shown: KeyTarget) -> None:
 
 
 def _answers(keys: KeyBindings, shown: KeyTarget) -> None:
+    picking = Condition(lambda: shown.picks)
     choosing = Condition(lambda: shown.asked and shown.empty)
 
-    @keys.add("left", filter=choosing)
-    @keys.add("up", filter=choosing)
+    @keys.add("left", filter=choosing & ~picking)
+    @keys.add("up", filter=choosing | picking)
+    @keys.add("c-p", filter=picking)
     def _(event: KeyPressEvent) -> None:
         shown.choose(-1)
 
-    @keys.add("right", filter=choosing)
-    @keys.add("down", filter=choosing)
+    @keys.add("right", filter=choosing & ~picking)
+    @keys.add("down", filter=choosing | picking)
+    @keys.add("c-n", filter=picking)
+    @keys.add("tab", filter=picking)
     def _(event: KeyPressEvent) -> None:
         shown.choose(1)
 
     @keys.add("c-d", filter=choosing)
+    @keys.add("escape", filter=picking)
     def _(event: KeyPressEvent) -> None:
         shown.end()
 
@@ -105,30 +122,3 @@ def _turns(keys: KeyBindings, shown: KeyTarget) -> None:
     @keys.add("c-r", filter=works)
     async def _(event: KeyPressEvent) -> None:
         await shown.show_last()
-
-
-class Choices:
-    """The answers on offer, of which arrow keys choose one; none is chosen before."""
-
-    def __init__(self, keys: str = "") -> None:
-        self._keys = keys
-        self._words = [word for word in keys.split("  ") if word.strip().startswith("[")]
-        self._chosen = -1
-
-    @property
-    def word(self) -> str:
-        """The letter that stands for what is chosen."""
-        return self._words[self._chosen].strip()[1] if self._chosen >= 0 else ""
-
-    def move(self, by: int) -> None:
-        """Choose the next or the last one."""
-        if self._words:
-            before = self._chosen if self._chosen >= 0 else -1 if by > 0 else 0
-            self._chosen = (before + by) % len(self._words)
-
-    def fragments(self) -> list[tuple[str, str]]:
-        """Return the line, the chosen answer marked."""
-        if self._chosen < 0:
-            return [("", self._keys)]
-        before, word, after = self._keys.partition(self._words[self._chosen].split(" >")[0].strip())
-        return [("", before), ("class:chosen", word), ("", after)]

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .input import Busy
+    from .port import Busy
 
 
 class PipedInput:
@@ -39,6 +39,13 @@ class PipedInput:
         sys.stderr.write(keys)
         sys.stderr.flush()
         return await self.line(str) or ""
+
+    async def pick(self, *_: object) -> str:
+        """Return nothing: nobody sees a list."""
+        return ""
+
+    def propose(self, text: str) -> None:
+        """Do nothing: nobody edits what a pipe says."""
 
     async def close(self) -> None:
         """Do nothing: the pipe is read by a thread that nobody waits for."""

@@ -1,14 +1,18 @@
-"""What a slash command may ask of the conversation it is typed in."""
+"""What a slash command may ask of the conversation it is typed in, and what the input shows of a turn that runs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from moryflow.cli.commands.run import RunFlags
     from moryflow.cli.options import Flags
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
+
+    from .picker import Item
 
 
 class ConversationPort(Protocol):
@@ -40,4 +44,30 @@ class ConversationPort(Protocol):
 
     def say(self, text: str) -> None:
         """Tell the person something that is not part of the answer."""
+        ...
+
+    async def pick(
+        self, title: str, items: Sequence[Item], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
+    ) -> str | None:
+        """Return the key of the item that a person picks, an empty text when they leave, ``None`` where nobody can."""
+        ...
+
+    def propose(self, text: str) -> None:
+        """Put `text` where the person types, to be changed and sent."""
+        ...
+
+    async def recall(self) -> None:
+        """Show the last exchanges of the session that goes on."""
+        ...
+
+
+class Busy(Protocol):
+    """What runs while a person may type, as :class:`moryflow.cli.terminal.render.TerminalView` shows it."""
+
+    def live_lines(self, rows: int) -> list[str]:
+        """Return what stands above the input now: the end of the answer, and what is awaited."""
+        ...
+
+    async def show_last(self) -> None:
+        """Show the newest output that was cut, whole."""
         ...

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from moryflow.cli.commands.session_branches import BranchCommands
-from moryflow.cli.lookup import did_you_mean, with_title
+from moryflow.cli.lookup import did_you_mean
 from moryflow.cli.terminal.text import columns, terminal_width
 
 from .agent_commands import FamilyCommands
+from .session_commands import SessionCommands
 
 if TYPE_CHECKING:
     from moryflow_sdk import Command
@@ -27,7 +27,7 @@ class Slash:
     def __init__(self, talk: ConversationPort) -> None:
         self._talk = talk
         self._family = family = FamilyCommands(talk)
-        branches = BranchCommands(talk)
+        session = SessionCommands(talk)
         self._own: dict[str, tuple[str, Callable[[str], Awaitable[str]]]] = {
             "help": ("this list", self._help),
             "mode": ("show the mode, or change it: /mode agent|full_access", self._mode),
@@ -38,14 +38,19 @@ class Slash:
             "stop": ("stop the sub-agents that work in the background", family.stop),
             "reply": ("answer a sub-agent in the background: /reply QUESTION once|always|no|stop, or why not", family.reply),
             "show": ("show all of a question that is open, or list them: /show QUESTION", family.show),
-            "label": ("name what was said last, or list the names: /label TEXT, /label --remove TEXT", self._label),
-            "tree": ("show all branches of this session", branches.tree),
-            "switch": ("go on from another node of this session: /switch NODE", branches.switch),
-            "branch": ("copy this conversation into a new session and go on there: /branch [NODE]", branches.branch),
-            "new": ("begin a new session", self._new),
-            "resume": ("go on with another session: /resume ID", self._resume),
+            "label": ("name what was said last, or list the names: /label TEXT, /label --remove TEXT", session.label),
+            "tree": ("show all branches of this session, and go on from one", session.tree),
+            "switch": ("go on from another node of this session: /switch NODE", session.switch),
+            "branch": ("copy this conversation into a new session and go on there: /branch [NODE]", session.branch),
+            "new": ("begin a new session", session.new),
+            "sessions": ("go on with another session: pick one, or /sessions ID", session.sessions),
+            "resume": ("the same as /sessions", session.sessions),
             "tools": ("list the tools", self._tools),
-            "compact": ("replace the older part of the conversation by a summary: /compact [FOCUS]", self._compact),
+            "plugins": ("list the plugins, with what failed", session.plugins),
+            "context": ("show what fills the window of the model, by source", session.context),
+            "cost": ("show what this session has taken: turns, tokens, cost", session.cost),
+            "compact": ("replace the older part of the conversation by a summary: /compact [FOCUS]", session.compact),
+            "export": ("write this conversation to a file: /export [FILE.md or FILE.jsonl]", session.export),
             "quit": ("end the conversation", self._quit),
         }
 
@@ -112,43 +117,8 @@ class Slash:
         talk.say(f"model: {talk.host.choose_model(talk.session)[1].id}")
         return ""
 
-    async def _label(self, rest: str) -> str:
-        from moryflow.cli.commands.session_branches import slash_label
-
-        return await slash_label(self._talk, rest)
-
-    async def _new(self, _: str) -> str:
-        talk = self._talk
-        chosen = talk.chosen
-        session = await talk.host.new_session(talk.session.row.vault, agent=chosen.agent, model=chosen.model)
-        await talk.exchange(session)
-        talk.say(f"new session {session.id}")
-        return ""
-
-    async def _resume(self, name: str) -> str:
-        talk = self._talk
-        if not name:
-            store = talk.host.store
-            rows = [await with_title(store, row) for row in await store.sessions(10, vault=talk.session.row.vault)]
-            talk.say(columns((row.id, row.updated[:16].replace("T", " "), row.title or "-") for row in rows))
-            return ""
-        if (await talk.host.store.session(name)).id == talk.session.id:
-            talk.say("that is this session")
-            return ""
-        session = await talk.host.resume(talk.session.row.vault, name, model=talk.chosen.model)
-        await talk.exchange(session)
-        talk.say(f"session {session.id}")
-        return ""
-
     async def _tools(self, _: str) -> str:
         self._talk.say(" ".join(sorted(self._talk.host.tools)))
-        return ""
-
-    async def _compact(self, focus: str) -> str:
-        from moryflow.cli.commands.session_compact import compaction_text
-        from moryflow.runtime.session_commands import compact_now
-
-        self._talk.say(compaction_text(await compact_now(self._talk.host, self._talk.session, focus)))
         return ""
 
     async def _quit(self, _: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,14 +45,24 @@ async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     await session.keep()
     talk = Conversation(host, session, flags, chosen)
     if sys.stdin.isatty():
-        from hashlib import sha256
+        from moryflow.cli.chat.input import TerminalInput
 
-        from moryflow.cli.chat.input import HISTORY, TerminalInput
-
-        history = host.home / HISTORY / f"{sha256(os.fsencode(session.row.vault)).hexdigest()[:16]}"
-        source: Any = TerminalInput(history, talk.files, talk.commands, talk.next_agent)
+        source: Any = TerminalInput(_history(host.home, session.row.vault), talk.files, talk.commands, talk.next_agent)
     else:
         from moryflow.cli.chat.piped import PipedInput
 
         source = PipedInput()
     return await talk.run(source)
+
+
+def _history(home: Path, vault: str) -> Path | None:
+    """Return the file of what was typed in `vault`, mode 0600; ``None`` where it cannot be made."""
+    from hashlib import sha256
+
+    path = home / "history" / sha256(os.fsencode(vault)).hexdigest()[:16]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return None
+    return path

@@ -1,4 +1,4 @@
-"""Branches and labels of a session: ``tree``, ``switch``, ``fork``, ``label``; in ``chat`` ``/branch`` for ``fork``."""
+"""``moryflow session tree|switch|fork|label``: branches and labels of a session."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import click
 
 from moryflow.cli.lookup import find, node_id_of, node_json, summary
 from moryflow.cli.options import document_options, flags_of
-from moryflow.cli.terminal.text import columns, plain, show
+from moryflow.cli.terminal.text import plain, show
 
 if TYPE_CHECKING:
-    from moryflow.cli.chat.port import ConversationPort
-    from moryflow.kernel.ports import Journal
     from moryflow.runtime.session_commands import Label
-    from moryflow.store import SessionRow, Store
+    from moryflow.store import Node, SessionRow, Store
 
 
 @click.command("tree")
@@ -28,23 +26,24 @@ def tree(ctx: click.Context, session: str | None) -> None:
     flags = flags_of(ctx)
 
     async def work(store: Store) -> tuple[dict[str, Any], str]:
-        return await _tree(store, await find(store, session, flags))
+        return (await tree_document(store, await find(store, session, flags)))[:2]
 
     document, text = with_store(work)
     show(flags, document, text)
 
 
-async def _tree(store: Store, row: SessionRow) -> tuple[dict[str, Any], str]:
-    """Return the tree of a session as JSON and as text."""
+async def tree_document(store: Store, row: SessionRow) -> tuple[dict[str, Any], str, list[Node], list[tuple[str, str]]]:
+    """Return the tree of a session as JSON and as text; its nodes, and the lines of the text, each with its node's id."""
     from dataclasses import asdict
 
-    from .session_tree import kin_of, tree_text
+    from .session_tree import kin_of, tree_lines
 
     nodes, kin, named = await store.nodes(row.id), await kin_of(store, row), await store.labels(row.id)
     document = {"session": row.id, "parent": row.parent, "active": row.active, "nodes": [node_json(node) for node in nodes]}
     document |= {"labels": named, "children": [asdict(child) for child in kin]}
-    head = f"{row.id} is a session of {row.agent}, started by {row.parent}\n" if row.parent else ""
-    return document, head + tree_text(nodes, row.active, kin, named) if nodes else "the session is empty"
+    head = [("", f"{row.id} is a session of {row.agent}, started by {row.parent}")] if row.parent else []
+    lines = [*head, *tree_lines(nodes, row.active, kin, named)] if nodes else [("", "the session is empty")]
+    return document, "\n".join(line for _, line in lines), nodes, lines
 
 
 @click.command("switch")
@@ -67,11 +66,12 @@ def switch(ctx: click.Context, session: str, node: str) -> None:
         return row, target
 
     row, target = with_store(work)
-    show(flags_of(ctx), {"session": row.id, "active": target}, f"{_switch_text(row.id, target)}; moryflow run -r {row.id} …")
+    show(flags_of(ctx), {"session": row.id, "active": target}, f"{switch_text(row.id, target)}; moryflow run -r {row.id} …")
 
 
-def _switch_text(session: str, node: str) -> str:
-    return f"{session} goes on from {node}"
+def switch_text(session: str, node: str | None) -> str:
+    """Return the sentence that says from where a session goes on."""
+    return f"{session} goes on from {node or 'its beginning'}"
 
 
 @click.command("fork")
@@ -90,7 +90,7 @@ def fork(ctx: click.Context, session: str | None, node: str | None, title: str) 
     flags = flags_of(ctx)
 
     async def work(store: Store) -> tuple[SessionRow, str]:
-        return await _fork(store, await find(store, session, flags), node, title)
+        return await fork_session(store, await find(store, session, flags), node, title)
 
     copy, remark = with_store(work)
     if remark and not flags.quiet:
@@ -98,45 +98,12 @@ def fork(ctx: click.Context, session: str | None, node: str | None, title: str) 
     show(flags, summary(copy), copy.id)
 
 
-async def _fork(store: Store, row: SessionRow, node: str | None, title: str = "") -> tuple[SessionRow, str]:
+async def fork_session(store: Store, row: SessionRow, node: str | None, title: str = "") -> tuple[SessionRow, str]:
     """Return the copy, and what is to be said of what it leaves behind."""
     copy = await store.fork(row.id, await node_id_of(store, row.id, node) if node is not None else None, title=title)
     below = len(await store.sessions(1000, purpose=None, parent=row.id))
     said = "sub-agents stay" if below != 1 else "sub-agent stays"
     return copy, f"{below} {said} with {row.id}; what they answered is in the copy" if below else ""
-
-
-class BranchCommands:
-    """The slash commands about branches; the sentences are those of the verbs of ``session``."""
-
-    def __init__(self, talk: ConversationPort) -> None:
-        self._talk = talk
-
-    async def tree(self, _: str) -> str:
-        """Show all branches of this session."""
-        self._talk.say((await _tree(self._talk.host.store, self._talk.session.row))[1])
-        return ""
-
-    async def switch(self, name: str) -> str:
-        """Go on from another node of this session."""
-        talk = self._talk
-        if not name:
-            talk.say("/switch NODE: an id, the beginning of one, or a label; /tree shows them")
-            return ""
-        target = await node_id_of(talk.host.store, talk.session.id, name)
-        await talk.session.note(lambda journal: journal.switch(target))
-        talk.say(_switch_text(talk.session.id, target))
-        return ""
-
-    async def branch(self, name: str) -> str:
-        """Copy the path, to a node or as it is, into a new session and go on there."""
-        talk, before = self._talk, self._talk.session.id
-        copy, remark = await _fork(talk.host.store, talk.session.row, name or None)
-        await talk.exchange(await talk.host.resume(copy.vault, copy.id, model=talk.chosen.model))
-        if remark:
-            talk.say(remark)
-        talk.say(f"{copy.id}\nthis conversation goes on in the copy; /resume {before} leads back")
-        return ""
 
 
 REMOVE = "--remove"
@@ -180,16 +147,17 @@ async def _label_node(store: Store, session: str, text: str, node: str | None, *
 
     hold = await store.hold(session)
     try:
-        new_label = await _requested_label(store, hold.session, text, node, remove=remove)
+        new_label = await requested_label(store, hold.session, text, node, remove=remove)
         if new_label.changes:
-            event = Event(type="session.label", session=session, ts=now(), data=_label_data(new_label))
+            event = Event(type="session.label", session=session, ts=now(), data=label_data(new_label))
             await hold.commit(Commit(nodes=[NewNode("marker", new_label.marker)], events=[event]))
         return new_label
     finally:
         hold.release()
 
 
-async def _requested_label(store: Store, row: SessionRow, text: str, node: str | None, *, remove: bool) -> Label:
+async def requested_label(store: Store, row: SessionRow, text: str, node: str | None, *, remove: bool) -> Label:
+    """Return what naming a node, or removing the name, comes to; nothing is written."""
     from moryflow.runtime.session_commands import new_label, removal
 
     named = await store.labels(row.id)
@@ -199,25 +167,6 @@ async def _requested_label(store: Store, row: SessionRow, text: str, node: str |
     return new_label(text, target, await store.nodes(row.id), named, row.active)
 
 
-def _label_data(new_label: Label) -> dict[str, Any]:
+def label_data(new_label: Label) -> dict[str, Any]:
+    """Return what the event of a label says."""
     return {**new_label.marker, "was": new_label.was}
-
-
-async def slash_label(talk: ConversationPort, rest: str) -> str:
-    """Name what was said last, take a label away, or list them."""
-    session, store = talk.session, talk.host.store
-    if not rest:
-        named = await store.labels(session.id)
-        talk.say(columns((text, node[:8]) for text, node in named.items()) or "no labels yet; /label TEXT gives one")
-        return ""
-    remove = rest.split()[0] == REMOVE
-    new_label = await _requested_label(store, session.row, rest.removeprefix(REMOVE) if remove else rest, None, remove=remove)
-    if new_label.changes:
-
-        def record(journal: Journal) -> None:
-            journal.node("marker", new_label.marker)
-            journal.event("session.label", **_label_data(new_label))
-
-        await session.note(record)
-    talk.say(new_label.sentence)
-    return ""

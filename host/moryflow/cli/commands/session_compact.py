@@ -11,7 +11,9 @@ from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 
 if TYPE_CHECKING:
+    from moryflow.compaction.measure import Report
     from moryflow.runtime.host import Host
+    from moryflow.runtime.session import Session
     from moryflow.store import Node, Store
 
 
@@ -27,22 +29,9 @@ def show_context(ctx: click.Context, session: str | None, model: str | None) -> 
 
     flags = flags_of(ctx)
 
-    async def work(host: Host) -> tuple[str, Any]:
-        from moryflow_sdk import ConfigError
-
-        from moryflow.compaction.measure import report
-
+    async def work(host: Host) -> tuple[str, Report]:
         row = await find(host.store, session, flags)
-        opened = await host.resume(row.vault, row.id, model=model)
-        async with host.looking(row.vault, session=row.id) as scope:
-            try:
-                scope.model = host.choose_model(opened)[1]
-            except ConfigError:
-                if model:
-                    raise
-            scope.purpose = "main"
-            path = await host.store.path(row.id)
-            return row.id, await report(scope, path, host.compaction.settings(host.config))
+        return row.id, await context_report(host, await host.resume(row.vault, row.id, model=model), model)
 
     name, found = with_host(ctx, work, quiet=True)
     lines = columns((item["role"], item["tokens"], first_line(gist(item), 100)) for item in found.messages)
@@ -54,7 +43,26 @@ def show_context(ctx: click.Context, session: str | None, model: str | None) -> 
     show(flags, {"session": name, **found.as_json()}, f"{lines}\n\n{text}".lstrip())
 
 
-def gist(message: dict[str, Any]) -> str:
+async def context_report(host: Host, session: Session, model: str | None) -> Report:
+    """Return what the next request of a session would hold.
+
+    :raises ConfigError: `model`, where one is named, is not there.
+    """
+    from moryflow_sdk import ConfigError
+
+    from moryflow.compaction.measure import report
+
+    async with host.looking(session.row.vault, session=session.id) as scope:
+        try:
+            scope.model = host.choose_model(session)[1]
+        except ConfigError:
+            if model:
+                raise
+        scope.purpose = "main"
+        return await report(scope, await host.store.path(session.id), host.compaction.settings(host.config))
+
+
+def gist(message: Mapping[str, Any]) -> str:
     """Return what a message says, or which tools it calls."""
     calls = " ".join(call.get("name", "") for call in message.get("tool_calls", ()))
     return message.get("text") or (f"calls {calls}" if calls else "")

@@ -40,15 +40,16 @@ def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
 
     async def work(store: Store) -> tuple[int, int]:
         row = await find(store, session, flags)
-        with nullcontext(sys.stdout) if file is None else _whole(file) as out:
-            return await _write(store.export(row.id), out), len(await descendants(store, row.id))
+        with nullcontext(sys.stdout) if file is None else write_whole(file) as out:
+            return await write_lines(store.export(row.id), out), len(await descendants(store, row.id))
 
     lines, below = with_store(work)
     if file is not None and not flags.quiet:
         click.echo(f"{lines} lines written to {file}{_with(below)}", err=True)
 
 
-async def _write(lines: AsyncIterator[str], out: TextIO) -> int:
+async def write_lines(lines: AsyncIterator[str], out: TextIO) -> int:
+    """Write lines as they come; return how many they were."""
     number = 0
     async for line in lines:
         out.write(line.rstrip("\n") + "\n")
@@ -58,7 +59,7 @@ async def _write(lines: AsyncIterator[str], out: TextIO) -> int:
 
 
 @contextmanager
-def _whole(file: Path) -> Iterator[TextIO]:
+def write_whole(file: Path) -> Iterator[TextIO]:
     """Open `file` so that it is written whole or stays as it was: an earlier copy may be all that is left.
 
     What cannot be replaced, a pipe or a device, is written to.

@@ -119,10 +119,12 @@ async def _started_by(store: Store, row: SessionRow) -> list[Kin]:
     return found
 
 
-def tree_text(
+def tree_lines(
     nodes: Sequence[Node], active: str | None, kin: Sequence[Kin] = (), named: Mapping[str, str] | None = None
-) -> str:
-    """Return the tree of `nodes` as text, one line a node. Built without recursion: a long session is deep.
+) -> list[tuple[str, str]]:
+    """Return the tree of `nodes` as lines, each behind its node's id, which is empty for that of a sub-agent.
+
+    Built without recursion: a long session is deep.
 
     :param named: label → node id.
     """
@@ -134,14 +136,14 @@ def tree_text(
     cut_off = defaultdict[str, list[Kin]](list)
     for name in [name for name, child in known.items() if child.node and name not in told]:
         cut_off[known[name].node].append(known.pop(name))
-    lines: list[str] = []
+    lines: list[tuple[str, str]] = []
     waiting = [(branch, 0) for branch in reversed(tree(nodes))]
     while waiting:
         branch, depth = waiting.pop()
         node = branch.node
         mark = "*" if node.id == active else " "
         label = f" ({labels[node.id]})" if node.id in labels else ""
-        lines.append(plain(f"{mark} {'  ' * depth}{node.id[:8]} {node.kind}{label}: {_gist(node)}".rstrip(": ")))
+        lines.append((node.id, plain(f"{mark} {'  ' * depth}{node.id[:8]} {node.kind}{label}: {_gist(node)}".rstrip(": "))))
         if (child := known.pop(_started(node), None)) is not None:
             lines += _kin_lines(child, depth + 1)
         for child in cut_off.pop(node.id, ()):  # its call was interrupted, so that no result names it
@@ -149,7 +151,7 @@ def tree_text(
         deeper = depth + 1 if len(branch.children) > 1 else depth
         waiting += [(child, deeper) for child in reversed(branch.children)]
     rest = [*known.values(), *(child for children in cut_off.values() for child in children)]
-    return "\n".join([*lines, *(line for child in rest if not child.of for line in _kin_lines(child, 0))])
+    return [*lines, *(line for child in rest if not child.of for line in _kin_lines(child, 0))]
 
 
 def _started(node: Node) -> str:
@@ -157,12 +159,12 @@ def _started(node: Node) -> str:
     return str((node.payload.get("metadata") or {}).get("session", "")) if node.kind == "tool" else ""
 
 
-def _kin_lines(child: Kin, depth: int) -> list[str]:
+def _kin_lines(child: Kin, depth: int) -> list[tuple[str, str]]:
     title = f" “{child.title}”" if child.title else ""
     steps = f"{child.steps} step{'s' if child.steps != 1 else ''}"
     of = f" (of {child.of})" if child.of else ""
     line = plain(f"  {'  ' * depth}└ {child.agent} {child.session}{of}{title}: {child.end_reason}, {steps}")
-    return [line, *(below for lower in child.children for below in _kin_lines(lower, depth + 1))]
+    return [("", line), *(below for lower in child.children for below in _kin_lines(lower, depth + 1))]
 
 
 def _gist(node: Node) -> str:

@@ -134,6 +134,8 @@ class TerminalAsker:
                     await self._host.approvals.nobody_left()  # first: the terminal may be gone, and take no word
                     sys.stderr.write("\nmoryflow: standard input has ended, so nobody can be asked\n")
                 else:
+                    if self.read is not _read:  # the input takes the answers on offer away, and what was typed
+                        sys.stderr.write(f"  → {answer.reply}{plain(f': {answer.message}' if answer.message else '')}\n")
                     await self._host.approvals.reply(event.data["approval_id"], answer.reply, message=answer.message)
             except MoryflowError as error:
                 sys.stderr.write(f"moryflow: {plain(str(error))}\n")

@@ -6,6 +6,7 @@ import os
 import sys
 import textwrap
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from moryflow_sdk import Event
@@ -23,6 +24,8 @@ DIFF_LINES = 30
 """Rows that what a call has changed may take."""
 OUTPUT_LINES = 4
 """Lines of what a tool gave that are shown; a tool that only reads shows how many there are."""
+RECALLED, RECALLED_LINES = 2, 12
+"""Exchanges that are shown of a conversation that goes on, and lines of each answer."""
 NOTICE_LINES = 60
 """How much of a plugin's notice is shown, for example of a change that somebody is asked to agree to."""
 
@@ -64,6 +67,8 @@ class TerminalView:
         self._error: Event | None = None
         self._running: dict[str, str] = {}
         """What running calls are shown as, by id."""
+        self._above = ""
+        """What was printed last in this turn: ``call`` or ``answer``; an empty line stands between the two."""
         self._cut = ""
         """The newest output of which not all was shown."""
         self._totals = Totals()
@@ -132,9 +137,22 @@ class TerminalView:
 
     def totals(self) -> None:
         """Say what the turn that has ended took."""
+        self._above = ""
         if self._seen and (text := self._totals.line()):
             self._write(text, _DIM)
         self._totals = Totals()
+
+    def recall(self, exchanges: Sequence[tuple[str, str]]) -> None:
+        """Show the last exchanges, prompt and answer, of a conversation that goes on."""
+        from .markdown import render
+
+        if exchanges[:-RECALLED]:
+            self._write(f"… {len(exchanges) - RECALLED} exchanges before; /tree shows them", _DIM)
+        for asked, answered in exchanges[-RECALLED:]:
+            self._write("\n" + "\n  ".join(f"> {asked}".split("\n")[:OUTPUT_LINES]), _DIM)
+            lines = render(answered, colour=self._colours).rstrip("\n").split("\n")
+            cut = [f"… {len(lines) - RECALLED_LINES} lines before"] if len(lines) > RECALLED_LINES else []
+            sys.stderr.write("\n".join([*cut, *lines[-RECALLED_LINES:]]) + "\n")
 
     async def show_last(self) -> None:
         """Show the newest output of which not all was shown."""
@@ -149,7 +167,8 @@ class TerminalView:
     def _print_answer(self, text: str) -> None:
         if text:
             self._clear()
-            sys.stdout.write(text)
+            sys.stdout.write(f"\n{text}" if self._above == "call" else text)
+            self._above = "answer"
             sys.stdout.flush()
 
     def _clear(self) -> None:
@@ -199,11 +218,17 @@ class TerminalView:
             self._running[data["call_id"]] = visible(f"{data['tool']} {brief(data['args'])}".rstrip())
             return
         self._flush()
+        if self._above == "answer":
+            self._write("")
+        self._above = "call"
         indent = "    " if whose else ""
         shown = self._running.pop(data["call_id"], data["tool"])
         took = f" · {data['ms'] / 1000:.1f} s" if data.get("ms", 0) >= 100 else ""
         head = f"{indent}{whose}• "
-        self._write(f"{head}{fitting(shown, self._columns() - len(head) - len(took))}{took}")
+        room = self._columns() - len(head) - len(took)
+        name, _, args = (shown if fitting(shown, room) == shown else f"{fitting(shown, room - 1)}…").partition(" ")
+        colour = "" if data["status"] == "ok" else _RED
+        self._write_pieces((head, colour), (name, _BOLD), (f" {args}".rstrip(), ""), (took, _DIM))
         for line, style in self._result_lines(event):
             self._write(f"{indent}{line}", style)
 
@@ -264,15 +289,19 @@ class TerminalView:
             self._write(f"moryflow: plugin {data['plugin']} is skipped in {data['hook']} for this session: {data['reason']}")
 
     def _write(self, text: str, style: str = "") -> None:
-        shown = f"{style}{plain(text)}\x1b[0m" if style and self._colours else plain(text)
-        sys.stderr.write(f"{shown}\n")
+        self._write_pieces((text, style))
+
+    def _write_pieces(self, *pieces: tuple[str, str]) -> None:
+        """Write a line of texts, each with its style."""
+        shown = (f"{style}{plain(text)}\x1b[0m" if text and style and self._colours else plain(text) for text, style in pieces)
+        sys.stderr.write(f"{''.join(shown)}\n")
         sys.stderr.flush()
 
 
 _FOLLOWED = 70
 """Characters of an answer that is being written which stand beside the spinner."""
-_DIM, _RED = "\x1b[2m", "\x1b[31m"
-_DIFF = {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}
+_BOLD, _DIM, _RED, _GREEN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m"
+_DIFF = {"+": _GREEN, "-": _RED, "@": "\x1b[36m"}
 _READERS = frozenset({"read", "ls", "glob", "grep", "skill"})
 
 

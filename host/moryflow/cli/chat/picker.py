@@ -1,0 +1,131 @@
+"""A list above the input, of which one item is picked: typing narrows it, arrow keys move, a preview stands below."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from moryflow.cli.terminal.text import fitting, plain, terminal_width
+
+SHOWN = 10
+"""Items that are shown at once where the terminal has the rows."""
+PREVIEW = 6
+"""Lines of a preview."""
+Fragments = list[tuple[str, str]]
+
+
+class Item(NamedTuple):
+    """What can be picked.
+
+    :ivar key: what picking it returns.
+    :ivar text: the line that is shown; typing narrows the list to those that hold every word.
+    """
+
+    key: str
+    text: str
+
+
+class Picker:
+    """Which item is chosen, and how the list is shown.
+
+    :param preview: returns what an item holds, asked for when it is chosen for the first time.
+    :param chosen: the key of the item that is chosen at first.
+    :param changed: called when there is something new to show.
+    """
+
+    narrows = True
+
+    def __init__(
+        self,
+        title: str,
+        items: Sequence[Item],
+        preview: Callable[[str], Awaitable[str]] | None = None,
+        chosen: str = "",
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._title, self._items, self._preview, self._changed = title, items, preview, changed
+        self._previews: dict[str, list[str]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._typed = ""
+        self._place = next((place for place, item in enumerate(items) if item.key == chosen), 0)
+
+    def move(self, by: int) -> None:
+        """Choose another item; at an end it goes on at the other."""
+        found = self._found()
+        self._place = (self._place + by) % len(found) if found else 0
+
+    def answer(self, typed: str) -> str:
+        """Return the key of what is chosen; nothing where nothing fits."""
+        self._narrow(typed)
+        found = self._found()
+        return found[self._place].key if found else ""
+
+    def fragments(self, typed: str, rows: int) -> Fragments:
+        """Return the list, the chosen item marked, in at most two thirds of `rows`."""
+        self._narrow(typed)
+        found, columns = self._found(), (terminal_width() or 80) - 1
+        most = max(3, min(SHOWN, rows // 2 - 2))
+        first = min(max(0, self._place - most // 2), max(0, len(found) - most))
+        shown: Fragments = [("class:dim", _line(f"{self._title} · {len(found)} of {len(self._items)}", columns))]
+        for place, item in enumerate(found[first : first + most], first):
+            here = place == self._place
+            shown.append(("class:chosen" if here else "", _line(f"{'›' if here else ' '} {item.text}", columns)))
+        if found:
+            lines = self._preview_of(found[self._place].key)[: max(0, min(PREVIEW, rows // 2 - 4))]
+            shown += [("class:dim", _line(f"  │ {line}", columns)) for line in lines]
+        return [*shown, ("class:dim", "Enter picks, Esc leaves; type to search > ")]
+
+    def _narrow(self, typed: str) -> None:
+        if typed != self._typed:
+            self._typed, self._place = typed, 0
+
+    def _found(self) -> list[Item]:
+        words = self._typed.lower().split()
+        return [item for item in self._items if all(word in item.text.lower() for word in words)]
+
+    def _preview_of(self, key: str) -> list[str]:
+        if self._preview is not None and key not in self._previews:
+            self._previews[key] = []
+            task = asyncio.get_running_loop().create_task(self._load(self._preview, key))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return self._previews.get(key, [])
+
+    async def _load(self, preview: Callable[[str], Awaitable[str]], key: str) -> None:
+        self._previews[key] = [line for line in plain(await preview(key)).split("\n") if line.strip()]
+        self._changed()
+
+
+class Choices:
+    """The answers on offer to a question, of which arrow keys choose one; none is chosen before."""
+
+    narrows = False
+
+    def __init__(self, keys: str = "") -> None:
+        self._keys = keys
+        self._words = [word for word in keys.split("  ") if word.strip().startswith("[")]
+        self._chosen = -1
+
+    def answer(self, typed: str) -> str:
+        """Return what was typed, or the letter that stands for what is chosen."""
+        return typed or (self._words[self._chosen].strip()[1] if self._chosen >= 0 else "")
+
+    def move(self, by: int) -> None:
+        """Choose the next or the last one."""
+        if self._words:
+            before = self._chosen if self._chosen >= 0 else -1 if by > 0 else 0
+            self._chosen = (before + by) % len(self._words)
+
+    def fragments(self, typed: str, rows: int) -> Fragments:
+        """Return the line, the chosen answer marked."""
+        if self._chosen < 0:
+            return [("", self._keys)]
+        before, word, after = self._keys.partition(self._words[self._chosen].split(" >")[0].strip())
+        return [("", before), ("class:chosen", word), ("", after)]
+
+
+def _line(text: str, columns: int) -> str:
+    text = plain(text).replace("\n", " ")
+    shown = fitting(text, columns)
+    return f"{shown if shown == text else fitting(text, columns - 1) + '…'}\n"
