@@ -8,6 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 Begin = Callable[..., Any]
+LISTER = """
+from moryflow_sdk import *
+
+@tool(domain="read")
+def lister() -> str:
+    "List."
+    return "\\n".join(f"row {number}" for number in range(40))
+
+@hookimpl
+def tools():
+    return [lister]
+"""
 
 
 def prompts(cli: Any) -> list[str]:
@@ -109,21 +121,7 @@ def test_lines_that_come_at_once_are_one_prompt(cli: Any, at_terminal: Begin) ->
 
 def test_the_result_of_a_call_is_shown_in_a_few_lines(cli: Any, at_terminal: Begin) -> None:
     """With how many more there are, and what the turn took."""
-    cli.plugin(
-        "lister",
-        """
-        from moryflow_sdk import *
-
-        @tool(domain="read")
-        def lister() -> str:
-            "List."
-            return "\\n".join(f"row {number}" for number in range(40))
-
-        @hookimpl
-        def tools():
-            return [lister]
-        """,
-    )
+    cli.plugin("lister", LISTER)
     terminal = at_terminal("chat", "-m", cli.script(cli.calls("lister"), "listed"))
     terminal.expect("\n>")
     terminal.type("list\r")
@@ -246,3 +244,17 @@ def test_title_and_bell_call_a_person_where_they_are_wanted(cli: Any, at_termina
     assert raw.count("\a") == 1
     assert [raw.count(sequence) for sequence in ("\x1b[22;2t", "\x1b[23;2t")] == [1, 1]
     assert re.findall(r"\x1b\]2;(.) ", terminal.raw)[:3] == ["…", "?", "…"]
+
+
+def test_output_that_was_cut_is_shown_when_the_turn_has_ended(cli: Any, at_terminal: Begin) -> None:
+    """Ctrl-O shows the newest one whole, also between two turns."""
+    cli.plugin("lister", LISTER)
+    terminal = at_terminal("chat", "-m", cli.script(cli.calls("lister"), "that is it"))
+    terminal.expect("\n>")
+    terminal.type("read\r")
+    terminal.expect("Ctrl-O shows all")
+    terminal.expect("tokens in")
+    terminal.type("\x0f")
+    terminal.expect("row 39")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moryflow.cli.terminal.keyboard import PASTED
+from moryflow.cli.terminal.markdown import use_colour
 from moryflow.cli.terminal.text import fitting, plain, terminal_width
 
 from .clipboard import Clipboard, image_of
@@ -66,6 +67,8 @@ class TerminalInput:
         self._tab = tab
         self._commands = commands
         self._view: Busy | None = None
+        """What runs now; the next is that which ran last."""
+        self._last_view: Busy | None = None
         self._stop: Callable[[], None] = lambda: None
         self._prompt_text: Callable[[], str] = str
         self._choices: Choices | Picker = Choices()
@@ -112,7 +115,9 @@ class TerminalInput:
         await self.close()
         line = self._queue.popleft()
         if line:
-            sys.stderr.write(f"{prompt()}{plain(line)}\n".replace("\n", "\n  ").rstrip(" "))
+            bold, end = ("\x1b[1m", "\x1b[0m") if use_colour(sys.stderr) else ("", "")
+            said = plain(line).replace("\n", "\n  ")
+            sys.stderr.write(f"{bold}{prompt()}{said}{end}\n")
         return line
 
     async def ask(self, question: str) -> str:
@@ -160,7 +165,8 @@ class TerminalInput:
     @contextmanager
     def during(self, view: Busy, stop: Callable[[], None]) -> Iterator[None]:
         """Take lines while a turn runs, and show what `view` says above them; `stop` ends the turn."""
-        self._view, self._stop = view, stop
+        self._view = self._last_view = view
+        self._stop = stop
         self._set_signals()
         ticking = asyncio.get_running_loop().create_task(self._tick())
         self._read()
@@ -352,9 +358,9 @@ class TerminalInput:
         """Show the newest output whole."""
         from prompt_toolkit.application import in_terminal
 
-        if self._view is not None:
+        if self._last_view is not None:
             async with in_terminal():
-                await self._view.show_last()
+                await self._last_view.show_last()
 
     def _enter(self) -> None:
         """Take what was typed: nothing came behind the Enter, so it is no line of a paste."""

@@ -16,6 +16,7 @@ from moryflow.approvals.replies import OFFERED, WORDS, ApprovalReply, answer_of
 from moryflow.runtime.host import Host
 
 from .keyboard import discard_typed, read_line
+from .markdown import use_colour
 from .question_text import QuestionText, question, show_whole, wrapped_text
 from .render import TerminalView
 from .text import plain
@@ -160,7 +161,8 @@ async def _answer(
 
     def show() -> None:
         discard_typed()
-        sys.stderr.write(_question(event).text)
+        text = _question(event).text
+        sys.stderr.write(_coloured(text) if use_colour(sys.stderr) else text)
         sys.stderr.flush()
 
     def show_again() -> None:
@@ -190,6 +192,18 @@ async def _answer(
                 sys.stderr.write("  always stores nothing for this call; once allows it\n")
             else:
                 return answer
+
+
+_STYLES = (("? ", "\x1b[1m"), ("  │ +", "\x1b[32m"), ("  │ -", "\x1b[31m"), ("  because: ", "\x1b[2m"))
+
+
+def _coloured(text: str) -> str:
+    """Return a question with its head and a diff in it marked; by its text alone it is as clear."""
+    lines = []
+    for line in text.split("\n"):
+        style = next((style for mark, style in _STYLES if line.startswith(mark)), "")
+        lines.append(f"{style}{line}\x1b[0m" if style else line)
+    return "\n".join(lines)
 
 
 @contextmanager
