@@ -19,17 +19,20 @@ WAIT = 30.0
 VARYING = (
     (re.compile(r"(\b\d+(\.\d+)?|…) ?(ms|µs|us|s|min|seconds?)\b"), "<time>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?)?"), "<date>"),
-    (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{7,64}\b"), "<id>"),
-    (re.compile(r"\b\d+(?= (tokens|bytes)\b)|(?<=tokens=)\d+"), "<count>"),
-    (re.compile(r"(127\.0\.0\.1|localhost):\d+"), "<address>"),
+    (re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{8,64}(?![0-9a-zA-Z])"), "<id>"),
+    (re.compile(r"(?<=/site-packages/)(moryflow\w*/\S+\.py):\d+"), r"\1"),
+    (re.compile(r"\b\d+(\.\d+)?%"), "<share>"),
+    (re.compile(r"__g\d+\b"), "__g"),
+    (re.compile(r"\b\d+(\.\d+)?( (tokens|bytes|[KM]B)\b)"), r"<count>\2"),
+    (re.compile(r"\b\d{3,}\b"), "<count>"),
     (re.compile(r"[ \t]+"), " "),
     (re.compile(r"(-{3,}|─{3,}|={3,})"), "<line>"),
 )
-"""What differs from run to run, and the blanks of columns, whose width depends on it: a page shows what one run printed."""
+"""What differs from run to run and from place to place, and the blanks of columns: a page shows what one run printed."""
 
 
 def masked(text: str) -> str:
-    """Return `text` with a mark in place of times, dates, ids, counts of tokens and addresses."""
+    """Return `text` with a mark in place of times, dates, ids, sizes, and numbers of three digits and more."""
     for pattern, mark in VARYING:
         text = pattern.sub(mark, text)
     return "\n".join(line.rstrip() for line in text.splitlines())

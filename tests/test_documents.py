@@ -19,6 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import moryflow
+import moryflow_builtins
+import moryflow_sdk
 import pytest
 from moryflow.testing import replies
 from moryflow.testing.server import LoopbackServer
@@ -28,9 +31,12 @@ from document_terminals import Terminal, same, typed
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_FENCE = re.compile(r"(?:<!-- (?P<mark>\w+): (?P<what>[^\n]+?) -->\n)?```(?P<kind>\w*)\n(?P<body>.*?)```", re.DOTALL)
+_FENCE = re.compile(
+    r"(?:<!-- (?P<mark>\w+): (?P<what>[^\n]+?) -->\n)?^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE
+)
 YOU = "/home/you"
 """The home folder of the person in the documentation."""
+SITE = f"{YOU}/.venv/lib/python3.11/site-packages"
 ANSWER = "A host for LLM agents: a small kernel, and everything else a plugin."
 
 
@@ -72,9 +78,9 @@ class Page:
 
     def shown(self, text: str) -> str:
         """Return what was printed as a page shows it: of a person called you, on no machine of ours."""
-        for real, shown in ((self.folder.parent, YOU), (Path(sys.prefix), f"{YOU}/.venv"), (ROOT, f"{YOU}/moryflow")):
-            text = text.replace(str(real), shown)
-        return text
+        for package in (moryflow, moryflow_builtins, moryflow_sdk):
+            text = text.replace(f"{Path(package.__file__).parents[1]}{os.sep}", f"{SITE}{os.sep}")
+        return text.replace(str(self.folder.parent), YOU)
 
     def elsewhere(self, name: str, body: str) -> None:
         """Begin a command in another terminal, which goes on; or see there what comes next."""

@@ -16,6 +16,8 @@ from test_documents import YOU, begun, play
 
 SHORT = 9
 """Lines that are shown whole."""
+GAP = 2
+"""Lines that no ``...`` stands for."""
 
 
 def main(names: list[str]) -> int:
@@ -65,11 +67,12 @@ def shown(expected: str, actual: str) -> str:
             kept.add(found)
             start = found
     out: list[str] = []
-    for index, line in enumerate(lines):
-        if index in kept:
-            out.append(line)
-        elif out[-1:] != ["..."]:
-            out.append("...")
+    last = -1
+    for index in [*sorted(kept), len(lines)]:
+        gap = lines[last + 1 : index]
+        out += gap if len(gap) <= GAP else ["..."]
+        out += lines[index : index + 1]
+        last = index
     return "\n".join(out)
 
 
