@@ -122,6 +122,15 @@ def play(page: str, place: Page) -> Iterator[tuple[str, str, str]]:
                     yield command, expected, place.shown(place.run(command, keys))
 
 
+def test_no_output_begins_with_an_ellipsis():
+    """A reader sees whole lines of what was printed; where some are left out, a line of three dots (issue C, 2)."""
+    blocks = [(page.name, block) for page in PAGES for block in _FENCE.finditer(page.read_text(encoding="utf-8"))]
+    shown = [(name, line) for name, block in blocks if block["kind"] == "console" for line in block["body"].splitlines()]
+    assert len(shown) > 300
+    hint = "python tests/packaging/record_outputs.py PAGE"
+    assert [(name, line) for name, line in shown if line.lstrip().startswith("…")] == [], hint
+
+
 @contextmanager
 def begun(root: Path) -> Iterator[Page]:
     """A home and a folder below `root`, with a model that always says the same."""
