@@ -81,6 +81,7 @@ async def examine(host: Host, vault: Path | None) -> list[DoctorFinding]:
     """Return every finding, in the order in which a run needs the things."""
     return [
         DoctorFinding("moryflow", "ok", f"{__version__} on Python {platform.python_version()}, {platform.system()}"),
+        *_libraries(),
         *_home(host.home),
         *_config(host),
         *_plugins(host.plugin_set),
@@ -91,6 +92,32 @@ async def examine(host: Host, vault: Path | None) -> list[DoctorFinding]:
         *_search(),
         *_of_plugins(host.plugin_set),
     ]
+
+
+def _libraries() -> Iterable[DoctorFinding]:
+    """Compare the installed libraries with what Moryflow's own package says that it works with."""
+    from importlib.metadata import PackageNotFoundError, requires, version
+
+    from packaging.requirements import Requirement
+
+    outside: list[DoctorFinding] = []
+    try:
+        wanted = [Requirement(line) for line in requires("moryflow") or ()]
+    except PackageNotFoundError:  # run from a folder that nobody has installed
+        return
+    for item in wanted:
+        if item.marker is not None and not item.marker.evaluate({"extra": ""}):
+            continue
+        step = f"python3 -m pip install '{item.name}{item.specifier}'"
+        try:
+            there = version(item.name)
+        except PackageNotFoundError:
+            outside.append(DoctorFinding("library", "bad", f"{item.name} is not installed", step))
+            continue
+        if not item.specifier.contains(there, prereleases=True):
+            text = f"{item.name} {there} is installed; Moryflow is made for {item.specifier}"
+            outside.append(DoctorFinding("library", "warning", text, step))
+    yield from outside or (DoctorFinding("libraries", "ok", "the versions that Moryflow is made for"),)
 
 
 def _home(home: Path) -> Iterable[DoctorFinding]:
