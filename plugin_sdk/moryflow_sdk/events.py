@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ._frozen import Frozen, FrozenMapping
@@ -10,6 +11,16 @@ DELTAS: frozenset[str] = frozenset({
     "message.start", "text.delta", "reasoning.delta", "tool.input.delta", "message.end", "tool.delta",
 })  # fmt: skip
 """Event types that are not stored and may be dropped for a slow observer."""
+
+OTHER_NAMES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "session.compacted": ("compaction", {"kind": "compact", "state": "done"}),
+    "session.idle": ("session.status", {"status": "idle"}),
+    "session.error": ("error", {}),
+    "message.updated": ("message.end", {}),
+    "approval.requested": ("permission.asked", {}),
+    "approval.replied": ("permission.replied", {}),
+}
+"""What other agent hosts call an event: our type, and what its fields say then. Accepted wherever types are matched."""
 
 
 class Event(Frozen):
@@ -30,6 +41,13 @@ class Event(Frozen):
     step: int | None = None
     data: FrozenMapping = {}
     v: int = 1
+
+    def is_one_of(self, names: Collection[str]) -> bool:
+        """Whether one of `names` is that of this event: its type, or what :data:`OTHER_NAMES` has for it."""
+        if self.type in names:
+            return True
+        others = (OTHER_NAMES[name] for name in names if name in OTHER_NAMES)
+        return any(type == self.type and fields.items() <= self.data.items() for type, fields in others)
 
     def as_json(self) -> dict[str, Any]:
         """Return the flat object that clients read; fields that do not apply are left out."""

@@ -61,6 +61,14 @@ HOOKS: dict[str, HookInfo] = {
 }
 """Every hook by name: how it is spelled in configuration, its kind, and its deadline."""
 
+OTHER_NAMES = {
+    "tool.execute.before": "tool_before",
+    "tool.execute.after": "tool_after",
+    "session.compacting": "compaction",
+    "permission.ask": "tool_gate",
+}
+"""What other agent hosts call a hook, and our name for it."""
+
 # ------------------------------------------------------------------------------------------------
 # Life cycle
 # ------------------------------------------------------------------------------------------------
@@ -308,6 +316,9 @@ def event(event: Event, turn: Turn | None) -> None:
 
 
 def spelled(name: str) -> str | None:
-    """Return the Python name of a hook written either way (``chat.params`` or ``chat_params``), else ``None``."""
-    candidate = name.replace(".", "_")
+    """Return the Python name of a hook written either way (``chat.params`` or ``chat_params``), else ``None``.
+
+    What other agent hosts call it (:data:`OTHER_NAMES`) is understood too.
+    """
+    candidate = OTHER_NAMES.get(name, name.replace(".", "_"))
     return candidate if candidate in HOOKS else None

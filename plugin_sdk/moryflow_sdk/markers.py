@@ -63,7 +63,8 @@ def hookimpl(
     :param on_failure: ``withhold`` for redactors: when this transform fails, nothing is sent on.
     :param timeout: seconds, instead of the default for this kind of hook.
     :param blocking: a plain function of a built-in that must not run on the loop.
-    :param events: for the hook ``event``: the types it wants to be told of; without them, all.
+    :param events: for the hook ``event``: the types it wants to be told of, also by the names of
+        :data:`~moryflow_sdk.events.OTHER_NAMES` (``session.idle``); without them, all.
     """
 
     if unknown:

@@ -25,6 +25,7 @@ from moryflow_sdk import (
     ToolResult,
     Verdict,
 )
+from moryflow_sdk.events import OTHER_NAMES
 from moryflow_sdk.field_types import WrongType, check_of
 from moryflow_sdk.hookspecs import spelled
 
@@ -68,8 +69,12 @@ async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: Path |
 
     :param given: JSON of the hook's arguments by name, for example ``{"call": {"tool": "read", "args": {…}}}``; for a
         hook with one value, the value itself will do.
+    :param hook: its name, or that of an event (``session.idle``), of which the observers are told then.
     :raises ConfigError: there is no such hook, it cannot be fired, or the input does not fit.
     """
+    if hook in OTHER_NAMES and not given.keys() & {"event"}:
+        type, fields = OTHER_NAMES[hook]
+        hook, given = "event", {"event": {"type": type, "data": {**fields, **given}}}
     name = spelled(hook)
     if name is None:
         near = get_close_matches(hook.replace("_", "."), [info.dotted for info in HOOKS.values()], n=1)

@@ -262,12 +262,17 @@ def with_events(turn: RecordedTurn, hooks: Iterable[Moment]) -> Iterator[Moment]
 
 def wants(implementations: Iterable[Implementation], event: Event) -> bool:
     """Whether one of these observers asks to be told of an event of this type."""
-    return any(not item.options.events or event.type in item.options.events for item in implementations)
+    return any(not item.options.events or event.is_one_of(item.options.events) for item in implementations)
 
 
 def deltas_of(implementations: Iterable[Implementation]) -> list[str]:
     """Return the types of events that these observers are told of although no store keeps them."""
-    return [name for name in sorted(DELTAS) if any(not i.options.events or name in i.options.events for i in implementations)]
+    options = [item.options for item in implementations]
+    return [
+        name
+        for name in sorted(DELTAS)
+        if any(not o.events or Event(type=name, session="").is_one_of(o.events) for o in options)
+    ]
 
 
 def _marks(turn: RecordedTurn) -> Mapping[tuple[str, str | int], int]:

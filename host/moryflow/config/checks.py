@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from moryflow_sdk.hookspecs import HOOKS, spelled
 from moryflow_sdk.support.secrets import hidden, masked
 from moryflow_sdk.support.settings import from_json, not_valid
 
@@ -149,6 +150,7 @@ def kind(value: Any) -> str:
 
 
 _MODE = ("agents", "runtime", "mode", "default")
+_HOOKS = ("agents", "runtime", "hooks")
 _YES = ("1", "true", "yes", "on")
 
 
@@ -156,12 +158,26 @@ def as_meant(layer: Layer) -> tuple[Layer, list[Problem]]:
     """Return `layer` with slips put right, and what they are."""
     if layer.find(_MODE) == "ask":  # the older name of the mode `agent`
         layer = replace(layer, value=merged(layer.value, nested(_MODE, "agent")))
+    layer = _with_hooks_apart(layer)
     problems: list[Problem] = []
     for path, meant in list(_slips(layer)):
         text = f"{dotted(path)}: {_short(layer.find(path))} is read as {_short(meant)}"
         problems.append(layer.problem(path, text, f"write {_short(meant)}", code="config_value", fatal=True))
         layer = replace(layer, value=merged(layer.value, nested([str(name) for name in path], meant)))
     return layer, problems
+
+
+def _with_hooks_apart(layer: Layer) -> Layer:
+    """Return `layer` with hooks that are named in one word (``"chat.params": {…}``) where ``chat: {params: {…}}`` is."""
+    hooks = layer.find(_HOOKS)
+    if not isinstance(hooks, Mapping) or not any("." in name for name in hooks):
+        return layer
+    apart: Any = {}
+    for name, value in hooks.items():
+        known = spelled(name) if "." in name else None
+        apart = merged(apart, nested(HOOKS[known].dotted.split("."), value) if known else {name: value})
+    agents, runtime = layer.value["agents"], layer.value["agents"]["runtime"]
+    return replace(layer, value={**layer.value, "agents": {**agents, "runtime": {**runtime, "hooks": apart}}})
 
 
 def _slips(layer: Layer) -> Iterator[tuple[Place, Any]]:

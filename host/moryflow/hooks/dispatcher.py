@@ -251,4 +251,4 @@ def _denial(failure: HookFailure) -> Deny:
 def _observers(plugin_set: PluginSet, event: Event) -> list[Implementation]:
     """Return the observers that want to be told of an event of this type."""
     every = plugin_set.ordered("event")
-    return [one for one in every if not one.options.events or event.type in one.options.events]
+    return [one for one in every if not one.options.events or event.is_one_of(one.options.events)]

@@ -29,7 +29,7 @@ class Ledger:
         self._entries: list[tuple[Place, Implementation, str, int, Any]] = []
         self._drained: list[tuple[Place, Implementation, str, int, Any]] = []
         self.keep = False
-        """Whether :meth:`chain` still knows what was drained (``tool run --json``, ``hook fire``)."""
+        """Whether :meth:`chain` still knows what was drained (``tool run``, ``hook fire``)."""
 
     def add(self, place: Place, implementation: Implementation, outcome: str, ns: int, delta: Any = None) -> None:
         """Record one call; `delta` is JSON of what changed, or the verdict of a gate."""

@@ -177,7 +177,7 @@ class IsolatedHost:
         ending = time.monotonic() + TIMEOUT
         while time.monotonic() < ending:
             for event in list(self.events):
-                if event.type == type and data.items() <= dict(event.data).items():
+                if event.is_one_of((type,)) and data.items() <= dict(event.data).items():
                     return event
             time.sleep(0.005)
         raise TimeoutError(f"no {type} with {data} in {TIMEOUT:g} s; there were {[event.type for event in self.events]}")

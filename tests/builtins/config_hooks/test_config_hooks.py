@@ -79,6 +79,20 @@ def test_text_replaces_all_but_what_must_stay(moryflow, hooks):
     assert text.startswith("Only this.\n\n") and "\n\nStay safe." in text and "You are Moryflow" not in text
 
 
+def test_hooks_may_be_named_in_one_word(moryflow, hooks):
+    """`"chat.params"` is `chat: {params}`, and `tool.execute.before` is `tool: {before}` (S0.94, S2.11)."""
+    hooks(
+        **{
+            "chat.params": {"temperature": 0.2},
+            "tool.execute.before": [{"tool": "say", "mergeInput": {"text": "x"}}],
+            "tool": {"after": [{"tool": "say", "appendText": "!"}]},
+        }
+    )
+    assert output_of(moryflow, "say", times=2) == "xx!"
+    moryflow.run("hi", ["hello"])
+    assert moryflow.model.requests[0].params.temperature == 0.2
+
+
 def test_parameters_override_the_agents(moryflow, hooks):
     """`chat.params` overrides the model settings of agent and prompt, and only what it names (S0.97)."""
     (moryflow.home / "agents").mkdir()

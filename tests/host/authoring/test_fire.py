@@ -60,6 +60,15 @@ def test_every_hook_of_a_turn_can_be_fired_without_an_input(every, hook: str) ->
     assert [call["plugin"] for call in chain].count("every") == 1 and all(call["hook"] == hook for call in chain)
 
 
+@pytest.mark.parametrize(
+    ("name", "fired"), [("tool.execute.before", "tool_before"), ("session.compacting", "compaction"), ("session.idle", "event")]
+)
+def test_names_of_other_hosts_are_understood(every, name: str, fired: str) -> None:
+    """A hook by another name, or the event that observers are told of (S2.11)."""
+    document = every("hook", "fire", name, "--json").json
+    assert (document["hook"], [call["plugin"] for call in document["chain"]][-1:]) == (fired, ["every"])
+
+
 @pytest.mark.parametrize("hook", LOADING)
 def test_a_hook_that_loads_is_said_to_be_one(every, hook: str) -> None:
     """It is called while plugins load, and the command that shows what came of it is named (CONTRACT 1)."""

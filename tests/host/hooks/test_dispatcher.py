@@ -61,6 +61,19 @@ async def test_an_observer_is_told_of_the_types_it_asks_for(bench: Any):
     assert sum(row.count for row in scope.ledger.drain()) == 2
 
 
+async def test_an_event_is_also_known_by_the_names_that_other_hosts_have_for_it(bench: Any):
+    """`session.idle` is `session.status` where that says idle, `session.compacted` a compaction that is done (S0.47, S2.7)."""
+    names = "events=('session.idle', 'session.compacted', 'approval.requested')"
+    bench.user("mine", f"seen = []\n@hookimpl({names})\ndef event(event):\n    seen.append(dict(event.data))\n")
+    scope = await bench.scope()
+    wanted = [{"status": "idle"}, {"kind": "compact", "state": "done"}, {"approval_id": "a"}]
+    others = [{"status": "busy"}, {"kind": "compact", "state": "pending"}]
+    kinds = ["session.status", "compaction", "permission.asked", "session.status", "compaction"]
+    for kind, data in zip(kinds, [*wanted, *others], strict=True):
+        await bench.dispatcher.observe(scope, EVENT.replace(type=kind, data=data))
+    assert scope.plugin_set.plugins["mine"].object.seen == wanted
+
+
 async def test_only_observers_choose_events(bench: Any):
     """A gate that would be asked only sometimes is a mistake, not a setting (S2.10)."""
     bench.user("mine", "@hookimpl(events='x')\ndef tool_gate(call):\n    return None\n")
