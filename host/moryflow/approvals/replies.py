@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 from moryflow_sdk import MoryflowError
 
 Reply = Literal["once", "always", "reject", "stop"]
 
 WORDS: dict[str, Reply] = {
-    "o": "once", "once": "once", "y": "once", "yes": "once",
+    "o": "once", "once": "once", "y": "once", "yes": "once", "allow": "once",
     "a": "always", "always": "always",
-    "n": "reject", "no": "reject", "reject": "reject",
-    "s": "stop", "stop": "stop",
+    "r": "reject", "reject": "reject", "n": "reject", "no": "reject", "d": "reject", "deny": "reject",
+    "s": "stop", "stop": "stop", "cancel": "stop",
 }  # fmt: skip
-"""What a person types or a program sends → what it means. ``reject`` refuses the call and lets the model go on."""
+"""What a person types or a program sends → what it means. ``reject`` refuses the call and lets the model go on. The four
+words on the right are those that help, hints and documents use; the others are accepted wherever an answer is read."""
 
-OFFERED = "once|always|no|stop"
+OFFERED = "|".join(dict.fromkeys(WORDS.values()))
 """The words as help and hints name them."""
 
 
@@ -35,8 +37,16 @@ def reply_of(word: str) -> Reply:
     """
     found = WORDS.get(word.strip().lower())
     if found is None:
-        raise MoryflowError(f"unknown reply {word!r}", next_step="one of once, always, reject, stop")
+        raise MoryflowError(f"unknown reply {word!r}", next_step=f"one of {', '.join(OFFERED.split('|'))}")
     return found
+
+
+def reply_in(document: Mapping[str, Any]) -> Reply:
+    """Return the answer that a program's message gives as its ``reply``; older clients call it ``remember``.
+
+    :raises MoryflowError: it gives none of :data:`WORDS`.
+    """
+    return reply_of(str(document.get("reply", document.get("remember", ""))))
 
 
 def answer_of(text: str) -> ApprovalReply | None:

@@ -56,7 +56,7 @@ def test_a_draft_answers_no_question_and_comes_back(cli: Any, at_terminal: Begin
     terminal.type("g")
     terminal.rest(0.3)
     cli.let_go()
-    terminal.expect("[o]nce  [a]lways  [n]o  [s]top >")
+    terminal.expect("[o]nce  [a]lways  [r]eject  [s]top >")
     terminal.type("o\r")
     terminal.rest(1.2)
     assert "done that" not in terminal.text
@@ -77,7 +77,7 @@ def test_an_answer_is_chosen_with_the_arrow_keys(cli: Any, at_terminal: Begin) -
     terminal.type("do it\r")
     terminal.expect("[o]nce")
     terminal.type("\r")
-    terminal.expect("no refuses it")
+    terminal.expect("reject refuses it")
     terminal.type("\x1b[C")
     terminal.expect("[o]nce")
     terminal.type("\r")

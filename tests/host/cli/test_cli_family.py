@@ -233,7 +233,7 @@ def test_a_question_from_the_background_has_an_id_and_takes_the_same_words(
     terminal.expect(": danger wants to  (ap_")
     [question] = shown(finder, "approval", "list")
     assert f"? finder {question['session']}: danger wants to  ({question['id']})" in terminal.text
-    terminal.expect(f"answer with /reply {question['id']} once|always|no|stop, or why not")
+    terminal.expect(f"answer with /reply {question['id']} once|always|reject|stop, or why not")
     terminal.type(f"/reply {question['id']}\r")
     terminal.expect("nothing was answered")
     terminal.expect("\n>")
@@ -241,7 +241,7 @@ def test_a_question_from_the_background_has_an_id_and_takes_the_same_words(
     terminal.expect(question["id"])
     terminal.expect("\n>")
     terminal.type("hello\r")
-    terminal.expect("[o]nce  [a]lways  [n]o  [s]top >")
+    terminal.expect("[o]nce  [a]lways  [r]eject  [s]top >")
     terminal.expect("Late.")
     terminal.expect(f"answer with /reply {question['id']}")
     terminal.expect("\n>")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.approvals.replies import WORDS, answer_of, reply_of
+from moryflow.approvals.replies import WORDS, answer_of, reply_in, reply_of
 from moryflow.cli.terminal.question_text import question
 from moryflow.store.records import REPLIES
 from moryflow_sdk import MoryflowError
@@ -89,6 +89,7 @@ def test_the_words_mean_the_same_wherever_they_are_given(word: str) -> None:
     """One table: typed by a person or sent by a program, and only the four answers are stored (D24)."""
     assert answer_of(f" {word.upper()}\n") == (WORDS[word], "", "user")
     assert reply_of(word) == WORDS[word] in REPLIES
+    assert reply_in({"reply": word}) == reply_in({"remember": word}) == WORDS[word]
     assert set(WORDS.values()) == REPLIES
 
 

@@ -57,9 +57,9 @@ def test_a_question_is_answered_with_a_word(cli: Any, at_terminal: Begin, typed:
     terminal.expect("danger")
     terminal.expect("│ what: it")
     terminal.expect("because: ")
-    terminal.expect("[o]nce  [a]lways  [n]o  [s]top >")
+    terminal.expect("[o]nce  [a]lways  [r]eject  [s]top >")
     terminal.type("\n")
-    terminal.expect("no refuses it")
+    terminal.expect("reject refuses it")
     terminal.expect("[o]nce")
     terminal.type(typed)
     assert terminal.end() == code

@@ -36,7 +36,10 @@ class Slash:
             "children": ("list the sub-agents of this session, or look in on one: /children ID", family.children),
             "parent": ("go back to the session that started this one", family.parent),
             "stop": ("stop the sub-agents that work in the background", family.stop),
-            "reply": ("answer a sub-agent in the background: /reply QUESTION once|always|no|stop, or why not", family.reply),
+            "reply": (
+                "answer a sub-agent in the background: /reply QUESTION once|always|reject|stop, or why not",
+                family.reply,
+            ),
             "show": ("show all of a question that is open, or list them: /show QUESTION", family.show),
             "label": ("name what was said last, or list the names: /label TEXT, /label --remove TEXT", session.label),
             "tree": ("show all branches of this session, and go on from one", session.tree),

@@ -97,15 +97,15 @@ def _state(row: ApprovalRow) -> str:
 
 @command.command("reply")
 @click.argument("approval")
-@click.argument("words", nargs=-1, required=True, metavar="once|always|no|stop|REASON")
-@click.option("--message", default="", help="For the model, with no.")
+@click.argument("words", nargs=-1, required=True, metavar="once|always|reject|stop|REASON")
+@click.option("--message", default="", help="For the model, with reject.")
 @document_options
 @click.pass_context
 def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: str) -> None:
     """Answer a question. The first answer counts; a turn that waits in another terminal goes on.
 
-    "no" refuses the call and lets the model go on ("reject" is the same); any other text refuses it with that text as the
-    reason.
+    "reject" refuses the call and lets the model go on ("no" and "deny" mean the same); "stop" ends the turn; any other text
+    refuses the call with that text as the reason.
     """
     from moryflow.approvals.replies import OFFERED, answer_of
     from moryflow.cli.open_host import with_store

@@ -43,7 +43,9 @@ class RunFlags(NamedTuple):
 @click.command("run", cls=TurnCommand)
 @click.argument("prompt", required=False)
 @click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="Attach a text file or an image.")
-@click.option("--output", type=click.Choice(["text", "json", "stream-json"]), default="text", show_default=True)
+@click.option(
+    "--output", "--format", "output", type=click.Choice(["text", "json", "stream-json"]), default="text", show_default=True
+)
 @turn_options
 @click.pass_context
 def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -> int:
@@ -233,7 +235,7 @@ def _asked_next(unasked: list[dict[str, Any]]) -> str:
 
 
 _NEXT = {
-    "approval_required": "moryflow approval list, then moryflow approval reply ID once|always|no, then moryflow run -c",
+    "approval_required": "moryflow approval list, then moryflow approval reply ID once|always|reject, then moryflow run -c",
     "max_steps": "moryflow run -c --max-steps N",
     "budget": "moryflow run -c --max-cost USD",
     "prompt_too_long": "moryflow session compact, or moryflow run without -c, which begins a new session",

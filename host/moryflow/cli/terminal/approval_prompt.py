@@ -1,4 +1,4 @@
-"""Questions to a person at a terminal: once, always, no, stop, or why not."""
+"""Questions to a person at a terminal: once, always, reject, stop, or why not."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .text import plain
 
 _VIEW = ("v", "view", "show")
 HELP = (
-    "once allows this call; always does too, and what stands above; no refuses it and the agent goes on; any other text "
-    "refuses it for that reason; stop ends the turn; view shows all of the question"
+    "once allows this call; always does too, and what stands above; reject refuses it and the agent goes on; any other "
+    "text refuses it for that reason; stop ends the turn; view shows all of the question"
 )
 
 

@@ -25,7 +25,7 @@ LEAST_COLUMNS = 20
 LOW = 40
 """Rows below which a terminal gives each part of a question one row less."""
 MOST_TARGETS = 8
-ROW_OF_KEYS = 60
+ROW_OF_KEYS = 64
 """Columns that the answers on offer take, with the one that is typed."""
 ALL = 1 << 30
 V = "; v shows all"
@@ -52,7 +52,13 @@ class QuestionText(NamedTuple):
     @property
     def keys(self) -> str:
         """The line that a person answers behind."""
-        offered = ["[o]nce", *(["[a]lways"] if self.always else []), "[n]o", "[s]top", *(["[v]iew all"] if self.cut else [])]
+        offered = [
+            "[o]nce",
+            *(["[a]lways"] if self.always else []),
+            "[r]eject",
+            "[s]top",
+            *(["[v]iew all"] if self.cut else []),
+        ]
         return f"  {'  '.join(offered)} > "
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Event, MoryflowError
 
+from moryflow.approvals.replies import OFFERED, reply_in
 from moryflow.kernel.events import now
 
 from .text import as_json
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from moryflow.runtime.session import Session
     from moryflow.runtime.turn_result import TurnResult
 
-SHAPE = '{"type": "permission.reply", "approval_id": …, "reply": "once|always|reject|stop"}'
+SHAPE = f'{{"type": "permission.reply", "approval_id": …, "reply": "{OFFERED}"}}'
 
 
 def write_line(document: object) -> None:
@@ -121,8 +122,8 @@ async def _reply(host: Host, document: object) -> None:
             raise MoryflowError(
                 "a line on standard input is not a permission.reply", next_step='{"type": "permission.reply", …}'
             )
-        fields = {name: str(document.get(name, "")) for name in ("approval_id", "reply", "message")}
-        await host.approvals.reply(fields["approval_id"], fields["reply"], message=fields["message"], by="client")
+        approval, message = (str(document.get(name, "")) for name in ("approval_id", "message"))
+        await host.approvals.reply(approval, reply_in(document), message=message, by="client")
     except MoryflowError as error:
         told = {"code": error.code, "message": error.message, "where": "", "next": error.next_step}
         write_line({"v": 1, "type": "error", "ts": now(), **told})
