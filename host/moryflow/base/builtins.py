@@ -46,6 +46,9 @@ CONTRIBUTED: tuple[tuple[str, str], ...] = (
 )
 """Commands of the built-in plugins, named here so that ``--help`` can show them without loading a plugin."""
 
+OF_SESSIONS = ("undo", "redo", "summary")
+"""Those that are verbs of ``moryflow session``."""
+
 _HOST_COMMANDS = """
 help run chat serve acp dev new plugin tool hook agent model session trace replay approval config doctor completion
 """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moryflow import __version__
-from moryflow.base.builtins import CONTRIBUTED
+from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 
 from .lookup import nearest
 from .noun_group import REACHED
@@ -38,6 +38,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 ALIASES = {name + "s": name for name in ("tool", "hook", "session", "approval", "agent", "model", "plugin")} | {
     "configs": "config"
 }
+_OF_PLUGINS = {name: help_line for name, help_line in CONTRIBUTED if name not in OF_SESSIONS}
+"""Those that are listed; ``moryflow undo`` and its like are old spellings of ``moryflow session undo``, and still work."""
 
 WELCOME = """\
 Moryflow runs LLM agents on your files.
@@ -55,7 +57,7 @@ class LazyGroup(click.Group):
     """Knows its commands by name; imports one when it is used, and asks the plugins only for a name it does not know."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, *(name for name, _ in CONTRIBUTED)]
+        return [*COMMANDS, *_OF_PLUGINS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         name = ALIASES.get(cmd_name, cmd_name)
@@ -92,11 +94,11 @@ class LazyGroup(click.Group):
             return super().shell_complete(ctx, incomplete)
         from click.shell_completion import CompletionItem
 
-        rows = [*((name, help_line) for name, (_, help_line) in COMMANDS.items()), *CONTRIBUTED]
+        rows = [*((name, help_line) for name, (_, help_line) in COMMANDS.items()), *_OF_PLUGINS.items()]
         return [CompletionItem(name, help=help_line) for name, help_line in rows if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, help_line) for name, (_, help_line) in COMMANDS.items()] + list(CONTRIBUTED)
+        rows = [*((name, help_line) for name, (_, help_line) in COMMANDS.items()), *_OF_PLUGINS.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 

@@ -77,6 +77,24 @@ class _Folder(click.Path):
         return Path(os.fsdecode(super().convert(value, param, ctx)))
 
 
+class Words(click.Choice[str]):
+    """A choice that also takes other words for what it offers, and does not list them.
+
+    :param others: such a word, and the one that it stands for.
+    """
+
+    def __init__(self, *offered: str, **others: str) -> None:
+        super().__init__(offered)
+        self._others = others
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(self._others.get(value, value), param, ctx)
+
+
+MODE = Words("agent", "full_access", ask="agent")
+ON_ASK = Words("prompt", "deny", "fail", reject="deny", stop="fail")
+"""The words for answers are understood too: one question less that a script has to look up."""
+
 HOST: tuple[Settings, ...] = (
     (("--vault",), {"type": _Folder(readable=False), "help": "The folder to work in (default: the current one)."}),
     (("--config",), {"metavar": "JSON|PATH", "help": "An inline layer of configuration."}),
@@ -88,7 +106,10 @@ HOST: tuple[Settings, ...] = (
 )
 """Flags of every command that opens a host."""
 JSON = _switch("--json", "as_json", help="Print JSON.")
-OUTPUT: Settings = (("--output", "form"), {"type": click.Choice(["text", "json"]), "help": "json is the same as --json."})
+OUTPUT: Settings = (
+    ("--output", "--format", "form"),
+    {"type": click.Choice(["text", "json"]), "help": "json is the same as --json."},
+)
 YES = _switch("-y", "--yes", help="Answer this command's own questions with yes.")
 _YES_UNSEEN = _switch("-y", "--yes", hidden=True)
 _JSON_UNSEEN = _switch("--json", "as_json", hidden=True)
@@ -172,6 +193,30 @@ class TurnCommand(click.Command):
         return super().parse_args(ctx, ["--wait=" if word == "--wait" else word for word in args[:said]] + args[said:])
 
 
+class InputCommand(click.Command):
+    """A command that takes a JSON object as ``--args``. ``--json`` prints JSON as everywhere; what looks like JSON behind it
+    is read as the input, as it was before there was ``--args``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = args.index("--") if "--" in args else len(args)
+        said: list[str] = []
+        for at, word in enumerate(args[:own]):
+            follows = args[at + 1] if at + 1 < own else ""
+            if word == "--json" and (follows == "-" or follows[:1] in tuple('{["0123456789')):
+                word = "--args"
+                self._tell(ctx)
+            elif word.startswith("--json="):
+                word = f"--args={word.partition('=')[2]}"
+                self._tell(ctx)
+            said.append("--output=json" if word == "--json" else word)
+        return super().parse_args(ctx, said + args[own:])
+
+    def _tell(self, ctx: click.Context) -> None:
+        if not flags_of(ctx).quiet:
+            verb = ctx.command_path.partition(" ")[2]
+            click.echo(f"moryflow: {verb} --json JSON is spelled --args JSON now; --json alone prints JSON", err=True)
+
+
 def _patience(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
     """Return how many seconds to wait: without a number as long as it takes."""
     if not value:
@@ -188,7 +233,7 @@ def _patience(_: click.Context, __: click.Parameter, value: str | None) -> float
 _TURN = (
     click.option("-m", "--model", help="The model, for example openai/gpt-4.1 or local."),
     click.option("--agent", help="The agent's id."),
-    click.option("--mode", type=click.Choice(["agent", "full_access", "ask"]), help="What the session may do."),
+    click.option("--mode", type=MODE, help="What the session may do."),
     click.option("-c", "--continue", "again", is_flag=True, help="Go on with the last session of this vault."),
     click.option(
         "-r", "--resume", metavar="[ID]", is_flag=False, flag_value="", help="Go on with this session, or the last one."
@@ -201,7 +246,7 @@ _TURN = (
         callback=_patience,
         help="Wait for a session that is in use, instead of ending as busy.",
     ),
-    click.option("--on-ask", type=click.Choice(["prompt", "deny", "fail"]), help="What to do with a question."),
+    click.option("--on-ask", type=ON_ASK, help="What to do with a question."),
     click.option("--max-steps", type=click.IntRange(min=1), help="The most model calls that a turn may make."),
     click.option(
         "--max-cost",
@@ -235,7 +280,7 @@ def behind_the_verb(args: list[str]) -> list[str]:
 
     They belong to commands, not to the program, so that ``moryflow -m MODEL run …`` is ``moryflow run -m MODEL …``.
     """
-    valued = {"-m", "--model", "--agent", "--mode", "--on-ask", "--max-steps", "--max-cost", "--output"}
+    valued = {"-m", "--model", "--agent", "--mode", "--on-ask", "--max-steps", "--max-cost", "--output", "--format"}
     moved: list[str] = []
     kept: list[str] = []
     rest = list(args)

@@ -29,6 +29,36 @@ def test_alone_it_says_what_to_do_next(cli: Any) -> None:
         assert command in done.stdout
 
 
+@pytest.mark.parametrize(("older", "word"), [("ask", "agent"), ("full_access", "full_access")])
+def test_the_older_name_of_a_mode_is_understood_and_not_offered(cli: Any, older: str, word: str) -> None:
+    """`ask` was never a mode of its own (D1)."""
+    cli("run", "-y", "-m", cli.script("done"), "--mode", older, "--on-ask", "reject", "hi")
+    assert json.loads(cli("session", "list", "--json").stdout)[0]["mode"] == word
+    assert "ask" not in cli("tool", "run", "--help").stdout.partition("--mode")[2].partition("]")[0]
+
+
+def test_verbs_of_sessions_are_listed_in_one_place_and_work_in_both(cli: Any) -> None:
+    """`moryflow undo` is an older spelling of `moryflow session undo`."""
+    for verb in ("undo", "redo", "summary"):
+        assert f"\n  {verb} " not in cli("--help").stdout
+        assert f"\n  {verb} " in cli("session", "--help").stdout
+        assert cli(verb, "--help").stdout.partition("\n")[2] == cli("session", verb, "--help").stdout.partition("\n")[2]
+
+
+def test_doctor_names_a_library_that_is_outside_what_moryflow_is_made_for(monkeypatch: Any) -> None:
+    """An installer that was given other bounds put another release there (issue 17)."""
+    from importlib import metadata
+
+    from moryflow.cli.commands.doctor import _libraries
+
+    assert [item.state for item in _libraries()] == ["ok"]
+    monkeypatch.setattr(metadata, "requires", lambda _: ["pluggy>=99", "nowhere-at-all>=1", "absent; extra == 'more'"])
+    found = {item.text.partition(" ")[0]: (item.state, item.next_step) for item in _libraries()}
+    assert found["pluggy"] == ("warning", "python3 -m pip install 'pluggy>=99'")
+    assert found["nowhere-at-all"] == ("bad", "python3 -m pip install 'nowhere-at-all>=1'")
+    assert len(found) == 2
+
+
 def test_help_names_every_command_also_those_of_plugins(cli: Any) -> None:
     """The table of CONTRACT §1, contributed ones included, without loading a plugin."""
     cli.plugin("broken", "raise RuntimeError('must not be loaded')")
@@ -184,7 +214,7 @@ def test_help_is_a_word_too(cli: Any) -> None:
     assert cli("help", "plugn").returncode == 2
 
 
-@pytest.mark.parametrize("words", [("run", "-m"), ("dev", "--run"), ("tool", "run", "hello", "--json"), ("audit", "-n")])
+@pytest.mark.parametrize("words", [("run", "-m"), ("dev", "--run"), ("tool", "run", "hello", "--args"), ("audit", "-n")])
 def test_a_flag_without_its_value_names_the_help_of_its_command(cli: Any, words: tuple[str, ...]) -> None:
     """The next command is that of the verb, not of the whole program (CONTRACT §1)."""
     done = cli(*words)

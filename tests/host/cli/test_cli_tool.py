@@ -31,13 +31,44 @@ def test_list_and_show(cli: Any) -> None:
         (["--loud", "false", "--name", "12"], "Hello, 12! "),
         (["--name", "Ann", "--tags", "a", "--tags", "b"], "Hello, Ann! a,b"),
         (["--name", "Ann", "--tags", '["a", "b"]'], "Hello, Ann! a,b"),
+        (["--args", '{"name": "Ann", "times": 2}', "--times", "1"], "Hello, Ann! "),
         (["--json", '{"name": "Ann", "times": 2}', "--times", "1"], "Hello, Ann! "),
     ],
 )
 def test_arguments_one_by_one_and_as_json(cli: Any, words: list[str], output: str) -> None:
-    """`--arg value` per parameter, typed by the schema, or `--json` (CONTRACT §1)."""
+    """`--arg value` per parameter, typed by the schema, or `--args`, once spelled `--json` (CONTRACT §1)."""
     done = cli("tool", "run", "hello", *words)
     assert (done.returncode, done.stdout) == (0, output + "\n")
+    assert done.stderr.count("--json JSON is spelled --args JSON now") == ("--json" in words)
+
+
+@pytest.mark.parametrize("words", [["--json"], ["--format", "json"], ["--output=json"], ["--format=json"]])
+def test_the_result_as_json_is_asked_for_as_everywhere(cli: Any, words: list[str]) -> None:
+    """`--json` alone means output here too, `--format` is `--output`; the words may stand before the tool's name."""
+    for given in (["hello", "--name", "Ann", *words], [*words, "hello", "--name", "Ann"]):
+        done = cli("tool", "run", *given)
+        assert (json.loads(done.stdout)["output"], done.stderr) == ("Hello, Ann! ", "")
+    fired = cli("hook", "fire", *words, "chat.params", '{"temperature": 0.5}')
+    assert json.loads(fired.stdout)["value"] == {"temperature": 0.5}
+
+
+def test_a_parameter_called_format_is_the_tools_own(cli: Any) -> None:
+    """The flag gives way to the tool."""
+    source = """
+        from moryflow_sdk import *
+
+        @tool(domain="read")
+        def shape(format: str) -> str:
+            return f"as {format}"
+
+        @hookimpl
+        def tools():
+            return [shape]
+        """
+    cli.plugin("shaped", source)
+    assert cli("tool", "run", "shape", "--format", "json").stdout == "as json\n"
+    done = cli("tool", "run", "hello", "--name", "x", "--format", "xml")
+    assert (done.returncode, "'xml' is not one of 'text', 'json'" in done.stderr) == (2, True)
 
 
 def test_arguments_from_standard_input(cli: Any) -> None:
@@ -54,8 +85,8 @@ def test_arguments_from_standard_input(cli: Any) -> None:
         (["hello", "Ann"], "unexpected argument 'Ann'"),
         (["hello"], "name"),
         (["hello", "--name", "x", "--times", "many"], "times"),
-        (["hello", "--json", "{"], "--json is not JSON"),
-        (["hello", "--json", "[1]"], "--json must be an object"),
+        (["hello", "--json", "{"], "--args is not JSON"),
+        (["hello", "--json", "[1]"], "--args must be an object"),
     ],
 )
 def test_wrong_arguments_are_usage_errors(cli: Any, words: list[str], sentence: str) -> None:

@@ -101,7 +101,12 @@ class Explanation:
 @click.command()
 @click.argument("domain", type=click.Choice(DOMAINS), metavar="DOMAIN")
 @click.argument("input_", metavar="INPUT")
-@click.option("--mode", type=click.Choice((*MODES, "ask")), help="Explain it in this mode. [default: the mode of new sessions]")
+@click.option(
+    "--mode",
+    type=click.Choice((*MODES, "ask")),  # ask: the older name of agent
+    metavar=f"[{'|'.join(MODES)}]",
+    help="Explain it in this mode. [default: the mode of new sessions]",
+)
 @click.option("--session", metavar="ID", help="Use the rules and the folder of this session.")
 @click.option("--workdir", metavar="DIR", help="For a command: the folder of the vault to run it in.")
 @click.pass_obj

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moryflow.cli.noun_group import NounGroup
-from moryflow.cli.options import document_options, flags_of, host_options
+from moryflow.cli.options import InputCommand, document_options, flags_of, host_options
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def _row(info: HookInfo, implementations: Iterable[Implementation]) -> dict[str,
     return {"name": info.dotted, "python": info.name, "kind": info.kind, "timeout": info.timeout, "plugins": plugins}
 
 
-@command.command("fire")
+@command.command("fire", cls=InputCommand)
 @click.argument("hook")
-@click.option("--json", "given", metavar="JSON", help="The hook's arguments by name, as JSON; - reads standard input.")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--args", "given", metavar="JSON", help="The hook's arguments by name, as JSON; - reads standard input.")
+@click.option("--output", "--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.argument("value", required=False)
 @host_options
 @click.pass_context
@@ -81,7 +81,7 @@ def fire(ctx: click.Context, hook: str, given: str | None, value: str | None, ou
         return result, host.strict and any(call["outcome"] not in ("ok", "changed") for call in result.chain)
 
     result, failed = with_host(ctx, work)
-    if output == "json":
+    if output == "json" or flags.as_json:
         click.echo(as_json({"v": 1, "type": "hook.result", "hook": result.hook, "value": result.value, "chain": result.chain}))
     else:
         click.echo(plain(as_json(result.value)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from moryflow_sdk import Event
 
-from moryflow.base.builtins import CONTRIBUTED
+from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 from moryflow.cli.lookup import find, node_json, summary, with_title
 from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import Flags, asking_options, document_options, flags_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST = 1_000_000_000
 """More than anybody has, and no more than a database counts."""
-_OF_PLUGINS = {name: help_line for name, help_line in CONTRIBUTED if name in ("redo", "summary", "undo")}
+_OF_PLUGINS = {name: help_line for name, help_line in CONTRIBUTED if name in OF_SESSIONS}
 
 
 class SessionGroup(NounGroup):

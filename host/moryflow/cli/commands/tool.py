@@ -13,7 +13,7 @@ from moryflow_sdk import ConfigError, Tool
 
 from moryflow.cli.lookup import did_you_mean
 from moryflow.cli.noun_group import NounGroup
-from moryflow.cli.options import document_options, flags_of, host_options
+from moryflow.cli.options import MODE, ON_ASK, InputCommand, document_options, flags_of, host_options
 from moryflow.cli.terminal.text import as_json, columns, first_line, plain, show
 
 from .tool_files import allow, check, install
@@ -100,21 +100,22 @@ def _find(host: Host, name: str) -> RegisteredTool:
     raise ConfigError(f"there is no tool {name!r}{hint}", next_step=switch or step)
 
 
-@command.command("run", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@command.command("run", cls=InputCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 @click.argument("name")
-@click.option("--json", "given", metavar="JSON", help="The arguments as a JSON object; - reads it from standard input.")
+@click.option("--args", "given", metavar="JSON", help="The arguments as a JSON object; - reads it from standard input.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--mode", type=click.Choice(["agent", "full_access", "ask"]), help="What the call may do.")
-@click.option("--on-ask", type=click.Choice(["prompt", "deny", "fail"]), help="What to do with a question.")
+@click.option("--format", "shape", hidden=True)
+@click.option("--mode", type=MODE, help="What the call may do.")
+@click.option("--on-ask", type=ON_ASK, help="What to do with a question.")
 @click.option("--agent", help="The agent whose tools and rules hold.")
 @click.option("-y", "--yes", "sure", is_flag=True, help="Confirm --mode full_access, and what the tool's file needs.")
 @host_options
 @click.pass_context
-def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **options: Any) -> int:
+def run_tool(ctx: click.Context, name: str, given: str | None, shape: str | None, sure: bool, **options: Any) -> int:
     """Run one tool through the whole chain: gates, question, audit, body, truncation.
 
-    Arguments are given one by one (--path README.md) or all at once (--json '{"path": "README.md"}'). -v and
-    --output json show every hook on the way: which plugin, what came of it, how long it took.
+    Arguments are given one by one (--path README.md) or all at once (--args '{"path": "README.md"}'). -v and
+    --json show every hook on the way: which plugin, what came of it, how long it took.
     """
 
     from moryflow.cli.open_host import with_host
@@ -134,7 +135,13 @@ def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **opt
         await confirm_mode(options["mode"], given_flags)
         await installed_for(host, name, given_flags)
         await wait_for_owner(host, name, given_flags)
-        args = tool_arguments(_find(host, name).tool, given, ctx.args)
+        tool = _find(host, name).tool
+        output = "json" if flags.as_json else options["output"]
+        if shape is not None and "format" in tool.parameters.get("properties", {}):
+            ctx.args += ["--format", shape]  # the tool's own
+        elif shape is not None:
+            output = click.Choice(["text", "json"]).convert(shape, None, ctx)
+        args = tool_arguments(tool, given, ctx.args)
         view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, answers=False)
         on_ask = options["on_ask"] or ("prompt" if sys.stdin.isatty() and sys.stderr.isatty() else "deny")
         host.bus.subscribe(TerminalAsker(host, view) if on_ask == "prompt" else view)
@@ -144,9 +151,9 @@ def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **opt
         )
         view.finish("")
         ms = round((time.perf_counter() - started) * 1000)
-        if flags.verbose and options["output"] == "text":
+        if flags.verbose and output == "text":
             show_chain(done.chain)
-        return _print(done, name, ms, options["output"])
+        return _print(done, name, ms, output)
 
     return with_host(ctx, work)
 
@@ -227,13 +234,16 @@ def tool_arguments(tool: Tool, text: str | None, words: Sequence[str]) -> dict[s
     return {**given, **_from_words(tool, list(words))}
 
 
+_EXAMPLE = 'for example --args \'{"path": "README.md"}\''
+
+
 def _object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"--json is not JSON: {error}", next_step='for example --json \'{"path": "README.md"}\'') from error
+        raise ConfigError(f"--args is not JSON: {error}", next_step=_EXAMPLE) from error
     if not isinstance(value, dict):
-        raise ConfigError("--json must be an object", next_step='for example --json \'{"path": "README.md"}\'')
+        raise ConfigError("--args must be an object", next_step=_EXAMPLE)
     return value
 
 
