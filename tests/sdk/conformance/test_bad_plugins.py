@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from moryflow.authoring.scaffold import plugin_scaffold
-from moryflow.testing.conformance import hooks, importing, living, loading, tools, values
+from moryflow.testing.conformance import hooks, imports, load, tools, turns, values
 from moryflow.testing.conformance.subject import Subject
 
 HEAD = '"""Does something."""\nimport os, sys, threading, time\nfrom typing import Annotated\nfrom moryflow_sdk import *\n'
@@ -67,35 +67,35 @@ def plugin_start(ctx):
     os.environ["MORYFLOW_CONFORMANCE_TEST"] = "x"
 """
 SEEN = [
-    (importing.test_it_uses_no_network_when_imported, ("network", "bad.py:7", "socket.bind")),
-    (importing.test_it_writes_nothing_when_imported, ("writes", "bad.py:8", "data_dir")),
-    (importing.test_it_starts_no_program_when_imported, ("program", "bad.py:9")),
-    (importing.test_it_prints_nothing_when_imported, ("prints", "hello", "turn.log")),
-    (importing.test_it_leaves_what_is_everyones_alone, ("os.environ", "plugin_start")),
-    (importing.test_it_leaves_no_thread_behind, ("thread left", "plugin_start")),
-    (importing.test_it_loads_within_its_budget, ("computing", "inside the functions")),
+    (imports.test_it_uses_no_network_when_imported, ("network", "bad.py:7", "socket.bind")),
+    (imports.test_it_writes_nothing_when_imported, ("writes", "bad.py:8", "data_dir")),
+    (imports.test_it_starts_no_program_when_imported, ("program", "bad.py:9")),
+    (imports.test_it_prints_nothing_when_imported, ("prints", "hello", "turn.log")),
+    (imports.test_it_leaves_what_is_everyones_alone, ("os.environ", "plugin_start")),
+    (imports.test_it_leaves_no_thread_behind, ("thread left", "plugin_start")),
+    (imports.test_it_loads_within_its_budget, ("computing", "inside the functions")),
 ]
 CLOCK = "return system.append(SystemBlock(id='t', text=str(time.perf_counter_ns())))"
 
 BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
-    (loading.test_it_loads, "import nothing_of_that_name", ("import", "nothing_of_that_name", "bad.py:5")),
-    (loading.test_it_loads, hook("tool_before", "pass", "call, wind"), ("register", "wind", "bad.py:")),
-    (loading.test_nothing_of_it_is_left_out, "@hookimpl\ndef tools():\n    return ['no tool']", ("leaves something out",)),
-    (loading.test_it_does_something, "def help(): ...", ("@hookimpl", "tool_gate")),
+    (load.test_it_loads, "import nothing_of_that_name", ("import", "nothing_of_that_name", "bad.py:5")),
+    (load.test_it_loads, hook("tool_before", "pass", "call, wind"), ("register", "wind", "bad.py:")),
+    (load.test_nothing_of_it_is_left_out, "@hookimpl\ndef tools():\n    return ['no tool']", ("leaves something out",)),
+    (load.test_it_does_something, "def help(): ...", ("@hookimpl", "tool_gate")),
     (
-        loading.test_no_function_is_nearly_a_hook,
+        load.test_no_function_is_nearly_a_hook,
         offering() + "def tool_befor(call): ...\n",
         ("nearly", "tool_before", "bad.py:"),
     ),
     (
-        loading.test_it_declares_the_services_it_uses,
+        load.test_it_declares_the_services_it_uses,
         hook("tool_after", "turn.files", "result, turn"),
         ("turn.files", "services"),
     ),
-    (loading.test_it_uses_the_services_it_declares, "services = ('spawn',)\n" + offering(), ("spawn", "never uses")),
-    (loading.test_its_settings_cannot_be_changed_by_a_hook, SETTINGS.format(body="a: int = 1"), ("frozen", "ConfigDict")),
+    (load.test_it_uses_the_services_it_declares, "services = ('spawn',)\n" + offering(), ("spawn", "never uses")),
+    (load.test_its_settings_cannot_be_changed_by_a_hook, SETTINGS.format(body="a: int = 1"), ("frozen", "ConfigDict")),
     (
-        loading.test_its_settings_are_json,
+        load.test_its_settings_are_json,
         SETTINGS.format(body="model_config = ConfigDict(frozen=True)\n    a: float = float('nan')"),
         ("JSON", "plain types"),
     ),
@@ -154,15 +154,15 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
     (tools.test_its_tools_have_names_that_models_accept, offering("Look"), ("'Look'", "small letters")),
     (tools.test_its_tools_are_described, offering(description="Looks."), ("what the model reads",)),
     (tools.test_its_parameters_are_described, offering(arguments="topic: str"), ("'topic'", "Annotated")),
-    (loading.test_python_warns_of_nothing_in_it, offering() + 'DIGITS = "\\d"\n', ("invalid escape", "mend")),
-    (loading.test_it_does_something, offering().partition("@hookimpl")[0], ("a file with tools", "tool check")),
-    (loading.test_it_loads, "1/0\n", ("ZeroDivisionError", "bad.py:5")),
-    (living.test_it_passes_the_probe, "while True: pass\n", ("did not finish", "bad.py")),
-    (living.test_it_passes_the_probe, "os._exit(3)\n", ("exit code 3", "bad.py:5")),
-    (loading.test_nothing_of_it_is_left_out, SCHEMA.format(schema='{"type": "array"}'), ("schema", "object")),
+    (load.test_python_warns_of_nothing_in_it, offering() + 'DIGITS = "\\d"\n', ("invalid escape", "mend")),
+    (load.test_it_does_something, offering().partition("@hookimpl")[0], ("a file with tools", "tool check")),
+    (load.test_it_loads, "1/0\n", ("ZeroDivisionError", "bad.py:5")),
+    (turns.test_it_passes_the_probe, "while True: pass\n", ("did not finish", "bad.py")),
+    (turns.test_it_passes_the_probe, "os._exit(3)\n", ("exit code 3", "bad.py:5")),
+    (load.test_nothing_of_it_is_left_out, SCHEMA.format(schema='{"type": "array"}'), ("schema", "object")),
     (tools.test_its_schemas_are_json_schema, SCHEMA.format(schema='{"type": "object", "required": ["x"]}'), ("no property",)),
     (
-        loading.test_nothing_of_it_is_left_out,
+        load.test_nothing_of_it_is_left_out,
         SCHEMA.format(schema='{"type": "object", "properties": {"x": {"type": "str"}}}'),
         ("'str'", "schema"),
     ),
@@ -171,22 +171,22 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
     (tools.test_its_targets_can_be_told_for_any_arguments, PATHS, ("KeyError", "args.get")),
     (tools.test_its_targets_can_be_told_for_any_arguments, WRONG_TARGETS, ("targets must give", "file_target")),
     (
-        living.test_a_turn_works_with_it,
+        turns.test_a_turn_works_with_it,
         hook("tool_before", "raise RuntimeError('never tried')", "call"),
         ("never tried", "bad.py:"),
     ),
     (
-        living.test_a_turn_whose_tools_fail_works_with_it,
+        turns.test_a_turn_whose_tools_fail_works_with_it,
         hook("tool_before", "call.args['path']", "call"),
         ("KeyError", "bad.py:"),
     ),
     (
-        living.test_it_can_be_unloaded_and_loaded_again,
+        turns.test_it_can_be_unloaded_and_loaded_again,
         "assert not hasattr(os, 'once')\nos.once = 1\n" + offering(),
         ("second", "module level"),
     ),
-    (living.test_it_survives_a_reload, FORGETFUL, ("after a reload", "same twice")),
-    (living.test_it_passes_the_probe, "import shutil\nshutil.disk_usage = print\n" + offering(), ("probe", "shutil")),
+    (turns.test_it_survives_a_reload, FORGETFUL, ("after a reload", "same twice")),
+    (turns.test_it_passes_the_probe, "import shutil\nshutil.disk_usage = print\n" + offering(), ("probe", "shutil")),
     (tools.test_its_tools_refuse_arguments_with_a_sentence, VALIDATED, ("KeyError", "raise ValueError")),
 ]
 
@@ -254,7 +254,7 @@ def test_what_a_plugin_undoes_is_not_left_behind(subject) -> None:
     body = "os.environ['MORYFLOW_CONFORMANCE_TEST'] = 'x'; return lambda: os.environ.pop('MORYFLOW_CONFORMANCE_TEST')"
     made = subject(hook("plugin_start", body, "ctx"))
     assert made.record.status == "loaded"
-    importing.test_it_leaves_what_is_everyones_alone(made)
+    imports.test_it_leaves_what_is_everyones_alone(made)
 
 
 @pytest.mark.filterwarnings("ignore:.*invalid escape")
@@ -277,24 +277,24 @@ def test_odd_inputs_are_tried(kind: str, subject) -> None:
 
 def test_a_plugin_without_a_docstring_is_asked_for_one(subject) -> None:
     source = "# nothing\nfrom moryflow_sdk import hookimpl\n@hookimpl\ndef tool_after(result): ...\n"
-    assert "docstring" in failing(loading.test_it_says_what_it_is_for, subject(source))
+    assert "docstring" in failing(load.test_it_says_what_it_is_for, subject(source))
 
 
 def test_a_path_without_a_plugin_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "no plugin here" in failing(loading.test_it_is_found, Subject(tmp_path / "empty", tmp_path / "root"))
+    assert "no plugin here" in failing(load.test_it_is_found, Subject(tmp_path / "empty", tmp_path / "root"))
 
 
 MANIFESTS = [
     (
-        loading.test_its_manifest_names_its_hooks,
+        load.test_its_manifest_names_its_hooks,
         'hooks = ["tools", "tool_after"]',
         'hooks = ["tools"]',
         "not named: tool_after",
     ),
-    (loading.test_its_manifest_names_its_tools, 'tools = ["word_count"]', 'tools = ["other"]', "not there: other"),
-    (loading.test_its_manifest_names_version_and_contract, 'version = "0.1.0"', 'version = "0.2.0"', "pyproject.toml says"),
-    (loading.test_its_manifest_names_version_and_contract, "api = 1\n", "", "api = None"),
+    (load.test_its_manifest_names_its_tools, 'tools = ["word_count"]', 'tools = ["other"]', "not there: other"),
+    (load.test_its_manifest_names_version_and_contract, 'version = "0.1.0"', 'version = "0.2.0"', "pyproject.toml says"),
+    (load.test_its_manifest_names_version_and_contract, "api = 1\n", "", "api = None"),
 ]
 
 
@@ -309,7 +309,7 @@ def test_a_manifest_that_is_not_true_is_found(check, old: str, new: str, words: 
 
 @pytest.mark.parametrize(
     ("check", "file"),
-    [(loading.test_its_manifest_names_its_hooks, "plugin.toml"), (loading.test_it_is_typed, "py.typed")],
+    [(load.test_its_manifest_names_its_hooks, "plugin.toml"), (load.test_it_is_typed, "py.typed")],
 )
 def test_a_package_without_manifest_or_marker_is_asked_for_it(check, file: str, tmp_path: Path) -> None:
     project = scaffolded(tmp_path)
@@ -334,9 +334,9 @@ def test_every_check_has_a_bad_plugin() -> None:
     """A check that cannot fail is none."""
     tried = {check for check, *_ in (*BAD, *MANIFESTS, *SEEN)} | {
         values.test_its_hooks_take_what_arrives,
-        loading.test_it_says_what_it_is_for,
-        loading.test_it_is_found,
-        loading.test_it_is_typed,
+        load.test_it_says_what_it_is_for,
+        load.test_it_is_found,
+        load.test_it_is_typed,
     }
     groups = (loading, importing, hooks, values, tools, living)
     checks = {value for group in groups for name, value in vars(group).items() if name.startswith("test_")}

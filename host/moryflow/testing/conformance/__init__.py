@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-GROUPS = ("loading", "importing", "hooks", "values", "tools", "living")
+GROUPS = ("load", "imports", "hooks", "values", "tools", "turns")
 
 
 def files() -> list[str]:
