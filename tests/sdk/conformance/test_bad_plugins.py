@@ -338,7 +338,7 @@ def test_every_check_has_a_bad_plugin() -> None:
         load.test_it_is_found,
         load.test_it_is_typed,
     }
-    groups = (loading, importing, hooks, values, tools, living)
+    groups = (load, imports, hooks, values, tools, turns)
     checks = {value for group in groups for name, value in vars(group).items() if name.startswith("test_")}
     assert len(checks) >= 30
     assert sorted(check.__name__ for check in checks - tried) == []

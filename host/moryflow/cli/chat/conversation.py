@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
 
-    from .picker import Item
+    from .picker import PickItem
 
 
 class LineSource(Protocol):
@@ -52,7 +52,7 @@ class LineSource(Protocol):
         ...
 
     async def pick(
-        self, title: str, items: Sequence[Item], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
+        self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
     ) -> str:
         """Return the key of the item that a person picks, an empty text when they leave."""
         ...
@@ -322,7 +322,7 @@ class Conversation:
         self._view.session = session.id
 
     async def pick(
-        self, title: str, items: Sequence[Item], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
+        self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
     ) -> str | None:
         """Return the key of the item that a person picks, an empty text when they leave, ``None`` where nobody can."""
         return await self._source.pick(title, items, preview, chosen) if self._interactive else None

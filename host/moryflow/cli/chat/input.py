@@ -20,13 +20,13 @@ from moryflow.cli.terminal.markdown import use_colour
 from moryflow.cli.terminal.text import fitting, plain, terminal_width
 
 from .clipboard import Clipboard, image_of
-from .picker import Choices, Item, Picker
+from .picker import Choices, Picker, PickItem
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-    from .port import Busy
+    from .port import TurnView
     from .printer import Printer
 
 AHEAD = 0.25
@@ -66,9 +66,9 @@ class TerminalInput:
 
         self._tab = tab
         self._commands = commands
-        self._view: Busy | None = None
+        self._view: TurnView | None = None
         """What runs now; the next is that which ran last."""
-        self._last_view: Busy | None = None
+        self._last_view: TurnView | None = None
         self._stop: Callable[[], None] = lambda: None
         self._prompt_text: Callable[[], str] = str
         self._choices: Choices | Picker = Choices()
@@ -129,7 +129,7 @@ class TerminalInput:
         return await self._chosen(Choices(keys))
 
     async def pick(
-        self, title: str, items: Sequence[Item], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
+        self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
     ) -> str:
         """Let a person pick one of `items`; return its key, an empty text when they leave."""
         return (await self._chosen(Picker(title, items, preview, chosen, self._invalidate))).rstrip("\n")
@@ -163,7 +163,7 @@ class TerminalInput:
             self._invalidate()
 
     @contextmanager
-    def during(self, view: Busy, stop: Callable[[], None]) -> Iterator[None]:
+    def during(self, view: TurnView, stop: Callable[[], None]) -> Iterator[None]:
         """Take lines while a turn runs, and show what `view` says above them; `stop` ends the turn."""
         self._view = self._last_view = view
         self._stop = stop

@@ -15,7 +15,7 @@ PREVIEW = 6
 Fragments = list[tuple[str, str]]
 
 
-class Item(NamedTuple):
+class PickItem(NamedTuple):
     """What can be picked.
 
     :ivar key: what picking it returns.
@@ -39,7 +39,7 @@ class Picker:
     def __init__(
         self,
         title: str,
-        items: Sequence[Item],
+        items: Sequence[PickItem],
         preview: Callable[[str], Awaitable[str]] | None = None,
         chosen: str = "",
         changed: Callable[[], None] = lambda: None,
@@ -80,7 +80,7 @@ class Picker:
         if typed != self._typed:
             self._typed, self._place = typed, 0
 
-    def _found(self) -> list[Item]:
+    def _found(self) -> list[PickItem]:
         words = self._typed.lower().split()
         return [item for item in self._items if all(word in item.text.lower() for word in words)]
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .port import Busy
+    from .port import TurnView
 
 
 class PipedInput:
@@ -50,7 +50,7 @@ class PipedInput:
     async def close(self) -> None:
         """Do nothing: the pipe is read by a thread that nobody waits for."""
 
-    def during(self, view: Busy, stop: Callable[[], None]) -> AbstractContextManager[None]:
+    def during(self, view: TurnView, stop: Callable[[], None]) -> AbstractContextManager[None]:
         """Do nothing: a pipe is read between turns."""
         return nullcontext()
 

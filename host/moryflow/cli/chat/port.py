@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
 
-    from .picker import Item
+    from .picker import PickItem
 
 
 class ConversationPort(Protocol):
@@ -47,7 +47,7 @@ class ConversationPort(Protocol):
         ...
 
     async def pick(
-        self, title: str, items: Sequence[Item], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
+        self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
     ) -> str | None:
         """Return the key of the item that a person picks, an empty text when they leave, ``None`` where nobody can."""
         ...
@@ -61,7 +61,7 @@ class ConversationPort(Protocol):
         ...
 
 
-class Busy(Protocol):
+class TurnView(Protocol):
     """What runs while a person may type, as :class:`moryflow.cli.terminal.render.TerminalView` shows it."""
 
     def live_lines(self, rows: int) -> list[str]:

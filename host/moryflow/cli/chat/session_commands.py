@@ -17,7 +17,7 @@ from moryflow.cli.commands.session_branches import (
 from moryflow.cli.lookup import node_id_of, with_title
 from moryflow.cli.terminal.text import columns, first_line, terminal_width
 
-from .picker import Item
+from .picker import PickItem
 
 if TYPE_CHECKING:
     from moryflow.kernel.ports import Journal
@@ -70,7 +70,7 @@ class SessionCommands:
         async def preview(session: str) -> str:
             return "\n".join(f"> {asked}\n{answered}" for asked, answered in exchanges(await store.path(session))[-2:])
 
-        items = [Item(row.id, line) for row, line in zip(rows, lines, strict=True)]
+        items = [PickItem(row.id, line) for row, line in zip(rows, lines, strict=True)]
         picked = await talk.pick("sessions of this folder", items, preview, talk.session.id)
         if picked is None:
             talk.say("\n".join(lines[:10]))
@@ -85,7 +85,7 @@ class SessionCommands:
         async def preview(node: str) -> str:
             return str(known[node].payload.get("text") or known[node].payload.get("output") or "")
 
-        items = [Item(node, line) for node, line in lines if node]
+        items = [PickItem(node, line) for node, line in lines if node]
         picked = await talk.pick("go on from", items, preview, talk.session.row.active or "") if items else None
         if picked is None:
             talk.say("\n".join(line for _, line in lines))

@@ -152,7 +152,7 @@ def _document(text: str) -> Any:
         def __rich_console__(self, *_: Any) -> Any:
             yield Syntax(str(self.text).rstrip(), self.lexer_name, theme=theme, word_wrap=True, padding=(0, 2))
 
-    class Item(ListItem):
+    class Numbered(ListItem):
         def render_number(self, console: Any, options: Any, number: int, last_number: int) -> Any:
             mark = f"{number}. "
             lines = console.render_lines(self.elements, options.update(width=options.max_width - len(mark) - 1))
@@ -162,7 +162,7 @@ def _document(text: str) -> Any:
                 yield Segment("\n")
 
     class Document(Markdown):
-        elements = Markdown.elements | {"heading_open": Title, "fence": Code, "code_block": Code, "list_item_open": Item}
+        elements = Markdown.elements | {"heading_open": Title, "fence": Code, "code_block": Code, "list_item_open": Numbered}
 
     document = Document(text, hyperlinks=False)
     document.parsed = _parser().parse(text)
