@@ -91,6 +91,13 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert (tmp_path / "site" / "llms.txt").is_file()
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_that_speaks_of_the_vault_says_what_it_is(page):
+    """The word is explained on each page that somebody may come to first (issue C, 2)."""
+    text = page.read_text(encoding="utf-8")
+    assert "vault" not in text or "the folder that the agent works in" in text
+
+
 def test_no_table_has_an_empty_head():
     """Each column says what it holds."""
     pages = [ROOT / "README.md", *DOCS.rglob("*.md")]

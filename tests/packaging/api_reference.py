@@ -131,8 +131,14 @@ def _prose(doc: Doc, name: str) -> list[str]:
 
 def linked(text: str, within: str = "") -> str:
     """Write reStructuredText as Markdown, with names of the API as links."""
-    text = re.sub(r":\w+:`~?([\w.]+)`", lambda role: f"``{role[1]}``", text)
-    return re.sub(r"``([^`]+)``", lambda code: _link(code[1], within), text)
+    return re.sub(r":\w+:`~?(?P<role>[\w.]+)`|``(?P<code>[^`]+)``", lambda found: _linked(found, within), text)
+
+
+def _linked(found: re.Match[str], within: str) -> str:
+    name = found["role"] or ""
+    if name in places() and name != within:
+        return f"[`{name}`]({places()[name]}#{name.lower()})"
+    return _link(found["code"] or name, within)
 
 
 def _link(code: str, within: str) -> str:

@@ -143,7 +143,7 @@ def _table(params: Sequence[click.Parameter]) -> str:
 def _spelling(param: click.Option) -> str:
     flag = param.is_flag or param.count
     names = [name if flag else f"{name} {_value(param)}" for name in (*param.opts, *param.secondary_opts)]
-    return ", ".join(f"`{name}`" for name in names).replace("|", "\\|")
+    return ", ".join(f"`{name.replace('|', '/')}`" for name in names)  # a | in code is shown as it is or ends the cell
 
 
 def _value(param: click.Parameter) -> str:
@@ -151,21 +151,25 @@ def _value(param: click.Parameter) -> str:
     kind = param.type
     if param.metavar:
         return param.metavar
-    choices = f"[{'|'.join(map(str, kind.choices))}]" if isinstance(kind, click.Choice) else ""
     if isinstance(param, click.Option):
-        return choices or ("PATH" if isinstance(kind, click.Path | click.File) else "NUMBER" if kind.name != "text" else "TEXT")
+        names = {"text": "TEXT", "choice": "WORD", "path": "PATH", "filename": "PATH", "file": "PATH"}
+        return names.get(kind.name, "NUMBER")
+    choices = "|".join(map(str, kind.choices)) if isinstance(kind, click.Choice) else ""
     name = choices or (param.name or "").upper()
-    return (name if param.required or choices else f"[{name}]") + ("..." if param.nargs == -1 else "")
+    return (name if param.required else f"[{name}]") + ("..." if param.nargs == -1 else "")
 
 
 def _about(param: click.Option) -> str:
-    said = [param.help or ""]
+    said = [_escaped(param.help or "")]
+    if isinstance(param.type, click.Choice):
+        *first, last = (f"`{choice}`" for choice in param.type.choices)
+        said.append(f"{', '.join(first)} or {last}." if first else f"{last}.")
     default = param.default
     if isinstance(default, str | int | float) and not isinstance(default, bool) and default != "":
         said.append(f"Default: `{default}`.")
     if param.multiple:
         said.append("May be repeated.")
-    return _escaped(" ".join(filter(None, said)))
+    return " ".join(filter(None, said))
 
 
 def _escaped(text: str) -> str:

@@ -43,7 +43,9 @@ def page() -> str:
         section = max((name for name in SECTIONS if not name or f"{key}.".startswith(f"{name}.")), key=len)
         if not said:
             raise ValueError(f"{key} has no description: say what it does in the docstring of its model (:ivar name: …)")
-        rows[section].append(f"| `{key}` | {_type(found)} | {_default(found)} | {said} |")
+        rows[section].append(
+            f"| `{key.removeprefix(section).removeprefix('.')}` | {_type(found)} | {_default(found)} | {said} |"
+        )
     parts: list[str] = []
     for section, title in SECTIONS.items():
         heading = f"## {title}: `{section}`" if section else f"## {title}"
