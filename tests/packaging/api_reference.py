@@ -30,8 +30,6 @@ MODULES = (
 )  # fmt: skip
 """Modules whose ``__all__`` is public; a name of several of them stands once."""
 WIDTH = 96
-ALIASES_OF_THE_HOST = ("host/moryflow/testing/replies.py", "host/moryflow/kernel/outcome.py")
-"""Modules of the host whose type aliases stand in signatures of public names."""
 FIELD = re.compile(r"^:(?P<kind>param|ivar|raises|returns?) ?(?P<name>[\w.]*): (?P<text>.*?)(?=^:\w|\n\n|\Z)", re.DOTALL | re.M)
 
 
@@ -299,7 +297,10 @@ def _with_aliases(text: str) -> str:
 def aliases() -> dict[str, str]:
     """Return the type aliases of the packages' modules, as they are written."""
     found: dict[str, str] = {}
-    for path in (*(ROOT / "plugin_sdk" / "moryflow_sdk").glob("*.py"), *map(ROOT.joinpath, ALIASES_OF_THE_HOST)):
+    values = [getattr(import_module(module), name) for module in MODULES for name in _all(import_module(module))]
+    homes = {str(getattr(value, "__module__", "")) for value in values}
+    files = {inspect.getsourcefile(import_module(home)) or "" for home in homes if home.startswith("moryflow")}
+    for path in sorted({*map(Path, files), *(ROOT / "plugin_sdk" / "moryflow_sdk").glob("*.py")}):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             match node:
                 case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript(value=ast.Name(id=kind)) as value) if kind in (

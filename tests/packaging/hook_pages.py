@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from api_reference import places
 from moryflow_sdk import HOOKS, HookInfo, hookspecs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,6 +66,7 @@ def page(name: str) -> str:
         f"```python\n{signature(name)}\n```",
         "",
         "| question | answer |\n|---|---|",
+        f"| types | {types_of(name)} |",
         f"| kind | {kind(info)} |",
         f"| when | {linked(answers.when)} |",
         *arguments,
@@ -162,5 +164,13 @@ def linked(text: str) -> str:
     return re.sub(r"``([^`]+)``", lambda code: _name(code[1]), text).replace("|", "\\|")
 
 
+def types_of(name: str) -> str:
+    """Return links to the types in the signature of a hook."""
+    found = dict.fromkeys(re.findall(r"\b[A-Z]\w+", signature(name)))
+    return ", ".join(_name(code) for code in found if code in places())
+
+
 def _name(code: str) -> str:
+    if code[:1].isupper() and code in places():
+        return f"[`{code}`](../reference/{places()[code]}#{code.lower()})"
     return f"[`{HOOKS[code].dotted}`]({code}.md)" if code in HOOKS and code not in ("tools", "event") else f"`{code}`"
