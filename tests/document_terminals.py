@@ -62,7 +62,7 @@ def typed(command: str, keys: str, folder: Path, environ: Mapping[str, str]) -> 
     shown = b""
     while piece := _read(ours):
         shown += piece
-        if keys and shown.rstrip().endswith((b">", b"?")):
+        if keys and shown.rstrip().endswith((b">", b"?", b"(Pdb)")):
             os.write(ours, f"{keys}\n".encode())
             keys = ""
     process.wait(WAIT)

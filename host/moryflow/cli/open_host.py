@@ -11,6 +11,7 @@ import click
 from moryflow_sdk import MoryflowError
 
 from moryflow.base.paths import home_folder
+from moryflow.hooks.deadlines import lift
 from moryflow.runtime.generation import WAIT
 from moryflow.runtime.host import Host, open_host
 
@@ -118,6 +119,8 @@ async def host_for(
     :param development: plugins that lie elsewhere and are being written.
     :param wait: seconds to wait for the probe of new code.
     """
+    if given.debug:
+        lift()
     host = await open_host(
         config=given.config,
         flags=settings,

@@ -28,6 +28,7 @@ class Flags(NamedTuple):
     verbose: bool = False
     as_json: bool = False
     yes: bool = False
+    debug: bool = False
 
 
 def flags_of(ctx: click.Context) -> Flags:
@@ -55,7 +56,7 @@ def flags_ahead(ctx: click.Context) -> Flags:
         name, equals, value = word.partition("=")
         if name in ("--config", "--profile"):
             said[name[2:]] = value if equals else next(waiting, None)
-        elif word in ("--safe-mode", "--strict"):
+        elif word in ("--safe-mode", "--strict", "--debug"):
             said[word[2:].replace("-", "_")] = True
     return flags_in(ctx)._replace(**{name: value for name, value in said.items() if value})
 
@@ -103,6 +104,7 @@ HOST: tuple[Settings, ...] = (
     (("--profile",), {"type": click.Choice(["local", "remote"]), "help": "remote: tools of your own stay off."}),
     _switch("-q", "--quiet", help="No notices on standard error."),
     _switch("-v", "--verbose", help="More on standard error; tracebacks."),
+    _switch("--debug", help="No deadlines for plugins and tools."),
 )
 """Flags of every command that opens a host."""
 JSON = _switch("--json", "as_json", help="Print JSON.")

@@ -14,6 +14,7 @@ from types import CoroutineType, coroutine
 from typing import Any
 
 from .checks import copy_for_plugin
+from .deadlines import limit
 from .plugin_set import Implementation
 from .threads import CallTimeout, PluginUnresponsive, WorkMeter, contain_exit, longest, text_of, worked_until
 
@@ -55,7 +56,7 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ca
     except BaseException as error:
         return _failure_of(implementation, error, perf_counter_ns() - started)
     ns = perf_counter_ns() - started
-    late = ns > implementation.timeout * 1e9
+    late = ns > limit(implementation.timeout) * 1e9
     if late and (not built_in or _overspent(implementation, meter or WorkMeter(implementation.timeout, since))):
         return CallOutcome(None, ns, "timeout", TimeoutError())
     return CallOutcome(value, ns)
@@ -80,7 +81,7 @@ async def _run_metered(implementation: Implementation, work: Awaitable[Any], met
         except StopIteration as ended:
             return ended.value
         work = _rest(work, waits_for, meter)
-    timer = asyncio.timeout(longest(implementation.timeout))
+    timer = asyncio.timeout(limit(longest(implementation.timeout)))
     try:
         async with timer:
             return await work
@@ -116,7 +117,7 @@ async def _run_in_task(implementation: Implementation, work: Awaitable[Any]) -> 
     """Await `work` in a task of its own, so that one that ignores its cancellation holds up nobody."""
     task = asyncio.ensure_future(contained(work))
     try:
-        done, _ = await asyncio.wait((task,), timeout=implementation.timeout)
+        done, _ = await asyncio.wait((task,), timeout=limit(implementation.timeout))
     except asyncio.CancelledError:
         abandon(task)
         raise

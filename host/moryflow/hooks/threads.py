@@ -22,6 +22,8 @@ from typing import Any
 
 from moryflow_sdk.support.secrets import hide
 
+from .deadlines import limit
+
 PATIENCE = 0.0002
 """Seconds the loop itself waits for a function before it does something else. Most end sooner: a plain function of a
 plugin costs 30 µs so, and 50 without the wait."""
@@ -133,7 +135,7 @@ class Worker:
         if job.finished:  # just now: the thread may not have seen the future
             self._jobs.remove(job)
             return job.result()
-        timer = job.loop.call_later(job.timeout, self._check, job)
+        timer = job.loop.call_later(limit(job.timeout), self._check, job)
         try:
             await future
         finally:
@@ -159,14 +161,15 @@ class Worker:
 
     def _left(self, job: _Job) -> float:
         """Return the seconds after which `job` has to be looked at again; none are left when it took too long."""
+        timeout = limit(job.timeout)
         if not job.started:
-            return job.timeout
+            return timeout
         passed = time.monotonic() - job.started
         if not job.own_work:
-            return job.timeout - passed
+            return timeout - passed
         worked = thread_worked(self._thread.ident if self._thread else None)
-        left = longest(job.timeout) - passed
-        return left if worked is None else min(left, job.timeout - (worked - job.worked))
+        left = longest(timeout) - passed
+        return left if worked is None else min(left, timeout - (worked - job.worked))
 
     def _drop_waiting(self) -> None:
         """Take what has not begun off the queue, and let the thread end if it ever comes back."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from .call import root_of, within
+from .deadlines import lifted
 from .plugin_set import HookFailure, PluginSet
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class Watchdog:
         while not self._stop.wait(self._limit / 4):
             beat = self._beat
             late = time.monotonic() - beat
-            if late < self._limit or beat == reported or loop.is_closed():
+            if late < self._limit or beat == reported or loop.is_closed() or lifted():
                 continue
             reported = beat
             failure = self._culprit(sys._current_frames().get(thread), late)

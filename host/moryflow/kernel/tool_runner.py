@@ -16,6 +16,7 @@ from typing import Any
 from moryflow_sdk import Denied, Ruling, ToolCall, ToolError, ToolResult
 
 from moryflow.hooks.call import abandon, contained, describe, plugin_error
+from moryflow.hooks.deadlines import limit
 from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.hooks.threads import CallTimeout, PluginUnresponsive
 
@@ -62,7 +63,7 @@ class Deadline:
 
         :raises ToolError: it did not end in time.
         """
-        self._timer = asyncio.timeout(self.seconds)
+        self._timer = asyncio.timeout(limit(self.seconds))
         try:
             async with self._timer:
                 return await (_apart(work) if self.owned.foreign else contained(work))

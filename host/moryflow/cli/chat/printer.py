@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit.application import run_in_terminal
+
+from moryflow.cli.terminal.debugger import ASIDES
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -37,10 +42,12 @@ class Printer:
         sys.stderr = stream
         if self._streams[0].isatty():
             sys.stdout = stream
+        ASIDES.append(self._aside)
 
     async def remove(self) -> None:
         """Print what waits, and give both streams back."""
         sys.stdout, sys.stderr = self._streams
+        ASIDES.remove(self._aside)
         self._print()
         if self._printing is not None:
             await asyncio.wait((self._printing,))
@@ -70,9 +77,27 @@ class Printer:
     def flush(self) -> None:
         """Do nothing: what was written is printed soon."""
 
-    def _print(self) -> None:
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Take the input off the screen while a debugger has the terminal, which must read no answer that is ours."""
+        drawn = self._app.is_running
+        if drawn and self._app.renderer.waiting_for_cpr:
+            select.select([sys.stdin], [], [], 0.5)
+        if drawn:
+            self._app.renderer.erase()
+        self._put(self._taken())
+        yield
+        if drawn:
+            self._app.renderer.request_absolute_cursor_position()
+            self._app.invalidate()
+
+    def _taken(self) -> str:
         with self._lock:
             text, self._waiting = "".join(self._waiting), []
+        return text
+
+    def _print(self) -> None:
+        text = self._taken()
         if not text:
             return
         if not self._app.is_running:

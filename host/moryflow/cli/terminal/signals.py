@@ -10,6 +10,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import FrameType
 from typing import Any, TypeVar
 
+from . import debugger
+
 
 def stop_on_signals(stop: Callable[[], object]) -> None:
     """Stop the turn on the first SIGINT, SIGTERM or SIGHUP, and leave at once on the second."""
@@ -69,6 +71,7 @@ def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
     async def cancellable() -> T:
         nonlocal running
+        debugger.install()
         running = asyncio.current_task()
         if pressed:
             raise asyncio.CancelledError

@@ -6,12 +6,14 @@ import asyncio
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from moryflow_sdk import Event
 from moryflow_sdk.events import DELTAS
 from moryflow_sdk.support.texts import visible
 
+from .debugger import ASIDES
 from .text import brief, ending, fitting, plain, terminal_width
 
 _FRAMES, _ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
@@ -102,12 +104,14 @@ class Spinner:
         if self._task is None:
             self._from = time.monotonic() + 1.0
             self._task = asyncio.get_running_loop().create_task(self._spin())
+            ASIDES.append(self._aside)
 
     def stop(self) -> None:
         """Stop and clear the line."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
+            ASIDES.remove(self._aside)
         self.clear()
 
     def clear(self) -> None:
@@ -117,6 +121,11 @@ class Spinner:
             sys.stderr.flush()
             self._shown = False
         self._from = time.monotonic() + 1.0
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        self.clear()
+        yield
 
     async def _spin(self) -> None:
         while True:

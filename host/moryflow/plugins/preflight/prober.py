@@ -222,7 +222,7 @@ class Prober:
         if self._process is not None and self._process.poll() is None:
             return self._process
         command = [sys.executable, "-P", "-c", _BEGIN]
-        environ = {**os.environ, "MORYFLOW_PROBE_PATH": json.dumps(sys.path)}
+        environ = {**os.environ, "MORYFLOW_PROBE_PATH": json.dumps(sys.path), "PYTHONBREAKPOINT": "0"}
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
