@@ -158,27 +158,37 @@ class LocalModel(BaseProvider):
 
 
 _SENTENCE_ENDS = tuple(".!?。！？")
-_SENTENCE_END = re.compile(r"[.!?。！？](?=\s)|\n")
+_SENTENCE_END = re.compile(r"(?<!\d)[.!?。！？](?=\s)|\n")
+"""Not behind a digit: ``6.`` begins an item of a list."""
+
+SHORTEST_LOOP = 20
+"""Characters of a sentence that ends an answer by coming again; shorter ones may."""
 
 
 async def whole_sentences(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent]:
-    """Yield `events`, ending an answer that reached the model's own limit with its last whole sentence.
+    """Yield `events`, ending an answer that reached the model's own limit with its last whole sentence, or before a sentence
+    that it has said already.
 
     So small a model rarely ends by itself: the limit is how its answers end, not how they are cut. An answer without
     a whole sentence is passed on as it is.
     """
     held, any_sentence = "", False
+    said: set[str] = set()
     async for event in events:
         if isinstance(event, TextDelta):
             held += event.text
-            end = max((match.end() for match in _SENTENCE_END.finditer(held)), default=0)
-            if end:
+            while end := _SENTENCE_END.search(held):
+                sentence, held = held[: end.end()], held[end.end() :]
+                if sentence.strip() in said:
+                    yield Finished(reason="stop")
+                    return
                 any_sentence = True
-                yield event.replace(text=held[:end])
-                held = held[end:]
+                said |= {sentence.strip()} if len(sentence) >= SHORTEST_LOOP else set()
+                yield event.replace(text=sentence)
             continue
         if isinstance(event, Finished):
-            at_limit, ends_here = event.reason == "length", held.endswith(_SENTENCE_ENDS)
+            at_limit, held = event.reason == "length", held if held.strip() not in said else ""
+            ends_here = held.endswith(_SENTENCE_ENDS) and not held[:-1].strip().isdigit()
             if held and (ends_here or not (at_limit and any_sentence)):
                 yield TextDelta(text=held)
             if at_limit and (ends_here or any_sentence):

@@ -232,12 +232,15 @@ async def test_a_model_that_is_missing_is_installed_before_the_first_turn(capsys
         def download_size(self) -> int:
             return 12_000_000
 
+        async def available(self) -> list[object]:
+            return []
+
         def install(self, progress: Callable[[str, int, int], None]) -> None:
             progress("unpacking", 0, 0)
             done.append("installed")
 
-    host = SimpleNamespace(plugin_set=SimpleNamespace(providers=[Missing()]), config={})
+    host = SimpleNamespace(plugin_set=SimpleNamespace(providers=[Missing()]), config={}, home="/home/you/.moryflow")
     for _ in range(2):
         await ensure_model(host, "local", yes=True)
     assert done == ["installed"]
-    assert "installing 'local': 12 MB to download" in capsys.readouterr().err
+    assert "installing 'local': 12 MB to download, into /home/you/.moryflow\n" in capsys.readouterr().err

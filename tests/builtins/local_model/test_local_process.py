@@ -140,6 +140,14 @@ async def test_its_answer_ends_before_a_heading_and_before_a_second_paragraph(ru
         (("no end in ", "sight"), "length", "no end in sight", "length"),
         (("Use v1.2 of", " it\nand"), "length", "Use v1.2 of it", "stop"),
         ((), "stop", "", "stop"),
+        (
+            ("It is a small kernel", " for you.\nIt is a small kernel for you. It"),
+            "length",
+            "It is a small kernel for you.",
+            "stop",
+        ),
+        (("Do this:\n1. one\n2", ". two\n3."), "length", "Do this:\n1. one\n2. two", "stop"),
+        (("No. No. No. ",), "stop", "No. No. No.", "stop"),
     ],
 )
 async def test_an_answer_at_the_models_own_limit_ends_with_its_last_whole_sentence(
