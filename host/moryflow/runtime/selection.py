@@ -32,12 +32,13 @@ class Models:
         :raises ConfigError: nobody knows the model, or there is no model at all.
         """
         wish = next((wish for wish in wishes if wish), None)
-        name = wish or self._default()
+        name = wish or self.default()
         if name is None:
             raise ConfigError(
                 "no model: no key was found and the local model is not installed",
                 next_step="one of: `moryflow model install` (a small local model, no key); "
-                "`export OPENAI_API_KEY=…` (or another provider's key); `moryflow run -m MODEL …` (see `moryflow model list`)",
+                "`export OPENAI_API_KEY=…` (or ANTHROPIC_API_KEY, GEMINI_API_KEY, OPENROUTER_API_KEY or another provider's; "
+                "for Ollama OPENAI_BASE_URL=http://127.0.0.1:11434/v1); `moryflow run -m MODEL …` (see `moryflow model list`)",
             )
         for provider in self._providers:
             info = provider.find(name)
@@ -45,7 +46,8 @@ class Models:
                 return provider, info
         raise ConfigError(f"unknown model {name!r}{self._nearly(name)}", next_step="moryflow model list")
 
-    def _default(self) -> str | None:
+    def default(self) -> str | None:
+        """Return the model that is taken when none is named: that of the first key found, else an installed one."""
         found = (provider.default(self._environ) for provider in self._providers)
         return next((name for name in found if name), None)
 

@@ -37,6 +37,19 @@ def test_the_older_name_of_a_mode_is_understood_and_not_offered(cli: Any, older:
     assert "ask" not in cli("tool", "run", "--help").stdout.partition("--mode")[2].partition("]")[0]
 
 
+def test_without_a_key_a_person_is_offered_the_local_model(cli: Any, at_terminal: Any) -> None:
+    """Size and place are said first; whoever says no is told which variables hold a key (issue 17, first minutes)."""
+    cli.config(disabledPlugins=[])
+    terminal = at_terminal("chat")
+    terminal.expect("No key was found.")
+    terminal.expect(" MB to download, into ")
+    terminal.expect("Install it now? [Y/n]:")
+    terminal.type("n\n")
+    terminal.expect("ANTHROPIC_API_KEY")
+    assert terminal.end() == 2
+    assert "No key was found." not in cli("run", "hi").stderr
+
+
 def test_verbs_of_sessions_are_listed_in_one_place_and_work_in_both(cli: Any) -> None:
     """`moryflow undo` is an older spelling of `moryflow session undo`."""
     for verb in ("undo", "redo", "summary"):

@@ -36,9 +36,11 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
 async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     from moryflow.cli.chat.conversation import Conversation
 
-    from .model import ensure_model
+    from .model import ensure_model, offer_model
     from .run import open_session
 
+    if chosen.model is None and chosen.resume is None:
+        await offer_model(host, chosen.agent, flags)
     await ensure_model(host, chosen.model, yes=flags.yes, quiet=flags.quiet)
     session = await open_session(host, flags, chosen)
     host.choose_model(session)

@@ -14,11 +14,12 @@ from moryflow.cli.options import asking_options, document_options, flags_of
 from moryflow.cli.terminal.text import columns, plain, show
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from moryflow_sdk import ModelInfo
 
+    from moryflow.cli.options import Flags
     from moryflow.runtime.host import Host
 
 
@@ -90,8 +91,8 @@ def install(ctx: click.Context, name: str) -> None:
         provider = provider_of(host, name)
         if provider.installed():
             return f"{name} is installed already"
-        confirm(f"{name} is {provider.download_size() / 1e6:.0f} MB to download. Install it?", flags, default=True)
-        await fetch(provider, name, quiet=flags.quiet)
+        confirm(f"{name} is {_download(host, provider)}. Install it?", flags, default=True)
+        await fetch(host, provider, name, quiet=flags.quiet)
         return f"{name} is installed; moryflow run -m {name} …"
 
     text = with_host(ctx, work)
@@ -125,6 +126,28 @@ class _Installable(Protocol):
 
     def download_size(self) -> int: ...
 
+    async def available(self) -> Sequence[ModelInfo]: ...
+
+
+async def offer_model(host: Host, agent: str | None, flags: Flags) -> None:
+    """Offer a model that needs no key to a person who has none; whoever says no is told the names of the variables."""
+    named = host.config.get("model") or host.agent(agent).model
+    if named or host.models(host.plugin_set).default() or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    for provider in host.plugin_set.providers:
+        if isinstance(provider, _Installable) and not provider.installed():
+            [info] = await provider.available()
+            click.echo(f"No key was found. A model that needs none can be installed here: {info.name},", err=True)
+            click.echo(f"{_download(host, provider)}. It is {info.note.rpartition('; ')[2]}.", err=True)
+            if flags.yes or click.confirm("Install it now?", err=True, default=True):
+                await fetch(host, provider, info.id, quiet=flags.quiet)
+            return
+
+
+def _download(host: Host, provider: _Installable) -> str:
+    """Return how much an installation downloads, and where to."""
+    return f"{provider.download_size() / 1e6:.0f} MB to download, into {host.home}"
+
 
 async def ensure_model(host: Host, wish: str | None, *, yes: bool, quiet: bool = False) -> None:
     """Install what the chosen model still needs, if it is one that can be installed.
@@ -139,12 +162,12 @@ async def ensure_model(host: Host, wish: str | None, *, yes: bool, quiet: bool =
             continue
         if isinstance(provider, _Installable) and not provider.installed():
             size = provider.download_size() / 1e6
-            text = f"The model {name!r} is not installed yet; it is {size:.0f} MB to download. Install it now?"
+            text = f"The model {name!r} is not installed yet: {_download(host, provider)}. Install it now?"
             if not yes and not (sys.stdin.isatty() and click.confirm(text, err=True, default=True)):
                 raise ConfigError(
                     f"the model {name!r} is not installed ({size:.0f} MB)", next_step="moryflow model install, or add -y"
                 )
-            await fetch(provider, name, quiet=quiet)
+            await fetch(host, provider, name, quiet=quiet)
         return
 
 
@@ -161,11 +184,10 @@ def provider_of(host: Host, name: str) -> _Installable:
     raise ConfigError(f"unknown model {name!r}", next_step="moryflow model list")
 
 
-async def fetch(provider: _Installable, name: str, *, quiet: bool = False) -> None:
+async def fetch(host: Host, provider: _Installable, name: str, *, quiet: bool = False) -> None:
     """Run a provider's installation with a progress bar on standard error."""
-    size = provider.download_size()
     if not quiet:
-        click.echo(f"installing {name!r}: {size / 1e6:.0f} MB to download", err=True)
+        click.echo(f"installing {name!r}: {_download(host, provider)}", err=True)
     bar = ProgressBar() if sys.stderr.isatty() and not quiet else None
 
     def progress(text: str, done: int, total: int) -> None:

@@ -80,8 +80,10 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
 async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]]) -> int:
     from moryflow.kernel.outcome import RunOptions
 
-    from .model import ensure_model
+    from .model import ensure_model, offer_model
 
+    if chosen.model is None and chosen.resume is None:
+        await offer_model(host, chosen.agent, flags)
     await ensure_model(host, chosen.model, yes=flags.yes, quiet=flags.quiet)
     session = await open_session(host, flags, chosen)
     options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
