@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 import pytest
+from moryflow.packages.manifest_summary import CAPABILITIES
+from moryflow.plugins.manifest import ATTRIBUTES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "reference"
@@ -51,6 +53,13 @@ def test_an_example_of_each_command_is_understood(generator, tmp_path, monkeypat
         except click.ClickException as error:
             wrong.append(f"{line}: {error.message}")
     assert wrong == []
+
+
+def test_every_word_of_a_manifest_is_on_its_page():
+    """The keys of plugin.toml and the attributes of a module."""
+    text = (PAGES / "manifest.md").read_text(encoding="utf-8")
+    words = {*ATTRIBUTES, *CAPABILITIES, "name", "hooks", "tools", "capabilities"}
+    assert [word for word in words if f"`{word}`" not in text] == []
 
 
 def fields_on_the_page() -> dict[str, set[str]]:
