@@ -147,7 +147,7 @@ def forget(full: str) -> None:
         return
     del _users[full]
     _live.pop(full, None)
-    for name in [key for key in sys.modules if key == full or key.startswith(f"{full}.")]:
+    for name in [key for key in list(sys.modules) if key == full or key.startswith(f"{full}.")]:
         del sys.modules[name]
 
 
