@@ -18,7 +18,8 @@ class ToolCall(Frozen):
     `args` were validated, `targets` resolved, and `hash` is the SHA-256 of the canonical JSON of `args`.
     `effect` stands for what the call does: it is the same for calls that differ only in remarks (:func:`tool`), in defaults
     that are written out, and in how a path, a folder or a number is written.
-    `source` is the file that the tool was taken from, for tools that a plugin found in files.
+    `source` is the file that the tool was taken from, for tools that a plugin found in files; `revision` tells its
+    versions apart.
     """
 
     id: str
@@ -30,6 +31,7 @@ class ToolCall(Frozen):
     hash: str = ""
     effect: str = ""
     source: str = ""
+    revision: str = ""
 
 
 class ToolResult(Frozen):

@@ -69,6 +69,26 @@ def test_hello_greets(shell) -> None:
     assert shell.run("tool", "run", "hello", "--name", "you") == "Hello you\n"
 
 
+@pytest.mark.parametrize("name", ["disk_use.sh", "word_count.js"])
+def test_tools_in_other_languages_work(shell, name: str) -> None:
+    """Arguments and judged targets arrive, the answer is text or JSON, mistakes are the tool's own words."""
+    if name.endswith(".js") and shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    shell.install(EXAMPLES / "tools" / name, "tools")
+    (shell.home / "tools" / name).chmod(0o700)
+    rules = [{"domain": "tool", "pattern": "*", "decision": "allow"}]
+    shell.configure(agents={"runtime": {"tools": {"external": {"enabled": True}}, "permission": {"rules": rules}}})
+    if name == "disk_use.sh":
+        (shell.vault / "sub dir").mkdir()
+        assert shell.run("tool", "run", "disk_use", "--folder", "sub dir") == f"nothing is in {shell.vault}/sub dir\n"
+        (shell.vault / "sub dir" / "-r").write_text("x" * 5000, encoding="utf-8")
+        assert shell.run("tool", "run", "disk_use", "--folder", "sub dir").endswith("\t-r\n")
+    else:
+        found = shell.json("tool", "run", "word_count", "--json", '{"text": "b a – A ünt", "most": 2}')
+        assert found == {"words": 4, "most": {"a": 2, "b": 1}}
+        assert "the text holds no word" in shell.run("tool", "run", "word_count", "--text", "!", exit_code=1)
+
+
 def test_the_redactor_hides_keys(shell) -> None:
     """What a tool returns passes a user's `tool.after` hook before anyone reads it (S0.94)."""
     shell.plugin("stubs", STUBS)

@@ -1,9 +1,9 @@
-"""Tools of the person's own: Python files in ``~/.moryflow/tools``, off until they are switched on.
+"""Tools of the person's own: Python files and programs in ``~/.moryflow/tools``, off until they are switched on.
 
 They are ordinary tools: permission, truncation and every hook apply. The first call of each asks, once, and says which
-file it is. Edits of the file are not asked about again: no tool may write there, so they are the person's own; a tool of
-the same name from another file is. A file that names dependencies runs in a process and an environment of its own, so that
-it cannot break the host.
+file it is. Edits of a Python file are not asked about again: no tool may write there, so they are the person's own; a tool
+of the same name from another file is, and so is a program whose content or description has changed. A file that names
+dependencies runs in a process and an environment of its own, so that it cannot break the host.
 """
 
 from __future__ import annotations
@@ -24,23 +24,35 @@ if TYPE_CHECKING:
 def question(call: ToolCall, turn: Turn) -> Ask | None:
     """Return the question, ``None`` when it was answered before or a rule answers it."""
     target = f"tool:{call.tool}"
-    if _allowed_tools(turn.data_dir).get(call.tool) == call.source or _rule_allows(turn.rules.all(), target):
+    known = _allowed_tools(turn.data_dir).get(call.tool, "")
+    changed = known.startswith(f"{call.source} ")
+    if known == _agreed(call) or (not changed and _rule_allows(turn.rules.all(), target)):
         return None
-    return Ask(
-        f"first use of the external tool {call.tool!r}, from {call.source}",
-        remember=(Remember(scope="user", domain="tool", pattern=escape(target)),),
-    )
+    if _is_python(call):
+        rule = Remember(scope="user", domain="tool", pattern=escape(target))
+        return Ask(f"first use of the external tool {call.tool!r}, from {call.source}", remember=(rule,))
+    what = "changed since you agreed to it:" if changed else "first use of"
+    return Ask(f"{what} the external tool {call.tool!r}, the program {call.source} ({call.revision[:12]})")
 
 
 def remember(call: ToolCall, turn: Turn) -> None:
     """Note that a person let the tool of this file run."""
     known = _allowed_tools(turn.data_dir)
-    if known.get(call.tool) == call.source:
+    if known.get(call.tool) == _agreed(call):
         return
     file = _file(turn.data_dir)
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
-    fresh.write_text(json.dumps({**known, call.tool: call.source}, indent=2, sort_keys=True), encoding="utf-8")
+    fresh.write_text(json.dumps({**known, call.tool: _agreed(call)}, indent=2, sort_keys=True), encoding="utf-8")
     fresh.replace(file)
+
+
+def _agreed(call: ToolCall) -> str:
+    """Return what a yes covers: the file of a tool in Python, content and description of a program."""
+    return call.source if _is_python(call) else f"{call.source} {call.revision}"
+
+
+def _is_python(call: ToolCall) -> bool:
+    return call.source.endswith(".py")
 
 
 def _allowed_tools(folder: Path) -> dict[str, str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -22,11 +21,12 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from moryflow_sdk import Diagnostic, PluginContext, PluginError, Tool, ToolContext, ToolError, ToolResult
-from moryflow_sdk.support.own_files import own_files
+from moryflow_sdk.support.own_files import own_files, own_programs
 from moryflow_sdk.support.processes import marked_environment
 
 from .environment import Environment, Requirements, environment_for, requirements
 from .exports import Wrong, exported_tools, has_factory
+from .programs import CONTEXT, end_group, ending, program_tool
 
 T = TypeVar("T")
 LIMIT = 2.0
@@ -41,7 +41,7 @@ _seen: WeakKeyDictionary[ModuleType, list[Tool | Wrong]] = WeakKeyDictionary()
 async def load_all(ctx: PluginContext, folder: Path) -> list[Tool | Diagnostic]:
     """Return the tools of every file in `folder`, and what is wrong."""
     files, problems = own_files(folder, ".py", hidden=(".", "_"))
-    found = await asyncio.gather(*(_one(ctx, path) for path in files))
+    found = await asyncio.gather(*(_one(ctx, path) for path in (*files, *own_programs(folder))))
     taken: dict[str, Tool] = {}
     for item in (item for items in found for item in items):
         if isinstance(item, Diagnostic):
@@ -59,6 +59,12 @@ async def load_all(ctx: PluginContext, folder: Path) -> list[Tool | Diagnostic]:
 async def _one(ctx: PluginContext, path: Path) -> list[Tool | Diagnostic]:
     """Return what one file gives: tools, or why not."""
     try:
+        if not path.name.isprintable():
+            file = os.fsencode(path).decode("utf-8", "backslashreplace")
+            message, step = "its name holds characters that cannot be shown", f"rename it: ls -b {path.parent}"
+            return [Diagnostic(file=file, code="tool_read", message=message, next_step=step)]
+        if path.suffix != ".py":
+            return [program_tool(ctx, path)]
         source = ctx.code_loader.read(path)
         revision = sha256(source).hexdigest()[:16]
         needs = requirements(source)
@@ -148,8 +154,6 @@ LISTING_LIMIT = 20.0
 LINE_LIMIT = 64 * 1024 * 1024
 """Bytes of one answer."""
 _COMPLAINTS = 4000
-_CONTEXT = "moryflow_context"
-"""The keyword under which a call is given its context; no argument of a tool is called that."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +206,7 @@ def _tool(place: Outside, item: Mapping[str, Any], revision: str) -> Tool:
     name = item["name"]
 
     async def call(**arguments: Any) -> ToolResult:
-        context: ToolContext = arguments.pop(_CONTEXT)
+        context: ToolContext = arguments.pop(CONTEXT)
         given = {"vault": str(context.vault), "home": str(context.home), "data_dir": str(context.data_dir)}
         given |= {"session": context.session, "mode": context.mode, "call": context.call.id}
         request = {"do": "call", "tool": name, "args": arguments, "context": given}
@@ -217,7 +221,7 @@ def _tool(place: Outside, item: Mapping[str, Any], revision: str) -> Tool:
         parallel_safe=item["parallel_safe"],
         timeout=item["timeout"],
         remarks=tuple(item.get("remarks", ())),
-        context_parameter=_CONTEXT,
+        context_parameter=CONTEXT,
         schema=item["parameters"],
         source=str(place.path),
         revision=revision,
@@ -241,7 +245,7 @@ async def _ask(place: Outside, request: Mapping[str, Any], progress: Callable[[s
         if answer is None:
             raise await _death(process, complaints)
     finally:
-        _end(process)
+        end_group(process.pid)
         await process.wait()
         complaints.cancel()
     if "error" in answer:
@@ -304,12 +308,5 @@ async def _death(process: asyncio.subprocess.Process, complaints: asyncio.Future
     said = ""
     with suppress(TimeoutError):  # a child that it left behind may hold the pipe
         said = await asyncio.wait_for(asyncio.shield(complaints), 0.5)
-    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     last = said.strip().splitlines()[-1:]
-    return ToolError(f"its process ended with {how}" + (f": {last[0]}" if last else ""), code="tool_failed")
-
-
-def _end(process: asyncio.subprocess.Process) -> None:
-    """End the process and everything it started and left in its group."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    return ToolError(f"its process ended with {ending(code)}" + (f": {last[0]}" if last else ""), code="tool_failed")

@@ -44,15 +44,15 @@ class Scaffold:
         """
         for path, text in self.files.items():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-            _replace(path.resolve(), text)
+            _replace(path.resolve(), text, 0o744 if text.startswith("#!") else 0o644)
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, text: str, mode: int) -> None:
     """Write a file at once or not at all: half of one, on a full disk, would be complained about from then on."""
     fresh = path.with_name(f".{path.name}.new")
     try:
         fresh.write_text(text, encoding="utf-8")
-        fresh.chmod(fresh.stat().st_mode & 0o755)
+        fresh.chmod(fresh.stat().st_mode & 0o644 | mode & 0o100)
         fresh.replace(path)
     except OSError as error:
         with suppress(OSError):
@@ -61,7 +61,11 @@ def _replace(path: Path, text: str) -> None:
         raise
 
 
-def tool_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset()) -> Scaffold:
+LANGUAGES = {"python": "py", "bash": "sh", "javascript": "js"}
+"""What a tool can be written in, and how the name of its file ends."""
+
+
+def tool_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset(), language: str = "python") -> Scaffold:
     """Return a tool in one file.
 
     :param taken: names of tools there are.
@@ -73,8 +77,8 @@ def tool_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset()) 
     if name in _SPOKEN:
         raise ConfigError(f"{name!r} means something else in such a file", next_step=f"moryflow new tool my_{name}")
     _check_free(name, taken, "a tool", f"my_{name}")
-    file = folder / f"{name}.py"
-    text = _filled("tool.py.in", name=name, file=str(file))
+    file = folder / f"{name}.{LANGUAGES[language]}"
+    text = _filled(f"tool.{LANGUAGES[language]}.in", name=name, file=str(file))
     return Scaffold({file: text}, (f"moryflow tool run {name} --name Ada", f"$EDITOR {shlex.quote(str(file))}"))
 
 

@@ -171,6 +171,7 @@ def call_as_judged(
         hash=hash,
         effect=_effect(scope, owned, judged, targets) or hash,
         source=owned.tool.source,
+        revision=owned.tool.revision,
     )
     return call, encoded
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from moryflow_sdk.support.own_files import MANIFESTS
+
 from .discovery import Candidate
 from .installed_code import Fingerprints
 
@@ -133,7 +135,7 @@ def said_yes_with(item: str) -> str:
 
 
 def items(home: Path) -> frozenset[str]:
-    """Return what lies in the folders of code: Python files and packages, by path relative to the home."""
+    """Return what lies in the folders of code, by path relative to the home: Python files, packages, programs."""
     return frozenset(_items(home))
 
 
@@ -144,13 +146,25 @@ def _items(home: Path) -> Iterable[str]:
         except OSError:
             continue
         for entry in entries:
-            if not entry.name.startswith((".", "_")) and (entry.name.endswith(".py") or _is_package(entry)):
+            if not entry.name.startswith((".", "_")) and _is_code(entry, folder):
                 yield f"{folder}/{entry.name}"
+
+
+def _is_code(entry: os.DirEntry[str], folder: str) -> bool:
+    return entry.name.endswith(".py") or _is_package(entry) or (folder == "tools" and _is_program(entry))
 
 
 def _is_package(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir() and Path(entry.path, "__init__.py").exists()
+    except OSError:
+        return False
+
+
+def _is_program(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a tool in another language, or may describe one."""
+    try:
+        return entry.is_file() and (entry.name.endswith(MANIFESTS) or bool(entry.stat().st_mode & 0o111))
     except OSError:
         return False
 

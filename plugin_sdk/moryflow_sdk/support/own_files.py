@@ -35,6 +35,37 @@ def own_files(
         return [], [Diagnostic(file=str(folder), code="folder_unreadable", message=message, next_step=step)]
 
 
+MANIFESTS = (".toml", ".json")
+"""How the name of a file ends that describes the program beside it: ``weather.toml`` is for ``weather`` and ``weather.sh``."""
+PROGRAM_HEAD = 64 * 1024
+"""Bytes at the beginning of a program in which a block may describe it."""
+
+
+def own_programs(folder: Path) -> list[Path]:
+    """Return what else in the folder is a tool: programs in other languages than Python, by name.
+
+    They are executable, or are described by a block ``/// moryflow`` or a file beside them; such a file is none itself.
+    """
+    try:
+        return sorted(path for path in folder.iterdir() if _is_program(path))
+    except OSError:
+        return []
+
+
+def _is_program(path: Path) -> bool:
+    if path.suffix in (".py", *MANIFESTS) or path.name.startswith((".", "_")) or path.name.endswith("~"):
+        return False
+    try:
+        if not path.is_file():
+            return path.is_symlink() and not path.exists()
+        if path.stat().st_mode & 0o111 or any(path.with_suffix(suffix).exists() for suffix in MANIFESTS):
+            return True
+        with path.open("rb") as file:
+            return b"/// moryflow" in file.read(PROGRAM_HEAD)
+    except OSError:
+        return False
+
+
 def leads_nowhere(path: Path) -> str:
     """Say that `path`, or a folder above it, is a link to something that is not there; empty where that is not so."""
     for place in (path, *path.parents):

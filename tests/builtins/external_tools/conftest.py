@@ -29,6 +29,14 @@ class Toolbox:
         file.chmod(mode)
         return file
 
+    def program(self, name: str, text: str | bytes, *, mode: int = 0o700) -> Path:
+        """Write a program, or the description of one beside it."""
+        file = self.write("placeholder", "").with_name(name)
+        file.with_name("placeholder.py").unlink()
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        file.chmod(mode)
+        return file
+
     def enable(self, *rules: dict[str, str], **runtime: Any) -> None:
         """Switch external tools on."""
         self.bench.config(tools={"external": {"enabled": True}}, permission={"rules": list(rules)}, **runtime)

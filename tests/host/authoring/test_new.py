@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -28,6 +29,18 @@ def test_a_new_tool_passes_its_own_test_and_is_named_with_what_to_type_next(desk
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={file.parent}"]
     passed = subprocess.run([*command, str(file)], capture_output=True, text=True, check=False)
     assert passed.returncode == 0 and "1 passed" in passed.stdout, passed.stdout
+
+
+@pytest.mark.parametrize("language", ["bash", "javascript"])
+def test_a_new_tool_in_another_language_works_as_it_is(desk, language: str) -> None:
+    """It is executable, loads without a complaint, and greets."""
+    if language == "javascript" and shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    done = desk("new", "tool", "hello", "--language", language, "-y")
+    [file] = (desk.home / "tools").iterdir()
+    assert done.code == 0 and file.stat().st_mode & 0o122 == 0o100
+    assert "ok (hello)" in desk("tool", "check").out
+    assert desk("tool", "run", "hello", "--name", "Ada", "--mode", "full_access", "-y").out == "Hello, Ada!\n"
 
 
 def test_external_tools_are_switched_on_with_a_yes_and_never_silently(desk) -> None:

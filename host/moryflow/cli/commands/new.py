@@ -32,9 +32,10 @@ def command() -> None:
 @command.command("tool")
 @click.argument("name")
 @_FOLDER
+@click.option("--language", type=click.Choice(["python", "bash", "javascript"]), default="python", show_default=True)
 @asking_options
 @click.pass_context
-def new_tool(ctx: click.Context, name: str, folder: Path | None) -> None:
+def new_tool(ctx: click.Context, name: str, folder: Path | None, language: str) -> None:
     """Write a tool in one file, in ~/.moryflow/tools or in FOLDER.
 
     Tools in ~/.moryflow/tools are off until agents.runtime.tools.external.enabled is true in the configuration; the
@@ -43,10 +44,10 @@ def new_tool(ctx: click.Context, name: str, folder: Path | None) -> None:
     from moryflow.authoring.scaffold import tool_scaffold
 
     home = _home()
-    scaffold = tool_scaffold(name, folder or home / "tools", _tools_of_ours())
+    scaffold = tool_scaffold(name, folder or home / "tools", _tools_of_ours(), language)
     _write(scaffold, flags_of(ctx), home)
     if folder is not None:
-        move = f"cp {folder / name}.py {home / 'tools'}/"
+        move = f"cp {next(iter(scaffold.files))} {home / 'tools'}/"
         _tell(scaffold, flags_of(ctx), (move, f"moryflow config set {SWITCH} true", scaffold.following[0]))
         return
     _consent(home, scaffold)

@@ -82,19 +82,20 @@ def install(ctx: click.Context, file: str) -> None:
 
 
 def find_file(home: Path, name: str) -> Path:
-    """Return the file that a person means: a path, or a name in the tools folder, with or without ``.py``.
+    """Return the file that a person means: a path, or a name in the tools folder, with or without what it ends in.
 
     :raises ConfigError: there is none.
     """
     folder = home / "tools"
-    for path in (Path(name).expanduser(), folder / name, folder / f"{name}.py"):
+    there = _files(folder)
+    for path in (Path(name).expanduser(), folder / name, *(path for path in there if path.stem == name)):
         if path.is_file():
             return path.absolute()
     from moryflow_sdk import ConfigError
 
     from moryflow.cli.lookup import did_you_mean
 
-    hint = did_you_mean(name, [path.name for path in folder.glob("*.py")])
+    hint = did_you_mean(name, [path.name for path in there])
     raise ConfigError(f"there is no file {name!r} here or in {folder}{hint}", next_step=f"ls {folder}")
 
 
@@ -199,10 +200,11 @@ def absent_owner(host: Host, tool: str) -> str:
 
 
 def _defining(home: Path, tool: str) -> list[Path]:
-    """Return the files of the tools folder that define a function of this name; they are read and not run."""
+    """Return the files of the tools folder that define a function, or are a program, of this name; they are not run."""
     import ast
 
     from moryflow_sdk import PluginError
+    from moryflow_sdk.support.own_files import own_programs
 
     from moryflow.plugins.sources import read_owned
 
@@ -214,7 +216,7 @@ def _defining(home: Path, tool: str) -> list[Path]:
             continue
         if any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == tool for node in nodes):
             found.append(path)
-    return found
+    return found or [path for path in own_programs(home / "tools") if path.stem == tool]
 
 
 @click.command("check")
@@ -239,10 +241,10 @@ def check(ctx: click.Context, file: str | None) -> int:
 
 def _files(folder: Path) -> list[Path]:
     """Return what is to be checked: the files, and a folder that cannot be listed."""
-    from moryflow_sdk.support.own_files import own_files
+    from moryflow_sdk.support.own_files import own_files, own_programs
 
     paths, problems = own_files(folder, ".py", hidden=(".", "_"))
-    return [folder] if problems else paths
+    return [folder] if problems else [*paths, *own_programs(folder)]
 
 
 def _in_folder(folder: Path, path: Path) -> Path:
@@ -255,10 +257,13 @@ def _in_folder(folder: Path, path: Path) -> Path:
 
 def _row(host: Host, path: Path) -> dict[str, Any]:
     """Say what a file gives, what of it cannot be used, and what Python warns of in it."""
+    from moryflow_sdk.support.own_files import MANIFESTS
+
     from moryflow.plugins.sources import slips
 
     notes = [note for record in host.plugin_set.records for note in record.notes]
-    problems = [note for note in notes if note.startswith((f"{path}:", f"{path.parent}: "))]
+    beside = () if path.suffix == ".py" else tuple(f"{path.with_suffix(suffix)}:" for suffix in MANIFESTS)
+    problems = [note for note in notes if note.startswith((f"{path}:", f"{path.parent}: ", *beside))]
     tools = sorted(name for name, owned in host.tools.items() if owned.tool.source == str(path))
     if not tools and not problems:
         problems = [f"{path}: it was not loaded; next: moryflow plugin info external_tools"]

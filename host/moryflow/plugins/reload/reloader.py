@@ -389,6 +389,6 @@ def _handler(tell: Callable[[str], None]) -> Any:
 
 def is_source(path: str) -> bool:
     """Whether a change of this file may matter; editors' own files and byte code do not."""
-    name = path.rpartition("/")[2]
+    folder, _, name = path.rpartition("/")
     hidden = name.startswith((".", "#", "~")) or name.endswith(("~", "#"))
-    return not hidden and name.endswith(_SUFFIXES) and "/__pycache__/" not in path
+    return not hidden and (name.endswith(_SUFFIXES) or folder.endswith("/tools")) and "/__pycache__/" not in path

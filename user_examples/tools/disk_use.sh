@@ -1,0 +1,26 @@
+#!/bin/bash
+# How much room the files in a folder take. Copy it to ~/.moryflow/tools/ and make it executable.
+#
+# /// moryflow
+# name = "disk_use"
+# description = "Say how many KiB each entry of a folder takes, the largest first."
+# domain = "read"
+# targets = ["folder"]
+# timeout = 30
+#
+# [parameters]
+# required = ["folder"]
+# properties.folder = { type = "string", description = "The folder; . is the working folder" }
+# ///
+set -euo pipefail
+
+# bash reads no JSON: the first target is the folder that was judged, and du is given no other.
+request=$(cat)
+[[ $request =~ \"path\":\ \"([^\"\\]*)\" ]] || { echo "the folder has a name that this script cannot read" >&2; exit 1; }
+folder=${BASH_REMATCH[1]}
+
+echo '{"progress": "measuring"}'
+cd -- "$folder"
+shopt -s nullglob dotglob
+entries=(*)
+if ((${#entries[@]})); then du -sk -- "${entries[@]}" | sort -rn; else echo "nothing is in $folder"; fi
