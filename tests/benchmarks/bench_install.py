@@ -1,4 +1,7 @@
-"""From nothing to a tool that ran, installation included: three commands, from a warm package cache."""
+"""From nothing to a tool that ran, installation included: three commands, from a warm package cache.
+
+Then what an installation downloads without a cache, and what each dependency of ours costs, with what only it brings along.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from email.parser import HeaderParser
 from pathlib import Path
+from typing import NamedTuple
 
 from measuring import Figure
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from document_terminals import typed
@@ -39,7 +48,59 @@ def figures() -> list[Figure]:
             (f"{name}, new tool, its first run", wall, "s", TARGET),
             ("  of that, work of the processor", work, "s", TARGET),
         ]
-    return rows
+    return rows + _downloads()
+
+
+class Wheel(NamedTuple):
+    """One release: its size as it is downloaded and on the disk, in MB, and what it needs here."""
+
+    packed: float
+    unpacked: float
+    needs: frozenset[str]
+
+
+def _downloads() -> list[Figure]:
+    with tempfile.TemporaryDirectory() as name:
+        started = time.perf_counter()
+        _run(sys.executable, "-m", "pip", "download", "-q", "--no-cache-dir", "-d", name, str(ROOT))
+        seconds = time.perf_counter() - started
+        wheels = dict(map(_read, Path(name).glob("*.whl")))
+    wheels.pop("moryflow", None)
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    ours = frozenset(canonicalize_name(Requirement(line).name) for line in declared)
+    rows: list[Figure] = [
+        (f"pip download without a cache, {len(wheels)} packages", seconds, "s", None),
+        ("  downloaded", sum(wheel.packed for wheel in wheels.values()), "MB", None),
+    ]
+    costs: list[Figure] = []
+    for one in ours:
+        alone = _closure(wheels, ours) - _closure(wheels, ours - {one})
+        disk = sum(wheels[each].unpacked for each in alone)
+        named = f"    {one}" + (f" and {len(alone) - 1} that only it needs" if len(alone) > 1 else "")
+        if alone:  # what others need as well costs nothing by itself
+            costs.append((f"{named}, {disk:.0f} MB on disk", sum(wheels[each].packed for each in alone), "MB", None))
+    return rows + sorted(costs, key=lambda row: -row[1])
+
+
+def _read(path: Path) -> tuple[str, Wheel]:
+    with zipfile.ZipFile(path) as file:
+        [metadata] = [name for name in file.namelist() if name.count("/") == 1 and name.endswith(".dist-info/METADATA")]
+        said = HeaderParser().parsestr(file.read(metadata).decode())
+        unpacked = sum(item.file_size for item in file.infolist()) / 1e6
+    needed = map(Requirement, said.get_all("Requires-Dist") or ())
+    needs = frozenset(canonicalize_name(each.name) for each in needed if not each.marker or each.marker.evaluate({"extra": ""}))
+    return canonicalize_name(said["Name"]), Wheel(path.stat().st_size / 1e6, unpacked, needs)
+
+
+def _closure(wheels: Mapping[str, Wheel], names: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in wheels and name not in found:
+            found.add(name)
+            waiting += wheels[name].needs
+    return found
 
 
 def _from_nothing(install: Callable[[Path, Path], None]) -> tuple[float, float]:
