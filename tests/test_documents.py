@@ -37,6 +37,8 @@ _FENCE = re.compile(
 YOU = "/home/you"
 """The home folder of the person in the documentation."""
 SITE = f"{YOU}/.venv/lib/python3.11/site-packages"
+BUSY = re.compile(r"^.*\bit has kept the whole host from running for .*\n", re.MULTILINE)
+"""What a host says of a plugin that was slow; on a busy machine that may be any."""
 ANSWER = "A host for LLM agents: a small kernel, and everything else a plugin."
 
 
@@ -80,7 +82,7 @@ class Page:
         """Return what was printed as a page shows it: of a person called you, on no machine of ours."""
         for package in (moryflow, moryflow_builtins, moryflow_sdk):
             text = text.replace(f"{Path(package.__file__).parents[1]}{os.sep}", f"{SITE}{os.sep}")
-        return text.replace(str(self.folder.parent), YOU)
+        return BUSY.sub("", text.replace(str(self.folder.parent), YOU))
 
     def elsewhere(self, name: str, body: str) -> None:
         """Begin a command in another terminal, which goes on; or see there what comes next."""
