@@ -20,6 +20,8 @@ _FRAMES, _ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 _USUAL = 80
 _LAST_LINES = 3
 """Lines of what a tool prints that stand below its name while it runs."""
+_END = 4096
+"""Characters at the end of what a tool prints in which they are looked for: in all of 20 MB that takes 0.2 s."""
 
 
 class Awaited:
@@ -42,7 +44,7 @@ class Awaited:
                 self._tools.pop(data["call_id"], None)
                 self._printed.clear()
             case "tool.delta":
-                self._printed.extend(line for line in plain(data.get("text", "")).split("\n") if line.strip())
+                self._printed.extend(line for line in plain(data.get("text", "")[-_END:]).split("\n") if line.strip())
             case "turn.finish" if event.parent is None:
                 self._tools.clear()
             case _:
