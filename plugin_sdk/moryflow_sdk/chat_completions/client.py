@@ -14,10 +14,9 @@ from moryflow_sdk.models import ModelEvent, ModelRequest
 from moryflow_sdk.redact import redact
 
 from .answer import Answer, Delta
-from .connection_errors import WIRE_ERRORS, TimedOut, check, connection_error, unsendable
 from .encode import Encoder
 from .endpoint import Endpoint
-from .failures import from_status, next_step
+from .failures import WIRE_ERRORS, TimedOut, check, connection_error, from_status, next_step, unsendable
 from .sse import DONE, AnswerReader
 from .transport import HttpClient, HttpResponse, WarmUp
 

@@ -8,8 +8,9 @@ import os
 import re
 import stat
 import threading
+import zlib
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,9 +18,8 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from moryflow_sdk.errors import ModelError
 
-from .connection_errors import ConnectFailed, NoAnswer
 from .endpoint import Endpoint
-from .unpack import unpacked
+from .failures import ConnectFailed, NoAnswer, Undecodable
 
 if TYPE_CHECKING:
     import ssl
@@ -339,3 +339,51 @@ def proxy_for(endpoint: Endpoint) -> str | None:
     found = getproxies()
     proxy = found.get(address.scheme.lower()) or found.get("all")
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
+
+
+AT_ONCE = 256 * 1024
+"""Bytes that are unpacked at a time: a thousand times as many may be in what came."""
+_READ = ("gzip", "x-gzip", "deflate")
+_PACKED = (*_READ, "br", "zstd", "compress", "x-compress")
+
+
+def unpacked(pieces: AsyncIterator[bytes], named: str) -> AsyncIterator[bytes]:
+    """Return a body as it was before it was packed; `named` is its ``content-encoding``.
+
+    Whatever stands there beside the compressions, a character set or "none", is no compression.
+
+    :raises Undecodable: it is compressed in a way that cannot be read.
+    """
+    codings = [coding.strip() for coding in named.lower().split(",") if coding.strip() in _PACKED]
+    if not codings:
+        return pieces
+    if codings[0] not in _READ or codings[1:]:
+        raise Undecodable(", ".join(codings))
+    return _unpack(pieces, codings[0])
+
+
+async def _unpack(pieces: AsyncIterator[bytes], coding: str) -> AsyncGenerator[bytes]:
+    """Yield what was compressed, at most so much at a time; servers may compress each event by itself."""
+    head, unpacker = b"", None
+    async for piece in pieces:
+        if unpacker is None:
+            head += piece
+            if len(head) < 2:
+                continue
+            piece, unpacker = head, zlib.decompressobj(_window(head, coding))
+        out = b""
+        while piece or len(out) == AT_ONCE:
+            try:
+                out = unpacker.decompress(piece, AT_ONCE)
+            except zlib.error as error:
+                raise Undecodable(str(error)) from error
+            yield out
+            piece = unpacker.unconsumed_tail
+            if unpacker.eof:
+                piece, unpacker = unpacker.unused_data, zlib.decompressobj(_window(b"", coding))
+
+
+def _window(head: bytes, coding: str) -> int:
+    """Return what zlib wants to know: its own header, gzip's, or, as some servers understand "deflate", none."""
+    is_bare = bool(head) and coding == "deflate" and head[0] & 15 != 8 and head[:2] != b"\x1f\x8b"
+    return -zlib.MAX_WBITS if is_bare else zlib.MAX_WBITS | 32

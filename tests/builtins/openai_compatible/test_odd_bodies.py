@@ -14,7 +14,7 @@ from moryflow.testing.server import LoopbackServer
 from moryflow_sdk import Finished, Message, ModelError, ModelEvent, ModelInfo, ModelRequest, TextDelta
 from moryflow_sdk.chat_completions import ChatClient, Endpoint
 from moryflow_sdk.chat_completions.client import in_turn
-from moryflow_sdk.chat_completions.unpack import AT_ONCE, unpacked
+from moryflow_sdk.chat_completions.transport import AT_ONCE, unpacked
 
 MODEL = ModelInfo(id="openai/m", name="m", provider="openai_compatible")
 REQUEST = ModelRequest(model=MODEL, messages=(Message(role="user", text="hi"),))
