@@ -9,7 +9,7 @@ from .context import PluginContext, ToolContext, Turn
 from .diagnostics import Diagnostic
 from .errors import ConfigError, Denied, ModelError, MoryflowError, PluginError, ServiceNotDeclared, ToolError
 from .events import Event
-from .frozen_dict import MAX_LEVELS, FrozenDict, freeze, thaw
+from .field_types import MAX_LEVELS, FrozenDict, freeze, thaw
 from .hookspecs import HOOKS, HookInfo
 from .markers import HookOptions, hookimpl
 from .messages import ChatParams, Image, Message, SystemBlock, SystemPrompt, ToolRequest, Usage

@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from math import isfinite
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self, cast, dataclass_transform, get_type_hints
 
-from .field_types import Check, WrongType, check_of, shown
-from .frozen_dict import freeze, thaw
+from .field_types import Check, WrongType, check_of, freeze, shown, thaw
 
 FrozenMapping = Mapping[str, Any]
 """A field type: any mapping goes in, a deeply read-only one is kept, a plain ``dict`` is written out."""

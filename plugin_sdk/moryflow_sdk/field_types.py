@@ -1,4 +1,4 @@
-"""What a field of a value may hold: a type hint, turned into a check once.
+"""What a field of a value may hold: a type hint, turned into a check once; mappings that cannot change, all the way down.
 
 A check is a set of exact types that pass as they are, and a function for everything else: it returns the value to keep,
 such as a tuple for a list, or raises :class:`WrongType`. Each class is compiled at its first value, not at its import.
@@ -9,12 +9,77 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, isfinite
-from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, cast, get_args, get_origin
 
-from .frozen_dict import FrozenDict, freeze
+MAX_LEVELS = 100
+"""How deep a value may be nested: copying, comparing and writing recurse level by level."""
+
+
+# Named here: `str | bytes` within a function makes a new object at each call, and every value of every step comes through.
+_PLAIN: frozenset[type] = frozenset({str, int, float, bool, bytes, type(None)})
+_TEXTS_AND_NUMBERS = (str, bytes, int, float)
+_SEQUENCES = (list, tuple, set, frozenset)
+_type_of: Callable[[Any], type[Any]] = type
+
+
+class FrozenDict(dict[str, Any]):
+    """A mapping that refuses to change; ``{**it, "key": value}`` makes a new, ordinary one.
+
+    It is a real ``dict`` so that ``json.dumps`` and ``match`` work on it.
+    """
+
+    __slots__ = ()
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("this value is frozen; build a new one, for example call.replace(args={**call.args, ...})")
+
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __copy__(self) -> dict[str, Any]:
+        return dict(self)
+
+    def __deepcopy__(self, _memo: Any) -> dict[str, Any]:
+        return cast("dict[str, Any]", thaw(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (FrozenDict, (dict(self),))
+
+
+def freeze(value: Any, levels: int = MAX_LEVELS) -> Any:
+    """Return `value` with every mapping a :class:`FrozenDict` and every sequence or set a tuple.
+
+    :raises ValueError: it is nested more than `levels` deep.
+    """
+    kind = _type_of(value)
+    if kind in _PLAIN or kind is FrozenDict or isinstance(value, _TEXTS_AND_NUMBERS):
+        return value
+    is_mapping = kind is dict or isinstance(value, Mapping)
+    if not (is_mapping or isinstance(value, _SEQUENCES)):
+        return cast("Any", value)
+    if levels < 1:
+        raise ValueError(f"it is nested more than {MAX_LEVELS} levels deep")
+    if is_mapping:
+        items = cast("Mapping[Any, Any]", value).items()
+        return FrozenDict({str(key): item if type(item) in _PLAIN else freeze(item, levels - 1) for key, item in items})
+    return tuple([freeze(item, levels - 1) for item in cast("list[Any]", value)])
+
+
+def thaw(value: Any) -> Any:
+    """Return a deep, ordinary copy: mappings become ``dict``, tuples become lists."""
+    kind = _type_of(value)
+    if kind in _PLAIN:
+        return value
+    if kind is FrozenDict or isinstance(value, Mapping):
+        return {key: thaw(item) for key, item in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [thaw(item) for item in cast("list[Any]", value)]
+    return value
+
 
 Convert = Callable[[Any], Any]
-_SEQUENCES = (list, tuple, set, frozenset)
 
 
 class WrongType(Exception):

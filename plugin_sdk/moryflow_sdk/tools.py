@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
-from .arguments import ToolArguments
+from .arguments import ToolArguments, parameters
 from .targets import Domain, TargetRequest, target_request
-from .type_hints import parameters
 
 if TYPE_CHECKING:
     from .context import ToolContext, Turn

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from moryflow.testing import IsolatedHost
-from moryflow_sdk.type_hints import parameters, type_hints
+from moryflow_sdk.arguments import parameters, type_hints
 
 FUTURE = "from __future__ import annotations\n"
 LAZY = pytest.param("", marks=pytest.mark.skipif(sys.version_info < (3, 14), reason="hints are evaluated at once (PEP 649)"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import moryflow_sdk
 from moryflow_sdk import Tool
-from moryflow_sdk.type_hints import parameters
+from moryflow_sdk.arguments import parameters
 
 MOST = 256
 """Items that are looked at of one export: the host takes no more tools of a file, and an iterator may have no end."""

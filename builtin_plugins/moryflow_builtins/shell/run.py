@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
-from moryflow_sdk.support.inside_tool import CALL_MARK
-from moryflow_sdk.support.processes import end_marked
+from moryflow_sdk.support.processes import CALL_MARK, end_marked
 from moryflow_sdk.support.sandbox import confinement, find_sandbox
 
 from .confine import Confined, run_confined

@@ -16,8 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from moryflow_sdk.support.inside_tool import CALL_MARK
-from moryflow_sdk.support.processes import adopt_orphans, children
+from moryflow_sdk.support.processes import CALL_MARK, adopt_orphans, children
 
 PATIENCE_SECONDS = 1.0
 _STEP = 0.02

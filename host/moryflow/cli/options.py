@@ -157,7 +157,7 @@ def _refuse_inside_tool(ctx: click.Context, given: dict[str, Any]) -> None:
     layered = ctx.info_name in ("run", "chat", "dev") and (flags_of(ctx).config or os.environ.get("MORYFLOW_CONFIG"))
     freer = freer or ("a configuration of its own" if layered else "")
     if words in DECISIONS or freer:
-        from moryflow_sdk.support.inside_tool import refuse_inside_tool
+        from moryflow_sdk.support.processes import refuse_inside_tool
 
         refuse_inside_tool(ctx.command_path + (f" with {freer}" if freer else ""))
 

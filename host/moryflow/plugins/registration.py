@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pluggy
 from moryflow_sdk import HOOKS, HookOptions, hookspecs
+from moryflow_sdk.arguments import parameters
 from moryflow_sdk.markers import PROJECT
-from moryflow_sdk.type_hints import parameters
 
 from moryflow.hooks.plugin_set import Implementation, LoadFailure, Plugin
 

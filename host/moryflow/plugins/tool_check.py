@@ -14,8 +14,8 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from moryflow_sdk import Agent, Tool
+from moryflow_sdk.arguments import parameters
 from moryflow_sdk.targets import DOMAINS
-from moryflow_sdk.type_hints import parameters
 
 from moryflow.hooks.plugin_set import Implementation
 from moryflow.hooks.threads import text_of

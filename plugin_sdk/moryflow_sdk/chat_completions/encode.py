@@ -10,7 +10,7 @@ from itertools import takewhile
 from json.encoder import encode_basestring
 from typing import Any
 
-from moryflow_sdk.frozen_dict import thaw
+from moryflow_sdk.field_types import thaw
 from moryflow_sdk.messages import SUMMARY_MARK, ChatParams, Message, ToolRequest
 from moryflow_sdk.models import ModelRequest, ToolSchema
 

@@ -1,17 +1,285 @@
 """A Markdown file is an agent: frontmatter says who it is, the body is its prompt.
 
-A file that is wrong gives a :class:`Diagnostic` with file and line instead of an agent.
+A file that is wrong gives a :class:`Diagnostic` with file and line instead of an agent. The fields are
+ours and those that people of other systems write.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, cast
 
-from moryflow_sdk.agents import Agent
+from moryflow_sdk._frozen import ValidationError
+from moryflow_sdk.agents import Agent, ModelSettings
 from moryflow_sdk.diagnostics import Diagnostic
+from moryflow_sdk.verdicts import Rule
 
-from .agent_fields import RESERVED, WrongAgent, agent_id, make_agent
 from .markdown_files import MarkdownFile, WrongFile, parse_markdown, read_markdown, shown_path
+from .rule_entries import ANY_DOMAIN, DOMAINS_ELSEWHERE, MEANWHILE, not_understood, read_entries
+
+RESERVED = frozenset({"default_compact_agent", "build", "compaction", "title", "summary"})
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+_KNOWN = (
+    "id", "name", "description", "modelSettings", "mode", "model", "tools", "permission", "hidden", "maxSteps",
+    "temperature", "top_p",
+)  # fmt: skip
+_HALF = re.compile("[\ud800-\udfff]")
+_PARAMETERS = {"temperature": "temperature", "topP": "top_p", "maxTokens": "max_tokens"}
+_TAKES = {
+    "temperature": "it takes a number from 0 to 2",
+    "topP": "it takes a number from 0 to 1",
+    "maxTokens": "it takes a whole number from 1 to 10,000,000",
+}
+_MODELS_ELSEWHERE = frozenset({"sonnet", "opus", "haiku", "default"})
+"""Names that are a model only in the system whose file this is."""
+_PERMISSION = ("permission",)
+MOST_STEPS = 1_000_000
+Remark = tuple[tuple[str, ...], str]
+"""What could not be used: the names that lead to the field, and a sentence."""
+
+
+class WrongAgent(Exception):
+    """The file cannot be an agent.
+
+    :param field: the field that is to blame.
+    """
+
+    def __init__(self, code: str, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.code, self.field = code, field
+
+
+def agent_id(metadata: Mapping[str, Any], default_id: str, reserved: frozenset[str]) -> str:
+    """Return the agent's id; a file of another system has none, and is called as its file is.
+
+    :raises WrongAgent: there is none, or it cannot be one.
+    """
+    elsewhere = "id" not in metadata and "modelSettings" not in metadata and isinstance(metadata.get("description"), str)
+    found: Any = default_id if elsewhere else metadata.get("id")
+    if not isinstance(found, str) or not found:
+        raise WrongAgent(
+            "agent_id" if "id" not in metadata or found == "" else "agent_frontmatter", "it needs an id, a text", "id"
+        )
+    if not _ID.match(found):
+        raise WrongAgent("agent_id", f"the id {found[:80]!a} may hold letters, digits, '-' and '_' only", "id")
+    if found.lower() in reserved:
+        raise WrongAgent("agent_id", f"the id {found!r} is the host's own", "id")
+    return found
+
+
+def make_agent(
+    metadata: Mapping[str, Any], body: str, source: str, name: str, distrusted: str = ""
+) -> tuple[Agent, list[Remark]]:
+    """Return the agent, and what could not be used of its fields.
+
+    :param distrusted: why no allow rule is taken from the file.
+    :raises WrongAgent: a value is none that an agent can have.
+    """
+    unknown = {str(key): _near(key) for key in metadata if key not in _KNOWN}
+    warnings: list[Remark] = [((key,), f"the field {key!a:.80} {_ignored(near)}") for key, near in unknown.items()]
+    tools, denied = _tools(metadata.get("tools", [] if "tools" in unknown.values() else None), warnings)
+    rules = _trusted(_rules(metadata.get("permission"), source, warnings), distrusted, warnings)
+    if misspelt := next((key for key, near in unknown.items() if near == "permission"), ""):
+        problem = f"the field {misspelt!a:.80} is not known"
+        rules = (*rules, not_understood(ANY_DOMAIN, problem, source="agent", file=source))
+    fields = {
+        "id": name,
+        "name": _string(metadata, "name", warnings),
+        "description": _string(metadata, "description", warnings),
+        "mode": _choice(metadata, warnings),
+        "model": _model(metadata, warnings),
+        "prompt": body,
+        "tools": tools,
+        "deny_tools": denied,
+        "rules": rules,
+        "settings": _settings(metadata, warnings),
+        "hidden": _flag(metadata, "hidden", warnings),
+        "max_steps": _steps(metadata.get("maxSteps"), warnings),
+        "source": source,
+    }
+    try:
+        return Agent.model_validate(fields), warnings
+    except ValidationError as error:  # whatever was not thought of above is a reason, never a crash
+        first = error.errors()[0]
+        raise WrongAgent("agent_field", f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def _near(key: Any) -> str:
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(str(key)[:80], _KNOWN, n=1)), "")
+
+
+def _ignored(near: str) -> str:
+    """Say what an unknown field costs. One that may have narrowed the agent is never without effect."""
+    costs = {"permission": MEANWHILE, "tools": "the agent gets no tools of it"}
+    return (
+        f"is not known{f'; {costs[near]}' if near in costs else ' and is ignored'}{f'; did you mean {near!r}?' if near else ''}"
+    )
+
+
+def _string(metadata: Mapping[str, Any], key: str, warnings: list[Remark]) -> str:
+    value = metadata.get(key, "")
+    if _is_text(value):
+        return cast("str", value)
+    warnings.append(((key,), f"{key} must be text; it is ignored"))
+    return ""
+
+
+def _is_text(value: Any) -> bool:
+    """Whether `value` is text that can be printed and stored: half a character cannot."""
+    return isinstance(value, str) and not _HALF.search(value)
+
+
+def _choice(metadata: Mapping[str, Any], warnings: list[Remark]) -> str:
+    value = metadata.get("mode", "all")
+    if value in ("primary", "subagent", "all"):
+        return cast("str", value)
+    warnings.append((("mode",), "mode must be primary, subagent or all; it is ignored"))
+    return "all"
+
+
+def _model(metadata: Mapping[str, Any], warnings: list[Remark]) -> str | None:
+    """Return the model; what is one only elsewhere leaves the choice to the person's own default."""
+    model = _string(metadata, "model", warnings)
+    if model in _MODELS_ELSEWHERE:
+        warnings.append((("model",), f"the model {model!r} is not one here; the default model is used"))
+        return None
+    return None if model == "inherit" else model or None
+
+
+def _flag(metadata: Mapping[str, Any], key: str, warnings: list[Remark]) -> bool:
+    value = metadata.get(key, False)
+    if not isinstance(value, bool):
+        warnings.append(((key,), f"{key} must be true or false; it is ignored"))
+    return value is True
+
+
+def _steps(value: Any, warnings: list[Remark]) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_STEPS):
+        return value
+    warnings.append((("maxSteps",), f"maxSteps: {value!a:.60} is not a whole number from 1 to {MOST_STEPS:,}; it is ignored"))
+    return None
+
+
+# ------------------------------------------------------------------------------------------------
+# Tools
+# ------------------------------------------------------------------------------------------------
+
+
+def _tools(value: Any, warnings: list[Remark]) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Read a list of names or globs, ``a, b``, ``{allow, deny}``, or ``{name: true or false}``.
+
+    What is not understood allows nothing more.
+    """
+    if value is None:
+        return None, ()
+    if isinstance(value, dict):
+        sides = _sides(cast("dict[Any, Any]", value))
+        if sides is not None:
+            return sides
+    elif (names := _names(value)) is not None:
+        return names, ()
+    warnings.append((("tools",), "tools must be a list of names; the agent gets none"))
+    return (), ()
+
+
+def _sides(value: dict[Any, Any]) -> tuple[tuple[str, ...] | None, tuple[str, ...]] | None:
+    if value and all(isinstance(key, str) and isinstance(item, bool) for key, item in value.items()):
+        on = _names([name for name, wanted in value.items() if wanted and name != "*"]) or ()
+        off = _names([name for name, wanted in value.items() if not wanted and name != "*"]) or ()
+        return (on, off) if value.get("*") is False else (None, off)
+    if value.keys() - {"allow", "deny"}:
+        return None
+    allow, deny = _names(value.get("allow", [])), _names(value.get("deny", []))
+    if allow is None or deny is None:
+        return None
+    return allow if "allow" in value else None, deny
+
+
+def _names(value: Any) -> tuple[str, ...] | None:
+    """Return names and globs; ``Read`` and ``WebFetch`` mean ``read`` and ``web_fetch`` too."""
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, list) or not all(_is_text(item) for item in cast("list[Any]", value)):
+        return None
+    names = cast("list[str]", value)
+    return tuple(dict.fromkeys(name for given in names for name in (given, _spelled_here(given))))
+
+
+def _spelled_here(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() if name[:1].isupper() and name.isalpha() else name
+
+
+# ------------------------------------------------------------------------------------------------
+# Rules
+# ------------------------------------------------------------------------------------------------
+
+
+def _rules(value: Any, source: str, warnings: list[Remark]) -> tuple[Rule, ...]:
+    """Read permission rules: a list of ours, or ``{domain: decision}`` and ``{domain: {pattern: decision}}``.
+
+    The shape of the configuration, ``{rules: […]}``, is taken too. What is not understood makes its domain ask.
+    """
+    if isinstance(value, Mapping) and list(cast("Mapping[Any, Any]", value)) == ["rules"]:
+        value = cast("Mapping[Any, Any]", value)["rules"]
+    if value is None:
+        return ()
+    elsewhere = isinstance(value, Mapping)
+    if isinstance(value, Mapping):
+        value = list(_as_list(cast("Mapping[Any, Any]", value)))
+    entries = cast("list[Any]", value) if isinstance(value, list) else [value]
+    rules, faults = read_entries(entries, "agent", source, elsewhere=elsewhere)
+    for fault in faults:
+        place = f"permission rule {fault.index + 1}: " if not elsewhere else "permission: "
+        warnings.append((_PERMISSION, f"{place}{fault.message}{f' ({fault.hint})' if fault.hint else ''}"))
+    return tuple(rules)
+
+
+def _as_list(value: Mapping[Any, Any]) -> Iterator[dict[str, Any]]:
+    for domain, given in value.items():
+        named = DOMAINS_ELSEWHERE.get(domain, domain) if isinstance(domain, str) else domain
+        sides = cast("Mapping[Any, Any]", given) if isinstance(given, Mapping) else {"*": given}
+        for pattern, decision in sides.items():
+            yield {"domain": named, "pattern": pattern, "decision": decision}
+
+
+def _trusted(rules: tuple[Rule, ...], distrusted: str, warnings: list[Remark]) -> tuple[Rule, ...]:
+    kept = tuple(rule for rule in rules if rule.decision != "allow" or rule.problem)
+    if not distrusted or len(kept) == len(rules):
+        return rules
+    warnings.append((_PERMISSION, f"no allow rule is taken from it, because {distrusted}"))
+    return kept
+
+
+# ------------------------------------------------------------------------------------------------
+# Parameters
+# ------------------------------------------------------------------------------------------------
+
+
+def _settings(metadata: Mapping[str, Any], warnings: list[Remark]) -> ModelSettings:
+    """Check each parameter by itself; a bad one is dropped."""
+    value = metadata.get("modelSettings")
+    if value is not None and not isinstance(value, dict):
+        warnings.append((("modelSettings",), "modelSettings must be an object; it is ignored"))
+        value = None
+    own = cast("dict[str, Any]", value or {})
+    elsewhere = {name: metadata[key] for key, name in (("temperature", "temperature"), ("top_p", "topP")) if key in metadata}
+    kept: dict[str, Any] = {}
+    for key, item in {**elsewhere, **own}.items():
+        try:
+            if key not in _PARAMETERS or isinstance(item, bool | str):
+                raise ValueError(key)
+            ModelSettings.model_validate({_PARAMETERS[key]: item})
+        except (ValidationError, ValueError):
+            place = ("modelSettings", str(key)) if key in own else ("top_p" if key == "topP" else key,)
+            takes = _TAKES.get(key, "it has temperature, topP and maxTokens")
+            warnings.append((place, f"{'.'.join(place):.60}: {item!a:.60} cannot be used and is dropped; {takes}"))
+        else:
+            kept[_PARAMETERS[key]] = item
+    return ModelSettings.model_validate(kept)
 
 
 def read_agent(path: Path, *, reserved: frozenset[str] = RESERVED) -> tuple[Agent | None, list[Diagnostic]]:

@@ -1,4 +1,7 @@
-"""Processes below this one: those that a tool call started, found by a mark in their environment, and ended; children."""
+"""Processes below this one: those that a tool call started, found by a mark in their environment, and ended; children.
+
+A program that carries the mark may not make a person's decisions.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .inside_tool import CALL_MARK
+from moryflow_sdk.errors import ConfigError
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
+
+CALL_MARK = "MORYFLOW_CALL"
+"""The variable by which the processes of a tool call are known."""
+
+
+def inside_tool() -> bool:
+    """Whether a tool started this program, directly or through others."""
+    return bool(os.environ.get(CALL_MARK))
+
+
+def refuse_inside_tool(what: str) -> None:
+    """Refuse `what` (``moryflow config set``) where a tool started this program.
+
+    :raises ConfigError: it did.
+    """
+    if inside_tool():
+        message = f"{what} was started by a tool; permissions, plugins and configuration are changed by a person only"
+        raise ConfigError(message, where=CALL_MARK, next_step=f"run it in a terminal of your own, where {CALL_MARK} is not set")
+
 
 PATIENCE_SECONDS = 2.0
 _STEP = 0.02

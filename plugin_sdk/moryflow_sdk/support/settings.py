@@ -14,8 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypedDict, Unpack, cast
 
 from moryflow_sdk._frozen import REQUIRED, Frozen, ValidationError
-from moryflow_sdk.field_types import Check, Narrowing, WrongType, shown
-from moryflow_sdk.frozen_dict import freeze, thaw
+from moryflow_sdk.field_types import Check, Narrowing, WrongType, freeze, shown, thaw
 
 if TYPE_CHECKING:
     import pydantic

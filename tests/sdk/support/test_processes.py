@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from moryflow_sdk.support.inside_tool import CALL_MARK
-from moryflow_sdk.support.processes import end_marked, marked_environment
+from moryflow_sdk.support.processes import CALL_MARK, end_marked, marked_environment
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="marks are read in /proc")
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow_sdk.support.addresses import NotPublic, vetted
-from moryflow_sdk.support.urls import RefusedUrl, Url, follow, parse_url
+from moryflow_sdk.support.urls import NotPublic, RefusedUrl, Url, follow, parse_url, vetted
 
 CORPUS = Path(__file__).parents[2] / "data" / "corpus" / "urls.jsonl"
 EXTRA = CORPUS.parents[1] / "permission" / "urls_extra.jsonl"

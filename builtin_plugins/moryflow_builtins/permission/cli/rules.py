@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import click
 from moryflow_sdk import DOMAINS, CommandContext, ConfigError, Rule, Turn, thaw
-from moryflow_sdk.support.inside_tool import refuse_inside_tool
 from moryflow_sdk.support.patterns import compile_rule
+from moryflow_sdk.support.processes import refuse_inside_tool
 from moryflow_sdk.support.protected_files import SECRETS
 from moryflow_sdk.targets import command_in
 from moryflow_sdk.verdicts import stored_words

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from moryflow_sdk import HOOKS, hookspecs
-from moryflow_sdk.type_hints import parameters, type_hints
+from moryflow_sdk.arguments import parameters, type_hints
 
 from .subject import Subject
 

@@ -42,8 +42,7 @@ from moryflow.store.json_text import node_hash
 from moryflow.store.sqlite.schema import MIGRATIONS, migrate
 from moryflow.store.sqlite.store import SqliteStore
 from moryflow_sdk import Event
-from moryflow_sdk.support.inside_tool import CALL_MARK
-from moryflow_sdk.support.processes import end_marked, marked_environment
+from moryflow_sdk.support.processes import CALL_MARK, end_marked, marked_environment
 
 Say = Callable[..., object]
 
