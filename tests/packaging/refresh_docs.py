@@ -18,6 +18,7 @@ from moryflow_sdk import HOOKS
 sys.path.insert(0, str(Path(__file__).parent))
 import api_reference
 import cli_reference
+import cookbook_page
 import hook_pages
 import settings_reference
 
@@ -39,6 +40,7 @@ def documents() -> dict[Path, str]:
     pages = {DOCS / "hooks" / f"{name}.md": hook_pages.page(name) for name in HOOKS}
     order = DOCS / "order.md"
     pages[order] = BLOCK.sub(lambda ends: f"{ends[1]}\n{hook_pages.table()}\n\n{ends[2]}", order.read_text(encoding="utf-8"))
+    pages[DOCS / "cookbook.md"] = cookbook_page.page()
     reference = DOCS / "reference"
     pages |= api_reference.pages()
     pages |= {reference / "cli.md": cli_reference.page(), reference / "settings.md": settings_reference.page()}

@@ -99,6 +99,7 @@ def test_ctrl_c_at_the_debugger_stops_no_turn(breaks: Any, at_terminal: Begin) -
     """The debugger goes on asking."""
     terminal = at_terminal("run", "-m", breaks.script(breaks.calls("waiting", number=1), "done"), "look")
     terminal.expect("(Pdb) ")
+    terminal.wait_until_it_waits()
     terminal.interrupt()
     terminal.expect("(Pdb) ")
     terminal.type("c\n")

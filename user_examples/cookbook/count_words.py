@@ -1,0 +1,33 @@
+"""A tool that says how far it is.
+
+A person sees the last progress line while the tool works; the model reads only what is returned. A tool that looks at
+``context.cancelled`` ends soon after Ctrl-C.
+
+Try it: ``moryflow tool run count_words --folder . -v``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from moryflow_sdk import Tool, ToolContext, file_target, hookimpl, tool
+
+services = ["files"]
+
+
+@tool(domain="read", targets=lambda args: file_target(args["folder"]), timeout=300)
+def count_words(folder: Annotated[str, "Where to look"], context: ToolContext) -> dict[str, int]:
+    """Count the words of all Markdown files below FOLDER."""
+    files = words = 0
+    for path, content in context.files.contents(context.call.targets[0], lambda path: path.endswith(".md")):
+        if context.cancelled:
+            break
+        files, words = files + 1, words + len(content.split())
+        context.progress(f"{files} files, now {path}")
+    return {"files": files, "words": words}
+
+
+@hookimpl
+def tools() -> list[Tool]:
+    """Offer the tool."""
+    return [count_words]

@@ -1,0 +1,34 @@
+"""A sign when a turn has ended.
+
+For turns that take long enough to look elsewhere: a command of yours is run, or the terminal's bell rings.
+
+Try it: ``"plugins": {"notify": {"command": ["notify-send", "Moryflow"]}}``, then ``moryflow run "Hello"``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from moryflow_sdk import Event, Turn, hookimpl
+from pydantic import BaseModel
+
+
+class Settings(BaseModel, frozen=True):
+    """What ``plugins.notify`` may say; how the turn ended comes behind the command."""
+
+    command: list[str] = []
+
+
+config_model = Settings
+
+
+@hookimpl(events="turn.finish")
+def event(event: Event, turn: Turn | None) -> None:
+    """Tell the person of turns of their own; those of sub-agents have a parent."""
+    if turn is None or event.parent is not None:
+        return
+    if turn.config.command:
+        subprocess.Popen([*turn.config.command, event.data["end_reason"]], stdin=subprocess.DEVNULL)
+    elif sys.stderr.isatty():
+        sys.stderr.write("\a")
