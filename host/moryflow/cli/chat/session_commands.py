@@ -64,7 +64,7 @@ class SessionCommands:
     async def _picked_session(self) -> str:
         talk, store = self._talk, self._talk.host.store
         rows = [await with_title(store, row) for row in await store.sessions(LISTED, vault=talk.session.row.vault)]
-        cells = [(row.id, row.updated[:16].replace("T", " "), row.title or "-") for row in rows]
+        cells = [(row.updated[5:16].replace("T", " "), first_line(row.title or "-", 60), row.id) for row in rows]
         lines = columns(cells).split("\n") if cells else []
 
         async def preview(session: str) -> str:
