@@ -81,7 +81,7 @@ class LocalModel(BaseProvider):
         """List it, and say when it is not installed yet."""
         if self.installed():
             return (LOCAL,)
-        size = self.download_size() // 1_000_000
+        size = round(self.download_size() / 1e6)
         return (LOCAL.replace(note=f"not installed; moryflow model install ({size} MB); {LOCAL.note}"),)
 
     def installed(self) -> bool:

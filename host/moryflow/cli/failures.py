@@ -37,7 +37,8 @@ def report(error: BaseException) -> int:
             click.echo(error.ctx.get_help() if error.ctx else error.format_message(), err=True)
             return 2
         case click.UsageError():
-            _say(error.format_message(), "", f"{error.ctx.command_path if error.ctx else 'moryflow'} --help")
+            message = " ".join(error.format_message().split())  # click puts each of several choices on a line of its own
+            _say(message[:1].lower() + message[1:], "", f"{error.ctx.command_path if error.ctx else 'moryflow'} --help")
             return 2
         case click.ClickException():
             _say(error.format_message(), "", "")

@@ -97,6 +97,11 @@ class LazyGroup(click.Group):
         rows = [*((name, help_line) for name, (_, help_line) in COMMANDS.items()), *_OF_PLUGINS.items()]
         return [CompletionItem(name, help=help_line) for name, help_line in rows if name.startswith(incomplete)]
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show the commands before the flags: they are what a person looks for."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [*((name, help_line) for name, (_, help_line) in COMMANDS.items()), *_OF_PLUGINS.items()]
         with formatter.section("Commands"):

@@ -41,7 +41,8 @@ async def find(store: Store, session: str | None, flags: Flags) -> SessionRow:
     vault = (flags.vault or Path.cwd()).resolve()
     row = await store.latest(str(vault))
     if row is None:
-        raise ConfigError(f"there is no session of {vault}", next_step="moryflow session list")
+        step = 'moryflow run "your question" begins one; moryflow session list shows those of other folders'
+        raise ConfigError(f"there is no session of {vault}", next_step=step)
     return row
 
 

@@ -16,6 +16,11 @@ REACHED = "moryflow.reached"
 class NounGroup(click.Group):
     """A noun with verbs: accepts ``ls`` and ``rm``, and says what is near when a verb is not known."""
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show the verbs before the flags: they are what a person looks for."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the verbs with their whole first sentence; click would cut it at the width of the terminal."""
         rows = [(name, self.summary(ctx, name)) for name in self.list_commands(ctx)]

@@ -50,6 +50,30 @@ def test_without_a_key_a_person_is_offered_the_local_model(cli: Any, at_terminal
     assert "No key was found." not in cli("run", "hi").stderr
 
 
+@pytest.mark.parametrize("words", [("--help",), ("session", "--help"), ("permission", "--help"), ("tool",)])
+def test_commands_stand_before_flags_in_help(cli: Any, words: tuple[str, ...]) -> None:
+    """Whoever asks a noun for help looks for its verbs; a page of flags stood before them."""
+    done = cli(*words)
+    shown = done.stdout or done.stderr
+    assert 0 < shown.index("\nCommands:\n") < shown.index("\nOptions:\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("agent", "show"), "moryflow: missing argument 'NAME'."),
+        (("completion",), "choose from: bash, fish, zsh"),
+        (("session", "show"), 'next: moryflow run "your question" begins one'),
+        (("session", "list", "nobody"), "moryflow: got unexpected extra argument (nobody)"),
+    ],
+)
+def test_mistakes_are_said_in_one_line_and_one_voice(cli: Any, words: tuple[str, ...], sentence: str) -> None:
+    """What click says reads like what Moryflow says, on one line, with the next command (CONTRACT §1)."""
+    done = cli(*words)
+    assert done.returncode == 2 and sentence.casefold() in done.stderr.casefold()
+    assert done.stderr.startswith("moryflow: ") and done.stderr.count("\n") == 2
+
+
 def test_verbs_of_sessions_are_listed_in_one_place_and_work_in_both(cli: Any) -> None:
     """`moryflow undo` is an older spelling of `moryflow session undo`."""
     for verb in ("undo", "redo", "summary"):

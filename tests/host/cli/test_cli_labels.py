@@ -90,7 +90,7 @@ def test_a_label_moves_and_can_be_taken_away(cli: Any, talked: str) -> None:
         (["x", "--remove", "--node", "y"], "--remove takes the label alone"),
         (["nosuch", "x"], "there is no session 'nosuch'"),
         (["a", "b", "c"], "quote a label of several words"),
-        ([], "Missing argument"),
+        ([], "missing argument"),
     ],
 )
 def test_what_cannot_be_done(cli: Any, talked: str, arguments: list[Any], said: str) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST = 1_000_000_000
 """More than anybody has, and no more than a database counts."""
-_OF_PLUGINS = {name: help_line for name, help_line in CONTRIBUTED if name in OF_SESSIONS}
+_OF_PLUGINS = {name: f"{help_line}." for name, help_line in CONTRIBUTED if name in OF_SESSIONS}
 
 
 class SessionGroup(NounGroup):
