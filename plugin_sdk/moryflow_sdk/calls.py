@@ -44,6 +44,8 @@ class ToolResult(Frozen):
         a person after the call.
     :param spool: a file that holds the whole output when it was too large for memory (over 32 MiB).
     :param format: ``json`` when the body returned something other than text and the host wrote it as JSON.
+    :param truncated: whether the model reads only a part; `output_id` then names the stored whole, `path` its file.
+    :param images: what the model sees beside the text.
     """
 
     status: ResultStatus = "ok"

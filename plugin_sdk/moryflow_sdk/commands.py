@@ -22,6 +22,8 @@ class CommandContext(Protocol):
 
     :ivar as_json: ``--json`` or ``--output json`` was given.
     :ivar yes: ``-y`` was given: the command's own questions are answered.
+    :ivar vault: the folder to work in, absolute; `home` is Moryflow's own folder.
+    :ivar mode: ``agent`` or ``full_access``, of new sessions.
     """
 
     vault: Path

@@ -15,6 +15,8 @@ class CompactionPlan(Frozen):
     :param context: extra text it is given as data.
     :param summary: a ready summary; the summarizer is then not called.
     :param decline: a reason not to compact now; empty means go on.
+    :param tokens_before: what the conversation takes now, estimated.
+    :param previous_summary: the summary that the new one takes in.
     """
 
     covered: tuple[str, ...]

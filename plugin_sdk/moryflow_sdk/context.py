@@ -23,6 +23,12 @@ class PluginContext(Protocol):
     :ivar environ: the environment of the host, where keys are looked for.
     :ivar profile: ``local`` or ``remote``.
     :ivar safe_mode: only built-in plugins run, and no code of the person's own.
+    :ivar name: the plugin's name.
+    :ivar home: Moryflow's own folder, ``~/.moryflow``.
+    :ivar data_dir: a folder of the plugin's own, kept across updates; it is there already.
+    :ivar config: the plugin's settings, an instance of its ``config_model`` (or a plain mapping).
+    :ivar log: a logger of the plugin's own; the command line shows its warnings on standard error.
+    :ivar emit: the service ``emit``; likewise `watch` and `code_loader`.
     """
 
     name: str

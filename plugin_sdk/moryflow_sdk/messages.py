@@ -14,7 +14,10 @@ SUMMARY_MARK = "【会话摘要】"
 
 
 class Image(Frozen):
-    """An image in a message: base64 data and its media type, for example ``image/png``."""
+    """An image in a message: base64 data and its media type, for example ``image/png``.
+
+    :param width: pixels, as `height`; ``None`` where it is not known.
+    """
 
     media_type: str
     data: str
@@ -116,6 +119,9 @@ class ChatParams(Frozen):
     """Parameters of a model call; ``None`` means the model's own default.
 
     :param extra: fields passed to the provider as they are, for what the common set does not name.
+    :param temperature: 0 to 2; `top_p` 0 to 1.
+    :param max_tokens: of the answer.
+    :param response_format: what the provider takes for structured answers, such as ``{"type": "json_object"}``.
     """
 
     temperature: float | None = None

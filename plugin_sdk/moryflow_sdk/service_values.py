@@ -14,7 +14,10 @@ from .messages import Usage
 
 @dataclass(frozen=True)
 class Entry:
-    """A folder entry: its name, ``file``, ``dir``, ``link`` or ``other``, and its size in bytes."""
+    """A folder entry: its name, ``file``, ``dir``, ``link`` or ``other``, and its size in bytes.
+
+    :param modified: seconds since 1970.
+    """
 
     name: str
     kind: Literal["file", "dir", "link", "other"]
@@ -23,7 +26,11 @@ class Entry:
 
 
 class Artifact(Frozen):
-    """A stored output. `state` is ``expired`` once its file is gone; the row stays."""
+    """A stored output. `state` is ``expired`` once its file is gone; the row stays.
+
+    :param path: the absolute path of its file; `size` in bytes, `sha256` of its content.
+    :param created: UTC, ISO 8601; `expires` likewise, ``None`` for one that stays.
+    """
 
     id: str
     session: str
@@ -38,7 +45,14 @@ class Artifact(Frozen):
 
 
 class NodeView(Frozen):
-    """A node of the session tree, as plugins see it. Order is `seq` and nothing else."""
+    """A node of the session tree, as plugins see it. Order is `seq` and nothing else.
+
+    :param payload: by kind: ``user`` (`text`, `files`, `images`), ``assistant`` (`text`, `calls`, `usage`, `model`, `finish`),
+        ``tool`` (`call_id`, `tool`, `status`, `output`), ``note`` (`text`, `title`), ``compaction`` (`summary`), ``marker``
+        (what was chosen).
+    :param parent: id of the node before it, ``None`` for the first.
+    :param created: UTC, ISO 8601.
+    """
 
     id: str
     session: str
@@ -50,7 +64,12 @@ class NodeView(Frozen):
 
 
 class SessionView(Frozen):
-    """A session, as plugins see it."""
+    """A session, as plugins see it.
+
+    :param parent: id of the session that started this one as its child.
+    :param created: UTC, ISO 8601, as `updated`.
+    :param purpose: ``main``, ``child`` or ``direct``.
+    """
 
     id: str
     title: str
@@ -64,7 +83,12 @@ class SessionView(Frozen):
 
 
 class StoredCall(Frozen):
-    """A tool call of the past and how it was decided."""
+    """A tool call of the past and how it was decided.
+
+    :param state: ``pending``, ``waiting``, ``running``, ``completed``, ``error`` or ``interrupted``.
+    :param decision: ``allow``, ``deny`` or ``stop``; ``None`` while nobody has decided; `cause` as in :class:`Ruling`.
+    :param created: UTC, ISO 8601.
+    """
 
     id: str
     session: str

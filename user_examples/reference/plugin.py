@@ -80,7 +80,6 @@ def example_tool() -> None:
 @hookimpl
 def plugin_start(ctx: PluginContext) -> Callable[[], None]:
     ctx.log.info("%s keeps its files in %s", ctx.name, ctx.data_dir)
-    ctx.data_dir.mkdir(parents=True, exist_ok=True)
     lock = ctx.data_dir / "running"
     lock.touch()
     return lock.unlink  # undoes it when the plugin goes

@@ -109,7 +109,6 @@ def plugin_start(ctx: PluginContext) -> Callable[[], None]:
         ctx.log.info("%s has changed", path.name)
         ctx.invalidate()  # tools() and the like are asked again
 
-    ctx.data_dir.mkdir(parents=True, exist_ok=True)
     return ctx.watch(ctx.data_dir, changed)  # ends the watch when the plugin goes
 
 
