@@ -5,7 +5,7 @@ from .agents import Agent, ModelSettings
 from .calls import ToolCall, ToolResult
 from .commands import Command, CommandContext, SlashResult
 from .compaction import CompactionPlan
-from .context import PluginContext, ToolContext, Turn
+from .context import PluginContext, ToolContext, Turn, config_of
 from .diagnostics import Diagnostic
 from .errors import ConfigError, Denied, ModelError, MoryflowError, PluginError, ServiceNotDeclared, ToolError
 from .events import Event
@@ -116,6 +116,7 @@ __all__ = [
     "Usage",
     "ValidationError",
     "Verdict",
+    "config_of",
     "file_target",
     "freeze",
     "hookimpl",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from logging import Logger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .verdicts import Ask, Rule
 
@@ -177,3 +177,16 @@ class ToolContext(Turn, Protocol):
         :raises Denied: it was refused, or nobody could be asked.
         """
         ...
+
+
+Settings = TypeVar("Settings")
+
+
+def config_of(context: PluginContext | Turn, model: type[Settings]) -> Settings:
+    """Return the settings of the plugin as what they are: `model` is its ``config_model``.
+
+    :raises TypeError: the plugin has another ``config_model``, or none.
+    """
+    if not isinstance(context.config, model):
+        raise TypeError(f"the settings are {type(context.config).__name__}, not {model.__name__}: name it config_model")
+    return context.config

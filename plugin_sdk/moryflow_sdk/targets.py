@@ -6,14 +6,17 @@ audit and body then all see the same :class:`Target`.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from ._frozen import Frozen
 
 Domain = str
-"""``read``, ``edit``, ``bash``, ``web_fetch``, ``web_search``, ``mcp``, ``task`` or ``tool``."""
+"""A domain as calls, targets and rules carry it: one of :data:`DOMAINS`, or what somebody wrote instead."""
 
-DOMAINS: tuple[str, ...] = ("read", "edit", "bash", "web_fetch", "web_search", "mcp", "task", "tool")
+DomainName = Literal["read", "edit", "bash", "web_fetch", "web_search", "mcp", "task", "tool"]
+"""A domain as code names it, so that type checkers and editors know them all."""
+
+DOMAINS: tuple[DomainName, ...] = get_args(DomainName)
 """Every domain."""
 
 TargetKind = Literal["file", "shell", "url", "query", "mcp", "task", "tool"]
@@ -98,7 +101,7 @@ def command_in(folder: Target, command: str, domain: Domain = "bash") -> Target:
     return Target(domain=domain, kind="shell", text=f"shell:{command}", given=command, folder=folder, error=error)
 
 
-def file_target(path: str, domain: Domain = "read") -> TargetRequest:
+def file_target(path: str, domain: DomainName = "read") -> TargetRequest:
     """A file or folder; relative paths start at the vault."""
     return TargetRequest(kind="file", value=path, domain=domain)
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from .arguments import ToolArguments, parameters
-from .targets import Domain, TargetRequest, target_request
+from .targets import Domain, DomainName, TargetRequest, target_request
 
 if TYPE_CHECKING:
     from .context import ToolContext, Turn
@@ -96,7 +96,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    domain: Domain = "tool",
+    domain: DomainName = "tool",
     targets: TargetsFunction | None = None,
     parallel_safe: bool = False,
     timeout: float | None = None,
@@ -113,7 +113,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    domain: Domain = "tool",
+    domain: DomainName = "tool",
     targets: TargetsFunction | None = None,
     parallel_safe: bool = False,
     timeout: float | None = None,

@@ -20,6 +20,7 @@ import api_reference
 import cli_reference
 import cookbook_page
 import hook_pages
+import hook_types
 import settings_reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +45,8 @@ def documents() -> dict[Path, str]:
     reference = DOCS / "reference"
     pages |= api_reference.pages()
     pages |= {reference / "cli.md": cli_reference.page(), reference / "settings.md": settings_reference.page()}
-    return {**pages, DOCS / "llms.txt": index(pages)}
+    types = {ROOT / "plugin_sdk" / "moryflow_sdk" / "hooks.pyi": hook_types.stub()}
+    return {**pages, **types, DOCS / "llms.txt": index(pages)}
 
 
 def index(generated: dict[Path, str]) -> str:

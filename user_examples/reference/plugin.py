@@ -12,6 +12,7 @@ from moryflow_sdk import (
     Command,
     CommandContext,
     Denied,
+    Deny,
     HookOptions,
     PluginContext,
     SlashResult,
@@ -21,10 +22,12 @@ from moryflow_sdk import (
     ToolError,
     ToolResult,
     Turn,
+    config_of,
     file_target,
     hookimpl,
     tool,
 )
+from pydantic import BaseModel
 
 services = ["emit", "files"]
 
@@ -91,6 +94,20 @@ def tool_before(call: ToolCall, turn: Turn) -> None:
     turn.session_state["calls"] = turn.session_state.get("calls", 0) + 1
     if turn.session_state["calls"] == 1:
         turn.emit("first_call", tool=call.tool, vault=turn.vault.name)
+
+
+class Settings(BaseModel):
+    read_only: bool = False
+
+
+config_model = Settings
+
+
+# example of: config_of
+@hookimpl
+def tool_gate(call: ToolCall, turn: Turn) -> Deny | None:
+    settings = config_of(turn, Settings)  # an editor knows read_only, and that it is a bool
+    return Deny("this plugin was set to read_only") if settings.read_only and call.domain == "edit" else None
 
 
 # example of: ToolContext
