@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 VAULT_FOLDER = ".agent-output"
 HOME_FOLDER = "agent-output"
-CHUNK = 1 << 20
+CHUNK = 1 << 18
 """Characters or bytes handled at a time, so that a large output is never copied as a whole."""
 
 Content = str | bytes | Path

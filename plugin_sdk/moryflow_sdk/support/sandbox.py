@@ -6,14 +6,17 @@ probed once per process with a real start, because containers and some distribut
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 import subprocess
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
 from moryflow_sdk.verdicts import Rule
 
@@ -148,9 +151,9 @@ class Sandbox:
             inside += ["--bind", str(git), str(git)]  # nobody moves what something is bound to
         for path in _existing(kept):
             inside += ["--bind", str(path), str(path)]
-        closed = {vault / name for name in READ_ONLY} - set(opened)
-        for path in _existing((*sorted(closed), *read_only)):
-            inside += ["--ro-bind-try", str(path), str(path)]
+        closed = {f"{vault}/{name}" for name in READ_ONLY}.difference(map(str, opened))  # texts: as paths these 280 take 5 ms
+        for path in _existing((*sorted(closed), *map(str, read_only))):
+            inside += ["--ro-bind-try", path, path]
         inside += _hiding(path for path in _existing(hidden) if path.is_relative_to(vault) and path != vault)
         for path, other in (replaced or {}).items():
             inside += ["--ro-bind", str(other), str(path)]
@@ -215,6 +218,18 @@ def _candidates() -> list[str]:
     return [path for path in found if path and os.access(path, os.X_OK)]
 
 
-def _existing(paths: Iterable[Path]) -> list[Path]:
+AnyPath = TypeVar("AnyPath", str, Path)
+
+
+def _existing(paths: Iterable[AnyPath]) -> list[AnyPath]:
     """Return those that are there and are no links; a link's target is judged by where it really is."""
-    return [path for path in dict.fromkeys(paths) if path.exists() and not path.is_symlink()]
+    return [path for path in dict.fromkeys(paths) if _is_there(path)]
+
+
+def _is_there(path: str | Path) -> bool:
+    try:
+        return not stat.S_ISLNK(os.lstat(path).st_mode)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return False
+        raise
