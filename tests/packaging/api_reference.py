@@ -134,9 +134,14 @@ def linked(text: str, within: str = "") -> str:
 
 def _linked(found: re.Match[str], within: str) -> str:
     name = found["role"] or ""
-    if name in places() and name != within:
+    if name in places() and name != within and not _is_member(within, name):
         return f"[`{name}`]({places()[name]}#{name.lower()})"
     return _link(found["code"] or name, within)
+
+
+def _is_member(within: str, name: str) -> bool:
+    """Whether the class `within` has something called `name` of its own, which is meant then."""
+    return any(hasattr(getattr(import_module(module), within, None), name) for module in MODULES) if within else False
 
 
 def _link(code: str, within: str) -> str:
@@ -164,6 +169,9 @@ def _class(name: str, cls: type, chosen: str) -> list[str]:
     if init is not None and cls.__name__ != "Frozen":
         return [] if chosen else [_with_aliases(f"class {name}{_arguments(init)}")]
     written = [f"{field}: {_typed(note)}{f' = {value}' if value else ''}" for field, note, value in fields]
+    # Without an __init__ it is there to be inherited from: the attributes are set in a class body.
+    if written and cls.__init__ is object.__init__ and cls.__new__ is object.__new__:
+        return [_with_aliases("\n".join([f"class {name}:", *(f"    {line}" for line in written)]))]
     return [_with_aliases(f"class {name}{_wrapped(written, name)}")] if written else []
 
 

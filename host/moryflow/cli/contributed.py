@@ -29,11 +29,11 @@ def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
     runner = asyncio.Runner()
     host = runner.run(host_for(given, tell=False))
     ctx.call_on_close(lambda: _close(runner, host))
+    if not ctx.resilient_parsing:  # a Tab key; the command itself will say it
+        warn(host, given)  # also where there is no such command: the plugin that brings it may have failed
     command = _called(name, host)
     if command is None or command.cli is None:
         return None
-    if not ctx.resilient_parsing:  # a Tab key; the command itself will say it
-        warn(host, given)
     stdout.share()
     built = command.cli()
     built.name = command.name

@@ -212,7 +212,8 @@ def _said(error: ValidationError, model: Any = None) -> str:
     if first["type"] == "missing":
         return f"it is needed and is not set{more}"
     shown = _shown(first["loc"], first["input"], model)
-    return f"{hide(first['msg'])}, not {shown!r:.80}{more}"
+    said = hide(first["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    return f"{said}, not {shown!r:.80}{more}"
 
 
 def _shown(place: Sequence[int | str], value: Any, model: Any) -> Any:

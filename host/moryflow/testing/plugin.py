@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from .server import LoopbackServer
 
 OPTION = "--moryflow-plugin"
+SETTINGS = "--moryflow-settings"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that asks for the conformance checks."""
     group = parser.getgroup("moryflow")
     group.addoption(OPTION, action="append", default=[], metavar="PATH", help="check a Moryflow plugin (file or folder)")
+    group.addoption(SETTINGS, default="{}", metavar="JSON", help="its settings for the checks, such as a key it needs")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,6 +39,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     for path in map(Path, config.getoption(OPTION) or ()):
         if not path.exists():
             raise pytest.UsageError(f"{OPTION}: {path}: {leads_nowhere(path) or 'there is nothing there'}")
+    _settings(config)
 
     # Named alone, the option asks for the checks and not for the tests of the current folder as well.
     given = config.invocation_params.args
@@ -54,6 +57,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("plugin_under_test", paths, ids=[path.name for path in paths], scope="session")
 
 
+def _settings(config: pytest.Config) -> dict[str, Any]:
+    import json
+
+    try:
+        found = json.loads(str(config.getoption(SETTINGS)))
+    except ValueError as error:
+        raise pytest.UsageError(f"{SETTINGS}: it is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise pytest.UsageError(f'{SETTINGS}: an object is needed, such as \'{{"api_key": "x"}}\'')
+    return found
+
+
 @pytest.fixture
 def moryflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IsolatedHost]:
     """An isolated host in a temporary home, with a scripted model; the real home is out of reach."""
@@ -68,11 +83,13 @@ def moryflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Isolat
 
 
 @pytest.fixture(scope="session")
-def plugin_subject(plugin_under_test: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+def plugin_subject(
+    plugin_under_test: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Subject]:
     """The plugin that ``--moryflow-plugin`` named, in a host that its checks share."""
     from .conformance.subject import Subject
 
-    subject = Subject(plugin_under_test, tmp_path_factory.mktemp("conformance"))
+    subject = Subject(plugin_under_test, tmp_path_factory.mktemp("conformance"), _settings(pytestconfig))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MORYFLOW_HOME", str(subject.root / "home"))
         yield subject

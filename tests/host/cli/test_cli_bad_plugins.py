@@ -51,6 +51,17 @@ def test_an_answer_that_was_cut_is_said_beside_a_result_in_json(cli: Any) -> Non
     assert "the answer was cut at its length limit\n  next: " in done.stderr
 
 
+def test_a_plugin_that_failed_at_its_settings_is_named_by_the_check_and_where_its_command_is_missing(cli: Any) -> None:
+    """Otherwise "there is no command" would be all that its user reads."""
+    cli.plugin("bad", "from pydantic import BaseModel\nclass config_model(BaseModel):\n    limit: int = 3\n")
+    cli.config(plugins={"bad": {"limit": "many"}})
+    said = "plugins.bad.limit: should be a valid integer"
+    checked = cli("config", "check")
+    assert said in checked.stdout and "plugin bad is not loaded" in checked.stdout
+    missing = cli("tally")
+    assert missing.returncode == 2 and said in missing.stderr and "there is no command 'tally'" in missing.stderr
+
+
 def test_a_folder_that_is_no_package_is_named(cli: Any) -> None:
     """``plugins/x.py/`` is a folder without ``__init__.py``: a sentence, not a KeyError (invariant 5)."""
     folder = cli.home / "plugins" / "folder.py"

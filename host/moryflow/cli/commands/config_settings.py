@@ -53,9 +53,17 @@ def config_with_problems(ctx: click.Context) -> tuple[Config, list[Problem]]:
 
     async def work(host: Host) -> tuple[Config, list[Problem]]:
         config = host.config.checked(settings_of_plugins(host))
-        return config, [*config.problems, *unknown_names(host), *_agents(host), *_remarks(host, config)]
+        return config, [*config.problems, *_plugins(host), *unknown_names(host), *_agents(host), *_remarks(host, config)]
 
     return with_host(ctx, work, quiet=True)
+
+
+def _plugins(host: Host) -> Iterator[Problem]:
+    """Yield the settings for which a plugin could not be loaded."""
+    for record in host.plugin_set.records:
+        if record.status == "failed" and record.stage == "config":
+            text = f"{record.error}; plugin {record.name} is not loaded"
+            yield Problem(record.file or str(host.config.path), record.line, None, text, record.hint, code="plugin")
 
 
 def _agents(host: Host) -> Iterator[Problem]:

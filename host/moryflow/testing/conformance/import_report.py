@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 _LONGEST = 60.0
 """Seconds that a process with a host and the plugin may take on a busy machine."""
@@ -30,7 +31,7 @@ class ImportReport:
     error: str = ""
 
 
-def watch(path: Path, root: Path, environ: Mapping[str, str]) -> ImportReport:
+def watch(path: Path, root: Path, environ: Mapping[str, str], settings: Mapping[str, Any]) -> ImportReport:
     """Load the plugin in a child and return what it did."""
     folder = root / "watched"
     folder.mkdir(parents=True, exist_ok=True)
@@ -38,7 +39,7 @@ def watch(path: Path, root: Path, environ: Mapping[str, str]) -> ImportReport:
     command = [sys.executable, "-m", f"{__package__}.import_watcher", str(path), str(folder), str(target)]
     child = {**environ, "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, env=child, timeout=_LONGEST, check=False)
+        done = subprocess.run(command, input=json.dumps(settings), capture_output=True, text=True, env=child, timeout=_LONGEST)
     except subprocess.TimeoutExpired:
         return ImportReport(error=f"it does not end within {_LONGEST:g} s")
     if not target.exists():

@@ -143,7 +143,9 @@ def test_its_settings_are_json(plugin_subject: Subject) -> None:
         return
     try:
         model = cast("Any", type(config))
-        same = bool(model.model_validate_json(config.model_dump_json(by_alias=True)) == config)
+        text = config.model_dump_json(by_alias=True)
+        again = model.model_validate_json(text)
+        same = bool(again == config) or again.model_dump_json(by_alias=True) == text  # a secret is never written out
     except ValueError:
         same = False
     if not same:

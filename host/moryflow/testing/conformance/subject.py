@@ -53,11 +53,13 @@ class Subject:
 
     :ivar project: the project it lies in, ``None`` for a single file or a bare package.
     :ivar name: the name it is loaded under.
+    :ivar settings: what the configuration says under that name.
     """
 
-    def __init__(self, path: Path, root: Path) -> None:
+    def __init__(self, path: Path, root: Path, settings: Mapping[str, Any] | None = None) -> None:
         self.path = path
         self.root = root
+        self.settings = settings or {}
         self.environ = dict(os.environ)
         self.project: Project | None = read_project(path) if path.is_dir() else None
         self.name = next(iter(self.project.plugins)) if self.project else path.name if path.is_dir() else path.stem
@@ -101,7 +103,7 @@ class Subject:
         home = self.root / "probe"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         policy = import_module("moryflow.plugins.preflight.policy")
-        [said] = policy.probe_all([candidate], home=home, config={}, seconds=LONGEST)
+        [said] = policy.probe_all([candidate], home=home, config=self.config, seconds=LONGEST)
         return None if said.ok else Refusal(said.stage, said.error, said.file, said.line, said.hint, said.fatal)
 
     # ---------------------------------------------------------------- the code
@@ -150,8 +152,14 @@ class Subject:
             finally:
                 host.close()
 
+    @property
+    def config(self) -> dict[str, Any]:
+        return {"plugins": {self.name: dict(self.settings)}} if self.settings else {}
+
     def install(self, host: IsolatedHost) -> None:
-        """Let `host` have the plugin."""
+        """Let `host` have the plugin, and its settings."""
+        if self.settings:
+            host.configure(self.config)
         if self.project is not None:
             host.project(self.path)
         else:
@@ -207,7 +215,7 @@ class Subject:
     @cached_property
     def report(self) -> ImportReport:
         """What it does while it is imported, seen from a process of its own."""
-        return watch(self.path, self.root, self.environ)
+        return watch(self.path, self.root, self.environ, self.settings)
 
     # ---------------------------------------------------------------- calling its hooks
 
