@@ -270,7 +270,7 @@ def test_what_a_running_tool_says_is_shown_beside_the_spinner(cli: Any, at_termi
         @tool(domain="read")
         async def work(ctx: ToolContext) -> str:
             \"\"\"Work.\"\"\"
-            ctx.progress("half way\\x1b[2J")
+            ctx.progress("much\\n" * 100_000 + "half way\\x1b[2J")
             await asyncio.sleep(1.6)
             return "ready"
 
