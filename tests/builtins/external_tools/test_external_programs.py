@@ -241,7 +241,7 @@ async def test_a_program_that_hangs_is_ended(box):
     box.enable()
     result = await box.call("say")
     assert (result.status, result.code) == ("error", "timeout")
-    for pid in pids.read_text(encoding="utf-8").split():
+    for pid in pids.read_text(encoding="utf-8").split() if pids.exists() else ():  # a slow machine may not get that far
         await _gone(pid)
 
 
