@@ -126,7 +126,7 @@ def models(ctx: PluginContext) -> Iterable[ModelProvider]:  # type: ignore[empty
     Called once per generation.
 
     :param ctx: this plugin's context.
-    :returns: providers, asked in order until one knows the model.
+    :returns: providers; those whose ``name`` or ``prefixes`` begin the name of the model are asked first, the others in order.
 
     For another model service, another protocol, or a stand-in for tests.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Models:
-    """The providers of one generation, asked in order until one knows the model."""
+    """The providers of one generation, asked in order until one knows the model; first those that it is named after."""
 
     def __init__(self, providers: Sequence[ModelProvider], environ: Mapping[str, str]) -> None:
         self._providers = tuple(providers)
@@ -40,7 +40,8 @@ class Models:
                 "`export OPENAI_API_KEY=…` (or ANTHROPIC_API_KEY, GEMINI_API_KEY, OPENROUTER_API_KEY or another provider's; "
                 "for Ollama OPENAI_BASE_URL=http://127.0.0.1:11434/v1); `moryflow run -m MODEL …` (see `moryflow model list`)",
             )
-        for provider in self._providers:
+        prefix = name.partition("/")[0]
+        for provider in sorted(self._providers, key=lambda provider: prefix not in _prefixes(provider)):
             info = provider.find(name)
             if info is not None:
                 return provider, info
@@ -54,12 +55,17 @@ class Models:
     def _nearly(self, name: str) -> str:
         from difflib import get_close_matches
 
-        known = [prefix for provider in self._providers for prefix in (provider.name, *getattr(provider, "prefixes", ()))]
+        known = [prefix for provider in self._providers for prefix in _prefixes(provider)]
         near = get_close_matches(name.split("/")[0], known, n=1)
         if not near or near[0] == name.split("/")[0]:
             return ""
         rest = name.partition("/")[2]
         return f"; did you mean {near[0] + ('/' + rest if rest else '')!r}?"
+
+
+def _prefixes(provider: ModelProvider) -> tuple[str, ...]:
+    """Return what the names of a provider's models begin with."""
+    return (provider.name, *getattr(provider, "prefixes", ()))
 
 
 def named_agent(agents: Mapping[str, Agent], name: str | None, configured: str | None) -> Agent:

@@ -118,6 +118,20 @@ def test_choice_is_first_wish_then_key():
     assert chosen.choose(None)[1].id == "flaky/x"
 
 
+def test_a_provider_is_asked_first_for_the_names_it_is_named_after():
+    """A provider that takes every name does not keep a plugin's from being asked (S4.2)."""
+
+    class Greedy(Flaky):
+        name = "greedy"
+
+        def find(self, model: str) -> ModelInfo:
+            return ModelInfo(id=f"greedy/{model}", name=model, provider="greedy")
+
+    chosen = Models([Greedy(), Flaky()], {})
+    assert chosen.choose("flaky/a")[1].id == "flaky/a"
+    assert chosen.choose("other")[1].id == "greedy/other"
+
+
 def test_no_model_names_three_ways_out():
     """Without a key, a server and the local model: exactly the three things that fix it (ARCHITECTURE §8)."""
     with pytest.raises(ConfigError) as caught:
