@@ -53,7 +53,8 @@ _HOST_COMMANDS = """
 help run chat serve acp dev new plugin tool hook agent model session trace replay approval config doctor completion
 """
 _CHAT_WORDS = """
-help label mode model agent children parent stop reply new resume show switch tree branch tools compact quit exit q plan build
+help label mode model agent children parent stop reply new resume sessions show switch tree branch tools plugins context
+cost export compact quit exit q plan build
 """
 RESERVED = {
     "agents": frozenset({"default_compact_agent"}),

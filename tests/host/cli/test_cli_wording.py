@@ -32,7 +32,7 @@ def test_doctor_counts_open_questions(cli: Any) -> None:
 def test_a_warning_of_a_plugin_says_where_it_comes_from(cli: Any) -> None:
     """What is logged and nobody takes begins like every notice (CONTRACT §1)."""
     cli.plugin("says", "from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_after(turn): turn.log.warning('careful')\n")
-    assert "moryflow: careful\n" in cli("tool", "run", "hello", "--name", "x").stderr
+    assert "moryflow: says: careful\n" in cli("tool", "run", "hello", "--name", "x").stderr
 
 
 def test_a_prompt_that_does_not_fit_says_what_does(cli: Any) -> None:

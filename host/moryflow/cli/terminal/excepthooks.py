@@ -35,14 +35,19 @@ def show_slips() -> None:
 
 
 class _Line(logging.Formatter):
-    """Log records without a handler, including our own notices."""
+    """Log records without a handler, including our own notices; those of a plugin that is not built in name it."""
 
     def format(self, record: logging.LogRecord) -> str:
+        from moryflow.base.builtins import BUILTINS
+
+        plugin = record.name.removeprefix("moryflow.plugin.")
+        theirs = plugin != record.name and f"moryflow_builtins.{plugin}" not in BUILTINS
+        whose = f"moryflow: {plugin}" if theirs else "moryflow"
         error = record.exc_info[1] if record.exc_info else None
         if error is None:
-            return f"moryflow: {record.getMessage()}"
+            return f"{whose}: {record.getMessage()}"
         said = record.getMessage().split("\n", 1)[0]
-        return "\n".join([f"moryflow: {said}: {_one_line(error)}", *_more(error)])
+        return "\n".join([f"{whose}: {said}: {_one_line(error)}", *_more(error)])
 
 
 def _unraisable(found: sys.UnraisableHookArgs) -> None:
