@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import ChatParams, CompactionPlan, Frozen, Message, SystemPrompt, ToolCall, ToolError, ToolResult
+from moryflow_sdk import ChatParams, CompactionPlan, Event, Frozen, Message, SystemPrompt, ToolCall, ToolError, ToolResult
 from moryflow_sdk.events import DELTAS
 
 from moryflow.compaction.plan import in_view
@@ -19,7 +19,7 @@ from moryflow.kernel.tool_prepare import parse
 from moryflow.store.messages import ContextBuilder
 
 if TYPE_CHECKING:
-    from moryflow_sdk import Event, ModelInfo
+    from moryflow_sdk import ModelInfo
 
     from moryflow.config import Config
     from moryflow.hooks.plugin_set import Implementation
