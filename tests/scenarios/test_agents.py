@@ -683,7 +683,7 @@ async def test_many_results_at_once_and_a_prompt_in_between_lose_nothing(rig):
 
 async def ended_of_child(host, parent: str) -> str:
     """What ``session tree`` says of the first child of a session."""
-    from moryflow.cli.commands.session_tree import kin_of
+    from moryflow.runtime.documents import kin_of
 
     return (await kin_of(host.store, await host.store.session(parent)))[0].end_reason
 

@@ -1,14 +1,14 @@
-"""Find the session, node or name that a person means; show a session as JSON."""
+"""Find the session or the name that a person means."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from moryflow.cli.options import Flags
-    from moryflow.store import Node, SessionRow, Store
+    from moryflow.store import SessionRow, Store
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -44,42 +44,3 @@ async def find(store: Store, session: str | None, flags: Flags) -> SessionRow:
         step = 'moryflow run "your question" begins one; moryflow session list shows those of other folders'
         raise ConfigError(f"there is no session of {vault}", next_step=step)
     return row
-
-
-async def with_title(store: Store, row: SessionRow) -> SessionRow:
-    """Return `row` with a title to show: where its first turn was killed before it was named, its first prompt's words."""
-    from .terminal.text import first_line
-
-    return row if row.title else row._replace(title=first_line(await store.first_prompt(row.id), 60))
-
-
-def summary(row: SessionRow) -> dict[str, Any]:
-    """Return a session as JSON."""
-    return row._asdict()
-
-
-def node_json(node: Node) -> dict[str, Any]:
-    """Return a node as JSON."""
-    from moryflow_sdk import thaw
-
-    return {**node._asdict(), "payload": thaw(node.payload)}
-
-
-async def node_id_of(store: Store, session: str, name: str) -> str:
-    """Return the id of the node that `name` means: a label, an id, or the beginning of one.
-
-    :raises ConfigError: none or several.
-    """
-    import unicodedata
-
-    from moryflow_sdk import ConfigError
-
-    named = await store.labels(session)
-    if (label := unicodedata.normalize("NFC", name)) in named:
-        return named[label]
-    nodes = await store.nodes(session)
-    found = [node.id for node in nodes if node.id == name] or [node.id for node in nodes if name and node.id.startswith(name)]
-    if len(found) == 1:
-        return found[0]
-    problem = f"{len(found)} nodes begin with {name!r}" if found else f"there is no node {name!r}"
-    raise ConfigError(problem, where=f"session {session}", next_step=f"moryflow session tree {session}")

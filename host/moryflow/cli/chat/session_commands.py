@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 from moryflow.cli.commands.session_branches import (
     REMOVE,
-    fork_session,
     label_data,
-    requested_label,
+    lines_of,
     switch_text,
-    tree_document,
 )
-from moryflow.cli.lookup import node_id_of, with_title
 from moryflow.cli.terminal.text import columns, first_line, terminal_width
+from moryflow.runtime.documents import fork_session, node_id_of, requested_label, tree_of, with_title
 
 from .picker import PickItem
 
@@ -79,8 +77,8 @@ class SessionCommands:
     async def tree(self, _: str) -> str:
         """Show all branches of this session; at a terminal, go on from one of them."""
         talk = self._talk
-        nodes, lines = (await tree_document(talk.host.store, talk.session.row))[2:]
-        known = {node.id: node for node in nodes}
+        found = await tree_of(talk.host.store, talk.session.row)
+        lines, known = lines_of(found), {node.id: node for node in found.nodes}
 
         async def preview(node: str) -> str:
             return str(known[node].payload.get("text") or known[node].payload.get("output") or "")
@@ -147,7 +145,7 @@ class SessionCommands:
 
     async def context(self, _: str) -> str:
         """Show what fills the window of the model, by source."""
-        from moryflow.cli.commands.session_compact import context_report
+        from moryflow.runtime.documents import context_report
 
         talk = self._talk
         found = await context_report(talk.host, talk.session, None)

@@ -9,10 +9,9 @@ import click
 from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
+from moryflow.runtime.documents import agents_json
 
 if TYPE_CHECKING:
-    from moryflow_sdk import Agent
-
     from moryflow.runtime.host import Host
 
 
@@ -30,20 +29,14 @@ def list_agents(ctx: click.Context, everyone: bool) -> None:
     """List the agents; the one that answers by default is marked with *."""
     from moryflow.cli.open_host import with_host
 
-    async def work(host: Host) -> tuple[list[Agent], str]:
-        return [agent for agent in host.agents.values() if everyone or not agent.hidden], host.agent(None).id
+    async def work(host: Host) -> list[dict[str, Any]]:
+        return agents_json(host, everyone=everyone)
 
-    agents, chosen = with_host(ctx, work)
-    rows = [_summary(agent, agent.id == chosen) for agent in agents]
+    rows = with_host(ctx, work)
     table = columns(
         ("*" if row["default"] else " ", row["id"], row["mode"], first_line(row["description"], 90)) for row in rows
     )
     show(flags_of(ctx), rows, table)
-
-
-def _summary(agent: Agent, default: bool) -> dict[str, Any]:
-    about = {"id": agent.id, "name": agent.name or agent.id, "description": agent.description, "mode": agent.mode}
-    return {**about, "model": agent.model, "source": agent.source, "default": default}
 
 
 @command.command("show")

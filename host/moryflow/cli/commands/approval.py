@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from moryflow_sdk.support.texts import visible
@@ -12,6 +12,7 @@ from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.question_text import preview_lines, question
 from moryflow.cli.terminal.text import columns, first_line, plain, show, terminal_width
+from moryflow.runtime.documents import approval_json
 
 if TYPE_CHECKING:
     from moryflow.store import ApprovalRow, Store
@@ -40,7 +41,7 @@ def list_approvals(ctx: click.Context, session: str | None, answered: bool) -> N
         return await store.approvals(session=row.id if row else None, state=None if answered else "pending")
 
     rows = with_store(work)
-    show(flags_of(ctx), [_as_json(row) for row in rows], open_questions(rows))
+    show(flags_of(ctx), [approval_json(row) for row in rows], open_questions(rows))
 
 
 @command.command("show")
@@ -55,7 +56,7 @@ def show_approval(ctx: click.Context, approval: str) -> None:
         return await store.approval(await _approval_id(store, approval))
 
     row = with_store(work)
-    show(flags_of(ctx), _as_json(row), f"{whole_question(row).strip()}\n  {_state(row)}")
+    show(flags_of(ctx), approval_json(row), f"{whole_question(row).strip()}\n  {_state(row)}")
 
 
 def open_questions(rows: Sequence[ApprovalRow]) -> str:
@@ -73,12 +74,6 @@ def open_questions(rows: Sequence[ApprovalRow]) -> str:
 def whole_question(row: ApprovalRow) -> str:
     """Return all of a stored question."""
     return question(row.request, row.id, f"{row.request['agent']}: " if row.request.get("agent") else "").whole
-
-
-def _as_json(row: ApprovalRow) -> dict[str, Any]:
-    from moryflow_sdk import thaw
-
-    return {**row._asdict(), "request": thaw(row.request)}
 
 
 def _asking(row: ApprovalRow) -> str:
@@ -130,7 +125,7 @@ def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: st
     else:
         why = f" ({first_line(row.message, 60)})" if row.message else ""
         text = f"{row.id}: {row.reply}{why}; if no turn waits for it: moryflow run -r {goes_on}"
-    show(flags_of(ctx), _as_json(row), plain(text))
+    show(flags_of(ctx), approval_json(row), plain(text))
 
 
 def too_late_error(row: ApprovalRow) -> Exception:

@@ -12,6 +12,7 @@ from moryflow_sdk import ConfigError
 from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import asking_options, document_options, flags_of
 from moryflow.cli.terminal.text import columns, plain, show
+from moryflow.runtime.documents import models_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,29 +38,13 @@ def list_models(ctx: click.Context, provider: str | None) -> None:
     """List the models worth naming; the one in use is marked with *. A provider may know many more."""
     from moryflow.cli.open_host import with_host
 
-    async def work(host: Host) -> tuple[list[ModelInfo], str]:
-        found = [(item.name, info) for item in host.plugin_set.providers for info in await item.available()]
-        return [info for name, info in found if provider in (None, name, *_services(info))], _in_use(host)
+    async def work(host: Host) -> list[dict[str, Any]]:
+        return await models_json(host, provider)
 
-    models, chosen = with_host(ctx, work)
-    rows = [{**model.model_dump(mode="json"), "in_use": model.id == chosen} for model in models]
+    rows = with_host(ctx, work)
     table = columns((_mark(row), row["id"], _window(row), _price(row), plain(row["note"])) for row in rows)
     of = f" of {provider!r}; moryflow model list shows all" if provider else "; moryflow doctor says what would help"
     show(flags_of(ctx), rows, table or f"no model is known here{of}")
-
-
-def _services(info: ModelInfo) -> tuple[str, str]:
-    """Return whose model it is, as it says itself and as its name begins (``openai/gpt-4.1``)."""
-    return info.provider, info.id.partition("/")[0]
-
-
-def _in_use(host: Host) -> str:
-    from moryflow_sdk import ConfigError
-
-    try:
-        return host.models(host.plugin_set).choose(host.config.get("model"))[1].id
-    except ConfigError:
-        return ""
 
 
 def _mark(row: dict[str, Any]) -> str:

@@ -9,10 +9,11 @@ import click
 from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
+from moryflow.runtime.documents import plugin_json
 
 from .plugin_bisect import bisect
 from .plugin_check import check
-from .plugin_context import Desk, as_document
+from .plugin_context import Desk
 from .plugin_install import install, sync, update
 from .plugin_key import key
 from .plugin_switch import disable, enable, uninstall
@@ -48,7 +49,7 @@ def list_plugins(ctx: click.Context) -> int:
         for row in rows
     )
     desk.tell_drifts()
-    show(desk.flags, [{**as_document(row), "quarantined": out.get(row.name, [])} for row in rows], table)
+    show(desk.flags, [{**plugin_json(row), "quarantined": out.get(row.name, [])} for row in rows], table)
     failed = any(row.record.status == "failed" for row in rows)
     return 6 if failed and (desk.flags.strict or desk.config.get("strict")) else 0
 
@@ -82,7 +83,7 @@ def info(ctx: click.Context, name: str) -> None:
     documents: list[dict[str, Any]] = []
     for row in rows:
         extra = {"figures": [vars(item) for item in figures], "quarantined": quarantined, "lock": lock}
-        documents.append({**as_document(row), "hook_figures": extra.pop("figures"), **extra})
+        documents.append({**plugin_json(row), "hook_figures": extra.pop("figures"), **extra})
     text = "\n\n".join(columns(_lines(row, figures, quarantined, lock)) for row in rows)
     head = f"{len(rows)} plugins have the name {name!r}; the first one is loaded\n\n" if len(rows) > 1 else ""
     document = documents[0] if len(documents) == 1 else {**documents[0], "same_name": documents[1:]}

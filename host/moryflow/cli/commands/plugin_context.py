@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -117,12 +117,3 @@ def drift_notices(home: Path) -> list[str]:
         return [plain(f"moryflow: {drift.text}: {drift.next_step}") for drift in quick_drifts(home)]
     except MoryflowError as error:
         return [plain(f"moryflow: {error}")]
-
-
-def as_document(row: Row) -> dict[str, Any]:
-    """Return a plugin as JSON shows it."""
-
-    loaded = {"loaded_at": row.known.at if row.known else None, "tokens": dict(row.tokens)}
-    card = row.card
-    capabilities = dict(card.capabilities) if card else None
-    return {**row.record._asdict(), **loaded, "manifest": card is not None, "capabilities": capabilities}

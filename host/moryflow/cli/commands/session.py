@@ -8,10 +8,11 @@ import click
 from moryflow_sdk import Event
 
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
-from moryflow.cli.lookup import find, node_json, summary, with_title
+from moryflow.cli.lookup import find
 from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import Flags, asking_options, document_options, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
+from moryflow.runtime.documents import node_json, session_json, with_title
 
 from .session_branches import fork, label, switch, tree
 from .session_compact import COMMANDS
@@ -74,7 +75,7 @@ def list_sessions(ctx: click.Context, limit: int, hidden: bool) -> None:
     rows = with_store(work)
     table = columns((row.id, row.updated[:16].replace("T", " "), row.title or "-", row.vault) for row in rows)
     none = f"no sessions of {vault} yet" if vault else "no sessions yet"
-    show(flags, [summary(row) for row in rows], table or f"{none}; moryflow run starts one")
+    show(flags, [session_json(row) for row in rows], table or f"{none}; moryflow run starts one")
 
 
 @command.command("show")
@@ -98,7 +99,7 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
         return row, await store.path(row.id), await store.runs(row.id), await store.labels(row.id)
 
     row, path, runs, named = with_store(work)
-    document = {**summary(row), "nodes": [node_json(node) for node in path], "turns": [run._asdict() for run in runs]}
+    document = {**session_json(row), "nodes": [node_json(node) for node in path], "turns": [run._asdict() for run in runs]}
     document["labels"] = named
     count = sum(not run.is_compaction for run in runs)
     turns = f"{count} turn{'s' if count != 1 else ''}"
@@ -108,8 +109,9 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
 
 def _show_stats(flags: Flags, session: str | None) -> None:
     from moryflow.cli.open_host import with_store
+    from moryflow.runtime.session_stats import collect_stats
 
-    from .session_stats import collect_stats, stats_text
+    from .session_stats import stats_text
 
     async def work(store: Store) -> dict[str, Any]:
         return await collect_stats(store, await find(store, session, flags))

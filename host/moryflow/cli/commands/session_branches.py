@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.lookup import find, node_id_of, node_json, summary
+from moryflow.cli.lookup import find
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import plain, show
+from moryflow.runtime.documents import Tree, fork_session, node_id_of, requested_label, session_json, tree_of
 
 if TYPE_CHECKING:
     from moryflow.runtime.session_commands import Label
-    from moryflow.store import Node, SessionRow, Store
+    from moryflow.store import SessionRow, Store
 
 
 @click.command("tree")
@@ -25,25 +26,22 @@ def tree(ctx: click.Context, session: str | None) -> None:
 
     flags = flags_of(ctx)
 
-    async def work(store: Store) -> tuple[dict[str, Any], str]:
-        return (await tree_document(store, await find(store, session, flags)))[:2]
+    async def work(store: Store) -> Tree:
+        return await tree_of(store, await find(store, session, flags))
 
-    document, text = with_store(work)
-    show(flags, document, text)
+    found = with_store(work)
+    show(flags, found.as_json(), "\n".join(line for _, line in lines_of(found)))
 
 
-async def tree_document(store: Store, row: SessionRow) -> tuple[dict[str, Any], str, list[Node], list[tuple[str, str]]]:
-    """Return the tree of a session as JSON and as text; its nodes, and the lines of the text, each with its node's id."""
-    from dataclasses import asdict
+def lines_of(found: Tree) -> list[tuple[str, str]]:
+    """Return a tree as lines, each behind the id of its node."""
+    from .session_tree import tree_lines
 
-    from .session_tree import kin_of, tree_lines
-
-    nodes, kin, named = await store.nodes(row.id), await kin_of(store, row), await store.labels(row.id)
-    document = {"session": row.id, "parent": row.parent, "active": row.active, "nodes": [node_json(node) for node in nodes]}
-    document |= {"labels": named, "children": [asdict(child) for child in kin]}
+    row = found.row
     head = [("", f"{row.id} is a session of {row.agent}, started by {row.parent}")] if row.parent else []
-    lines = [*head, *tree_lines(nodes, row.active, kin, named)] if nodes else [("", "the session is empty")]
-    return document, "\n".join(line for _, line in lines), nodes, lines
+    if not found.nodes:
+        return [("", "the session is empty")]
+    return [*head, *tree_lines(found.nodes, row.active, found.kin, found.labels)]
 
 
 @click.command("switch")
@@ -95,15 +93,7 @@ def fork(ctx: click.Context, session: str | None, node: str | None, title: str) 
     copy, remark = with_store(work)
     if remark and not flags.quiet:
         click.echo(remark, err=True)
-    show(flags, summary(copy), copy.id)
-
-
-async def fork_session(store: Store, row: SessionRow, node: str | None, title: str = "") -> tuple[SessionRow, str]:
-    """Return the copy, and what is to be said of what it leaves behind."""
-    copy = await store.fork(row.id, await node_id_of(store, row.id, node) if node is not None else None, title=title)
-    below = len(await store.sessions(1000, purpose=None, parent=row.id))
-    said = "sub-agents stay" if below != 1 else "sub-agent stays"
-    return copy, f"{below} {said} with {row.id}; what they answered is in the copy" if below else ""
+    show(flags, session_json(copy), copy.id)
 
 
 REMOVE = "--remove"
@@ -154,17 +144,6 @@ async def _label_node(store: Store, session: str, text: str, node: str | None, *
         return new_label
     finally:
         hold.release()
-
-
-async def requested_label(store: Store, row: SessionRow, text: str, node: str | None, *, remove: bool) -> Label:
-    """Return what naming a node, or removing the name, comes to; nothing is written."""
-    from moryflow.runtime.session_commands import new_label, removal
-
-    named = await store.labels(row.id)
-    if remove:
-        return removal(text, named)
-    target = await node_id_of(store, row.id, node) if node is not None else None
-    return new_label(text, target, await store.nodes(row.id), named, row.active)
 
 
 def label_data(new_label: Label) -> dict[str, Any]:

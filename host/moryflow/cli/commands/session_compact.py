@@ -13,7 +13,6 @@ from moryflow.cli.terminal.text import columns, first_line, plain, show
 if TYPE_CHECKING:
     from moryflow.compaction.measure import Report
     from moryflow.runtime.host import Host
-    from moryflow.runtime.session import Session
     from moryflow.store import Node, Store
 
 
@@ -26,6 +25,7 @@ def show_context(ctx: click.Context, session: str | None, model: str | None) -> 
     """Show what the model would be sent for this session, with tokens per part and per plugin."""
     from moryflow.cli.lookup import find
     from moryflow.cli.open_host import with_host
+    from moryflow.runtime.documents import context_report
 
     flags = flags_of(ctx)
 
@@ -41,25 +41,6 @@ def show_context(ctx: click.Context, session: str | None, model: str | None) -> 
     total = f"about {found.tokens} tokens in {len(found.messages)} messages{window}"
     text = "\n".join(line for line in (total, parts, f"plugins: {plugins}" if plugins else "") if line)
     show(flags, {"session": name, **found.as_json()}, f"{lines}\n\n{text}".lstrip())
-
-
-async def context_report(host: Host, session: Session, model: str | None) -> Report:
-    """Return what the next request of a session would hold.
-
-    :raises ConfigError: `model`, where one is named, is not there.
-    """
-    from moryflow_sdk import ConfigError
-
-    from moryflow.compaction.measure import report
-
-    async with host.looking(session.row.vault, session=session.id) as scope:
-        try:
-            scope.model = host.choose_model(session)[1]
-        except ConfigError:
-            if model:
-                raise
-        scope.purpose = "main"
-        return await report(scope, await host.store.path(session.id), host.compaction.settings(host.config))
 
 
 def gist(message: Mapping[str, Any]) -> str:

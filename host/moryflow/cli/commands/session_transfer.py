@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from moryflow.cli.lookup import find, summary
+from moryflow.cli.lookup import find
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import show
-
-from .session_stats import descendants
+from moryflow.runtime.documents import session_json
+from moryflow.runtime.session_stats import descendants
 
 if TYPE_CHECKING:
     from moryflow.store import SessionRow, Store
@@ -106,7 +106,7 @@ def import_session(ctx: click.Context, file: TextIO) -> None:
     flags = flags_of(ctx)
     if below and not flags.quiet:
         click.echo(f"{row.id} is there{_with(len(below))}; moryflow session tree {row.id}", err=True)
-    show(flags, {**summary(row), "sub_agents": [child.id for child in below]}, row.id)
+    show(flags, {**session_json(row), "sub_agents": [child.id for child in below]}, row.id)
 
 
 def _with(below: int) -> str:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
-
-from moryflow_sdk import MoryflowError
 
 from moryflow.cli.terminal.text import first_line, plain, told_result
 
 from .session_compact import divider
 
 if TYPE_CHECKING:
-    from moryflow.store import Node, SessionRow, Store
+    from moryflow.runtime.documents import Kin
+    from moryflow.store import Node
 
 SUMMARY = {"en": "summary", "zh": "摘要"}
 """What a person reads before a summary, by interface language."""
@@ -68,55 +66,6 @@ def _text(node: Node, summary_mark: str, label: str) -> str:
     text = payload.get("text") or ""
     calls = [f"→ {call.get('name')} {first_line(str(call.get('arguments', '')), 100)}" for call in payload.get("calls", ())]
     return "\n".join([f"{_ROLES[node.kind]}{label}: {text}".rstrip(), *calls])
-
-
-@dataclass
-class Kin:
-    """A session that another one started, and those below it.
-
-    :ivar copy_of: the session that it is a copy of, by whose id its parent's text knows it; `of` is the session that it
-        belongs to, where that is not the one whose tree is shown. `node` is the answer whose call started it.
-    """
-
-    session: str
-    agent: str
-    title: str
-    end_reason: str
-    steps: int
-    children: list[Kin] = field(default_factory=list["Kin"])
-    copy_of: str = ""
-    of: str = ""
-    node: str = ""
-
-
-async def kin_of(store: Store, row: SessionRow) -> list[Kin]:
-    """Return the sessions that `row` started, oldest first; for a fork those of the original too, as they stayed there."""
-    found = await _started_by(store, row)
-    origin = row.origin or {}
-    if "node" in origin and (rows := await _still_there(store, origin["session"])):
-        found += [replace(child, of=origin["session"]) for child in await kin_of(store, rows[0])]
-    return found
-
-
-async def _still_there(store: Store, session: str) -> list[SessionRow]:
-    try:
-        return [await store.session(session)]
-    except MoryflowError:
-        return []
-
-
-async def _started_by(store: Store, row: SessionRow) -> list[Kin]:
-    found: list[Kin] = []
-    for child in reversed(await store.sessions(1000, purpose=None, parent=row.id)):
-        runs = [run for run in await store.runs(child.id) if not run.is_compaction]
-        cut_off = "at work" if store.seems_held(child.id) else "interrupted"
-        ended = (runs[-1].end_reason or cut_off) if runs else "not begun"
-        steps = sum(run.steps for run in runs)
-        origin = child.origin or {}
-        copy_of, node = origin.get("session", ""), (origin.get("spawn") or {}).get("node", "")
-        below = await _started_by(store, child)
-        found.append(Kin(child.id, child.agent, child.title, ended, steps, below, copy_of, node=node))
-    return found
 
 
 def tree_lines(

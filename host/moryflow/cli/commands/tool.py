@@ -14,7 +14,8 @@ from moryflow_sdk import ConfigError, Tool
 from moryflow.cli.lookup import did_you_mean
 from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import MODE, ON_ASK, InputCommand, document_options, flags_of, host_options
-from moryflow.cli.terminal.text import as_json, columns, first_line, plain, show
+from moryflow.cli.terminal.text import as_json, columns, plain, show
+from moryflow.runtime.documents import tool_json
 
 from .tool_files import allow, check, install
 
@@ -48,14 +49,8 @@ def list_tools(ctx: click.Context) -> None:
         return dict(host.tools)
 
     tools = with_host(ctx, work)
-    rows = [_summary(owned) for _, owned in sorted(tools.items())]
+    rows = [tool_json(owned) for _, owned in sorted(tools.items())]
     show(flags_of(ctx), rows, columns((row["name"], row["domain"], row["plugin"], row["description"]) for row in rows))
-
-
-def _summary(owned: RegisteredTool) -> dict[str, Any]:
-    tool = owned.tool
-    about = {"name": tool.name, "domain": tool.domain, "plugin": owned.plugin, "tier": owned.tier}
-    return {**about, "description": first_line(tool.description, 90)}
 
 
 @command.command("show")
@@ -71,7 +66,7 @@ def show_tool(ctx: click.Context, name: str) -> None:
 
     owned = with_host(ctx, work)
     tool = owned.tool
-    document = {**_summary(owned), "description": tool.description, "parameters": dict(tool.parameters)}
+    document = {**tool_json(owned), "description": tool.description, "parameters": dict(tool.parameters)}
     show(flags_of(ctx), document, _described(document))
 
 

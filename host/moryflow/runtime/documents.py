@@ -1,0 +1,235 @@
+"""Sessions, agents, tools and the like as JSON: one shape for ``--json`` and for HTTP."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import ConfigError, ModelInfo, MoryflowError, thaw
+
+if TYPE_CHECKING:
+    from moryflow_sdk import Agent
+
+    from moryflow.compaction.measure import Report
+    from moryflow.hooks.plugin_set import RegisteredTool
+    from moryflow.packages.inventory import Row
+    from moryflow.store import ApprovalRow, Node, SessionRow, Store
+
+    from .host import Host
+    from .session import Session
+    from .session_commands import Label
+
+BRIEF, LINE = 60, 90
+"""Characters of a title that is made of a prompt, and of a description in a list."""
+
+
+def first_line(text: str, width: int) -> str:
+    """Return the first line of `text`, cut to `width`."""
+    line = text.strip().split("\n", 1)[0]
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+# -------------------------------------------------------------------- sessions
+
+
+def session_json(row: SessionRow) -> dict[str, Any]:
+    """Return a session as JSON."""
+    return {**row._asdict(), "origin": thaw(row.origin), "grants": [thaw(grant) for grant in row.grants]}
+
+
+async def with_title(store: Store, row: SessionRow) -> SessionRow:
+    """Return `row` with a title to show: where its first turn was killed before it was named, its first prompt's words."""
+    return row if row.title else row._replace(title=first_line(await store.first_prompt(row.id), BRIEF))
+
+
+def node_json(node: Node) -> dict[str, Any]:
+    """Return a node as JSON."""
+    return {**node._asdict(), "payload": thaw(node.payload)}
+
+
+def approval_json(row: ApprovalRow) -> dict[str, Any]:
+    """Return a question as JSON."""
+    return {**row._asdict(), "request": thaw(row.request)}
+
+
+async def node_id_of(store: Store, session: str, name: str) -> str:
+    """Return the id of the node that `name` means: a label, an id, or the beginning of one.
+
+    :raises ConfigError: none or several.
+    """
+    named = await store.labels(session)
+    if (label := unicodedata.normalize("NFC", name)) in named:
+        return named[label]
+    nodes = await store.nodes(session)
+    found = [node.id for node in nodes if node.id == name] or [node.id for node in nodes if name and node.id.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    problem = f"{len(found)} nodes begin with {name!r}" if found else f"there is no node {name!r}"
+    raise ConfigError(problem, where=f"session {session}", next_step=f"moryflow session tree {session}")
+
+
+@dataclass
+class Kin:
+    """A session that another one started, and those below it.
+
+    :ivar copy_of: the session that it is a copy of, by whose id its parent's text knows it; `of` is the session that it
+        belongs to, where that is not the one whose tree is shown. `node` is the answer whose call started it.
+    """
+
+    session: str
+    agent: str
+    title: str
+    end_reason: str
+    steps: int
+    children: list[Kin] = field(default_factory=list["Kin"])
+    copy_of: str = ""
+    of: str = ""
+    node: str = ""
+
+
+async def kin_of(store: Store, row: SessionRow) -> list[Kin]:
+    """Return the sessions that `row` started, oldest first; for a fork those of the original too, as they stayed there."""
+    found = await _started_by(store, row)
+    origin = row.origin or {}
+    if "node" in origin and (rows := await _still_there(store, origin["session"])):
+        found += [replace(child, of=origin["session"]) for child in await kin_of(store, rows[0])]
+    return found
+
+
+async def _still_there(store: Store, session: str) -> list[SessionRow]:
+    try:
+        return [await store.session(session)]
+    except MoryflowError:
+        return []
+
+
+async def _started_by(store: Store, row: SessionRow) -> list[Kin]:
+    found: list[Kin] = []
+    for child in reversed(await store.sessions(1000, purpose=None, parent=row.id)):
+        runs = [run for run in await store.runs(child.id) if not run.is_compaction]
+        cut_off = "at work" if store.seems_held(child.id) else "interrupted"
+        ended = (runs[-1].end_reason or cut_off) if runs else "not begun"
+        steps = sum(run.steps for run in runs)
+        origin = child.origin or {}
+        copy_of, node = origin.get("session", ""), (origin.get("spawn") or {}).get("node", "")
+        below = await _started_by(store, child)
+        found.append(Kin(child.id, child.agent, child.title, ended, steps, below, copy_of, node=node))
+    return found
+
+
+class Tree:
+    """All branches of a session: its nodes, the sessions it started, and its labels (label → node id)."""
+
+    def __init__(self, row: SessionRow, nodes: Sequence[Node], kin: Sequence[Kin], labels: dict[str, str]) -> None:
+        self.row, self.nodes, self.kin, self.labels = row, nodes, kin, labels
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        row = self.row
+        head = {"session": row.id, "parent": row.parent, "active": row.active}
+        nodes, children = [node_json(node) for node in self.nodes], [asdict(child) for child in self.kin]
+        return {**head, "nodes": nodes, "labels": self.labels, "children": children}
+
+
+async def tree_of(store: Store, row: SessionRow) -> Tree:
+    """Return the tree of a session."""
+    return Tree(row, await store.nodes(row.id), await kin_of(store, row), await store.labels(row.id))
+
+
+async def fork_session(store: Store, row: SessionRow, node: str | None, title: str = "") -> tuple[SessionRow, str]:
+    """Return a copy of the path to `node`, and what is to be said of what it leaves behind."""
+    copy = await store.fork(row.id, await node_id_of(store, row.id, node) if node is not None else None, title=title)
+    below = len(await store.sessions(1000, purpose=None, parent=row.id))
+    said = "sub-agents stay" if below != 1 else "sub-agent stays"
+    return copy, f"{below} {said} with {row.id}; what they answered is in the copy" if below else ""
+
+
+async def requested_label(store: Store, row: SessionRow, text: str, node: str | None, *, remove: bool) -> Label:
+    """Return what naming a node, or removing the name, comes to; nothing is written."""
+    from .session_commands import new_label, removal
+
+    named = await store.labels(row.id)
+    if remove:
+        return removal(text, named)
+    target = await node_id_of(store, row.id, node) if node is not None else None
+    return new_label(text, target, await store.nodes(row.id), named, row.active)
+
+
+async def context_report(host: Host, session: Session, model: str | None) -> Report:
+    """Return what the next request of a session would hold.
+
+    :raises ConfigError: `model`, where one is named, is not there.
+    """
+    from moryflow.compaction.measure import report
+
+    async with host.looking(session.row.vault, session=session.id) as scope:
+        try:
+            scope.model = host.choose_model(session)[1]
+        except ConfigError:
+            if model:
+                raise
+        scope.purpose = "main"
+        return await report(scope, await host.store.path(session.id), host.compaction.settings(host.config))
+
+
+# -------------------------------------------------------------------- what a host has
+
+
+def agent_json(agent: Agent, default: bool) -> dict[str, Any]:
+    """Return an agent as a list shows it."""
+    about = {"id": agent.id, "name": agent.name or agent.id, "description": agent.description, "mode": agent.mode}
+    return {**about, "model": agent.model, "source": agent.source, "default": default}
+
+
+def agents_json(host: Host, *, everyone: bool = False) -> list[dict[str, Any]]:
+    """Return the agents that can be chosen, or all."""
+    chosen = host.agent(None).id
+    return [agent_json(agent, agent.id == chosen) for agent in host.agents.values() if everyone or not agent.hidden]
+
+
+def tool_json(owned: RegisteredTool) -> dict[str, Any]:
+    """Return a tool as a list shows it."""
+    tool = owned.tool
+    about = {"name": tool.name, "domain": tool.domain, "plugin": owned.plugin, "tier": owned.tier}
+    return {**about, "description": first_line(tool.description, LINE)}
+
+
+def model_in_use(host: Host) -> str:
+    """Return the id of the model that answers where none is named; empty when there is none."""
+    try:
+        return host.models(host.plugin_set).choose(host.config.get("model"))[1].id
+    except ConfigError:
+        return ""
+
+
+async def known_models(host: Host, provider: str | None = None) -> list[ModelInfo]:
+    """Return the models worth naming, or those of one service: a provider, or what the model's own name begins with."""
+    found = [(item.name, info) for item in host.plugin_set.providers for info in await item.available()]
+    return [info for name, info in found if provider in (None, name, info.provider, info.id.partition("/")[0])]
+
+
+async def models_json(host: Host, provider: str | None = None) -> list[dict[str, Any]]:
+    """Return :func:`known_models` as JSON."""
+    chosen = model_in_use(host)
+    return [{**model.model_dump(mode="json"), "in_use": model.id == chosen} for model in await known_models(host, provider)]
+
+
+def plugin_json(row: Row) -> dict[str, Any]:
+    """Return a plugin as JSON shows it."""
+    loaded = {"loaded_at": row.known.at if row.known else None, "tokens": dict(row.tokens)}
+    card = row.card
+    capabilities = dict(card.capabilities) if card else None
+    return {**row.record._asdict(), **loaded, "manifest": card is not None, "capabilities": capabilities}
+
+
+def plugins_json(host: Host) -> list[dict[str, Any]]:
+    """Return every plugin that is found, with what is quarantined of it."""
+    from moryflow.packages.inventory import all_quarantined, rows
+
+    from .generation import wanted_plugins
+
+    out = all_quarantined(host.home)
+    found = rows(host.home, host.config, wanted_plugins(host.config))
+    return [{**plugin_json(row), "quarantined": out.get(row.name, [])} for row in found]
