@@ -14,6 +14,7 @@ from moryflow.base.paths import home_folder
 from moryflow.hooks.deadlines import lift
 from moryflow.runtime.generation import WAIT
 from moryflow.runtime.host import Host, open_host
+from moryflow.runtime.settings import settings_of_plugins
 
 from .commands.plugin_context import drift_notices, quote_name
 from .options import Flags, flags_of
@@ -134,16 +135,6 @@ async def host_for(
     if tell:
         warn(host, given)
     return host
-
-
-def settings_of_plugins(host: Host) -> tuple[tuple[str, Any], ...]:
-    """Return path and model of every loaded plugin that declares its settings."""
-    declared = ((plugin, type(plugin.config)) for plugin in host.plugin_set.plugins.values())
-    return tuple(
-        (getattr(plugin.object, "config_path", "") or f"plugins.{plugin.name}", model)
-        for plugin, model in declared
-        if hasattr(model, "model_fields")
-    )
 
 
 def warn(host: Host, given: Flags) -> None:

@@ -32,11 +32,13 @@ class RunOptions(NamedTuple):
 
     :param on_ask: ``prompt`` waits for a person, ``deny`` tells the model no, ``fail`` ends the turn.
     :param max_cost: US dollars.
+    :param key: a client's own name for the prompt, stored with the beginning of the turn.
     """
 
     on_ask: OnAsk = "deny"
     max_steps: int | None = None
     max_cost: float | None = None
+    key: str = ""
 
     def within(self, limits: Mapping[str, Any], agent_steps: int | None) -> RunOptions:
         """Return the options with the configured limits where a turn was given none, and its agent has no lower one."""

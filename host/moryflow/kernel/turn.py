@@ -154,7 +154,8 @@ class TurnLoop:
             self._journal.event("session.notice", text=scope.live.notices.pop(0))
         scope.live.held_back.clear()  # a prompt that waited in line goes on where another ended: it was never idle
         self._journal.run(self._run_row("running", None))
-        self._journal.event("turn.start", purpose=scope.purpose, plugin_set=scope.plugin_set.id)
+        named = {"key": self._options.key} if self._options.key else {}
+        self._journal.event("turn.start", purpose=scope.purpose, plugin_set=scope.plugin_set.id, **named)
         self._journal.event("session.status", status="busy")
 
     async def _next_step(self) -> None:

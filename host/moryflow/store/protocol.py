@@ -266,6 +266,10 @@ class Store(Protocol):
         """
         ...
 
+    async def event_span(self) -> tuple[int, int]:
+        """Return the number of the oldest event that is stored, 0 without one, and of the newest that ever was."""
+        ...
+
     async def hook_calls(
         self, session: str | None, turn: str | None = None, plugin: str | None = None, *, newest: int | None = None
     ) -> list[HookCallRow]:

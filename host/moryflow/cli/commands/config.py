@@ -32,7 +32,9 @@ command.add_command(prompt)
 @click.pass_context
 def show_config(ctx: click.Context, everything: bool) -> None:
     """Show the settings in force and where each comes from. Secrets are left out."""
-    from .config_settings import effective, leaves, reading, without_secrets
+    from moryflow.runtime.settings import effective, leaves, without_secrets
+
+    from .config_settings import reading
 
     config, known = reading(ctx)
     value = without_secrets(effective(config, known if everything else ()), known)
@@ -66,7 +68,9 @@ def path(ctx: click.Context) -> None:
 @click.pass_context
 def get(ctx: click.Context, key: str) -> None:
     """Print the value in force for KEY, or its default if nothing sets it. Secrets are left out."""
-    from .config_settings import reading, shown_at, value_of
+    from moryflow.runtime.settings import shown_at
+
+    from .config_settings import reading, value_of
 
     config, known = reading(ctx)
     value = shown_at(key, value_of(config, known, key), known)
@@ -81,8 +85,9 @@ def get(ctx: click.Context, key: str) -> None:
 def set_key(ctx: click.Context, key: str, value: str) -> None:
     """Set KEY in the user's file. VALUE is JSON, or plain text; comments in the file stay."""
     from moryflow.config.edit import set_value
+    from moryflow.runtime.settings import check_value, shown_at
 
-    from .config_settings import check_value, checked_config, shown_at
+    from .config_settings import checked_config
 
     config, known = checked_config(ctx)
     parsed = check_value(known, key, value)
@@ -114,7 +119,9 @@ def unset_key(ctx: click.Context, key: str) -> None:
 @click.pass_context
 def explain(ctx: click.Context, key: str) -> None:
     """Show which layer won for KEY, where it is set, and what the other layers say."""
-    from .config_settings import default_of, reading, refuse_unknown, shown_at
+    from moryflow.runtime.settings import default_of, refuse_unknown, shown_at
+
+    from .config_settings import reading
 
     config, known = reading(ctx)
     if not config.setters(key):

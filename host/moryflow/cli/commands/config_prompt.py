@@ -89,8 +89,9 @@ def set_param(ctx: click.Context, name: str, value: str) -> None:
     from moryflow_sdk import ConfigError
 
     from moryflow.config.edit import set_value, unset
+    from moryflow.runtime.settings import check_value
 
-    from .config_settings import check_value, checked_config
+    from .config_settings import checked_config
 
     config, known = checked_config(ctx)
     if config.section(SECTION).get("mode") != "custom":

@@ -49,8 +49,7 @@ def set_key(ctx: click.Context, name: str, setting: str | None) -> None:
     from moryflow.config import load_config
     from moryflow.config.edit import set_value
     from moryflow.config.load import SECRETS
-
-    from .config_settings import check_value
+    from moryflow.runtime.settings import check_value
 
     config, known, names = _settings_of(ctx, name)
     setting = setting or _only_one(name, names)
@@ -128,7 +127,8 @@ def _settings_of(ctx: click.Context, name: str) -> tuple[Config, tuple[Known, ..
     from moryflow_sdk.support.secrets import is_secret_type, names_secret
 
     from moryflow.cli.lookup import did_you_mean
-    from moryflow.cli.open_host import settings_of_plugins, with_host
+    from moryflow.cli.open_host import with_host
+    from moryflow.runtime.settings import settings_of_plugins
 
     from .config_settings import host_models
 

@@ -269,6 +269,12 @@ def events_of(connection: sqlite3.Connection, session: str | None, after: int, l
     return [event_of(row) for row in execute(connection, statement, values)]
 
 
+def event_span(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the first number of the table, 0 when it is empty, and the last one that was given out."""
+    last = "(SELECT seq FROM sqlite_sequence WHERE name = 'events')"
+    return execute(connection, f"SELECT coalesce((SELECT min(seq) FROM events), 0), coalesce({last}, 0)").fetchone()
+
+
 def event_of(row: Sequence[Any]) -> Event:
     """Return the event of a row."""
     seq, session, kind, ts, body = row

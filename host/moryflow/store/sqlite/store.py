@@ -186,6 +186,9 @@ class SqliteStore:
     async def events(self, session: str | None, after: int = 0, limit: int = -1) -> list[Event]:
         return await self._database.read(lambda db: reading.events_of(db, session, after, limit))
 
+    async def event_span(self) -> tuple[int, int]:
+        return await self._database.read(reading.event_span)
+
     async def hook_calls(
         self, session: str | None, turn: str | None = None, plugin: str | None = None, *, newest: int | None = None
     ) -> list[HookCallRow]:
