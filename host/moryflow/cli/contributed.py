@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
-from moryflow_sdk import Command, Tool, ToolCall, ToolError, Turn
+from moryflow_sdk import Command
 
-from moryflow.kernel.tool_prepare import call_as_judged
+from moryflow.runtime.command_context import HostCommandContext
 from moryflow.runtime.host import Host
 
 from .lookup import find
@@ -21,6 +19,9 @@ from .noun_group import NounGroup
 from .open_host import host_for, warn
 from .options import HOST, JSON, OUTPUT, YES, Flags, flags_ahead
 from .terminal import stdout
+
+if TYPE_CHECKING:
+    from moryflow.store import SessionRow
 
 
 def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
@@ -55,23 +56,16 @@ def _close(runner: asyncio.Runner, host: Host) -> None:
     runner.close()
 
 
-class HostContext:
-    """The :class:`moryflow_sdk.CommandContext` of a contributed command; click's ``ctx.obj``."""
+class HostContext(HostCommandContext):
+    """The context of a command at the command line; click's ``ctx.obj``."""
 
     def __init__(self, runner: asyncio.Runner, host: Host, plugin: str, flags: Flags) -> None:
-        self._runner = runner
-        self._host = host
-        self._plugin = plugin
+        super().__init__(host, plugin, runner.run)
         self.flags = flags
-        self.home: Path = host.home
 
     @property
     def vault(self) -> Path:
         return Path(self.flags.vault or ".").absolute()
-
-    @property
-    def mode(self) -> str:
-        return self._host.config.get("agents.runtime.mode.default") or "agent"
 
     @property
     def as_json(self) -> bool:
@@ -81,42 +75,8 @@ class HostContext:
     def yes(self) -> bool:
         return self.flags.yes
 
-    @property
-    def tools(self) -> Mapping[str, Tool]:
-        return {name: owned.tool for name, owned in self._host.tools.items()}
-
-    def run(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None, vault: Path | None = None) -> Any:
-        """Run `work` with a turn of this plugin's own and return what it returns."""
-
-        async def within() -> Any:
-            async with self.turn(session=session, vault=vault) as turn:
-                return await work(turn)
-
-        return self._runner.run(within())
-
-    def change(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None) -> Any:
-        """Run `work` with a turn that holds the session; what it asks for is applied at its end."""
-
-        async def within() -> Any:
-            row = await find(self._host.store, session, self.flags)
-            opened = await self._host.resume(row.vault, row.id)
-            value, _ = await opened.scoped(lambda scope: work(scope.view(self._plugin)))
-            return value
-
-        return self._runner.run(within())
-
-    @asynccontextmanager
-    async def turn(
-        self, *, session: str | None = None, vault: Path | None = None, mode: str | None = None
-    ) -> AsyncIterator[Turn]:
-        """Open a turn without a model; it writes nothing."""
-        async with self._host.looking(vault or self.vault, session=session, mode=mode) as scope:
-            view: Any = scope.view(self._plugin)
-            yield view
-
-    def prepare(self, tool: str, args: Mapping[str, Any], turn: Turn) -> ToolCall:
-        """Return the call as gates would see it; nothing runs."""
-        return prepared_call(turn, tool, args)
+    async def _session_row(self, name: str | None) -> SessionRow:
+        return await find(self._host.store, name, self.flags)
 
     def print(self, document: object, *, text: str | None = None) -> None:
         """Print `document` as one line of JSON under ``--json``, else `text`."""
@@ -126,18 +86,6 @@ class HostContext:
             sys.stdout.write(document.encode("utf-8", "backslashreplace").decode() + "\n")
         elif text:
             click.echo(text)
-
-
-def prepared_call(turn: Any, tool: str, args: Mapping[str, Any]) -> ToolCall:
-    """Return what a call of `tool` with `args` would be judged as in `turn`.
-
-    :param turn: a turn that the host made.
-    :raises ToolError: there is no such tool, or the arguments do not fit it.
-    """
-    scope = turn.scope_for_host()
-    if tool not in scope.plugin_set.tools:
-        raise ToolError(f"there is no tool {tool!r}", code="unknown_tool", next_step="moryflow tool list")
-    return call_as_judged(scope, scope.plugin_set.tools[tool].plugin, tool, args, "call_prepared", 1)[0]
 
 
 def _give_common_flags(command: click.Command) -> None:

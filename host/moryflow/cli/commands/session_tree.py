@@ -82,7 +82,7 @@ def tree_lines(
     labels = labels_of(named or {})
     known = {child.copy_of or child.session: child for child in kin}
     told = {_started(node) for node in nodes}
-    cut_off = defaultdict[str, list[Kin]](list)
+    cut_off: defaultdict[str, list[Kin]] = defaultdict(list)
     for name in [name for name, child in known.items() if child.node and name not in told]:
         cut_off[known[name].node].append(known.pop(name))
     lines: list[tuple[str, str]] = []

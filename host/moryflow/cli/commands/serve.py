@@ -1,0 +1,111 @@
+"""``moryflow serve``: the page and the HTTP API of this machine's sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moryflow.cli.options import Flags, document_options, flags_of
+from moryflow.cli.terminal.signals import catch_signals
+from moryflow.cli.terminal.text import as_json
+
+if TYPE_CHECKING:
+    from moryflow.runtime.host import Host
+    from moryflow.server.service import Service
+    from moryflow.server.serving import Address, ServeOptions
+
+
+@click.command("serve")
+@click.option("--host", "address", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8427, show_default=True, help="0 takes a free one.")
+@click.option("--unix", type=click.Path(path_type=Path), help="Listen on a Unix socket instead.")
+@click.option("--open", "browse", is_flag=True, help="Open the page in a browser.")
+@click.option("--link", is_flag=True, help="Print another link to the server that runs, and end.")
+@click.option("--certificate", type=click.Path(path_type=Path, exists=True), help="For an address that others can reach.")
+@click.option("--key", type=click.Path(path_type=Path, exists=True), help="The key of the certificate.")
+@click.option("--insecure", is_flag=True, help="Let others reach it without a certificate; what is sent can be read.")
+@click.option("--on-stop", type=click.Choice(["interrupt", "finish"]), default="interrupt", show_default=True,
+              help="What becomes of turns that run when the server is told to end.")  # fmt: skip
+@document_options
+@click.pass_context
+def command(ctx: click.Context, link: bool, browse: bool, address: str, on_stop: str, **given: Any) -> int:
+    """Serve the page and the HTTP API: every session of this machine, in a browser.
+
+    Ctrl-C ends the server. The link holds for ten minutes and for one browser; --link prints another.
+    """
+    flags = flags_of(ctx)
+    if link:
+        return _another_link(flags)
+    from moryflow.cli.open_host import with_host
+    from moryflow.server.serving import ServeOptions
+
+    options = ServeOptions(host=address, finish=on_stop == "finish", **given)
+    return with_host(ctx, lambda host: _serve(host, flags, options, browse))
+
+
+async def _serve(host: Host, flags: Flags, options: ServeOptions, browse: bool) -> int:
+    from moryflow.base.paths import readable_vault
+    from moryflow.server.serving import serve
+
+    stopping = asyncio.Event()
+    catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), lambda _: stopping.set(), leave_at=2)
+
+    def ready(service: Service, address: Address) -> None:
+        _tell(flags, host.home, service, address)
+        if browse:
+            click.launch(_link(service))
+
+    await serve(host, readable_vault(flags.vault), options, ready, stopping)
+    if not flags.quiet:
+        click.echo("the server has ended; what its turns did is kept", err=True)
+    return 0
+
+
+def _link(service: Service) -> str:
+    return f"{service.address}/#code={service.codes.new()}"
+
+
+def _tell(flags: Flags, home: Path, service: Service, address: Address) -> None:
+    from moryflow.server.files import FOLDER, TOKEN
+
+    file = home / FOLDER / TOKEN
+    page = address.url.startswith("http")
+    if flags.as_json:
+        document = {"url": address.url, "token_file": str(file), "vault": str(service.vault)}
+        click.echo(as_json({**document, "link": _link(service) if page else None}, indent=None))
+    else:
+        click.echo(f"moryflow serves {address.url}; the token is in {file}")
+        if page:
+            click.echo(f"open {_link(service)}")
+    sys.stdout.flush()
+
+
+def _another_link(flags: Flags) -> int:
+    """Ask the server of this home for another one-time link."""
+    import json
+    import os
+    from urllib.error import URLError
+    from urllib.request import Request, urlopen
+
+    from moryflow_sdk import ConfigError
+
+    from moryflow.base.paths import home_folder
+    from moryflow.cli.terminal.text import show
+    from moryflow.server.files import running, token_of
+
+    home = home_folder(None, os.environ)
+    url = running(home).get("url", "")
+    try:
+        if not url.startswith("http"):
+            raise URLError("no address")
+        headers = {"Authorization": f"Bearer {token_of(home)}"}
+        with urlopen(Request(f"{url}/codes", data=b"", headers=headers, method="POST"), timeout=10) as reply:
+            link = json.load(reply)["link"]
+    except (URLError, OSError) as error:
+        raise ConfigError("no server of this home answers", where=str(home), next_step="moryflow serve") from error
+    show(flags, {"link": link}, link)
+    return 0

@@ -1,0 +1,89 @@
+"""What a command of a plugin can reach, whoever runs it: the command line, or a server."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import Tool, ToolCall, ToolError, Turn
+
+from moryflow.kernel.tool_prepare import call_as_judged
+
+if TYPE_CHECKING:
+    from moryflow.store import SessionRow
+
+    from .host import Host
+
+
+class HostCommandContext(ABC):
+    """The :class:`moryflow_sdk.CommandContext` of a contributed command, but for what it prints to.
+
+    :param wait: runs a coroutine on the host's loop and returns what it returned; the command is not on that loop.
+    """
+
+    def __init__(self, host: Host, plugin: str, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._host, self._plugin, self._wait = host, plugin, wait
+        self.home: Path = host.home
+
+    @property
+    @abstractmethod
+    def vault(self) -> Path: ...
+
+    @property
+    def mode(self) -> str:
+        return self._host.config.get("agents.runtime.mode.default") or "agent"
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        return {name: owned.tool for name, owned in self._host.tools.items()}
+
+    def run(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None, vault: Path | None = None) -> Any:
+        """Run `work` with a turn of this plugin's own and return what it returns."""
+
+        async def within() -> Any:
+            async with self.turn(session=session, vault=vault) as turn:
+                return await work(turn)
+
+        return self._wait(within())
+
+    def change(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None) -> Any:
+        """Run `work` with a turn that holds the session; what it asks for is applied at its end."""
+
+        async def within() -> Any:
+            row = await self._session_row(session)
+            opened = await self._host.resume(row.vault, row.id)
+            value, _ = await opened.scoped(lambda scope: work(scope.view(self._plugin)))
+            return value
+
+        return self._wait(within())
+
+    @abstractmethod
+    async def _session_row(self, name: str | None) -> SessionRow: ...
+
+    @asynccontextmanager
+    async def turn(
+        self, *, session: str | None = None, vault: Path | None = None, mode: str | None = None
+    ) -> AsyncIterator[Turn]:
+        """Open a turn without a model; it writes nothing."""
+        async with self._host.looking(vault or self.vault, session=session, mode=mode) as scope:
+            view: Any = scope.view(self._plugin)
+            yield view
+
+    def prepare(self, tool: str, args: Mapping[str, Any], turn: Turn) -> ToolCall:
+        """Return the call as gates would see it; nothing runs."""
+        return prepared_call(turn, tool, args)
+
+
+def prepared_call(turn: Any, tool: str, args: Mapping[str, Any]) -> ToolCall:
+    """Return what a call of `tool` with `args` would be judged as in `turn`.
+
+    :param turn: a turn that the host made.
+    :raises ToolError: there is no such tool, or the arguments do not fit it.
+    """
+    scope = turn.scope_for_host()
+    if tool not in scope.plugin_set.tools:
+        raise ToolError(f"there is no tool {tool!r}", code="unknown_tool", next_step="moryflow tool list")
+    return call_as_judged(scope, scope.plugin_set.tools[tool].plugin, tool, args, "call_prepared", 1)[0]

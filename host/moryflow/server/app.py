@@ -1,0 +1,179 @@
+"""The ASGI application: the guard, the routes of the table, the page, and the stream of events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+from moryflow_sdk import MoryflowError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from moryflow import __version__
+
+from . import host_operations, session_operations
+from .events import Filter
+from .guard import BODY_LIMIT, Access, Guard, TooLarge
+from .openapi import document
+from .operations import OPERATIONS, Call, Operation, operation
+from .replies import RequestError, json_reply, problem, problem_of
+from .service import Service
+
+log = logging.getLogger(__name__)
+PAGE = Path(__file__).parent / "page"
+FREE = ("/", "/code")
+"""What needs no token: the page, which holds no data, and the exchange of a one-time code for one."""
+MOST_STREAMS = 500
+STALLED_SECONDS = 30.0
+"""How long a client may take nothing before its stream is cut."""
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types moryflow"
+)
+_KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_MODULES = (host_operations, session_operations)
+"""Imported for what they add to the table."""
+
+After = Annotated[int | None, "the last seq that was seen; 0 is the beginning; without it, from now on"]
+Types = Annotated[str, "only these, separated by commas"]
+
+
+@operation("GET", "/events", "a stream of events", stream=True, aliases=("/event", "/global/event"))
+async def events(
+    at: Call, session: Annotated[list[str] | None, "only of these, and of their sub-agents"] = None, types: Types = "",
+    after: After = None,
+) -> Any:  # fmt: skip
+    """Follow what happens in all sessions. Last-Event-ID resumes without loss."""
+    store = at.service.host.store
+    return _stream(at, Filter([(await store.session(name)).id for name in session or ()], _names(types)), after)
+
+
+@operation("GET", "/sessions/{id}/events", "a stream of events", stream=True)
+async def session_events(at: Call, id: str, types: Types = "", after: After = None) -> Any:
+    """Follow what happens in a session and its sub-agents."""
+    return _stream(at, Filter([(await at.service.host.store.session(id)).id], _names(types)), after)
+
+
+@operation("GET", "/openapi.json", "this table")
+async def openapi(at: Call, version: Annotated[str, "3.2, or 3.1 without itemSchema"] = "3.2") -> Any:
+    """Describe the operations as OpenAPI."""
+    if version not in ("3.1", "3.2"):
+        raise RequestError(422, "invalid", f"there is no OpenAPI {version} here", "GET /openapi.json?version=3.1")
+    return document(OPERATIONS, version)
+
+
+def _names(types: str) -> list[str]:
+    return [name.strip() for name in types.split(",") if name.strip()]
+
+
+def _stream(at: Call, wanted: Filter, after: int | None) -> Response:
+    service = at.service
+    if service.stopping:
+        raise RequestError(503, "stopping", "the server is being stopped", "try again when it is back")
+    if service.events.readers >= MOST_STREAMS:
+        raise RequestError(429, "too_many", f"{MOST_STREAMS} streams are open already", "close some")
+    last = at.request.headers.get("last-event-id", "")
+    place = int(last) if last.isascii() and last.isdigit() else after
+    if place is not None and not 0 <= place < 1 << 62:
+        raise RequestError(422, "invalid", "the place must be a number that an event had", "leave it out")
+    return EventStream(service.events.frames(place, wanted, {"v": 1, "version": __version__}))
+
+
+class EventStream(Response):
+    """Sends frames until they end, the client is gone, or it has taken nothing for a while."""
+
+    def __init__(self, frames: AsyncIterator[bytes]) -> None:
+        super().__init__(media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._frames = frames
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        sending = asyncio.create_task(self._send(send))
+        leaving = asyncio.create_task(_left(receive))
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.wait((sending, leaving))
+            await self._frames.aclose()  # type: ignore[attr-defined]
+
+    async def _send(self, send: Any) -> None:
+        async for data in self._frames:
+            await asyncio.wait_for(send({"type": "http.response.body", "body": data, "more_body": True}), STALLED_SECONDS)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _left(receive: Any) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def application(service: Service, access: Access) -> Guard:
+    """Return what the server runs."""
+    routes = [
+        Route(path, _endpoint(service, path, methods), methods=[one.method for one in methods])
+        for path, methods in _by_path().items()
+    ]
+    page = [Route("/", _page_file, methods=["GET"]), Route("/page/{name}", _page_file, methods=["GET"])]
+    handlers = {MoryflowError: _told, TooLarge: _too_large, HTTPException: _no_route, Exception: _failed}
+    return Guard(Starlette(routes=[*page, *routes], exception_handlers=handlers), access)
+
+
+def _by_path() -> dict[str, list[Operation]]:
+    found: dict[str, list[Operation]] = {}
+    for one in OPERATIONS:
+        for path in (one.path, *one.aliases):
+            found.setdefault(path, []).append(one)
+    return found
+
+
+def _endpoint(service: Service, path: str, methods: list[Operation]) -> Any:
+    by_method = {one.method: one for one in methods}
+
+    async def answer(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        try:
+            return await by_method[method](service, request)  # type: ignore[index]
+        except MoryflowError as error:
+            return problem_of(error)
+
+    return answer
+
+
+async def _page_file(request: Request) -> Response:
+    name = request.path_params.get("name", "index.html")
+    file = PAGE / name
+    if file.parent != PAGE or file.suffix not in _KINDS or not file.is_file():
+        return problem(404, "not_found", "the page has no such file", "GET /")
+    headers = {"content-security-policy": _POLICY, "cache-control": "no-cache"}
+    return FileResponse(file, media_type=_KINDS[file.suffix], headers=headers)
+
+
+async def _told(_: Request, error: Exception) -> Response:
+    return problem_of(error) if isinstance(error, MoryflowError) else json_reply({}, 500)
+
+
+async def _too_large(_: Request, __: Exception) -> Response:
+    return problem(413, "too_large", f"a body has at most {BODY_LIMIT >> 20} MiB", "send less")
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    if status == 405:
+        return problem(405, "wrong_method", f"{request.url.path} has no {request.method}", "GET /openapi.json lists all")
+    return problem(404, "not_found", f"there is nothing at {request.url.path}", "GET /openapi.json lists all")
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    with suppress(Exception):
+        log.error("a request failed", exc_info=error)
+    return problem(500, "error", f"{type(error).__name__}: {error}", "report what the server printed")

@@ -1,0 +1,328 @@
+"""Operations on what the host has: questions, outputs, agents, tools, models, plugins, settings, and the server itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from moryflow_sdk import ConfigError
+from starlette.responses import Response
+
+from moryflow import __version__
+from moryflow.agents import DEFAULT_PROMPT
+from moryflow.approvals.replies import reply_of
+from moryflow.base.paths import readable_vault
+from moryflow.config.edit import set_value, unset
+from moryflow.config.schema import host_models
+from moryflow.runtime.command_context import HostCommandContext
+from moryflow.runtime.documents import agents_json, approval_json, models_json, plugins_json, tool_json
+from moryflow.runtime.session_stats import collect_stats
+from moryflow.runtime.settings import check_value, config_json, settings_of_plugins
+from moryflow.store import SessionRow
+
+from .operations import Call, operation
+from .replies import RequestError
+
+PAGE = 65_536
+MOST_BYTES = 4 << 20
+"""Bytes of an output that one answer holds."""
+
+# -------------------------------------------------------------------- the server
+
+
+@operation("POST", "/code", "{token}")
+async def exchange_code(at: Call, code: str) -> Any:
+    """Exchange the one-time code of a link for the token."""
+    return {"token": at.service.codes.exchange(code)}
+
+
+@operation("POST", "/codes", "{code, link}", status=201)
+async def new_code(at: Call) -> Any:
+    """Make another one-time link, for a second tab or a phone."""
+    code = at.service.codes.new()
+    return {"code": code, "link": f"{at.service.address}/#code={code}"}
+
+
+@operation("GET", "/health", "who answers: version, home, folder")
+async def health(at: Call) -> Any:
+    """Say which Moryflow this is."""
+    host = at.service.host
+    return {
+        "status": "stopping" if at.service.stopping else "ok",
+        "version": __version__,
+        "api": 1,
+        "pid": os.getpid(),
+        "home": str(host.home),
+        "vault": str(at.service.vault),
+        "profile": host.profile,
+        "plugin_set": host.plugin_set.id,
+        "started": at.service.started,
+        "language": host.config.get("language") or "",
+    }
+
+
+@operation("GET", "/metrics", "Prometheus text", raw="text/plain")
+async def metrics(at: Call) -> Any:
+    """Give figures of this server for a monitoring program."""
+    service = at.service
+    figures = {
+        "moryflow_turns_running": service.turns,
+        "moryflow_event_streams": service.events.readers,
+        "moryflow_events_last_seq": service.events.head,
+        "moryflow_approvals_pending": len(await service.host.store.approvals(state="pending")),
+    }
+    text = "".join(f"# TYPE {name} gauge\n{name} {value}\n" for name, value in figures.items())
+    return Response(text, media_type="text/plain; version=0.0.4")
+
+
+# -------------------------------------------------------------------- questions and outputs
+
+
+@operation("GET", "/approvals", "questions, oldest first")
+async def approvals(
+    at: Call, state: Annotated[Literal["pending", "replied", "expired"] | None, "only these"] = None, session: str | None = None
+) -> Any:
+    """List questions, of this process and of others."""
+    store = at.service.host.store
+    of = (await store.session(session)).id if session else None
+    return [approval_json(row) for row in await store.approvals(session=of, state=state)]
+
+
+@operation("GET", "/approvals/{id}", "the question")
+async def approval(at: Call, id: str) -> Any:
+    """Show a question."""
+    return approval_json(await at.service.host.store.approval(id))
+
+
+@operation("POST", "/approvals/{id}", "the question as it stands")
+async def reply(
+    at: Call,
+    id: str,
+    reply: Annotated[str | None, "once, always, reject or stop"] = None,
+    remember: Annotated[str | None, "once or always, as other hosts call it"] = None,
+    message: Annotated[str, "for the model, with reject"] = "",
+    hash: Annotated[str | None, "request.hash of the question: what was judged"] = None,
+) -> Any:
+    """Answer a question; the first answer stands. It says by its hash which call it is about."""
+    store = at.service.host.store
+    answer = reply_of(reply or remember or "")
+    asked = await store.approval(id)
+    if asked.state != "pending":
+        by = f": {asked.reply} by {asked.by}" if asked.reply else ""
+        code = "answered" if asked.state == "replied" else "expired"
+        raise RequestError(409, code, f"this question is no longer open{by}", "GET /approvals?state=pending")
+    if hash is None and reply is not None and answer in ("once", "always"):
+        raise RequestError(422, "no_hash", "an answer says what it is about", 'send "hash": request.hash of the question')
+    if hash is not None and hash != asked.request.get("hash"):
+        raise RequestError(409, "changed", "the call is not the one that this answer is about", f"GET /approvals/{id}")
+    row = await at.service.host.approvals.reply(id, answer, message=message, by="client")
+    if row.reply != answer or row.state != "replied":
+        raise RequestError(409, "answered", f"this question was answered already: {row.reply or row.state}", "")
+    return approval_json(row)
+
+
+@asynccontextmanager
+async def _artifacts(at: Call) -> AsyncIterator[Any]:
+    async with at.service.host.looking(at.service.vault) as scope:
+        yield scope.around.services["artifacts"](scope, "moryflow")
+
+
+@operation("GET", "/outputs/{id}", "{id, tool, size, offset, text, next: offset of what follows, or null}")
+async def output(
+    at: Call, id: str, offset: Annotated[int, "bytes to skip"] = 0, limit: Annotated[int, "bytes at most"] = PAGE
+) -> Any:
+    """Read a part of an output that was too long for the model."""
+    async with _artifacts(at) as artifacts:
+        size = max(4, min(limit, MOST_BYTES))
+        data = await artifacts.read(id, offset=offset, limit=size)
+        row = await artifacts.get(id)
+    cut = data if len(data) < size else _whole_characters(data)
+    following = offset + len(cut)
+    return {
+        **row.model_dump(mode="json", include={"id", "session", "call_id", "tool", "size", "created", "expires", "state"}),
+        "offset": offset,
+        "text": cut.decode("utf-8", "replace"),
+        "next": following if following < row.size else None,
+    }
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """Return `data` without the beginning of a character at its end."""
+    for back in range(1, min(4, len(data)) + 1):
+        if data[-back] & 0xC0 != 0x80:
+            whole = data[-back] < 0x80 or back >= (2 if data[-back] < 0xE0 else 3 if data[-back] < 0xF0 else 4)
+            return data if whole else data[:-back]
+    return data
+
+
+@operation("GET", "/artifacts/{id}", "the bytes", raw="application/octet-stream")
+async def artifact(at: Call, id: str) -> Any:
+    """Download a stored output whole."""
+    async with _artifacts(at) as artifacts:
+        data = await artifacts.read(id, offset=0, limit=1 << 40)
+        row = await artifacts.get(id)
+    name = {"content-disposition": f'attachment; filename="{row.tool}-{row.id}.txt"'}
+    return Response(data, media_type="application/octet-stream", headers=name)
+
+
+# -------------------------------------------------------------------- what there is
+
+
+@operation("GET", "/agents", "the agents that can be chosen")
+async def agents(at: Call, all: bool = False) -> Any:
+    """List the agents."""
+    return agents_json(at.service.host, everyone=all)
+
+
+@operation("GET", "/tools", "the tools, with the plugin of each")
+async def tools(at: Call) -> Any:
+    """List the tools."""
+    return [tool_json(owned) for _, owned in sorted(at.service.host.tools.items())]
+
+
+@operation("GET", "/models", "the models worth naming")
+async def models(at: Call, provider: str | None = None) -> Any:
+    """List the models."""
+    return await models_json(at.service.host, provider)
+
+
+@operation("GET", "/plugins", "every plugin that was found: status, error, hooks, quarantine")
+async def plugins(at: Call) -> Any:
+    """List the plugins."""
+    return await asyncio.to_thread(plugins_json, at.service.host)
+
+
+@operation("GET", "/commands", "slash commands of plugins: {name, help, plugin}")
+async def commands(at: Call) -> Any:
+    """List the slash commands that plugins bring."""
+    plugin_set = at.service.host.plugin_set
+    owners = plugin_set.command_owners
+    slashed = [command for command in plugin_set.commands.values() if command.slash is not None]
+    return [{"name": one.name, "help": one.help, "plugin": owners[one.name]} for one in slashed]
+
+
+@operation("GET", "/files", "{files: names from the folder on}")
+async def files(at: Call, vault: str | None = None, q: Annotated[str, "letters in their order"] = "", limit: int = 50) -> Any:
+    """Find files of a folder by name, without those that git ignores."""
+    from moryflow.services.files import VaultFiles
+
+    folder = readable_vault(vault or at.service.vault)
+
+    def found() -> list[str]:
+        walked = VaultFiles(folder, at.service.host.home, Path.home())
+        names = (name for name, _ in walked.walk(walked.resolve(".")))
+        return list(islice((name for name in names if _fits(q.lower(), name.lower())), max(1, min(limit, 1_000))))
+
+    return {"vault": str(folder), "files": await asyncio.to_thread(found)}
+
+
+def _fits(wanted: str, name: str) -> bool:
+    letters = iter(name)
+    return all(letter in letters for letter in wanted)
+
+
+@operation("GET", "/stats", "counts by session, the last used first")
+async def stats(at: Call, limit: Annotated[int, "sessions at most"] = 20) -> Any:
+    """Count what happened in the last sessions."""
+    store = at.service.host.store
+    rows = await store.sessions(max(1, min(limit, 200)))
+    return {"sessions": [await collect_stats(store, row) for row in rows], "running": at.service.turns}
+
+
+@operation("GET", "/config", "the settings in force; secrets are left out")
+async def config(at: Call, all: Annotated[bool, "defaults too"] = False) -> Any:
+    """Show the settings."""
+    return config_json(at.service.host, everything=all)
+
+
+class _Captured(HostCommandContext):
+    """Keeps what a command prints, for an answer."""
+
+    as_json, yes = True, False
+    document: object = None
+
+    def __init__(self, at: Call, plugin: str) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(at.service.host, plugin, lambda work: asyncio.run_coroutine_threadsafe(work, loop).result())
+        self._folder = at.service.vault
+
+    @property
+    def vault(self) -> Path:
+        return self._folder
+
+    async def _session_row(self, name: str | None) -> SessionRow:
+        if name is None:
+            raise ConfigError("name a session", next_step="GET /sessions")
+        return await self._host.store.session(name)
+
+    def print(self, document: object, *, text: str | None = None) -> None:
+        self.document = document if text is None or document is not None else text
+
+
+@operation("GET", "/permissions/explain", "the decision, and every rule in order")
+async def explain(
+    at: Call, domain: str, input: Annotated[str, "what the tool would get"], session: str | None = None, mode: str | None = None
+) -> Any:
+    """Say what would happen to an input, and why."""
+    import click
+
+    plugin_set = at.service.host.plugin_set
+    found = plugin_set.commands.get("permission")
+    if found is None or found.cli is None:
+        raise ConfigError("the plugin that explains permissions is not loaded", next_step="moryflow plugin list")
+    context = _Captured(at, plugin_set.command_owners["permission"])
+    chosen = [*(("--session", session) if session else ()), *(("--mode", mode) if mode else ())]
+    try:
+        await asyncio.to_thread(found.cli().main, ["explain", *chosen, "--", domain, input], standalone_mode=False, obj=context)
+    except click.ClickException as error:
+        raise RequestError(422, "invalid", error.format_message(), "GET /permissions/explain?domain=bash&input=ls") from error
+    return context.document
+
+
+# -------------------------------------------------------------------- settings
+
+
+PROMPT = "agents.runtime.prompt"
+PARAMETERS = ("temperature", "topP", "maxTokens")
+
+
+@operation("GET", "/settings/prompt", "{mode, text, temperature, topP, maxTokens}; null is the model's default")
+async def prompt_settings(at: Call) -> Any:
+    """Show the base of the system prompt and the model's parameters."""
+    section = at.service.host.config.section(PROMPT)
+    custom = section.get("mode") == "custom"
+    params = section.get("params") or {} if custom else {}
+    text = section.get("text") if custom else None
+    chosen = {name: params.get(name) for name in PARAMETERS}
+    return {"mode": "custom" if custom else "default", "text": text or DEFAULT_PROMPT, **chosen}
+
+
+@operation("PUT", "/settings/prompt", "as GET")
+async def change_prompt_settings(
+    at: Call,
+    mode: Literal["default", "custom"],
+    text: str | None = None,
+    temperature: float | None = None,
+    topP: float | None = None,
+    maxTokens: int | None = None,
+) -> Any:
+    """Replace the base of the system prompt and the parameters, or go back to the default; other settings stay."""
+    host = at.service.host
+    known = (*host_models(), *settings_of_plugins(host))
+    given: dict[str, Any] = dict(zip(PARAMETERS, (temperature, topP, maxTokens), strict=True))
+    if mode == "custom" and not (text or "").strip():
+        raise RequestError(422, "invalid", "a prompt of your own needs a text", 'send "text", or "mode": "default"')
+    for name, value in given.items():
+        if value is not None:
+            check_value(known, f"{PROMPT}.params.{name}", str(value))
+    unset(host.config.path, PROMPT)
+    if mode == "custom":
+        params = {name: value for name, value in given.items() if value is not None}
+        set_value(host.config.path, PROMPT, {"mode": mode, "text": text, "params": params})
+    await host.refresh()
+    return await prompt_settings(at)

@@ -1,0 +1,174 @@
+"""What the server holds while it runs: the host, the sessions it works in, the stream of events, the keys to it."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import time
+from collections import Counter
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from moryflow_sdk import Event, MoryflowError
+
+from moryflow.kernel.events import now
+from moryflow.kernel.outcome import RunOptions
+from moryflow.runtime.host import Host
+from moryflow.runtime.session import Session
+from moryflow.runtime.subagents import with_background
+from moryflow.runtime.turn_result import TurnResult
+
+from .events import EventFollower
+from .replies import RequestError
+
+CODE_SECONDS = 600.0
+"""How long a one-time code can be exchanged."""
+MOST_KEYS = 10_000
+"""Idempotency keys that are remembered."""
+
+
+class Codes:
+    """One-time codes: what a link carries in place of the token."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self._open: dict[str, float] = {}
+
+    def new(self) -> str:
+        """Return a code that can be exchanged once, within ten minutes."""
+        code = secrets.token_urlsafe(24)
+        self._open[code] = time.monotonic() + CODE_SECONDS
+        return code
+
+    def exchange(self, code: str) -> str:
+        """Return the token for `code`, which is worth nothing from then on.
+
+        :raises RequestError: it was never given out, was used, or is too old.
+        """
+        known = next((one for one in self._open if hmac.compare_digest(one.encode(), code.encode())), None)
+        if known is None or self._open.pop(known) < time.monotonic():
+            raise RequestError(401, "code_used", "this link was used already, or is too old", "moryflow serve --link")
+        return self._token
+
+
+class Service:
+    """One host, its running turns, and who is told of them."""
+
+    def __init__(self, host: Host, vault: Path, token: str, address: str) -> None:
+        self.host, self.vault, self.address = host, vault, address
+        self.codes = Codes(token)
+        self.events = EventFollower(host.store, host.bus)
+        self.started = now()
+        self.stopping = False
+        self._sessions: dict[str, Session] = {}
+        self._prompts = Counter[str]()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._keys: dict[tuple[str, str], asyncio.Future[str]] = {}
+
+    def at_work(self, session: str) -> Session | None:
+        """Return a session that this server works in, if it does."""
+        return self._sessions.get(session)
+
+    @property
+    def turns(self) -> int:
+        """How many turns run here."""
+        return len(self._tasks)
+
+    async def session(self, name: str) -> Session:
+        """Return the session called `name`: the one that is being worked in here, else as it is stored.
+
+        :raises StoreError: there is none.
+        """
+        row = await self.host.store.session(name)
+        return self._sessions.get(row.id) or await self.host.resume(row.vault, row.id)
+
+    def let_go(self, session: Session) -> None:
+        """Forget a session that was only looked at or changed."""
+        if session.id not in self._sessions and not session.children.running:
+            self.host.forget(session)
+
+    async def begin(
+        self, session: Session, prompt: Mapping[str, Any] | None, options: RunOptions, *, queue: bool = False, key: str = ""
+    ) -> str:
+        """Begin a turn and return its id once its prompt is stored.
+
+        :param prompt: the arguments of :meth:`Session.prompt`; ``None`` goes on with what is open.
+        :param key: a second prompt with the same one is the first.
+        :raises SessionBusy: the session works on another prompt, and `queue` is false.
+        """
+        if self.stopping:
+            raise RequestError(503, "stopping", "the server is being stopped", "try again when it is back")
+        begun = self._keys.get((session.id, key)) if key else None
+        if begun is None and key and (turn := await self._turn_of(session.id, key)):
+            return turn
+        if begun is None:
+            begun = self._started(session, prompt, options, queue, key)
+        return await asyncio.shield(begun)
+
+    async def _turn_of(self, session: str, key: str) -> str:
+        """Return the turn that began with `key`, also in a server before this one; empty when none did."""
+        events = await self.host.store.events(session)
+        return next((event.turn or "" for event in events if event.type == "turn.start" and event.data.get("key") == key), "")
+
+    def _started(
+        self, session: Session, prompt: Mapping[str, Any] | None, options: RunOptions, queue: bool, key: str
+    ) -> asyncio.Future[str]:
+        begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever asked may be gone
+        if key:
+            self._keys[session.id, key] = begun
+            while len(self._keys) > MOST_KEYS:
+                del self._keys[next(iter(self._keys))]
+
+        def watch(event: Event) -> None:
+            if event.type == "turn.start" and event.session == session.id and not begun.done():
+                begun.set_result(event.turn or "")
+
+        async def work() -> TurnResult:
+            unsubscribe = session.subscribe(watch)
+            try:
+                if prompt is None:
+                    result = await session.resume(options)
+                else:
+                    result = await session.prompt(**prompt, options=options, queue=queue)
+                return await with_background(session, result, options._replace(key=""))
+            finally:
+                unsubscribe()
+
+        self._sessions[session.id] = session
+        self._prompts[session.id] += 1
+        task = self._spawn(work())
+
+        def ended(done: asyncio.Task[TurnResult]) -> None:
+            self._prompts[session.id] -= 1
+            if not self._prompts[session.id]:
+                del self._prompts[session.id], self._sessions[session.id]
+                self.let_go(session)
+            error = None if done.cancelled() else done.exception()
+            if error is not None and not begun.done():
+                self._keys.pop((session.id, key), None)
+                begun.set_exception(error)
+            elif not begun.done():
+                begun.set_exception(RequestError(503, "stopping", "the turn was stopped before it began"))
+            elif error is not None and not isinstance(error, MoryflowError):
+                asyncio.get_running_loop().call_exception_handler({"message": "a turn failed", "exception": error})
+
+        task.add_done_callback(ended)
+        return begun
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def drain(self, *, finish: bool) -> None:
+        """Take no more prompts; break off the turns that run, or wait for them."""
+        self.stopping = True
+        if not finish:
+            for task in self._tasks:
+                task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)

@@ -1,0 +1,205 @@
+"""Run the server: its address, its token, its one lock in the home, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import uvicorn
+from moryflow_sdk import ConfigError, Event
+
+from moryflow import __version__
+from moryflow.base.paths import keep
+from moryflow.kernel.events import now
+from moryflow.plugins.reload.reloader import Reloader
+
+from .app import FREE, application
+from .files import FOLDER, RUNNING, only_one, token_of
+from .guard import Access
+from .service import Service
+
+if TYPE_CHECKING:
+    from moryflow.plugins.reload.report import ReloadReport
+    from moryflow.runtime.host import Host
+
+DRAIN_SECONDS = 2.0
+"""How long turns that are broken off may take to write that down."""
+CLOSE_SECONDS = 1
+"""How long uvicorn waits for connections."""
+
+
+class ServeOptions(NamedTuple):
+    """Where to listen, and how to end.
+
+    :ivar unix: the path of a Unix socket, in place of host and port.
+    :ivar finish: let running turns end before the server does.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8427
+    unix: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+    finish: bool = False
+
+
+def listen(options: ServeOptions) -> socket.socket:
+    """Return the socket to listen on.
+
+    :raises ConfigError: others could reach it unprotected, or it is taken.
+    """
+    if options.unix is not None:
+        return _unix_socket(options.unix)
+    if not _is_loopback(options.host) and not (options.certificate or options.insecure):
+        said = f"{options.host} can be reached from other machines, and what is sent there can be read on the way"
+        raise ConfigError(said, next_step="--certificate FILE --key FILE, or --insecure if you mean it")
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((options.host, options.port))
+    except OSError as error:
+        found.close()
+        where = f"{options.host}:{options.port}"
+        raise ConfigError(f"cannot listen: {error.strerror}", where=where, next_step="--port 0 takes a free one") from error
+    return found
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _unix_socket(path: Path) -> socket.socket:
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.is_socket():
+            path.unlink()
+        before = os.umask(0o177)
+        try:
+            found.bind(str(path))
+        finally:
+            os.umask(before)
+    except OSError as error:
+        found.close()
+        raise ConfigError(f"cannot listen: {error.strerror}", where=str(path), next_step="name another path") from error
+    return found
+
+
+class Address(NamedTuple):
+    """Where a server is reached, and what requests to it must say."""
+
+    url: str
+    hosts: frozenset[str]
+    origins: frozenset[str]
+
+
+def address_of(options: ServeOptions, bound: socket.socket) -> Address:
+    """Return the address of a socket that is bound."""
+    if options.unix is not None:
+        return Address(f"unix:{options.unix}", frozenset({"localhost"}), frozenset())
+    port = bound.getsockname()[1]
+    scheme = "https" if options.certificate else "http"
+    names = {"127.0.0.1", "localhost", "[::1]"}
+    if not _is_loopback(options.host):
+        names |= {f"[{options.host}]" if ":" in options.host else options.host, socket.gethostname().lower()}
+        names |= {socket.getfqdn().lower()}
+    hosts = frozenset(f"{name}:{port}" for name in names)
+    shown = "127.0.0.1" if options.host in ("127.0.0.1", "localhost", "0.0.0.0") else options.host
+    url = f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{port}"
+    return Address(url, hosts, frozenset(f"{scheme}://{host}" for host in hosts))
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to us, and says when it listens."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    def capture_signals(self) -> Any:
+        return nullcontext()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+
+async def serve(
+    host: Host, vault: Path, options: ServeOptions, ready: Callable[[Service, Address], None], stopping: asyncio.Event
+) -> None:
+    """Serve until `stopping` is set.
+
+    :param ready: called when requests are taken.
+    :raises ConfigError: it cannot listen, or another server of this home runs.
+    """
+    with only_one(host.home), listen(options) as bound:
+        address = address_of(options, bound)
+        token = token_of(host.home)
+        service = Service(host, vault, token, address.url)
+        host.approvals.attach(asyncio.get_running_loop())
+        access = Access(address.hosts, address.origins, token, FREE)
+        config = uvicorn.Config(
+            application(service, access), loop="asyncio", lifespan="off", log_config=None, access_log=False,
+            server_header=False, date_header=False, timeout_graceful_shutdown=CLOSE_SECONDS,
+            h11_max_incomplete_event_size=65_536, proxy_headers=False, timeout_keep_alive=75, **_tls(options),
+        )  # fmt: skip
+        server = _Server(config, lambda: ready(service, address))
+        await service.events.start()
+        reloader = Reloader(
+            host, lambda report: host.bus.publish(Event(type="reload", session="", ts=now(), data=report.as_event()))
+        )
+        reloader.start()
+        running_file = host.home / FOLDER / RUNNING
+        about = {"url": address.url, "pid": os.getpid(), "version": __version__, "home": str(host.home), "started": now()}
+        keep(running_file, json.dumps(about))
+        work = asyncio.create_task(server.serve(sockets=[bound]))
+        told = asyncio.create_task(stopping.wait())
+        try:
+            await asyncio.wait((work, told), return_when=asyncio.FIRST_COMPLETED)
+            await _end(service, finish=options.finish)
+            server.should_exit = True
+            await work
+        finally:
+            told.cancel()
+            await reloader.aclose()
+            running_file.unlink(missing_ok=True)
+            if options.unix is not None:
+                options.unix.unlink(missing_ok=True)
+
+
+async def _end(service: Service, *, finish: bool) -> None:
+    """Take no more prompts, settle what runs, tell those who listen, and end their streams."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(service.drain(finish=finish), None if finish else DRAIN_SECONDS)
+    await asyncio.sleep(0)  # what the turns said last goes out first
+    service.events.stop()
+
+
+def _tls(options: ServeOptions) -> dict[str, Any]:
+    if options.certificate is None:
+        return {}
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(options.certificate, options.key)
+    except (OSError, ssl.SSLError) as error:
+        where = str(options.certificate)
+        raise ConfigError(
+            f"the certificate cannot be used: {error}", where=where, next_step="--key FILE names its key"
+        ) from error
+    return {"ssl_certfile": str(options.certificate), "ssl_keyfile": str(options.key) if options.key else None}
+
+
+def _reloaded(report: ReloadReport) -> Event:
+    """Return the event that says what was saved, of no session."""
+    return Event(type="reload", session="", ts=now(), data=report.as_event())

@@ -1,0 +1,359 @@
+"""Operations on sessions: list, open, change, branch, prompt, stop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+from moryflow_sdk import ConfigError, thaw
+from starlette.responses import StreamingResponse
+
+from moryflow.kernel.outcome import RunOptions
+from moryflow.kernel.ports import Journal
+from moryflow.runtime.documents import (
+    approval_json,
+    context_report,
+    fork_session,
+    node_id_of,
+    node_json,
+    requested_label,
+    session_json,
+    tree_of,
+    with_title,
+)
+from moryflow.runtime.session import Session
+from moryflow.runtime.session_commands import compact_now, delete_session
+from moryflow.runtime.session_commands import undo as void_compaction
+from moryflow.runtime.session_stats import collect_stats, descendants
+from moryflow.store import SessionRow
+
+from .operations import Call, operation
+from .replies import RequestError
+
+MOST = 1_000
+JSONL = "application/jsonl"
+Limit = Annotated[int, "at most this many"]
+Mode = Literal["agent", "full_access"]
+
+
+def _confirmed(mode: str | None, confirm: bool) -> None:
+    if mode == "full_access" and not confirm:
+        said = "full_access allows every tool what you may do yourself, without asking"
+        raise RequestError(409, "confirm_required", said, 'send "confirm": true as well')
+
+
+async def _described(at: Call, row: SessionRow) -> dict[str, Any]:
+    return session_json(await with_title(at.service.host.store, row))
+
+
+@operation("GET", "/sessions", "the sessions, last used first")
+async def sessions(
+    at: Call,
+    limit: Limit = 50,
+    vault: Annotated[str | None, "only those of this folder"] = None,
+    all: Annotated[bool, "hidden ones too: sub-agents, and single tool calls"] = False,
+) -> Any:
+    """List sessions, last used first."""
+    store = at.service.host.store
+    rows = await store.sessions(max(1, min(limit, MOST)), vault=vault, purpose=None if all else "main")
+    return [await _described(at, row) for row in rows]
+
+
+@operation("POST", "/sessions", "the session", status=201)
+async def new_session(
+    at: Call,
+    vault: Annotated[str | None, "the folder to work in; where the server was started, if none is named"] = None,
+    agent: str | None = None,
+    model: str | None = None,
+    mode: Mode | None = None,
+    confirm: Annotated[bool, "needed for full_access"] = False,
+    title: str = "",
+) -> Any:
+    """Begin a session."""
+    _confirmed(mode, confirm)
+    session = await at.service.host.new_session(vault or at.service.vault, agent=agent, model=model, mode=mode)
+    if title:
+        await session.note(lambda journal: journal.session(title=title))
+    at.service.let_go(session)
+    return session_json(session.row)
+
+
+@operation("GET", "/search", "places: {session, node, kind, snippet}")
+async def search(at: Call, q: Annotated[str, "the words to look for"], limit: Limit = 20) -> Any:
+    """Search all sessions for what was said or read."""
+    return [hit._asdict() for hit in await at.service.host.store.search(q, max(1, min(limit, MOST)))]
+
+
+@operation("GET", "/sessions/{id}", "the session with its nodes, open questions and what runs")
+async def session(at: Call, id: str, limit: Annotated[int, "nodes at most, the last ones"] = 200) -> Any:
+    """Show a session: its row, the end of its active path, open questions, and from which event on to follow it."""
+    service, store = at.service, at.service.host.store
+    row = await store.session(id)
+    seq = service.events.head  # before anything is read: what comes after it is sent again
+    family = await store.family(row.id)
+    path, open_calls = await store.path(row.id), await store.calls(row.id, states=("pending", "waiting", "running"))
+    asked = [one for name in family for one in await store.approvals(session=name, state="pending")]
+    here = service.at_work(row.id) is not None
+    busy = here or store.seems_held(row.id)
+    return {
+        **(await _described(at, row)),
+        "nodes": [node_json(node) for node in path[-max(0, limit) :]],
+        "more": len(path) > limit,
+        "turns": [run._asdict() for run in await store.runs(row.id)],
+        "labels": await store.labels(row.id),
+        "calls": [{**call._asdict(), "ruling": thaw(call.ruling)} for call in open_calls],
+        "approvals": [approval_json(one) for one in asked],
+        "status": "waiting" if asked else "busy" if busy else "idle",
+        "here": here,
+        "partial": service.events.partial.get(row.id),
+        "seq": seq,
+    }
+
+
+@operation("PATCH", "/sessions/{id}", "the session")
+async def change_session(
+    at: Call,
+    id: str,
+    mode: Mode | None = None,
+    confirm: Annotated[bool, "needed for full_access"] = False,
+    agent: str | None = None,
+    model: str | None = None,
+    title: str | None = None,
+) -> Any:
+    """Change the mode, the agent, the model or the title; it holds from the next step on, and is recorded."""
+    _confirmed(mode, confirm)
+    changed = await at.service.session(id)
+    try:
+        if mode is not None:
+            await changed.set_mode(mode)
+        if agent is not None:
+            await changed.set_agent(agent)
+        if model is not None:
+            await changed.set_model(model)
+        if title is not None:
+            await changed.note(lambda journal: journal.session(title=title))
+    finally:
+        at.service.let_go(changed)
+    return await _described(at, await at.service.host.store.session(changed.id))
+
+
+@operation("DELETE", "/sessions/{id}", "{deleted: [ids]}")
+async def remove_session(at: Call, id: str) -> Any:
+    """Delete a session with its outputs and its sub-agents. Audit files stay."""
+    row = await at.service.host.store.session(id)
+    return {"deleted": list(await delete_session(at.service.host, row))}
+
+
+@operation("GET", "/sessions/{id}/nodes", "{nodes, more}")
+async def nodes(
+    at: Call, id: str, before: Annotated[int | None, "only those with a smaller seq"] = None, limit: Limit = 200
+) -> Any:
+    """Show nodes of the active path, oldest first; the last ones before a place."""
+    store = at.service.host.store
+    path = await store.path((await store.session(id)).id)
+    earlier = [node for node in path if before is None or node.seq < before]
+    return {"nodes": [node_json(node) for node in earlier[-max(1, limit) :]], "more": len(earlier) > limit}
+
+
+@operation("GET", "/sessions/{id}/messages", "{messages}")
+async def messages(at: Call, id: str) -> Any:
+    """Show what the model is sent of a session."""
+    found = await _context(at, id)
+    return {"session": found["session"], "messages": found["messages"]}
+
+
+@operation("GET", "/sessions/{id}/context", "messages, and tokens by part and by plugin")
+async def context(at: Call, id: str) -> Any:
+    """Show what fills the window of the model, by source."""
+    return await _context(at, id)
+
+
+async def _context(at: Call, id: str) -> dict[str, Any]:
+    looked_at = await at.service.session(id)
+    try:
+        return {"session": looked_at.id, **(await context_report(at.service.host, looked_at, None)).as_json()}
+    finally:
+        at.service.let_go(looked_at)
+
+
+@operation("GET", "/sessions/{id}/tree", "all nodes, labels and sub-agents")
+async def tree(at: Call, id: str) -> Any:
+    """Show all branches of a session and its sub-agents."""
+    store = at.service.host.store
+    return (await tree_of(store, await store.session(id))).as_json()
+
+
+@operation("GET", "/sessions/{id}/ledger", "hook calls, oldest first")
+async def ledger(at: Call, id: str, turn: str | None = None) -> Any:
+    """Show what each plugin did in a session, or in one of its turns."""
+    store = at.service.host.store
+    rows = await store.hook_calls((await store.session(id)).id, turn)
+    return [{**row._asdict(), "delta": thaw(row.delta)} for row in rows]
+
+
+@operation("GET", "/sessions/{id}/stats", "counts of turns, tokens, tools, questions, hooks")
+async def session_stats(at: Call, id: str) -> Any:
+    """Count what happened in a session and its sub-agents."""
+    store = at.service.host.store
+    return await collect_stats(store, await store.session(id))
+
+
+@operation("GET", "/sessions/{id}/export", "JSON Lines", raw=JSONL)
+async def export(at: Call, id: str) -> Any:
+    """Write a session and its sub-agents as JSON Lines, without loss."""
+    store = at.service.host.store
+    row = await store.session(id)
+
+    async def lines() -> AsyncIterator[str]:
+        async for line in store.export(row.id):
+            yield line.rstrip("\n") + "\n"
+
+    name = {"content-disposition": f'attachment; filename="{row.id}.jsonl"'}
+    return StreamingResponse(lines(), media_type=JSONL, headers=name)
+
+
+@operation("POST", "/import", "the session, with sub_agents", status=201, raw=JSONL)
+async def import_session(at: Call) -> Any:
+    """Take in a session that was exported, with its sub-agents."""
+    store = at.service.host.store
+    row = await store.import_((await at.request.body()).splitlines())
+    return {**session_json(row), "sub_agents": [child.id for child in await descendants(store, row.id)]}
+
+
+# -------------------------------------------------------------------- turns
+
+
+@operation("POST", "/sessions/{id}/prompt", "{turn}, once the prompt is stored", status=202)
+async def prompt(
+    at: Call,
+    id: str,
+    text: str,
+    files: Annotated[list[dict[str, str]], "texts that go along: {path, text}"] = [],  # noqa: B006  it is never changed
+    images: Annotated[list[dict[str, str]], "{media_type, data}, data in base64"] = [],  # noqa: B006
+    agent: str | None = None,
+    model: str | None = None,
+    queue: Annotated[bool, "wait while the session works on another prompt"] = False,
+    on_ask: Annotated[Literal["prompt", "deny", "fail"], "what to do with a question"] = "prompt",
+    max_steps: int | None = None,
+    max_cost: Annotated[float | None, "US dollars"] = None,
+) -> Any:
+    """Begin a turn. With an Idempotency-Key, the same prompt sent again is the first one."""
+    begun = await at.service.session(id)
+    if agent is not None:
+        await begun.set_agent(agent)
+    if model is not None:
+        await begun.set_model(model)
+    given = {"text": text, "files": files, "images": images}
+    key = at.request.headers.get("idempotency-key", "")[:200]
+    options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost, key=key)
+    return {"session": begun.id, "turn": await at.service.begin(begun, given, options, queue=queue, key=key)}
+
+
+@operation("POST", "/sessions/{id}/resume", "{turn}", status=202)
+async def resume(at: Call, id: str) -> Any:
+    """Go on with what a turn that was interrupted, or waits for an answer, has left."""
+    begun = await at.service.session(id)
+    return {"session": begun.id, "turn": await at.service.begin(begun, None, RunOptions(on_ask="prompt"))}
+
+
+@operation("POST", "/sessions/{id}/cancel", "{stopped: whether a turn ran here}")
+async def cancel(at: Call, id: str) -> Any:
+    """Stop the turn that runs, and its sub-agents; what they have is kept."""
+    row = await at.service.host.store.session(id)
+    working = at.service.at_work(row.id)
+    if working is not None:
+        working.cancel()
+    elif at.service.host.store.seems_held(row.id):
+        raise RequestError(409, "elsewhere", "the turn runs in another process", "stop it there")
+    return {"session": row.id, "stopped": working is not None}
+
+
+@operation("POST", "/sessions/{id}/compact", "what the compaction did")
+async def compact(at: Call, id: str, focus: Annotated[str, "what the summary must keep above all"] = "") -> Any:
+    """Replace the older part of a conversation by a summary, in the model's view only."""
+    opened = await at.service.session(id)
+    try:
+        return {"session": opened.id, **await compact_now(at.service.host, opened, focus)}
+    finally:
+        at.service.let_go(opened)
+
+
+@operation("POST", "/sessions/{id}/undo-compaction", "{voided: node}")
+async def undo_compaction(at: Call, id: str) -> Any:
+    """Let the model see again what the last compaction replaced."""
+    opened = await at.service.session(id)
+    try:
+        return {"session": opened.id, "voided": await void_compaction(opened)}
+    finally:
+        at.service.let_go(opened)
+
+
+@operation("POST", "/sessions/{id}/switch", "{active: node}")
+async def switch(at: Call, id: str, node: Annotated[str | None, "an id, its beginning, a label; null: the start"]) -> Any:
+    """Go on from another node; nothing is lost."""
+    opened = await at.service.session(id)
+    target = None if node is None else await node_id_of(at.service.host.store, opened.id, node)
+    try:
+        await opened.note(lambda journal: journal.switch(target))
+    finally:
+        at.service.let_go(opened)
+    return {"session": opened.id, "active": target}
+
+
+@operation("POST", "/sessions/{id}/fork", "the copy", status=201)
+async def fork(at: Call, id: str, node: str | None = None, title: str = "") -> Any:
+    """Copy the path to a node into a new session; the old one stays as it is."""
+    store = at.service.host.store
+    copy, remark = await fork_session(store, await store.session(id), node, title)
+    return {**session_json(copy), "remark": remark}
+
+
+@operation("POST", "/sessions/{id}/label", "{label, node, was}")
+async def label(at: Call, id: str, label: str, node: str | None = None, remove: bool = False) -> Any:
+    """Name a node, or take the name away."""
+    store = at.service.host.store
+    opened = await at.service.session(id)
+    wanted = await requested_label(store, opened.row, label, node, remove=remove)
+
+    def record(journal: Journal) -> None:
+        journal.node("marker", wanted.marker)
+        journal.event("session.label", **wanted.marker, was=wanted.was)
+
+    try:
+        if wanted.changes:
+            await opened.note(record)
+    finally:
+        at.service.let_go(opened)
+    return {"session": opened.id, "label": wanted.label, "node": wanted.node, "was": wanted.was}
+
+
+@operation("POST", "/sessions/{id}/undo", "{text: what was or would be done, prompt}")
+async def undo(at: Call, id: str, how: Annotated[str, "yes does it; also keep, force, step"] = "") -> Any:
+    """Take back the last turn, its messages and its changes to files; without `how`, say what that would be."""
+    return await _slash(at, id, "undo", how)
+
+
+@operation("POST", "/sessions/{id}/redo", "{text, prompt}")
+async def redo(at: Call, id: str, how: Annotated[str, "yes does it; also keep, force"] = "") -> Any:
+    """Do again what the last undo took back."""
+    return await _slash(at, id, "redo", how)
+
+
+@operation("POST", "/sessions/{id}/command", "{text: to be shown, prompt: to be sent}")
+async def command(at: Call, id: str, name: Annotated[str, "without the slash"], text: str = "") -> Any:
+    """Run a slash command that a plugin brings."""
+    return await _slash(at, id, name, text)
+
+
+async def _slash(at: Call, id: str, name: str, text: str) -> dict[str, Any]:
+    plugin_set = at.service.host.plugin_set
+    found = plugin_set.commands.get(name)
+    run = found.slash if found is not None else None
+    if run is None:
+        raise ConfigError(f"there is no command /{name}", next_step="GET /commands lists them")
+    opened: Session = await at.service.session(id)
+    try:
+        result, _ = await opened.scoped(lambda scope: run(text, scope.view(plugin_set.command_owners[name])))
+    finally:
+        at.service.let_go(opened)
+    return {"session": opened.id, "text": result.text, "prompt": result.prompt}
