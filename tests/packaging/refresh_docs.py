@@ -21,6 +21,7 @@ import cli_reference
 import cookbook_page
 import hook_pages
 import hook_types
+import http_reference
 import settings_reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +46,7 @@ def documents() -> dict[Path, str]:
     reference = DOCS / "reference"
     pages |= api_reference.pages()
     pages |= {reference / "cli.md": cli_reference.page(), reference / "settings.md": settings_reference.page()}
+    pages[reference / "http.md"] = http_reference.page()
     types = {ROOT / "plugin_sdk" / "moryflow_sdk" / "hooks.pyi": hook_types.stub()}
     return {**pages, **types, DOCS / "llms.txt": index(pages)}
 

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from moryflow_sdk import ConfigError
+from moryflow_sdk import ConfigError, MoryflowError
 from starlette.responses import Response
 
 from moryflow import __version__
@@ -110,8 +110,11 @@ async def reply(
 ) -> Any:
     """Answer a question; the first answer stands. It says by its hash which call it is about."""
     store = at.service.host.store
-    answer = reply_of(reply or remember or "")
     asked = await store.approval(id)
+    try:
+        answer = reply_of(reply or remember or "")
+    except MoryflowError as error:
+        raise RequestError(422, "invalid", error.message, error.next_step) from error
     if asked.state != "pending":
         by = f": {asked.reply} by {asked.by}" if asked.reply else ""
         code = "answered" if asked.state == "replied" else "expired"

@@ -39,14 +39,14 @@ class Call:
 class Operation:
     """One thing a client may ask for.
 
-    :ivar function: takes a :class:`Call` and the parameters; what it returns is the answer, JSON or a whole response.
+    :ivar handler: takes a :class:`Call` and the parameters; what it returns is the answer, JSON or a whole response.
     :ivar answer: what comes back, in words.
     :ivar stream: the answer is a stream of events; `raw` says that the body is not JSON but text of the given media type.
     """
 
     method: Method
     path: str
-    function: Callable[..., Awaitable[Any]]
+    handler: Callable[..., Awaitable[Any]]
     answer: str
     status: int = 200
     stream: bool = False
@@ -56,17 +56,17 @@ class Operation:
     @property
     def name(self) -> str:
         """What clients call it."""
-        return self.function.__name__
+        return self.handler.__name__
 
     @property
     def summary(self) -> str:
         """What it does, in one sentence."""
-        return inspect.cleandoc(self.function.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+        return inspect.cleandoc(self.handler.__doc__ or "").split("\n\n")[0].replace("\n", " ")
 
     @cached_property
     def arguments(self) -> ToolArguments:
         """What the function takes."""
-        return ToolArguments(self.name, self.function, "at")
+        return ToolArguments(self.name, self.handler, "at")
 
     @cached_property
     def in_path(self) -> tuple[str, ...]:
@@ -79,13 +79,14 @@ class Operation:
         :raises MoryflowError: why not.
         """
         given = {**(await self._given(request)), **{name: request.path_params[name] for name in self.in_path}}
-        reply = await self.function(Call(service, request), **self._checked(given))
+        reply = await self.handler(Call(service, request), **self._checked(given))
         return reply if isinstance(reply, Response) else json_reply(reply, self.status)
 
     async def _given(self, request: Request) -> Mapping[str, Any]:
         if self.method in ("GET", "DELETE") or self.raw:
             query = request.query_params
-            lists = {name for name, schema in self.arguments.schema["properties"].items() if schema.get("type") == "array"}
+            properties: Mapping[str, Any] = self.arguments.schema["properties"]
+            lists = {name for name, schema in properties.items() if "array" in str(schema.get("anyOf", schema.get("type")))}
             return {name: query.getlist(name) if name in lists else query[name] for name in query}
         body = await request.body()
         if not body:

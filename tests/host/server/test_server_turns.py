@@ -1,0 +1,281 @@
+"""Sessions, turns and questions over HTTP (CONTRACT 4)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from moryflow.server.app import OPERATIONS
+
+from .conftest import MORYFLOW, PATIENCE, Server
+
+ASKS = {"calls": [{"name": "danger", "arguments": {"what": "a thing"}}]}
+HOLDS = {"calls": [{"name": "hold", "arguments": {}}]}
+
+
+def test_a_session_from_its_beginning_to_its_end(server: Server) -> None:
+    """Begin, prompt, look, name, branch, undo, export, import, delete: what the command line can do."""
+    session = server.session("One.", "Two.")
+    server.whole_turn(session, "first")
+    found = server.get(f"/sessions/{session}")
+    assert [node["kind"] for node in found["nodes"]] == ["user", "assistant"]
+    assert (found["status"], found["here"], found["partial"]) == ("idle", False, None)
+    assert found["title"] == "first"
+    assert server.ask("PATCH", f"/sessions/{session}", {"title": "another"}).json["title"] == "another"
+    labelled = server.post(f"/sessions/{session}/label", {"label": "here"})
+    assert labelled["node"] == found["active"]
+    copy = server.post(f"/sessions/{session}/fork", {"node": "here", "title": "copy"}, 201)
+    assert server.get(f"/sessions/{copy['id']}/tree")["nodes"][1]["payload"] == found["nodes"][1]["payload"]
+    first = found["nodes"][0]["id"]
+    assert server.post(f"/sessions/{session}/switch", {"node": first})["active"] == first
+    assert server.post(f"/sessions/{session}/switch", {"node": None})["active"] is None
+    assert server.post(f"/sessions/{session}/switch", {"node": "here"})["active"] == labelled["node"]
+    assert [message["role"] for message in server.get(f"/sessions/{session}/messages")["messages"]] == ["user", "assistant"]
+    assert server.get(f"/sessions/{session}/context")["tokens"] > 0
+    assert "yes does it" in server.post(f"/sessions/{session}/undo")["text"]
+    assert server.post(f"/sessions/{session}/undo", {"how": "yes"})["text"].startswith("undone")
+    assert server.post(f"/sessions/{session}/redo", {"how": "yes"})["text"].startswith("done again")
+    lines = server.ask("GET", f"/sessions/{session}/export")
+    assert lines.headers["content-type"].startswith("application/jsonl")
+    taken = server.ask("POST", "/import", lines.data, headers={"Content-Type": "application/jsonl"})
+    assert taken.status == 201
+    assert taken.json["id"] != session
+    assert server.ask("DELETE", f"/sessions/{session}").json == {"deleted": [session]}
+    assert server.ask("GET", f"/sessions/{session}").status == 404
+
+
+def test_the_command_line_and_http_say_the_same(server: Server) -> None:
+    """One shape for `--json` and for HTTP."""
+    server.whole_turn(server.session("One."))
+    [session] = server.get("/sessions")
+    for command, path in (
+        ("session list", "/sessions"),
+        ("session tree", f"/sessions/{session['id']}/tree"),
+        ("session context", f"/sessions/{session['id']}/context"),
+        ("session show --stats", f"/sessions/{session['id']}/stats"),
+        ("agent list", "/agents"),
+        ("tool list", "/tools"),
+        ("model list", "/models"),
+        ("plugin list", "/plugins"),
+        ("config show", "/config"),
+        ("permission explain bash ls", "/permissions/explain?domain=bash&input=ls"),
+    ):
+        done = subprocess.run(
+            [*MORYFLOW, *command.split(), "--json", "--vault", str(server.vault)], capture_output=True, check=True, text=True,
+            env={**os.environ, "MORYFLOW_HOME": str(server.home)},
+        )  # fmt: skip
+        assert json.loads(done.stdout) == server.get(path), command
+
+
+def test_full_access_is_confirmed(server: Server) -> None:
+    """For a new session and for one that is there (S0.69)."""
+    assert server.ask("POST", "/sessions", {"mode": "full_access"}).status == 409
+    session = server.session("One.")
+    for body, status in (({"mode": "full_access"}, 409), ({"mode": "full_access", "confirm": True}, 200)):
+        assert server.ask("PATCH", f"/sessions/{session}", body).status == status
+    assert server.get(f"/sessions/{session}")["mode"] == "full_access"
+    assert server.ask("PATCH", f"/sessions/{session}", {"mode": "everything"}).status == 422
+
+
+def test_a_question_is_answered_once_and_for_what_was_judged(server: Server) -> None:
+    """The answer carries the hash; the first one stands (S0.9, D24)."""
+    session = server.session(ASKS, "Done.")
+    with server.stream() as stream:
+        server.post(f"/sessions/{session}/prompt", {"text": "go"}, 202)
+        name = stream.until("permission.asked")["approval_id"]
+        [asked] = server.get(f"/approvals?state=pending&session={session}")
+        assert asked["id"] == name
+        assert server.get(f"/sessions/{session}")["status"] == "waiting"
+        about = asked["request"]["hash"]
+        for body, status, code in (
+            ({"reply": "maybe", "hash": about}, 422, "invalid"),
+            ({"hash": about}, 422, "invalid"),
+            ({"reply": "once"}, 422, "no_hash"),
+            ({"reply": "once", "hash": "other"}, 409, "changed"),
+        ):
+            reply = server.ask("POST", f"/approvals/{name}", body)
+            assert (reply.status, reply.json["code"]) == (status, code)
+        assert not (server.home.parent / "files" / "did").exists()
+        assert server.post(f"/approvals/{name}", {"reply": "once", "hash": about})["reply"] == "once"
+        second = server.ask("POST", f"/approvals/{name}", {"reply": "reject", "hash": about})
+        assert (second.status, second.json["code"]) == (409, "answered")
+        stream.until("session.status", status="idle")
+    assert (server.home.parent / "files" / "did").read_text() == "a thing"
+    assert server.ask("POST", "/approvals/ap_none", {"reply": "once", "hash": "x"}).status == 404
+
+
+def test_a_question_of_a_terminal_is_answered_here(server: Server, tmp_path: Path) -> None:
+    """A run in another process waits, and goes on with the answer that came over HTTP (issue: one host, every screen)."""
+    script = tmp_path / "asks.json"
+    script.write_text(json.dumps([ASKS, "Done."]))
+    with server.stream() as stream:
+        stream.until("open")
+        run = subprocess.Popen(
+            [*MORYFLOW, "run", "-m", f"script:{script}", "--vault", str(server.vault), "--output", "stream-json",
+             "--on-ask", "prompt", "go"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "MORYFLOW_HOME": str(server.home)},
+        )  # fmt: skip
+        asked = stream.until("permission.asked")
+        about = server.get(f"/approvals/{asked['approval_id']}")["request"]["hash"]
+        server.post(f"/approvals/{asked['approval_id']}", {"reply": "once", "hash": about})
+        out, _ = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 0
+    assert json.loads(out.splitlines()[-1])["text"] == "Done."
+
+
+def test_a_busy_session_takes_no_second_prompt_unless_it_may_wait(server: Server) -> None:
+    """409, and with `queue` the answer comes when it begins."""
+    session = server.session(HOLDS, "First.", "Second.")
+    with server.stream() as stream:
+        turn = server.post(f"/sessions/{session}/prompt", {"text": "one"}, 202)["turn"]
+        stream.until("tool.start", state="running")
+        busy = server.ask("POST", f"/sessions/{session}/prompt", {"text": "two"})
+        assert (busy.status, busy.json["code"]) == (409, "busy")
+        assert server.ask("DELETE", f"/sessions/{session}").status == 409
+        assert server.get(f"/sessions/{session}")["here"]
+        (server.home.parent / "files" / "go").touch()
+        second = server.post(f"/sessions/{session}/prompt", {"text": "two", "queue": True}, 202)["turn"]
+        stream.until("turn.finish", turn=second)
+    assert second != turn
+    said = [node["payload"].get("text") for node in server.get(f"/sessions/{session}")["nodes"] if node["kind"] == "assistant"]
+    assert said[-2:] == ["First.", "Second."]
+
+
+def test_the_same_prompt_sent_twice_is_one(start: Callable[..., Server]) -> None:
+    """By its key, also after the server that took it was killed (nothing is done twice)."""
+    server = start()
+    session = server.session("One.", "Two.")
+    key = {"Idempotency-Key": "k1"}
+    first = server.ask("POST", f"/sessions/{session}/prompt", {"text": "go"}, headers=key)
+    second = server.ask("POST", f"/sessions/{session}/prompt", {"text": "go"}, headers=key)
+    assert (first.status, first.json) == (202, second.json)
+    server.end(signal.SIGKILL)
+    again = start(port=server.port)
+    third = again.ask("POST", f"/sessions/{session}/prompt", {"text": "go"}, headers=key)
+    assert (third.status, third.json) == (202, first.json)
+    assert sum(node["kind"] == "user" for node in again.get(f"/sessions/{session}")["nodes"]) == 1
+
+
+def test_a_turn_is_stopped(server: Server) -> None:
+    """What it has is kept; a running call gets its result."""
+    session = server.session(HOLDS, "Done.")
+    with server.stream() as stream:
+        server.post(f"/sessions/{session}/prompt", {"text": "go"}, 202)
+        stream.until("tool.start", state="running")
+        assert server.post(f"/sessions/{session}/cancel")["stopped"]
+        assert stream.until("turn.finish")["end_reason"] == "stopped"
+        stream.until("session.status", status="idle")
+    assert not server.post(f"/sessions/{session}/cancel")["stopped"]
+
+
+def test_the_end_of_a_server_breaks_turns_off_and_closes_streams(start: Callable[..., Server]) -> None:
+    """SIGTERM: the turn is written down as interrupted, those who listen are told, and the process ends by itself."""
+    server = start()
+    session = server.session(HOLDS, "Done.")
+    with server.stream() as stream, server.stream() as other:
+        server.post(f"/sessions/{session}/prompt", {"text": "go"}, 202)
+        stream.until("tool.start", state="running")
+        assert server.end() == 0
+        assert "turn.finish" in [event["type"] for event in stream.frames()]
+        list(other.frames())
+    again = start()
+    assert again.get(f"/sessions/{session}")["turns"][-1]["end_reason"] == "interrupted"
+    assert again.post(f"/sessions/{session}/resume", {}, 202)["turn"]
+
+
+def test_a_server_that_is_told_so_lets_its_turns_finish(start: Callable[..., Server]) -> None:
+    """It takes no new prompts meanwhile."""
+    server = start("--on-stop", "finish")
+    session = server.session(HOLDS, "Done.")
+    with server.stream() as stream:
+        server.post(f"/sessions/{session}/prompt", {"text": "go"}, 202)
+        stream.until("tool.start", state="running")
+        server.process.send_signal(signal.SIGTERM)
+        while server.get("/health")["status"] != "stopping":
+            pass
+        assert server.ask("POST", f"/sessions/{session}/prompt", {"text": "no", "queue": True}).status == 503
+        (server.home.parent / "files" / "go").touch()
+        assert stream.until("turn.finish")["end_reason"] == "completed"
+    assert server.process.wait(PATIENCE) == 0
+
+
+def test_one_server_a_home(start: Callable[..., Server]) -> None:
+    """A second one says where the first is, and how to get a link to it."""
+    server = start()
+    second = subprocess.run(
+        [*MORYFLOW, "serve", "--port", "0"], capture_output=True, text=True, check=False,
+        env={**os.environ, "MORYFLOW_HOME": str(server.home)},
+    )  # fmt: skip
+    assert second.returncode == 2
+    assert server.said["url"] in second.stderr
+    assert "moryflow serve --link" in second.stderr
+    link = subprocess.run(
+        [*MORYFLOW, "serve", "--link"], capture_output=True, text=True, check=True,
+        env={**os.environ, "MORYFLOW_HOME": str(server.home)},
+    )  # fmt: skip
+    code = link.stdout.strip().partition("#code=")[2]
+    assert server.ask("POST", "/code", {"code": code}, headers={"Authorization": ""}).status == 200
+
+
+def test_an_address_that_others_reach_needs_a_certificate(start: Callable[..., Server], home: Path) -> None:
+    """Or the word that says what it means."""
+    refused = subprocess.run(
+        [*MORYFLOW, "serve", "--port", "0", "--host", "0.0.0.0"], capture_output=True, text=True, check=False,
+        env={**os.environ, "MORYFLOW_HOME": str(home)},
+    )  # fmt: skip
+    assert refused.returncode == 2
+    assert "--insecure" in refused.stderr
+
+
+def test_a_long_output_is_read_by_range(server: Server) -> None:
+    """Whole characters, to the end; a stored output that is not there says so (S0.56)."""
+    session = server.session({"calls": [{"name": "lengthy", "arguments": {"text": "äöü", "times": 40_000}}]}, "Done.")
+    [result] = [event for event in server.whole_turn(session) if event["type"] == "tool.result"]
+    assert result["truncated"]
+    text, offset = "", 0
+    while offset is not None:
+        part = server.get(f"/outputs/{result['output_id']}?offset={offset}&limit=50000")
+        text, offset = text + part["text"], part["next"]
+    assert "�" not in text
+    assert text == "äöü\n" * 40_000
+    assert server.ask("GET", f"/artifacts/{result['output_id']}").data.decode() == text
+    assert server.ask("GET", "/outputs/none").status == 404
+
+
+def test_the_prompt_settings_go_back_and_forth(server: Server) -> None:
+    """`null` is the model's default, and a reset touches nothing else (S0: prompt tab)."""
+    before = server.get("/settings/prompt")
+    assert (before["mode"], before["temperature"]) == ("default", None)
+    custom = {"mode": "custom", "text": "Be brief.", "temperature": 0.5, "topP": None, "maxTokens": 100}
+    assert server.ask("PUT", "/settings/prompt", custom).json == custom
+    assert server.get("/settings/prompt") == custom
+    assert server.ask("PUT", "/settings/prompt", {"mode": "custom", "text": "x", "temperature": 9}).status == 422
+    assert server.get("/settings/prompt") == custom
+    assert server.ask("PUT", "/settings/prompt", {"mode": "default"}).json == before
+
+
+def test_every_operation_is_described(server: Server) -> None:
+    """The table gives the document; 3.1 has no `itemSchema` (CONTRACT 4)."""
+    for version, items in (("3.2", True), ("3.1", False)):
+        found = server.get(f"/openapi.json?version={version}")
+        assert found["openapi"].startswith(version)
+        assert ('"itemSchema":' in json.dumps(found)) is items
+        for one in OPERATIONS:
+            said = found["paths"][one.path][one.method.lower()]
+            assert said["operationId"] == one.name
+            assert said["summary"]
+    names = [one.name for one in OPERATIONS]
+    assert len(names) == len(set(names))
+
+
+def test_files_are_found_by_their_letters(server: Server) -> None:
+    """Without what git ignores; only a folder that can be read."""
+    (server.vault / ".gitignore").write_text("*.log\n")
+    (server.vault / "run.log").touch()
+    assert server.get("/files?q=rdm")["files"] == ["README.md"]
+    assert server.get("/files?q=log")["files"] == []
+    assert server.ask("GET", "/files?vault=/nowhere").status == 422
