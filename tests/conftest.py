@@ -45,6 +45,7 @@ SLOW = (
     "tests/host/cli/test_cli_terminal.py",
     "tests/host/packages/",
     "tests/sdk/conformance/",
+    "tests/test_command_examples.py",
     "tests/test_documents.py",
     "tests/test_packaging.py",
     "tests/user_examples/",

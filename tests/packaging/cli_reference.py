@@ -57,13 +57,20 @@ def examples() -> dict[str, str]:
     """Return an example for each command: the longest name that a line begins with."""
     names = sorted((name for name, _ in commands()), key=len, reverse=True)
     found: dict[str, str] = {}
-    for line in EXAMPLES.read_text(encoding="utf-8").splitlines():
+    for line, _ in example_lines():
         words = line[line.index("moryflow ") :]
         name = next((name for name in names if f"{words} ".startswith(f"{name} ")), None)
         if name is None:
             raise ValueError(f"{EXAMPLES.name}: there is no command in {line!r}")
         found.setdefault(name, line)
     return found
+
+
+def example_lines() -> Iterator[tuple[str, str]]:
+    """Yield each example, and why the tests do not run it where they do not."""
+    for line in EXAMPLES.read_text(encoding="utf-8").splitlines():
+        command, _, why_not = line.partition("  # not run: ")
+        yield command, why_not
 
 
 def parse(line: str) -> None:
