@@ -239,8 +239,9 @@ def tool_gate(call: ToolCall, turn: Turn) -> Verdict | None:  # type: ignore[emp
     :param turn: the turn; ``turn.mode`` and ``turn.grants`` are current.
     :returns: ``Allow``, ``Ask``, ``Deny``, ``Stop``, or ``None`` for no opinion. The most severe verdict counts.
 
-    For rules that patterns cannot say. Raising, overrunning 2 s or returning something else means deny, cause
-    ``hook_failure``.
+    For rules that patterns cannot say. ``turn.rules.commands(target.given)`` names every command in a shell line, also in
+    ``sh -c "…"`` and behind ``cd x &&``: the gate on pushes to main in the cookbook goes by it. Raising, overrunning
+    2 s or returning something else means deny, cause ``hook_failure``.
     """
 
 

@@ -182,6 +182,16 @@ class Rules(Protocol):
         """Return what is wrong with rules that could not be read, each with its file and line."""
         ...
 
+    def commands(self, text: str) -> Sequence[str]:
+        """Return the simple commands in a shell text, as rules are matched against them: words with one blank between.
+
+        Those after ``&&``, in ``$(…)``, in ``sh -c "…"`` and behind ``sudo`` or ``xargs`` are there too, each in every
+        spelling that a rule may have meant: ``git -C x push`` is also ``git push``. A word ``…`` stands for what is known only
+        when it runs. Of a text that cannot be read surely, and of the words of an unknown program, it is whatever may be a
+        command: for a gate too much is better than too little.
+        """
+        ...
+
     async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> str:
         """Add a rule. ``user`` writes ``config.jsonc`` keeping its comments; it holds at once.
 

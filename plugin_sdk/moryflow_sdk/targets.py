@@ -68,7 +68,7 @@ class Target(Frozen):
     """A resolved target.
 
     :param text: the canonical string; files are ``vault:/relative`` or ``fs:/absolute``, with ``/`` on every platform. A
-        command is the whole line, ``shell:cd a && git push``: look in it, not at its beginning.
+        command is the whole line, ``shell:cd a && git push``; :meth:`Rules.commands` says what commands are in it.
     :param given: what the tool's argument said.
     :param path: for files, the absolute path after all links were followed; of a file that does not exist yet,
         its resolved parent plus the remaining names.

@@ -107,15 +107,28 @@ def test_recipe_bar_chart(recipe: IsolatedHost) -> None:
 
 
 def test_recipe_no_push_to_main(recipe: IsolatedHost) -> None:
-    """By its name, and by being checked out; other branches are free."""
-    for command in ("git push origin main", "git push -f origin HEAD:refs/heads/master", "cd x; git push origin +main"):
-        fired = recipe.fire("tool_gate", call={"tool": "bash", "args": {"command": command}})
-        assert fired.value["decision"] == "deny", command
-    topic = {"tool": "bash", "args": {"command": "git push origin topic"}}
-    assert recipe.fire("tool_gate", call=topic).value["decision"] != "deny"
-    (recipe.vault / ".git").mkdir()
-    (recipe.vault / ".git" / "HEAD").write_text("ref: refs/heads/main\n", encoding="utf-8")
-    assert recipe.fire("tool_gate", call=topic).value["decision"] == "deny"
+    """Wherever it stands in a line, and where no branch is named; other branches are free."""
+
+    def decision(command: str) -> str:
+        return recipe.fire("tool_gate", call={"tool": "bash", "args": {"command": command}}).value["decision"]
+
+    forbidden = (
+        "git push origin main",
+        "git push -f origin HEAD:refs/heads/master",
+        "cd x; git push origin +main",
+        "cd x && git push",
+        "git -C x push",
+        "git -c a.b=c --no-pager push origin main",
+        'sh -c "git push"',
+        "echo $(sudo -u you git push origin HEAD)",
+        "xargs git push origin < branches",
+        "bash <<< 'git push'",
+        "git push origin $BRANCH",
+        "if true; then git push origin main",
+    )
+    assert [command for command in forbidden if decision(command) != "deny"] == []
+    free = ("git push origin topic", "cd x && git push -u origin topic", "echo git push", "git log --grep 'git push'")
+    assert [command for command in free if decision(command) == "deny"] == []
 
 
 def test_recipe_ask_folder(recipe: IsolatedHost) -> None:

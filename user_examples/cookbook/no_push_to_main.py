@@ -8,29 +8,24 @@ Try it: ``moryflow permission explain bash "git push origin main"`` says what th
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from moryflow_sdk import Deny, ToolCall, Turn, hookimpl
 
+services = ("rules",)
 PROTECTED = {"main", "master"}
+UNNAMED = {"", "HEAD", "@"}
 
 
-def current_branch(vault: Path) -> str:
-    """Return the branch that is checked out; empty where there is none."""
-    try:
-        return (vault / ".git" / "HEAD").read_text(encoding="utf-8").strip().removeprefix("ref: refs/heads/")
-    except OSError:
-        return ""
+def may_reach_main(command: str) -> bool:
+    """Whether a push names a protected branch, or no branch at all."""
+    words = [word for word in command.split()[2:] if not word.startswith("-")]
+    branches = {word.lstrip("+").rpartition(":")[2].removeprefix("refs/heads/") for word in words[1:]}
+    return not branches or bool(branches & (PROTECTED | UNNAMED)) or any(set("$*…") & set(name) for name in branches)
 
 
 @hookimpl
 def tool_gate(call: ToolCall, turn: Turn) -> Deny | None:
-    """Look at what the shell would be given."""
-    for target in call.targets:
-        words = target.given.split()
-        if target.kind != "shell" or "git" not in words or "push" not in words:
-            continue
-        named = {word.lstrip("+").rpartition(":")[2].removeprefix("refs/heads/") for word in words}
-        if named & PROTECTED or current_branch(turn.vault) in PROTECTED:
-            return Deny("nobody pushes to main from here", next_step="git switch -c a-branch, and push that")
+    """Look at every command of the line, also behind ``cd x &&``, in ``sh -c "…"`` and as ``git -C x push``."""
+    commands = [one for target in call.targets if target.kind == "shell" for one in turn.rules.commands(target.given)]
+    if any(f"{command} ".startswith("git push ") and may_reach_main(command) for command in commands):
+        return Deny("nobody pushes to main from here", next_step="name the branch: git push origin a-branch")
     return None

@@ -57,6 +57,13 @@ def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str]]:
             yield remark.rule, remark.sentence
 
 
+def simple_commands(text: str) -> Sequence[str]:
+    """For the service ``rules``: return the commands in a shell text, as rules are matched against them."""
+    from .shell.simple_commands import simple_commands as read
+
+    return read(text)
+
+
 def _group() -> Any:
     from .cli import permission
 

@@ -157,6 +157,7 @@ def _harmless(services: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: factory for name, factory in services.items() if name in READING}
     kept["files"] = lambda scope, plugin: _ReadOnly(services["files"](scope, plugin))
     kept["history"] = lambda scope, plugin: _AsItWas(services["history"](scope, plugin), scope)
+    kept["rules"] = lambda scope, plugin: _CommandsAlone(services["rules"](scope, plugin))
     kept["emit"] = lambda scope, plugin: lambda kind, /, **data: None
     return {**{name: refusing(name) for name in services}, **kept}
 
@@ -172,6 +173,14 @@ class _Refusing:
 
     def __getattr__(self, name: str) -> Any:
         return self
+
+
+class _CommandsAlone(_Refusing):
+    """The rules are not those of then; what stands in a command is."""
+
+    def __init__(self, rules: Any) -> None:
+        super().__init__("rules")
+        self.commands = rules.commands
 
 
 class _ReadOnly:

@@ -117,6 +117,13 @@ class RulesService:
         problems = self._scope.around.config.problems
         return [str(one) for one in problems if one.code != UNUSABLE and (one.fatal or one.code == "rule_invalid")]
 
+    def commands(self, text: str) -> Sequence[str]:
+        """Return what a plugin that reads shell texts finds in `text`; without one, the text itself."""
+        plugins = self._scope.plugin_set.plugins.values()
+        builtins: list[Any] = [plugin.object for plugin in plugins if plugin.tier == "builtin"]
+        reader = next((one for one in builtins if hasattr(one, "simple_commands")), None)
+        return reader.simple_commands(text) if reader else (text,)
+
     async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> str:
         """Add `rule` and return where it stands. It holds for the session at once, also when the file cannot be written.
 

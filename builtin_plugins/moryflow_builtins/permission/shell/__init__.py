@@ -33,6 +33,7 @@ what a command does
 ``filters``          the languages of ``sed``, ``awk`` and ``jq``
 ``transfer``         ``curl``, ``wget``, file stores, and what builds from a folder or publishes it
 ``own_program``      ``moryflow`` itself
+``simple_commands``  the commands alone, for gates of other plugins
 
 git
 ``git``              verbs and options
