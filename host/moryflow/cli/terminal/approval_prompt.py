@@ -17,13 +17,13 @@ from moryflow.runtime.host import Host
 
 from .keyboard import discard_typed, read_line
 from .markdown import use_colour
-from .question_text import QuestionText, question, show_whole, wrapped_text
+from .question_text import QuestionText, question, show_whole
 from .render import TerminalView
-from .text import plain
+from .text import folded, plain
 
 _VIEW = ("v", "view", "show")
 HELP = (
-    "once allows this call; always does too, and what stands above; reject refuses it and the agent goes on; any other "
+    "  once allows this call; always does too, and what stands above; reject refuses it and the agent goes on; any other "
     "text refuses it for that reason; stop ends the turn; view shows all of the question"
 )
 
@@ -43,7 +43,7 @@ class TerminalAsker:
         self._host = host
         self._view = view
         self._later: deque[Callable[[], None]] = deque()
-        self.read: Callable[[str], Awaitable[str]] = _read
+        self.read: Callable[[str], Awaitable[str]] = read_answer
         self.show_whole: Callable[[str], Awaitable[None]] = show_whole
         self._turn = asyncio.Lock()
         self._open: dict[str, asyncio.Task[None]] = {}
@@ -97,7 +97,7 @@ class TerminalAsker:
         if self._waits:
             how = f"  answer with /reply {approval} {OFFERED}, or why not"
             shown = _question(event)
-            sys.stderr.write(f"{shown.text}{how}{f'; /show {approval} shows all' if shown.cut else ''}\n")
+            sys.stderr.write(f"{shown.text}{folded(how + (f'; /show {approval} shows all' if shown.cut else ''))}\n")
         else:
             self._open[approval] = asyncio.get_running_loop().create_task(self._ask(event))
 
@@ -135,11 +135,12 @@ class TerminalAsker:
                     await self._host.approvals.nobody_left()  # first: the terminal may be gone, and take no word
                     sys.stderr.write("\nmoryflow: standard input has ended, so nobody can be asked\n")
                 else:
-                    if self.read is not _read:  # the input takes the answers on offer away, and what was typed
-                        sys.stderr.write(f"  → {answer.reply}{plain(f': {answer.message}' if answer.message else '')}\n")
+                    if self.read is not read_answer:  # the input takes the answers on offer away, and what was typed
+                        said = f"  → {answer.reply}{f': {answer.message}' if answer.message else ''}"
+                        sys.stderr.write(f"{folded(plain(said))}\n")
                     await self._host.approvals.reply(event.data["approval_id"], answer.reply, message=answer.message)
             except MoryflowError as error:
-                sys.stderr.write(f"moryflow: {plain(str(error))}\n")
+                sys.stderr.write(f"{folded(plain(f'moryflow: {error}'))}\n")
             self._catch_up()
 
 
@@ -148,7 +149,8 @@ def _question(event: Event) -> QuestionText:
     return question(event.data, event.data["approval_id"], whose)
 
 
-async def _read(keys: str) -> str:
+async def read_answer(keys: str) -> str:
+    """Show `keys` and return the line that is typed behind them, nothing at the end."""
     sys.stderr.write(keys)
     sys.stderr.flush()
     return await read_line()
@@ -167,7 +169,7 @@ async def _answer(
 
     def show_again() -> None:
         show()
-        if read is _read:
+        if read is read_answer:
             sys.stderr.write(_question(event).keys)
             sys.stderr.flush()
 
@@ -187,9 +189,9 @@ async def _answer(
             if word in _VIEW:
                 await show_all(asked.whole)
             elif answer is None or typed == "?" or typed.startswith("/"):
-                sys.stderr.write("".join(f"{line}\n" for line in wrapped_text(HELP)))
+                sys.stderr.write(f"{folded(HELP)}\n")
             elif answer.reply == "always" and not asked.always:
-                sys.stderr.write("  always stores nothing for this call; once allows it\n")
+                sys.stderr.write(f"{folded('  always stores nothing for this call; once allows it')}\n")
             else:
                 return answer
 

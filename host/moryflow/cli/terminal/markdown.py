@@ -12,29 +12,29 @@ import shutil
 from io import StringIO
 from typing import TYPE_CHECKING, Any, TextIO
 
-from .text import plain
+from .text import is_dumb, plain
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
 _NARROWEST = 20
 _CODE = {
-    "Comment": "bright_black", "Keyword": "magenta", "Literal.String": "green", "Literal.Number": "cyan",
-    "Name.Function": "blue", "Name.Class": "blue", "Name.Decorator": "cyan", "Name.Builtin": "cyan", "Generic.Deleted": "red",
+    "Comment": "dim", "Keyword": "magenta", "Literal.String": "green", "Literal.Number": "cyan",
+    "Name.Function": "bold", "Name.Class": "bold", "Name.Decorator": "cyan", "Name.Builtin": "cyan", "Generic.Deleted": "red",
     "Generic.Inserted": "green", "Generic.Heading": "bold", "Generic.Subheading": "cyan",
 }  # fmt: skip
 """Colours of code by kind of token; each can be read on a light and on a dark background."""
 _STYLES = {
     "markdown.h1": "bold underline", "markdown.h2": "bold", "markdown.h3": "bold", "markdown.h4": "bold italic",
     "markdown.code": "cyan", "markdown.code_block": "none", "markdown.block_quote": "italic", "markdown.list": "none",
-    "markdown.item.number": "none", "markdown.item.bullet": "none", "markdown.table.border": "bright_black",
-    "markdown.table.header": "bold", "markdown.link": "none", "markdown.link_url": "blue underline",
+    "markdown.item.number": "none", "markdown.item.bullet": "none", "markdown.table.border": "dim",
+    "markdown.table.header": "bold", "markdown.link": "none", "markdown.link_url": "underline",
 }  # fmt: skip
 
 
 def use_colour(stream: TextIO) -> bool:
     """Whether `stream` is a terminal that wants colour."""
-    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return stream.isatty() and "NO_COLOR" not in os.environ and not is_dumb()
 
 
 class MarkdownStream:

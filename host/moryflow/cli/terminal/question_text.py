@@ -59,7 +59,12 @@ class QuestionText(NamedTuple):
             "[s]top",
             *(["[v]iew all"] if self.cut else []),
         ]
-        return f"  {'  '.join(offered)} > "
+        lines = [""]
+        for answer in offered:
+            if len(lines[-1]) + len(answer) > screen()[0] - len("   > o"):
+                lines.append("")
+            lines[-1] += f"  {answer}"
+        return "\n".join(lines) + " > "
 
 
 def question(request: Mapping[str, Any], approval: str = "", whose: str = "") -> QuestionText:
@@ -121,14 +126,6 @@ def preview_lines(text: str, columns: int, rows: int, hint: str = V) -> list[str
     return [line for lines in _middle([[piece] for piece in pieces], rows, f"lines{hint}", columns) for line in lines]
 
 
-def wrapped_text(text: str) -> list[str]:
-    """Return a sentence of ours in lines that fit the terminal."""
-    import textwrap
-
-    width = max(screen()[0] - 1, LEAST_COLUMNS)
-    return textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ")
-
-
 def _always(request: Mapping[str, Any]) -> str:
     """Return what *always* does; a question stored by an earlier version names the patterns alone."""
     if "always" in request:
@@ -178,18 +175,21 @@ async def show_whole(text: str) -> None:
     """Show a text that is longer than the screen: with ``$PAGER`` where it is set, else as it is."""
     try:
         command = shlex.split(os.environ.get("PAGER", ""))
-    except ValueError:
+    except ValueError as error:
+        sys.stderr.write(f"moryflow: $PAGER cannot be read: {error}; without it:\n")
         command = []
     if not (command and sys.stderr.isatty()):
         sys.stderr.write(text)
         return
     try:
         pager = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=sys.stderr.fileno())
-    except OSError:
-        sys.stderr.write(text)
+    except OSError as error:
+        sys.stderr.write(f"moryflow: $PAGER ({command[0]}) cannot be started: {error.strerror}; without it:\n{text}")
         return
     try:
         await pager.communicate(text.encode("utf-8", "replace"))
     finally:
         if pager.returncode is None:
             pager.terminate()
+    if pager.returncode:
+        sys.stderr.write(f"moryflow: $PAGER ({command[0]}) ended with {pager.returncode}; without it:\n{text}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import textwrap
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +15,7 @@ from moryflow_sdk.support.texts import visible
 
 from .markdown import use_colour
 from .spinner import Awaited, Spinner
-from .text import brief, first_line, fitting, plain, told_result
+from .text import brief, cut, first_line, folded, is_dumb, plain, told_result
 
 TRUNCATED = {"en": "truncated", "zh": "已截断"}
 """What is said of an output that was cut, by interface language."""
@@ -26,6 +26,8 @@ OUTPUT_LINES = 4
 """Lines of what a tool gave that are shown; a tool that only reads shows how many there are."""
 RECALLED, RECALLED_LINES = 2, 12
 """Exchanges that are shown of a conversation that goes on, and lines of each answer."""
+REMEMBERED = 20
+"""Outputs that were cut and can be shown whole."""
 NOTICE_LINES = 60
 """How much of a plugin's notice is shown, for example of a change that somebody is asked to agree to."""
 
@@ -69,14 +71,14 @@ class TerminalView:
         """What running calls are shown as, by id."""
         self._above = ""
         """What was printed last in this turn: ``call`` or ``answer``; an empty line stands between the two."""
-        self._cut = ""
-        """The newest output of which not all was shown."""
+        self._cut: deque[tuple[str, str]] = deque(maxlen=REMEMBERED)
+        """Calls, and their outputs of which not all was shown; the last is the next to be shown whole."""
         self._totals = Totals()
         if self._live:
             from .markdown import MarkdownStream
 
             self._markdown = MarkdownStream(colour=use_colour(sys.stdout))
-        if self._seen and os.environ.get("TERM") != "dumb":  # such a one takes no line away
+        if self._seen and not is_dumb():  # such a one takes no line away
             self._spinner = Spinner(self._awaited, self._words)
 
     def __call__(self, event: Event) -> None:
@@ -155,10 +157,12 @@ class TerminalView:
             sys.stderr.write("\n".join([*cut, *lines[-RECALLED_LINES:]]) + "\n")
 
     async def show_last(self) -> None:
-        """Show the newest output of which not all was shown."""
+        """Show the newest output of which not all was shown; asked again, the one before."""
         from .question_text import show_whole
 
-        await show_whole(plain(self._cut) or "nothing was cut\n")
+        call, output = self._cut[-1] if self._cut else ("nothing was cut", "")
+        self._cut.rotate()
+        await show_whole(plain(f"• {call}\n{output}".rstrip("\n") + "\n"))
 
     def _flush(self) -> None:
         if self._markdown:
@@ -226,34 +230,33 @@ class TerminalView:
         took = f" · {data['ms'] / 1000:.1f} s" if data.get("ms", 0) >= 100 else ""
         head = f"{indent}{whose}• "
         room = self._columns() - len(head) - len(took)
-        name, _, args = (shown if fitting(shown, room) == shown else f"{fitting(shown, room - 1)}…").partition(" ")
+        name, _, args = cut(shown, room).partition(" ")
         colour = "" if data["status"] == "ok" else _RED
         self._write_pieces((head, colour), (name, _BOLD), (f" {args}".rstrip(), ""), (took, _DIM))
-        for line, style in self._result_lines(event):
+        for line, style in self._result_lines(event, shown):
             self._write(f"{indent}{line}", style)
 
-    def _result_lines(self, event: Event) -> list[tuple[str, str]]:
+    def _result_lines(self, event: Event, call: str) -> list[tuple[str, str]]:
         """Return the first lines of what a call gave, each with its style."""
-        data = event.data
+        data, all_by = event.data, "Ctrl-O shows all" if self._chat else ""
         output = str(data.get("output") or "")
         if data["status"] != "ok":
-            self._cut = output
+            self._cut.append((call, output))
             said = textwrap.wrap(told_result(data["status"], output), self._columns())
             return [(f"  {line}", _RED) for line in said]
-        if data.get("diff"):
-            return [(line, _DIFF.get(line.lstrip(" │┊")[:1], "")) for line in _changed(str(data["diff"]))]
+        if diff := str(data.get("diff") or ""):
+            self._cut.extend([(call, diff)] if diff.count("\n") >= DIFF_LINES else ())
+            return [(line, _DIFF.get(line.lstrip(" │┊")[:1], "")) for line in _changed(diff, all_by and f"; {all_by}")]
         lines = output.rstrip().split("\n") if output.strip() else []
         few = lines if len(lines) <= OUTPUT_LINES + 1 else lines[:OUTPUT_LINES]
         if event.data.get("domain") == "read" or data["tool"] in _READERS:
             few = lines if len(lines) == 1 else []
         rest = len(lines) - len(few)
         plain_lines = (visible(line, keep="\t").replace("\t", "    ") for line in few)
-        found = [(f"  {fitting(line, self._columns())}", _DIM) for line in plain_lines]
+        found = [(f"  {cut(line, self._columns())}", _DIM) for line in plain_lines]
         if rest or data.get("truncated"):
-            self._cut = output
-            how = "Ctrl-O shows all" if self._chat else ""
-            if data.get("truncated"):
-                how = f"{self._truncated}: moryflow output show {data.get('output_id', '')}"
+            self._cut.append((call, output))
+            how = f"{self._truncated}: moryflow output show {data.get('output_id', '')}" if data.get("truncated") else all_by
             count = f"{'+' if few else ''}{rest:,} line{'s' if rest != 1 else ''}" if rest else ""
             found.append((f"  {' · '.join(part for part in (count, how) if part)}", _DIM))
         return found
@@ -289,7 +292,7 @@ class TerminalView:
             self._write(f"moryflow: plugin {data['plugin']} is skipped in {data['hook']} for this session: {data['reason']}")
 
     def _write(self, text: str, style: str = "") -> None:
-        self._write_pieces((text, style))
+        self._write_pieces((folded(plain(text)), style))
 
     def _write_pieces(self, *pieces: tuple[str, str]) -> None:
         """Write a line of texts, each with its style."""
@@ -317,7 +320,9 @@ class Totals:
         """Take in what has happened."""
         if event.parent is not None:
             return
-        if event.type == "step.finish":
+        if event.type == "turn.start":
+            self._began = time.monotonic()
+        elif event.type == "step.finish":
             self._input += event.data["usage"]["input"]
             self._output += event.data["usage"]["output"]
         elif event.type == "turn.finish":
@@ -360,8 +365,8 @@ def _remark(event: Event, truncated: str) -> str:
             return ""
 
 
-def _changed(diff: str) -> list[str]:
+def _changed(diff: str, hint: str = "") -> list[str]:
     """Return what a call changed, path first, marked so that nothing in it looks like a line of ours."""
     from .question_text import preview_lines, screen
 
-    return preview_lines(diff, screen()[0], DIFF_LINES, "")
+    return preview_lines(diff, screen()[0], DIFF_LINES, hint)

@@ -35,7 +35,10 @@ def first_line(text: str, width: int = 160) -> str:
 def brief(args: object) -> str:
     """Return the arguments of a call in one short line, a path before all others."""
     ordered = sorted(args.items(), key=lambda item: item[0] != "path") if isinstance(args, Mapping) else [("", args)]
-    text = " ".join(str(value) for _, value in ordered if isinstance(value, str | int)).strip()
+    values = [str(value).strip() for _, value in ordered if isinstance(value, str | int)]
+    if ordered and ordered[0][0] == "path":  # what is written to a file is shown as a diff
+        values = [value for value in values if "\n" not in value]
+    text = " ".join(values).strip()
     line = first_line(text, 100)
     return line if line == text or line.endswith("…") else f"{line} …"
 
@@ -48,6 +51,29 @@ def fitting(text: str, columns: int) -> str:
         if taken > columns:
             return text[:index]
     return text
+
+
+def cut(text: str, columns: int) -> str:
+    """Return `text` in at most `columns` columns, with an ellipsis where something is left out."""
+    return text if fitting(text, columns) == text else f"{fitting(text, columns - 1)}…"
+
+
+def folded(text: str) -> str:
+    """Return sentences of ours in lines that the terminal behind standard error need not wrap, each as indented as it began.
+
+    A word that is longer than a line is left to the terminal, so that it can be copied.
+    """
+    import textwrap
+
+    width = terminal_width()
+    fold = textwrap.TextWrapper(
+        max(width, _READABLE), expand_tabs=False, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
+    )
+    lines: list[str] = []
+    for line in text.split("\n"):
+        fold.subsequent_indent = line[: len(line) - len(line.lstrip())]
+        lines += fold.wrap(line) if _columns_of(line) > width > 0 else [line]
+    return "\n".join(lines)
 
 
 def ending(text: str, columns: int) -> str:
@@ -95,6 +121,11 @@ def _wrapped(text: str, width: int) -> list[str]:
     import textwrap
 
     return textwrap.wrap(text, width)
+
+
+def is_dumb() -> bool:
+    """Whether the terminal shows plain text and nothing else: it moves no cursor."""
+    return os.environ.get("TERM") in ("dumb", "unknown")
 
 
 def terminal_width() -> int:
