@@ -207,6 +207,15 @@ class Terminal:
         """Send what Ctrl-C sends."""
         os.killpg(self._process.pid, signal.SIGINT)
 
+    @property
+    def descriptor(self) -> int:
+        """The terminal's own end, by which its modes can be changed."""
+        return self._master
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        os.killpg(self._process.pid, number)
+
     def stop(self) -> None:
         """Stop the process, as a shell does after Ctrl-Z."""
         os.killpg(self._process.pid, signal.SIGSTOP)

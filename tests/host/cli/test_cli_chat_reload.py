@@ -32,7 +32,7 @@ def test_a_save_is_told_of_while_chat_sits_at_its_prompt(cli: Any, at_terminal: 
     """One line per save, at once; the next turn begins with it (issue 5, hot reload)."""
     file = cli.home / "plugins" / "mine.py"
     save(file)
-    terminal = at_terminal("chat", "-m", cli.script(cli.calls("greet", name="you"), "said"))
+    terminal = at_terminal("chat", "-m", cli.script(cli.calls("greet", name="you"), "said"), columns=300)
     terminal.expect("\n>")
     save(file, "two", ", times: int = 1")
     terminal.expect("plugin mine: code · tool greet: parameter times added")
@@ -49,7 +49,7 @@ def test_a_save_is_told_of_while_chat_sits_at_its_prompt(cli: Any, at_terminal: 
 def test_a_new_file_with_tools_is_told_of_at_the_prompt(cli: Any, at_terminal: Begin) -> None:
     """At the save, with its path and the command; asked about before the next turn (ARCHITECTURE §7, R18)."""
     (cli.home / "tools").mkdir(mode=0o700)
-    terminal = at_terminal("chat", "-m", cli.script("fine"))
+    terminal = at_terminal("chat", "-m", cli.script("fine"), columns=300)
     terminal.expect("\n>")
     save(cli.home / "tools" / "fresh.py")
     terminal.expect("fresh.py waits: it appeared while Moryflow ran; moryflow tool allow fresh.py")
@@ -64,7 +64,7 @@ def test_a_new_file_with_tools_is_told_of_at_the_prompt(cli: Any, at_terminal: B
 @pytest.mark.parametrize(("answer", "there"), [("y", True), ("n", False)])
 def test_new_code_is_asked_about_before_the_next_turn(cli: Any, at_terminal: Begin, answer: str, there: bool) -> None:
     """A question in chat on a terminal, or it waits (ARCHITECTURE §7, R18)."""
-    terminal = at_terminal("chat", "-m", cli.script("fine"))
+    terminal = at_terminal("chat", "-m", cli.script("fine"), columns=300)
     terminal.expect("\n>")
     save(cli.home / "plugins" / "fresh.py")
     terminal.expect("waits for your yes")

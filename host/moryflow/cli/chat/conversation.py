@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 from moryflow_sdk import MoryflowError
@@ -18,7 +18,7 @@ from moryflow.cli.commands.run import RunFlags, explain, on_ask
 from moryflow.cli.options import Flags
 from moryflow.cli.terminal.keyboard import discard_typed, question
 from moryflow.cli.terminal.signals import catch_signals
-from moryflow.cli.terminal.text import plain
+from moryflow.cli.terminal.text import first_line, folded, is_dumb, plain
 from moryflow.plugins.consent import said_yes_with
 from moryflow.plugins.reload import Reloader, ReloadReport
 from moryflow.runtime.subagents import with_background
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from moryflow.runtime.session import Session
 
     from .picker import PickItem
+
+T = TypeVar("T")
 
 
 class LineSource(Protocol):
@@ -61,6 +63,14 @@ class LineSource(Protocol):
         """Put `text` where lines are typed."""
         ...
 
+    def take_all_back(self) -> None:
+        """Put all lines that wait where lines are typed."""
+        ...
+
+    def unsent(self) -> str:
+        """Return what was typed and not sent, and remember it."""
+        ...
+
     async def close(self) -> None:
         """Read no more."""
         ...
@@ -78,11 +88,11 @@ class Conversation:
 
         self.host, self.session, self.flags, self.chosen = host, session, flags, chosen
         self._slash = Slash(self)
-        language = host.config.get("language") or "en"
-        self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=language, chat=sys.stdin.isatty())
+        language, keys = host.config.get("language") or "en", sys.stdin.isatty() and not is_dumb()
+        self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=language, chat=keys)
         self._code = 0
         self._full = False
-        self._at_work: asyncio.Task[None] | None = None
+        self._at_work: asyncio.Task[Any] | None = None
         self._view.session = session.id
         self._interactive = False
         self._asker: Any = None
@@ -112,7 +122,7 @@ class Conversation:
             if source.interactive:
                 self._asker.wait()
         if source.interactive and not self.flags.quiet:
-            sys.stderr.write(f"{self._who()} · /help, Ctrl-D ends\n")
+            self.say(f"{self._who()} · /help, Ctrl-D ends")
         attention = None
         if source.interactive:
             from .attention import Attention
@@ -129,17 +139,19 @@ class Conversation:
             await reloader.aclose()
             if attention is not None:
                 attention.close()
+        if unsent := source.unsent():
+            self.say(f"not sent, Up brings it back in the next chat: {first_line(unsent)}")
         if source.interactive and not self.flags.quiet:
-            sys.stderr.write(f"moryflow chat -r {self.session.id} goes on from here\n")
+            self.say(f"moryflow chat -r {self.session.id} goes on from here")
         return 0 if source.interactive else self._code
 
     async def _talk(self, source: LineSource, reloader: Reloader) -> None:
         going = True
         while going:
             # The prompt and a turn take Ctrl-C for themselves; between the two it must not end the program either.
-            with _Stopping(self._give_up, ("SIGINT",) if source.interactive else ()):
+            with _Stopping(self._give_up, _ENDING if source.interactive else ()) as self._stopping:
                 line = await self._line(source)
-                going = line is not None and await self._answered(line.strip(), source, reloader)
+                going = line is not None and await self._answered(line.strip(), source, reloader) and not self._stopping.leave
 
     async def _answered(self, line: str, source: LineSource, reloader: Reloader) -> bool:
         """Do what a line asks for; return whether the conversation goes on."""
@@ -157,8 +169,8 @@ class Conversation:
             self.say(str(error))
         return True
 
-    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> None:
-        """Await `work`.
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what `work` returns.
 
         :raises click.Abort: the person gave it up.
         """
@@ -167,14 +179,18 @@ class Conversation:
             await asyncio.wait((self._at_work,))
             if self._at_work.cancelled():
                 raise click.Abort
-            self._at_work.result()
+            return self._at_work.result()
         finally:
             self._at_work.cancel()
 
     def _give_up(self) -> None:
-        """Give up what the last line began; a turn is stopped in its own way."""
-        if self._at_work is not None and not self.session.busy:
+        """Give up what the last line began, or, at the end of the conversation, the next one; a turn stops in its own way."""
+        gives_up = self._stopping.leave or not self._view.idle
+        if self._at_work is not None and gives_up and not self.session.busy:
             self._at_work.cancel()
+
+    def _stop(self) -> None:
+        self.session.cancel() if self.session.busy else self._give_up()
 
     def _reloaded(self, report: ReloadReport) -> None:
         """Say at once what was saved, and that the next turn begins with it."""
@@ -194,12 +210,14 @@ class Conversation:
                 self.say(f"{item} waits; {said_yes_with(item)}")
 
     async def _line(self, source: LineSource) -> str | None:
-        """Return the next line."""
+        """Return the next line, ``None`` at the end."""
         if not source.interactive:
             return await source.line(self._prompt)
         self._view.rest()
         try:
-            return await source.line(self._prompt)
+            return await self._unless_stopped(source.line(self._prompt))
+        except click.Abort:
+            return None
         finally:
             self._view.idle = False
 
@@ -217,7 +235,7 @@ class Conversation:
 
     def _who(self) -> str:
         _, model = self.host.choose_model(self.session)
-        return plain(f"{self.session.agent.id} · {model.id} · {self.session.mode} · {self.session.row.vault}")
+        return f"{self.session.agent.id} · {model.id} · {self.session.mode} · {self.session.row.vault}"
 
     def _name(self) -> str:
         row = self.session.row
@@ -248,7 +266,7 @@ class Conversation:
 
         chosen = self.chosen
         options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
-        with _Stopping(self.session.cancel) as stopping, self._typing(), self._questions():
+        with _Stopping(self.session.cancel) as stopping, self.typing(), self._questions():
             if text is None:
                 result = await self.session.resume(options)
             else:
@@ -262,6 +280,7 @@ class Conversation:
         self._code = result.exit_code
         self._full = result.end_reason == "prompt_too_long"
         if result.end_reason == "stopped":
+            self._source.take_all_back()
             self.say("stopped; what was done so far is kept")
         else:
             explain(result, self.flags)
@@ -283,11 +302,11 @@ class Conversation:
         return attached["files"], attached["images"]
 
     @contextmanager
-    def _typing(self) -> Iterator[None]:
-        """Let a person type while a turn runs; what is awaited stands above the input then."""
+    def typing(self) -> Iterator[None]:
+        """Let a person type while a model is asked; what is awaited stands above the input then."""
         self._view.typing = self._interactive
         try:
-            with self._source.during(self._view, self.session.cancel):
+            with self._source.during(self._view, self._stop):
                 yield
         finally:
             self._view.typing = False
@@ -344,7 +363,10 @@ class Conversation:
 
     def say(self, text: str) -> None:
         """Tell the person something that is not part of the answer."""
-        click.echo(plain(text), err=True)
+        click.echo(folded(plain(text)), err=True)
+
+
+_ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 class _Stopping:
@@ -353,7 +375,7 @@ class _Stopping:
     A turn that cannot be stopped, because a plugin blocks the loop, ends with the program at the third.
     """
 
-    def __init__(self, stop: Callable[[], None], signals: Sequence[str] = ("SIGINT", "SIGTERM", "SIGHUP")) -> None:
+    def __init__(self, stop: Callable[[], None], signals: Sequence[str] = _ENDING) -> None:
         self._stop = stop
         self._signals = signals
         self.leave = False

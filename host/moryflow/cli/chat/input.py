@@ -11,28 +11,42 @@ import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import in_terminal
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Always, Condition
+from prompt_toolkit.history import FileHistory, InMemoryHistory
+from prompt_toolkit.layout.processors import TabsProcessor
+from prompt_toolkit.output import create_output
+from prompt_toolkit.styles import Style
+
 from moryflow.cli.terminal.keyboard import PASTED
 from moryflow.cli.terminal.markdown import use_colour
-from moryflow.cli.terminal.text import fitting, plain, terminal_width
+from moryflow.cli.terminal.text import brief, cut, plain, terminal_width
 
 from .clipboard import Clipboard, image_of
+from .completion import LineCompleter, completed
+from .keys import bindings
 from .picker import Choices, Picker, PickItem
+from .printer import Printer
 
 if TYPE_CHECKING:
-    from prompt_toolkit import PromptSession
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
     from .port import TurnView
-    from .printer import Printer
 
 AHEAD = 0.25
 """Seconds after its start in which the input is given what was typed before it was there."""
+TWICE = 2.0
+"""Seconds within which a second Ctrl-C at an empty input ends the conversation."""
 PAUSE = 0.5
 """Seconds without a key after which somebody who was typing when a question came is taken to have read it."""
+ECHOED = 10
+"""Lines of what was sent that stay on the screen."""
 FRAME = 0.12
 """Seconds between two looks of the status line."""
 
@@ -55,17 +69,7 @@ class TerminalInput:
         commands: Callable[[], Mapping[str, str]],
         tab: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        from prompt_toolkit import PromptSession
-        from prompt_toolkit.filters import Always, Condition
-        from prompt_toolkit.history import FileHistory, InMemoryHistory
-        from prompt_toolkit.output import create_output
-        from prompt_toolkit.styles import Style
-
-        from .completion import LineCompleter
-        from .keys import bindings
-
-        self._tab = tab
-        self._commands = commands
+        self.commands, self.tab = commands, tab
         self._view: TurnView | None = None
         """What runs now; the next is that which ran last."""
         self._last_view: TurnView | None = None
@@ -77,9 +81,10 @@ class TerminalInput:
         """Runs when an Enter was pressed and nothing has come behind it."""
         self._began = 0.0
         self._last_key = 0.0
+        self._cleared = -TWICE
         self._deaf = False
         """Somebody was typing when the question came: what else they type answers nothing until they pause."""
-        self._draft = ""
+        self._draft = Document()
         self._clipboard = Clipboard()
         self._queue: deque[str | None] = deque()
         self._arrived = asyncio.Event()
@@ -93,10 +98,11 @@ class TerminalInput:
             completer=LineCompleter(files, commands),
             complete_while_typing=Condition(self._completes),
             reserve_space_for_menu=6,
+            input_processors=[TabsProcessor(char1=" ", char2=" ")],
             enable_open_in_editor=True,
             enable_suspend=True,
             key_bindings=bindings(self),
-            style=Style.from_dict({"dim": "ansibrightblack", "chosen": "reverse"}),
+            style=Style.from_dict({"dim": "dim", "chosen": "reverse"}),
             erase_when_done=True,
             output=None if sys.stdout.isatty() else create_output(sys.stderr),
         )
@@ -116,17 +122,17 @@ class TerminalInput:
         line = self._queue.popleft()
         if line:
             bold, end = ("\x1b[1m", "\x1b[0m") if use_colour(sys.stderr) else ("", "")
-            said = plain(line).replace("\n", "\n  ")
+            lines = plain(line).split("\n")
+            rest = [f"… +{len(lines) - ECHOED:,} lines"] if len(lines) > ECHOED + 1 else lines[ECHOED:]
+            said = "\n  ".join([*lines[:ECHOED], *rest])
             sys.stderr.write(f"{bold}{prompt()}{said}{end}\n")
         return line
 
-    async def ask(self, question: str) -> str:
-        """Return the answer to a question of ours; what is queued answers nothing, Ctrl-C and Ctrl-D neither."""
-        return await self.answer(question)
-
     async def answer(self, keys: str) -> str:
-        """Return what is typed at a question that was just shown; a draft comes back after it."""
+        """Return what is typed at a question; a draft comes back after it. What is queued answers nothing, Ctrl-C neither."""
         return await self._chosen(Choices(keys))
+
+    ask = answer
 
     async def pick(
         self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
@@ -139,14 +145,12 @@ class TerminalInput:
         if self._session.app.is_running:
             self._session.default_buffer.insert_text(text)
         else:
-            self._draft = text
+            self._draft = self._draft.insert_before(text)
 
     async def _chosen(self, choices: Choices | Picker) -> str:
-        from prompt_toolkit.document import Document
-
         buffer = self._session.default_buffer
-        draft = buffer.document if self._session.app.is_running else Document(self._draft)
-        self._draft = ""
+        draft = buffer.document if self._session.app.is_running else self._draft
+        self._draft = Document()
         self._read()
         now = time.monotonic()
         self._deaf = bool(draft.text) or now - self._last_key < PAUSE
@@ -193,13 +197,11 @@ class TerminalInput:
 
     async def _read_line(self) -> None:
         if self._printer is None:
-            from .printer import Printer
-
             self._printer = Printer(self._session)
             self._printer.install()
         try:
             text = await self._session.prompt_async(default=self._draft, handle_sigint=False, pre_run=self._note_start)
-            self._draft = ""
+            self._draft = Document()
         except _Pause:
             return
         except EOFError:
@@ -211,6 +213,14 @@ class TerminalInput:
         self._queue.append(line)
         self._arrived.set()
 
+    def unsent(self) -> str:
+        """Return what was typed and not sent; it goes into the history, so that Up brings it back."""
+        lines = [*(line for line in self._queue if line), self._draft.text]
+        text = "\n".join(line for line in lines if line.strip())
+        if text:
+            self._session.history.append_string(text)
+        return text
+
     async def close(self) -> None:
         """Stop reading, so that somebody else can; a draft comes back with the next prompt."""
         if self._printer is not None:
@@ -221,26 +231,19 @@ class TerminalInput:
             self._enter()
         if self._reading is not None and not self._reading.done():
             if self._session.app.is_running and not self._session.app.is_done:
-                self._draft = self._session.default_buffer.text
+                self._draft = self._session.default_buffer.document
                 self._session.app.exit(exception=_Pause())
             await asyncio.wait((self._reading,))
 
     def _note_start(self) -> None:
         self._began = time.monotonic()
-        asyncio.get_running_loop().call_soon(self._set_signals)  # the terminal is about to be set up
+        if self._printer is not None:
+            asyncio.get_running_loop().call_soon(self._printer.begin)  # the terminal is about to be set up
 
     def _set_signals(self) -> None:
         """Let Ctrl-C be a signal while a turn runs: it must stop one that keeps the loop from reading keys, too."""
-        if not self._session.app.is_running or self._session.app._running_in_terminal:  # pyright: ignore[reportPrivateUsage]
-            return  # an editor has the terminal, or nobody
-        with suppress(ImportError, OSError, ValueError):
-            import termios
-
-            modes = termios.tcgetattr(sys.stdin.fileno())
-            modes[3] = modes[3] | termios.ISIG if self._view else modes[3] & ~termios.ISIG
-            for name in (termios.VQUIT, termios.VSUSP):
-                modes[6][name] = b"\0"
-            termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, modes)
+        if self._printer is not None:
+            self._printer.set_modes(signals=self._view is not None)
 
     def _invalidate(self) -> None:
         if self._session.app.is_running:
@@ -252,19 +255,14 @@ class TerminalInput:
         """Return what stands above the input, and the prompt."""
         columns = terminal_width() or 80
         live = self._view.live_lines(max(3, self._session.app.output.get_size().rows // 3)) if self._view else []
-        waiting = [f"  queued: {plain(line).splitlines()[0]}" for line in self._queue if line]
-        shown = [
-            ("class:dim", f"{line if len(line) < columns else fitting(line, columns - 2) + '…'}\n")
-            for line in (*live, *waiting)
-        ]
+        waiting = [f"  queued: {brief(plain(line))}" for line in self._queue if line]
+        shown = [("class:dim", f"{cut(line, columns)}\n") for line in (*live, *waiting)]
         if self._answer is None:
             return [*shown, ("", self._prompt_text())]
         return [*shown, *self._choices.fragments(self._session.default_buffer.text, self._session.app.output.get_size().rows)]
 
     def _completes(self) -> bool:
-        text = self._session.default_buffer.document.text_before_cursor
-        word = text.rsplit(maxsplit=1)[-1] if text.strip() and not text[-1].isspace() else ""
-        return self._answer is None and (text.startswith("/") or word.startswith("@"))
+        return self._answer is None and bool(completed(self._session.default_buffer.document.text_before_cursor))
 
     # ------------------------------------------------------------ what keys do
 
@@ -295,8 +293,9 @@ class TerminalInput:
 
     @property
     def queued(self) -> bool:
-        """Whether a line waits."""
-        return bool(self._queue)
+        """Whether a line waits that Up takes back."""
+        buffer = self._session.default_buffer
+        return bool(self._queue) and buffer.document.on_first_line and buffer.complete_state is None
 
     @property
     def slash(self) -> bool:
@@ -320,20 +319,39 @@ class TerminalInput:
         self._settle("")
 
     def clear(self) -> None:
-        """Begin anew; say how to leave where no question stands."""
+        """Begin anew; where no question stands say how to leave, and leave when that is pressed twice."""
+        empty, now = self.empty, time.monotonic()
         self._session.default_buffer.reset()
         if self._answer is not None:
             self._settle("")
+        elif empty and now - self._cleared < TWICE:
+            self._session.app.exit(exception=EOFError())
         else:
-            sys.stderr.write("(Ctrl-D or /quit ends the conversation)\n")
+            self._cleared = now if empty else -TWICE
+            sys.stderr.write("(Ctrl-C again, Ctrl-D or /quit ends the conversation)\n")
 
-    def stop(self) -> None:
-        """Stop the turn."""
-        self._stop()
+    def leave(self) -> None:
+        """Do what Esc does: leave the list of completions, an answer that is half typed, a question, and at last the turn."""
+        buffer = self._session.default_buffer
+        if buffer.complete_state:
+            buffer.cancel_completion()
+        elif self._answer is None:
+            self._stop()
+        elif self.empty or self.picks:
+            self._settle("")
+        else:
+            buffer.reset()
 
     def take_back(self) -> None:
-        """Edit the newest line that waits."""
-        self._session.default_buffer.insert_text(self._queue.pop() or "")
+        """Put the newest line that waits before what is typed, to be edited."""
+        buffer = self._session.default_buffer
+        line, typed = self._queue.pop() or "", buffer.text
+        buffer.document = Document(f"{line}\n{typed}" if line and typed else line or typed, len(line))
+
+    def take_all_back(self) -> None:
+        """Put all lines that wait where they are typed: the turn that they were typed for was stopped."""
+        while self._queue:
+            self.take_back()
 
     def paste(self, text: str) -> None:
         """Put in what was pasted; the path of an image, as a terminal writes it when one is dropped, is attached."""
@@ -343,21 +361,8 @@ class TerminalInput:
         """Attach the image that is in the clipboard."""
         self._session.default_buffer.insert_text(await asyncio.to_thread(self._clipboard.image))
 
-    async def tab(self) -> None:
-        """Do what Tab does at an empty input."""
-        await self._tab()
-        self._invalidate()
-
-    def complete_command(self) -> None:
-        """Complete a command as far as it is clear, then offer what fits."""
-        from .completion import complete_command
-
-        complete_command(self._session.default_buffer, self._commands())
-
     async def show_last(self) -> None:
         """Show the newest output whole."""
-        from prompt_toolkit.application import in_terminal
-
         if self._last_view is not None:
             async with in_terminal():
                 await self._last_view.show_last()

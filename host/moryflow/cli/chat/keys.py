@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.application.current import get_app
+from prompt_toolkit.filters import Condition, has_completions
 from prompt_toolkit.key_binding import KeyBindings
+
+from .completion import complete_command
 
 if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyPressEvent
@@ -13,6 +17,9 @@ if TYPE_CHECKING:
 
 class KeyTarget(Protocol):
     """What keys ask and do, as :class:`moryflow.cli.chat.input.TerminalInput` has it."""
+
+    commands: Callable[[], Mapping[str, str]]
+    tab: Callable[[], Coroutine[Any, Any, None]]
 
     @property
     def asked(self) -> bool: ...
@@ -32,12 +39,10 @@ class KeyTarget(Protocol):
     def choose(self, by: int) -> None: ...
     def end(self) -> None: ...
     def clear(self) -> None: ...
-    def stop(self) -> None: ...
+    def leave(self) -> None: ...
     def take_back(self) -> None: ...
-    def complete_command(self) -> None: ...
     def paste(self, text: str) -> None: ...
     async def paste_image(self) -> None: ...
-    async def tab(self) -> None: ...
     async def show_last(self) -> None: ...
 
 
@@ -77,11 +82,11 @@ def _lines(keys: KeyBindings, shown: KeyTarget) -> None:
 
     @keys.add("tab", filter=Condition(lambda: shown.slash))
     def _(event: KeyPressEvent) -> None:
-        shown.complete_command()
+        complete_command(event.current_buffer, shown.commands())
 
     @keys.add("tab", filter=Condition(lambda: shown.empty and not shown.asked and not shown.works))
     async def _(event: KeyPressEvent) -> None:
-        await shown.tab()
+        await shown.tab()  # prompt_toolkit draws anew when it has ended
 
 
 def _answers(keys: KeyBindings, shown: KeyTarget) -> None:
@@ -102,19 +107,19 @@ def _answers(keys: KeyBindings, shown: KeyTarget) -> None:
         shown.choose(1)
 
     @keys.add("c-d", filter=choosing)
-    @keys.add("escape", filter=picking)
     def _(event: KeyPressEvent) -> None:
         shown.end()
 
 
 def _turns(keys: KeyBindings, shown: KeyTarget) -> None:
     works = Condition(lambda: shown.works)
+    alone = Condition(lambda: not get_app().key_processor.input_queue)  # else it begins an Alt-Enter
 
-    @keys.add("escape", filter=works)
+    @keys.add("escape", filter=works | has_completions | Condition(lambda: shown.asked), eager=alone)
     def _(event: KeyPressEvent) -> None:
-        shown.stop()
+        shown.leave()
 
-    @keys.add("up", filter=Condition(lambda: shown.works and shown.empty and shown.queued))
+    @keys.add("up", filter=Condition(lambda: shown.works and shown.queued))
     def _(event: KeyPressEvent) -> None:
         shown.take_back()
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from moryflow.cli.terminal.text import fitting, plain, terminal_width
+from moryflow.cli.terminal.text import cut, plain, terminal_width
 
 SHOWN = 10
 """Items that are shown at once where the terminal has the rows."""
@@ -104,12 +105,12 @@ class Choices:
 
     def __init__(self, keys: str = "") -> None:
         self._keys = keys
-        self._words = [word for word in keys.split("  ") if word.strip().startswith("[")]
+        self._words = re.findall(r"\[\w\]\w+(?: \w+)?", keys)
         self._chosen = -1
 
     def answer(self, typed: str) -> str:
         """Return what was typed, or the letter that stands for what is chosen."""
-        return typed or (self._words[self._chosen].strip()[1] if self._chosen >= 0 else "")
+        return typed or (self._words[self._chosen][1] if self._chosen >= 0 else "")
 
     def move(self, by: int) -> None:
         """Choose the next or the last one."""
@@ -121,11 +122,9 @@ class Choices:
         """Return the line, the chosen answer marked."""
         if self._chosen < 0:
             return [("", self._keys)]
-        before, word, after = self._keys.partition(self._words[self._chosen].split(" >")[0].strip())
+        before, word, after = self._keys.partition(self._words[self._chosen])
         return [("", before), ("class:chosen", word), ("", after)]
 
 
 def _line(text: str, columns: int) -> str:
-    text = plain(text).replace("\n", " ")
-    shown = fitting(text, columns)
-    return f"{shown if shown == text else fitting(text, columns - 1) + '…'}\n"
+    return cut(plain(text).replace("\n", " "), columns) + "\n"

@@ -1,4 +1,4 @@
-"""The lines of a conversation that come from a pipe."""
+"""The lines of a conversation that come from a pipe, or from a terminal that shows nothing but plain text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from moryflow.cli.terminal.approval_prompt import read_answer
+from moryflow.cli.terminal.text import cut, plain, terminal_width
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .picker import PickItem
     from .port import TurnView
+
+
+NUMBERED = 20
+"""Items of a list that are offered by number."""
 
 
 class PipedInput:
@@ -47,6 +57,13 @@ class PipedInput:
     def propose(self, text: str) -> None:
         """Do nothing: nobody edits what a pipe says."""
 
+    def take_all_back(self) -> None:
+        """Do nothing: nobody edits what a pipe says."""
+
+    def unsent(self) -> str:
+        """Return nothing: what a pipe says and nobody reads is not lost."""
+        return ""
+
     async def close(self) -> None:
         """Do nothing: the pipe is read by a thread that nobody waits for."""
 
@@ -62,3 +79,39 @@ class PipedInput:
     def _put(self, line: str | None) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+
+
+class PlainInput:
+    """Lines of a terminal that cannot move its cursor (``TERM=dumb``), as a screen reader or an editor's shell wants them.
+
+    The terminal itself shows and edits what is typed, between two turns; a list is picked from by number.
+    """
+
+    interactive = True
+    answer = staticmethod(read_answer)
+    during = PipedInput.during
+    close = PipedInput.close
+    take_all_back = PipedInput.take_all_back
+    unsent = PipedInput.unsent
+
+    async def line(self, prompt: Callable[[], str]) -> str | None:
+        """Return the next line, ``None`` at the end."""
+        line = await read_answer(prompt())
+        if not line:
+            sys.stderr.write("\n")
+        return line or None
+
+    async def ask(self, question: str) -> str:
+        """Return the answer to a question of ours."""
+        return await read_answer(question)
+
+    async def pick(self, title: str, items: Sequence[PickItem], *_: object) -> str:
+        """Let a person pick one of `items` by its number; return its key, an empty text when they leave."""
+        lines = [cut(f"{number:>3}  {item.text}", terminal_width() or 80) for number, item in enumerate(items[:NUMBERED], 1)]
+        typed = await self.ask(plain("\n".join([title, *lines, "number, or Enter to leave > "])))
+        number = int(typed) if typed.strip().isdecimal() else 0
+        return items[number - 1].key if 0 < number <= len(items) else ""
+
+    def propose(self, text: str) -> None:
+        """Show `text`: a plain terminal edits only what is typed at it."""
+        sys.stderr.write(f"{plain(text)}\n")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from moryflow.cli.commands.run import RunFlags
     from moryflow.cli.options import Flags
@@ -54,6 +55,10 @@ class ConversationPort(Protocol):
 
     def propose(self, text: str) -> None:
         """Put `text` where the person types, to be changed and sent."""
+        ...
+
+    def typing(self) -> AbstractContextManager[None]:
+        """Let the person type while a model is asked, see what is awaited, and stop it."""
         ...
 
     async def recall(self) -> None:

@@ -140,7 +140,9 @@ class SessionCommands:
         from moryflow.cli.commands.session_compact import compaction_text
         from moryflow.runtime.session_commands import compact_now
 
-        self._talk.say(compaction_text(await compact_now(self._talk.host, self._talk.session, focus)))
+        with self._talk.typing():
+            done = await compact_now(self._talk.host, self._talk.session, focus)
+        self._talk.say(compaction_text(done))
         return ""
 
     async def context(self, _: str) -> str:

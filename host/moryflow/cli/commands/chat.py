@@ -35,6 +35,7 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
 
 async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     from moryflow.cli.chat.conversation import Conversation
+    from moryflow.cli.terminal.text import is_dumb
 
     from .model import ensure_model, offer_model
     from .run import open_session
@@ -46,14 +47,18 @@ async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     host.choose_model(session)
     await session.keep()
     talk = Conversation(host, session, flags, chosen)
-    if sys.stdin.isatty():
-        from moryflow.cli.chat.input import TerminalInput
-
-        source: Any = TerminalInput(_history(host.home, session.row.vault), talk.files, talk.commands, talk.next_agent)
-    else:
+    if not sys.stdin.isatty():
         from moryflow.cli.chat.piped import PipedInput
 
-        source = PipedInput()
+        source: Any = PipedInput()
+    elif is_dumb():
+        from moryflow.cli.chat.piped import PlainInput
+
+        source = PlainInput()
+    else:
+        from moryflow.cli.chat.input import TerminalInput
+
+        source = TerminalInput(_history(host.home, session.row.vault), talk.files, talk.commands, talk.next_agent)
     return await talk.run(source)
 
 

@@ -36,8 +36,8 @@ def brief(args: object) -> str:
     """Return the arguments of a call in one short line, a path before all others."""
     ordered = sorted(args.items(), key=lambda item: item[0] != "path") if isinstance(args, Mapping) else [("", args)]
     values = [str(value).strip() for _, value in ordered if isinstance(value, str | int)]
-    if ordered and ordered[0][0] == "path":  # what is written to a file is shown as a diff
-        values = [value for value in values if "\n" not in value]
+    if ordered and ordered[0][0] == "path" and any("\n" in value for value in values):  # what is written is shown as a diff
+        values = values[:1]
     text = " ".join(values).strip()
     line = first_line(text, 100)
     return line if line == text or line.endswith("…") else f"{line} …"
@@ -63,9 +63,11 @@ def folded(text: str) -> str:
 
     A word that is longer than a line is left to the terminal, so that it can be copied.
     """
+    import shutil
     import textwrap
 
-    width = terminal_width()
+    found = terminal_width()
+    width = shutil.get_terminal_size((found, 0)).columns if found else 0
     fold = textwrap.TextWrapper(
         max(width, _READABLE), expand_tabs=False, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
     )

@@ -1,0 +1,339 @@
+"""A conversation at terminals that are resized, stopped and closed, with keys in every state, and at plain ones."""
+
+from __future__ import annotations
+
+import json
+import signal
+import termios
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from moryflow.cli.chat.completion import MOST_OFFERED, nearest
+from moryflow.cli.terminal import render
+from moryflow.cli.terminal.text import brief, cut, folded
+from moryflow_sdk import Event
+
+Begin = Callable[..., Any]
+LISTER = """
+from moryflow_sdk import *
+
+@tool(domain="read")
+def lister(start: int) -> str:
+    "List."
+    return "\\n".join(f"row {number}" for number in range(start, start + 40))
+
+@hookimpl
+def tools():
+    return [lister]
+"""
+
+
+def prompts(cli: Any) -> list[str]:
+    nodes = json.loads(cli("session", "show", "--json").stdout)["nodes"]
+    return [node["payload"]["text"] for node in nodes if node["kind"] == "user"]
+
+
+def history(cli: Any) -> str:
+    [file] = (cli.home / "history").iterdir()
+    return file.read_text()
+
+
+# ---------------------------------------------------------------- the size
+
+
+@pytest.mark.parametrize(("environ", "rows"), [({}, 1), ({"XTERM_VERSION": "XTerm(390)"}, 0), ({"TERM": "linux"}, 0)])
+def test_a_resized_terminal_keeps_what_was_printed(cli: Any, at_terminal: Begin, environ: dict[str, str], rows: int) -> None:
+    """One that wraps lines anew has moved the input; one that does not would lose a finished line."""
+    cli.environ = environ
+    terminal = at_terminal("chat", "-m", cli.script("x"))
+    terminal.expect("\n>")
+    terminal.type("a" * 70)
+    terminal.expect("a" * 70)
+    terminal.wait_until_it_waits()
+    before = len(terminal.raw)
+    terminal.resize(50)
+    terminal.send(signal.SIGWINCH)
+    terminal.expect("a" * 40)
+    taken_away = terminal.raw[before:].partition("\x1b[J")[0]
+    assert taken_away.count("\x1b[A") == rows
+    terminal.type("\x03\x04")
+    assert terminal.end() == 0
+
+
+def test_narrow_terminals_cut_no_words(cli: Any, at_terminal: Begin) -> None:
+    """Neither in the answers on offer, nor in what is said at the end."""
+    terminal = at_terminal("chat", "-m", cli.script(cli.calls("danger", what="it"), "done that"), columns=40)
+    terminal.expect("/help, Ctrl-D")
+    terminal.expect("\n>")
+    terminal.type("do it\r")
+    terminal.expect("  [o]nce  [a]lways  [r]eject")
+    terminal.expect("  [s]top >")
+    terminal.type("?\r")
+    terminal.expect("reject\n  refuses it")
+    terminal.type("o\r")
+    terminal.expect("done that")
+    terminal.expect("\n>")
+    terminal.type("\x04")
+    terminal.expect(" goes\non from here")
+    assert terminal.end() == 0
+
+
+def test_sentences_are_folded_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a terminal is; each line is as indented as it began, and a long word stays whole."""
+    sentence = f"one two three four five six\n  next: {'x' * 30} and on"
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr("moryflow.cli.terminal.text.terminal_width", lambda: 0)
+    assert folded(sentence) == sentence
+    monkeypatch.setattr("moryflow.cli.terminal.text.terminal_width", lambda: 20)
+    assert folded(sentence) == f"one two three four\nfive six\n  next:\n  {'x' * 30}\n  and on"
+    assert [cut(text, 4) for text in ("abcd", "abcde", "中文", "中文字")] == ["abcd", "abc…", "中文", "中…"]
+
+
+# ---------------------------------------------------------------- calls
+
+
+def test_each_output_that_was_cut_is_shown_with_its_call(cli: Any, at_terminal: Begin) -> None:
+    """Ctrl-O shows the newest, and pressed again the one before."""
+    cli.plugin("lister", LISTER)
+    calls = [{"name": "lister", "arguments": {"start": start}} for start in (100, 200)]
+    terminal = at_terminal("chat", "-m", cli.script({"calls": calls}, "listed"))
+    terminal.expect("\n>")
+    terminal.type("list\r")
+    terminal.expect("listed")
+    terminal.expect("\n>")
+    terminal.type("\x0f")
+    terminal.expect("• lister 200\nrow 200\n")
+    terminal.expect("row 239\n")
+    terminal.type("\x0f")
+    terminal.expect("• lister 100\nrow 100\n")
+    terminal.expect("row 139\n")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("pager", "said"),
+    [
+        ("false", "$PAGER (false) ended with 1; without it:"),
+        ("/no/such/pager", "$PAGER (/no/such/pager) cannot be started: No such file or directory; without it:"),
+        ("'less", "$PAGER cannot be read: No closing quotation; without it:"),
+    ],
+)
+def test_a_pager_that_fails_is_named(cli: Any, at_terminal: Begin, pager: str, said: str) -> None:
+    """And what it should have shown is printed."""
+    cli.plugin("lister", LISTER)
+    cli.environ = {"PAGER": pager}
+    terminal = at_terminal("chat", "-m", cli.script(cli.calls("lister", start=0), "listed"))
+    terminal.expect("\n>")
+    terminal.type("list\r")
+    terminal.expect("listed")
+    terminal.expect("\n>")
+    terminal.type("\x0f")
+    terminal.expect(f"moryflow: {said}\n")
+    terminal.expect("row 39\n")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+
+
+def test_a_call_that_writes_a_file_is_named_by_its_path() -> None:
+    """What is written stands in the diff."""
+    assert brief({"content": "one\ntwo\n", "path": "a.py"}) == "a.py"
+    assert brief({"pattern": "x", "path": "a.py"}) == "a.py x"
+    assert brief({"command": "one\ntwo"}) == "one …"
+
+
+def test_the_time_of_a_turn_holds_no_typing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins with the turn, and not when the one before has ended."""
+    clock = iter([0.0, 100.0, 102.5])
+    monkeypatch.setattr(render.time, "monotonic", lambda: next(clock))
+    totals = render.Totals()
+    totals.note(Event(type="turn.start", session="s", data={}))
+    totals.note(Event(type="step.finish", session="s", data={"usage": {"input": 3, "output": 4}}))
+    assert totals.line() == "3 tokens in, 4 out · 2.5 s"
+
+
+# ---------------------------------------------------------------- the queue
+
+
+def test_lines_that_wait_come_back_one_before_the_other(cli: Any, at_terminal: Begin) -> None:
+    """Each Up takes the newest back; what was typed meanwhile stays behind it."""
+    terminal = at_terminal("chat", "-m", cli.script(cli.holding(), "first", "second"))
+    terminal.expect("\n>")
+    terminal.type("go\r")
+    terminal.expect("hold")
+    terminal.type("one\r")
+    terminal.expect("queued: one")
+    terminal.type("\x1b[200~two\nmore\x1b[201~\r")
+    terminal.expect("queued: two …")
+    terminal.type("three\x1b[A\x01\x1b[A\x1b[A\r")
+    terminal.expect("queued: one …")
+    cli.let_go()
+    terminal.expect("second")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    assert prompts(cli) == ["go", "one\ntwo\nmore\nthree"]
+
+
+def test_a_stopped_turn_sends_nothing_that_waits(cli: Any, at_terminal: Begin) -> None:
+    """Esc acts at once; the lines come back to be changed, and Alt-Enter is no Esc."""
+    terminal = at_terminal("chat", "-m", cli.script(cli.holding(), "never", "after all"))
+    terminal.expect("\n>")
+    terminal.type("go\r")
+    terminal.expect("hold")
+    terminal.type("one\x1b\rtwo\r")
+    terminal.expect("queued: one …")
+    terminal.type("\x1b")
+    terminal.expect("stopped; what was done so far is kept")
+    terminal.expect("> one")
+    terminal.type(" and more\r")
+    terminal.expect("never")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    assert prompts(cli) == ["go", "one\ntwo and more"]
+
+
+# ---------------------------------------------------------------- leaving
+
+
+def test_esc_stops_at_a_question_and_leaves_a_list_first(cli: Any, at_terminal: Begin) -> None:
+    """What is half typed goes first, then the question; files that are offered go before a turn is stopped."""
+    (cli.vault / "notes.txt").write_text("x")
+    terminal = at_terminal("chat", "-m", cli.script(cli.calls("danger", what="it"), cli.holding(), "after all"))
+    terminal.expect("\n>")
+    terminal.type("do it\r")
+    terminal.expect("[s]top >")
+    terminal.type("becau")
+    terminal.expect("becau")
+    terminal.wait_until_it_waits()
+    terminal.type("\x1b")
+    terminal.expect("[s]top >")
+    terminal.type("\x1b")
+    terminal.expect("→ stop")
+    terminal.expect("stopped; what was done so far is kept")
+    terminal.type("go on\r")
+    terminal.expect("hold")
+    terminal.type("@not")
+    terminal.expect("notes.txt")
+    terminal.type("\x1b")
+    terminal.wait_until_it_waits()
+    cli.let_go()
+    terminal.expect("after all")
+    terminal.type("\x15/quit\r")
+    assert terminal.end() == 0
+
+
+def test_ctrl_c_twice_at_an_empty_prompt_ends_the_conversation(cli: Any, at_terminal: Begin) -> None:
+    """As in other tools; the first only empties a line that is typed."""
+    terminal = at_terminal("chat", "-m", cli.script("x"))
+    terminal.expect("\n>")
+    terminal.type("half\x03")
+    terminal.expect("Ctrl-C again, Ctrl-D or /quit")
+    terminal.type("\x03\x03")
+    terminal.expect("goes on from here")
+    assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_draft_outlives_the_program(cli: Any, at_terminal: Begin, number: signal.Signals) -> None:
+    """It is told, and Up brings it back in the next conversation; the terminal is left as it was."""
+    terminal = at_terminal("chat", "-m", cli.script("x"))
+    terminal.expect("\n>")
+    terminal.type("my draft")
+    terminal.expect("my draft")
+    terminal.wait_until_it_waits()
+    terminal.send(number)
+    terminal.expect("not sent, Up brings it back in the next chat: my draft")
+    terminal.expect("goes on from here")
+    assert terminal.end() == 0
+    assert terminal.raw.rindex("\x1b[?2004l") > terminal.raw.rindex("\x1b[?2004h")
+    assert "+my draft\n" in history(cli)
+    again = at_terminal("chat", "-m", cli.script("answered"))
+    again.expect("\n>")
+    again.type("\x1b[A")
+    again.expect("my draft")
+    again.type("\r")
+    again.expect("answered")
+    again.type("/quit\r")
+    assert again.end() == 0
+
+
+def test_the_input_works_after_a_stop_that_it_did_not_ask_for(cli: Any, at_terminal: Begin) -> None:
+    """A shell gives the terminal back with its own modes."""
+    terminal = at_terminal("chat", "-m", cli.script("answered"))
+    terminal.expect("\n>")
+    terminal.type("hel")
+    terminal.expect("hel")
+    terminal.wait_until_it_waits()
+    terminal.stop()
+    modes = termios.tcgetattr(terminal.descriptor)
+    modes[0] |= termios.ICRNL
+    modes[3] |= termios.ICANON | termios.ECHO | termios.ISIG
+    termios.tcsetattr(terminal.descriptor, termios.TCSANOW, modes)
+    terminal.go_on()
+    terminal.expect("hel")
+    terminal.type("lo\r")
+    terminal.expect("answered")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    assert prompts(cli) == ["hello"]
+
+
+# ---------------------------------------------------------------- what is pasted and offered
+
+
+def test_a_paste_drives_nothing_and_leaves_a_few_lines(cli: Any, at_terminal: Begin) -> None:
+    """Control characters are shown; tabs are blanks; of many lines the first stay on the screen."""
+    terminal = at_terminal("chat", "-m", cli.script("read"))
+    terminal.expect("\n>")
+    pasted = "\n".join(["a\tb\x07\x0f\x03\u202e\x9b2J", *(f"line {number}" for number in range(500))])
+    terminal.type(f"\x1b[200~{pasted}\x1b[201~")
+    terminal.expect("line 499")
+    terminal.type("\r")
+    terminal.expect("… +491 lines\n")
+    terminal.expect("read")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    assert prompts(cli) == [pasted]
+    for character in "\x07\x0f\x03\x9b":
+        assert character not in terminal.raw
+    assert "^I" not in terminal.text
+
+
+def test_files_that_fit_best_are_offered_first() -> None:
+    """Together before apart, in the name before elsewhere; not more than can be drawn with every key."""
+    paths = ["src/models/very/deep.py", "m/o/d.py", "src/model.py", "tests/test_model.py", "readme.md"]
+    assert nearest("mod", paths) == ["src/model.py", "tests/test_model.py", "src/models/very/deep.py", "m/o/d.py"]
+    assert nearest("R.M", paths) == ["readme.md"]
+    assert len(nearest("", (f"file {number}" for number in range(1000)))) == MOST_OFFERED
+
+
+# ---------------------------------------------------------------- plain terminals
+
+
+def test_a_terminal_that_moves_no_cursor_gets_plain_lines(cli: Any, at_terminal: Begin) -> None:
+    """As a screen reader reads them: no escape sequence, no key that is drawn twice, lists by number (CONTRACT §1)."""
+    cli("run", "-m", cli.script("The birch is white."), "tell me of birches")
+    cli.environ = {"TERM": "dumb"}
+    terminal = at_terminal("chat", "-m", cli.script(cli.calls("danger", what="it"), "done that", "more"))
+    terminal.expect("\n> ")
+    terminal.type("do it\n")
+    terminal.expect("[o]nce  [a]lways  [r]eject  [s]top > ")
+    terminal.type("once\n")
+    terminal.expect("done that")
+    terminal.expect("\n> ")
+    terminal.type("/sessions\n")
+    terminal.expect("2  ")
+    terminal.expect("number, or Enter to leave > ")
+    terminal.type("2\n")
+    terminal.expect("The birch is white.")
+    terminal.expect("\n> ")
+    terminal.type("go on\n")
+    terminal.expect("more")
+    terminal.expect("\n> ")
+    terminal.type("\x04")
+    terminal.expect("\nmoryflow chat -r")
+    assert terminal.end() == 0
+    assert "\x1b" not in terminal.raw and "\b" not in terminal.raw
+    assert not set(terminal.raw) & set("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+    assert prompts(cli) == ["tell me of birches", "go on"]
