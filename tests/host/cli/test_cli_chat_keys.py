@@ -112,6 +112,41 @@ def test_each_output_that_was_cut_is_shown_with_its_call(cli: Any, at_terminal: 
     assert terminal.end() == 0
 
 
+def test_what_calls_print_side_by_side_does_not_mix(cli: Any, at_terminal: Begin) -> None:
+    """Each of them has a line of its own, with its name, while it runs."""
+    cli.plugin(
+        "both",
+        f"""
+        from moryflow_sdk import *
+        import asyncio
+        from pathlib import Path
+
+        @tool(domain="read", parallel_safe=True)
+        async def both(name: str, ctx: ToolContext) -> str:
+            "Wait."
+            ctx.progress(f"from {{name}}\\n")
+            while not Path({str(cli.vault.parent / "go")!r}).exists():
+                await asyncio.sleep(0.01)
+            return name
+
+        @hookimpl
+        def tools():
+            return [both]
+        """,
+    )
+    calls = [{"name": "both", "arguments": {"name": name}} for name in ("ann", "bob")]
+    terminal = at_terminal("chat", "-m", cli.script({"calls": calls}, "done"))
+    terminal.expect("\n>")
+    terminal.type("go\r")
+    terminal.expect("both ann · from ann\n")
+    terminal.expect("both bob · from bob\n")
+    terminal.expect("both ann and 1 more")
+    cli.let_go()
+    terminal.expect("done")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+
+
 @pytest.mark.parametrize(
     ("pager", "said"),
     [

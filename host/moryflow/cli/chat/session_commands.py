@@ -156,7 +156,9 @@ class SessionCommands:
         limit = f"; a summary is made above {found.limit:,}" if found.window else ""
         rows = [(part, tokens) for part, tokens in found.parts.items() if tokens]
         rows += [(f"  by {plugin}", tokens) for plugin, tokens in sorted(found.plugins.items(), key=lambda item: -item[1])]
-        shown = [(name, f"{tokens:>9,}", "█" * max(1, round(tokens / used * BAR))) for name, tokens in rows]
+        width = max([len(name) for name, _ in rows], default=0) + len("  123,456,789  ")
+        bar = min(BAR, max(1, (terminal_width() or BAR + width) - width))
+        shown = [(name, f"{tokens:>9,}", "█" * max(1, round(tokens / used * bar))) for name, tokens in rows]
         talk.say(f"about {found.tokens:,} tokens{share}{limit}\n{columns(shown)}")
         return ""
 

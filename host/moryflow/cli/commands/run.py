@@ -201,24 +201,27 @@ def _terminal_view(host: Host, flags: Flags, chosen: RunFlags, *, answers: bool)
 def explain(result: TurnResult, flags: Flags) -> None:
     """Say on standard error how a turn ended when it did not simply complete."""
     from moryflow.cli.failures import next_of
-    from moryflow.cli.terminal.text import plain
+    from moryflow.cli.terminal.text import folded, plain
+
+    def say(text: str) -> None:
+        click.echo(folded(plain(text)), err=True)
 
     if result.error is not None:
         error = result.error
-        click.echo(plain(f"moryflow: {error.where + ': ' if error.where else ''}{error.message}"), err=True)
-        click.echo(plain(f"  next: {error.next_step or _NEXT.get(result.end_reason) or next_of(error)}"), err=True)
+        say(f"moryflow: {error.where + ': ' if error.where else ''}{error.message}")
+        say(f"  next: {error.next_step or _NEXT.get(result.end_reason) or next_of(error)}")
     elif result.end_reason != "completed":
         next_step = _NEXT.get(result.end_reason, "moryflow run -c continues")
         why = result.denied[-1]["reason"] if result.end_reason in ("doom_loop", "denied") and result.denied else ""
         why = why.removeprefix("denied: ").rstrip(".")
         sentence = f"the turn ended: {result.end_reason}{f' ({why})' if why else ''}"
-        click.echo(plain(f"moryflow: {sentence}\n  next: {next_step}"), err=True)
+        say(f"moryflow: {sentence}\n  next: {next_step}")
     elif result.shortfall is not None:
-        click.echo(f"moryflow: {result.shortfall.sentence}\n  next: {result.shortfall.next_step}", err=True)
+        say(f"moryflow: {result.shortfall.sentence}\n  next: {result.shortfall.next_step}")
     unasked = [denial for denial in result.denied if denial["cause"] == "headless"]
     if unasked and not flags.quiet:
         calls = "1 call was" if len(unasked) == 1 else f"{len(unasked)} calls were"
-        click.echo(f"moryflow: {calls} denied because nobody could be asked\n  next: {_asked_next(unasked)}", err=True)
+        say(f"moryflow: {calls} denied because nobody could be asked\n  next: {_asked_next(unasked)}")
 
 
 def _asked_next(unasked: list[dict[str, Any]]) -> str:

@@ -40,14 +40,16 @@ class _Line(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         from moryflow.base.builtins import BUILTINS
 
+        from .text import folded
+
         plugin = record.name.removeprefix("moryflow.plugin.")
         theirs = plugin != record.name and f"moryflow_builtins.{plugin}" not in BUILTINS
         whose = f"moryflow: {plugin}" if theirs else "moryflow"
         error = record.exc_info[1] if record.exc_info else None
         if error is None:
-            return f"{whose}: {record.getMessage()}"
+            return folded(f"{whose}: {record.getMessage()}")
         said = record.getMessage().split("\n", 1)[0]
-        return "\n".join([f"{whose}: {said}: {_one_line(error)}", *_more(error)])
+        return "\n".join([folded(f"{whose}: {said}: {_one_line(error)}"), *_more(error)])
 
 
 def _unraisable(found: sys.UnraisableHookArgs) -> None:

@@ -31,7 +31,8 @@ class Awaited:
         self._what = ""
         self._since = 0.0
         self._tools: dict[str, str] = {}
-        self._printed: deque[str] = deque(maxlen=_LAST_LINES)
+        """What running calls are shown as, by id; the next is what each has printed."""
+        self._printed: dict[str, deque[str]] = {}
 
     def note(self, event: Event) -> None:
         """Take in what has happened."""
@@ -39,14 +40,15 @@ class Awaited:
         match event.type:
             case "tool.start" if data["state"] == "running":
                 self._tools[data["call_id"]] = visible(f"{data['tool']} {brief(data['args'])}".rstrip())
-                self._printed.clear()
             case "tool.result":
                 self._tools.pop(data["call_id"], None)
-                self._printed.clear()
+                self._printed.pop(data["call_id"], None)
             case "tool.delta":
-                self._printed.extend(line for line in plain(data.get("text", "")[-_END:]).split("\n") if line.strip())
+                lines = self._printed.setdefault(data["call_id"], deque(maxlen=_LAST_LINES))
+                lines.extend(line for line in plain(data.get("text", "")[-_END:]).split("\n") if line.strip())
             case "turn.finish" if event.parent is None:
                 self._tools.clear()
+                self._printed.clear()
             case _:
                 pass
         what = self._of(event)
@@ -84,8 +86,10 @@ class Awaited:
         return f"{frame} {self._what}{took}"
 
     def printed(self) -> list[str]:
-        """Return the last lines that a running tool has printed."""
-        return [f"  {line}" for line in self._printed] if self._tools else []
+        """Return the last lines that a running tool has printed; of several, the last line of each behind its name."""
+        if len(self._tools) == 1:
+            return [f"  {line}" for call in self._tools for line in self._printed.get(call, ())]
+        return [f"  {shown} · {self._printed[call][-1]}" for call, shown in self._tools.items() if self._printed.get(call)]
 
 
 class Spinner:
