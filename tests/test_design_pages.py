@@ -34,7 +34,8 @@ def ids(text: str) -> Iterator[str]:
 def product_files() -> list[Path]:
     """Every text file of the three packages."""
     found = [path for folder in PRODUCT for path in (ROOT / folder).rglob("*") if path.is_file()]
-    return sorted(path for path in found if "__pycache__" not in path.parts and path.suffix not in (".pyc", ".so"))
+    made = {"__pycache__", "node_modules"}
+    return sorted(path for path in found if not made & {*path.parts} and path.suffix not in (".pyc", ".so"))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Literal
 
 from moryflow_sdk import ConfigError, thaw
@@ -25,7 +25,7 @@ from moryflow.runtime.session import Session
 from moryflow.runtime.session_commands import compact_now, delete_session
 from moryflow.runtime.session_commands import undo as void_compaction
 from moryflow.runtime.session_stats import collect_stats, descendants
-from moryflow.store import SessionRow
+from moryflow.store import Node, SessionRow
 
 from .operations import Call, operation
 from .replies import RequestError
@@ -93,12 +93,12 @@ async def session(at: Call, id: str, limit: Annotated[int, "nodes at most, the l
     family = await store.family(row.id)
     path, open_calls = await store.path(row.id), await store.calls(row.id, states=("pending", "waiting", "running"))
     asked = [one for name in family for one in await store.approvals(session=name, state="pending")]
-    here = service.at_work(row.id) is not None
+    shown, here = _end(path, limit), service.at_work(row.id) is not None
     busy = here or store.seems_held(row.id)
     return {
         **(await _described(at, row)),
-        "nodes": [node_json(node) for node in path[-max(0, limit) :]],
-        "more": len(path) > limit,
+        "nodes": [node_json(node) for node in shown],
+        "more": len(path) > len(shown),
         "turns": [run._asdict() for run in await store.runs(row.id)],
         "labels": await store.labels(row.id),
         "calls": [{**call._asdict(), "ruling": thaw(call.ruling)} for call in open_calls],
@@ -144,15 +144,31 @@ async def remove_session(at: Call, id: str) -> Any:
     return {"deleted": list(await delete_session(at.service.host, row))}
 
 
-@operation("GET", "/sessions/{id}/nodes", "{nodes, more}")
+def _end(path: Sequence[Node], limit: int) -> Sequence[Node]:
+    """Return the last `limit` nodes, and those before them that they belong to: results stand behind calls."""
+    start = max(0, len(path) - max(1, limit))
+    while start and path[start].kind == "tool":
+        start -= 1
+    return path[start:]
+
+
+@operation("GET", "/sessions/{id}/nodes", "{nodes, more, whole: whether the path is another one than that of `parent`}")
 async def nodes(
-    at: Call, id: str, before: Annotated[int | None, "only those with a smaller seq"] = None, limit: Limit = 200
+    at: Call,
+    id: str,
+    before: Annotated[int | None, "only those with a smaller seq"] = None,
+    after: Annotated[int | None, "only those with a larger seq"] = None,
+    parent: Annotated[str, "the id of the last node that is known, with after"] = "",
+    limit: Limit = 200,
 ) -> Any:
-    """Show nodes of the active path, oldest first; the last ones before a place."""
+    """Show nodes of the active path, oldest first: the last ones before a place, or those after one."""
     store = at.service.host.store
     path = await store.path((await store.session(id)).id)
-    earlier = [node for node in path if before is None or node.seq < before]
-    return {"nodes": [node_json(node) for node in earlier[-max(1, limit) :]], "more": len(earlier) > limit}
+    if parent and all(node.id != parent for node in path):
+        return {"nodes": [], "more": False, "whole": True}
+    wanted = [node for node in path if (before is None or node.seq < before) and (after is None or node.seq > after)]
+    shown = _end(wanted, limit) if after is None else wanted
+    return {"nodes": [node_json(node) for node in shown], "more": len(wanted) > len(shown), "whole": False}
 
 
 @operation("GET", "/sessions/{id}/messages", "{messages}")

@@ -1,0 +1,86 @@
+// The whole: the list, the session, what stands beside it, and what is said about all of it.
+import { useEffect } from "preact/hooks";
+import { at, send } from "./api.js";
+import { Composer } from "./composer.js";
+import { html } from "./html.js";
+import { Panel, PANELS } from "./panels.js";
+import { Sessions } from "./sessions.js";
+import { approvals, choose, listSessions, notice, online, open, panel, sessions, tell } from "./state.js";
+import { t } from "./strings.js";
+import { Transcript } from "./transcript.js";
+
+export const Locked = () => html`<main class="locked"><h1>Moryflow</h1><p>${t("noToken")}</p></main>`;
+
+/** g a goes to the question that waits. */
+function useKeys() {
+  useEffect(() => {
+    let before = "";
+    const pressed = (event) => {
+      const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
+      if (!typing && !event.ctrlKey && !event.metaKey && before === "g" && event.key === "a") goToQuestion();
+      if (event.key === "Escape" && panel.value) panel.value = "";
+      before = typing ? "" : event.key;
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, []);
+}
+
+export function goToQuestion() {
+  const [first] = approvals.value;
+  if (!first) return;
+  if (document.getElementById(first.id) === null) choose(first.session);
+  const look = (left) => {
+    const card = document.getElementById(first.id);
+    if (card) card.focus();
+    else if (left) setTimeout(look, 100, left - 1);
+  };
+  look(30);
+}
+
+export function App() {
+  useKeys();
+  const shown = open.value;
+  return html`
+    <a class="skip" href="#message">${t("prompt")}</a>
+    <div class="said" role="status">
+      ${!online.value && html`<p class="offline">${t("offline")}</p>`}
+      ${approvals.value.length > 0 && html`<p class="asking"><button onClick=${goToQuestion}>${t("question")} (${approvals.value.length}) · <kbd>g</kbd> <kbd>a</kbd></button></p>`}
+      ${notice.value && html`<p class="notice">${notice.value} <button aria-label=${t("close")} onClick=${() => (notice.value = "")}>×</button></p>`}
+    </div>
+    <div class=${`app ${shown ? "has-session" : ""} ${panel.value ? "has-panel" : ""}`}>
+      <${Sessions} />
+      <main>
+        ${shown ? html`<${Header} shown=${shown} key=${`h${shown.id}`} /><${Transcript} shown=${shown} key=${shown.id} /><${Composer} shown=${shown} key=${`c${shown.id}`} />` : html`<p class="empty">${t("empty")}</p>`}
+      </main>
+      ${panel.value && html`<${Panel} shown=${shown} />`}
+    </div>
+  `;
+}
+
+function Header({ shown }) {
+  const row = shown.row.value;
+  if (!row) return null;
+  const { title } = sessions.value.find((one) => one.id === shown.id) ?? row;
+  const rename = () => {
+    const chosen = prompt(t("title"), title);
+    if (chosen) patch(shown, { title: chosen }).then(() => listSessions().catch(tell));
+  };
+  return html`
+    <header class="session-head">
+      <button class="back" aria-label=${t("sessions")} onClick=${() => choose(null)}>‹</button>
+      <h1><button class="plain" onClick=${rename}>${title || row.id}</button></h1>
+      <span class="vault" title=${row.vault}>${row.vault}</span>
+      <nav>${PANELS.map(([name]) => html`<button aria-pressed=${panel.value === name} onClick=${() => (panel.value = panel.value === name ? "" : name)}>${t(name)}</button>`)}</nav>
+    </header>
+  `;
+}
+
+export async function patch(shown, body) {
+  try {
+    await send("PATCH", at("sessions", shown.id), body);
+    await shown.load();
+  } catch (error) {
+    tell(error);
+  }
+}

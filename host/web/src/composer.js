@@ -1,0 +1,132 @@
+// Where a person types: the mode, the message with files and pictures, what is queued. The draft outlives the tab.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { patch } from "./app.js";
+import { get } from "./api.js";
+import { html } from "./html.js";
+import { draft, tell } from "./state.js";
+import { t } from "./strings.js";
+
+const MOST = 5 << 20; // bytes of a picture or a file that go along
+
+export function Composer({ shown }) {
+  const place = `draft.${shown.id}`;
+  const [text, write] = useState(localStorage.getItem(place) ?? "");
+  const [attached, attach] = useState({ files: [], images: [] });
+  const [names, offer] = useState([]);
+  const [picked, pick] = useState(0);
+  const input = useRef(null);
+  const setText = (value) => {
+    write(value);
+    localStorage.setItem(place, value);
+  };
+  useEffect(() => {
+    if (draft.value?.session !== shown.id) return;
+    setText(draft.value.text);
+    draft.value = null;
+    input.current?.focus();
+  }, [draft.value]);
+
+  const send = () => {
+    if (!text.trim() && !attached.images.length) return;
+    shown.prompt(text, attached);
+    setText("");
+    attach({ files: [], images: [] });
+    offer([]);
+  };
+  const add = async (list) => {
+    for (const file of list) {
+      if (file.size > MOST) {
+        tell(new Error(`${file.name}: > ${MOST >> 20} MiB`));
+      } else if (file.type.startsWith("image/")) {
+        const data = (await dataOf(file)).split(",")[1];
+        attach((now) => ({ ...now, images: [...now.images, { media_type: file.type, data }] }));
+      } else {
+        const content = await file.text();
+        attach((now) => ({ ...now, files: [...now.files, { path: file.name, text: content }] }));
+      }
+    }
+  };
+  /** Offer the files of the folder while a word that begins with @ is typed. */
+  const complete = async (value, cursor) => {
+    const word = /(?:^|\s)@([^\s@]*)$/.exec(value.slice(0, cursor));
+    if (!word) return offer([]);
+    const { files } = await get(`/files?limit=8&q=${encodeURIComponent(word[1])}&vault=${encodeURIComponent(shown.row.value.vault)}`).catch(() => ({ files: [] }));
+    pick(0);
+    offer(files);
+  };
+  const take = (name) => {
+    const cursor = input.current.selectionStart;
+    const before = text.slice(0, cursor).replace(/@[^\s@]*$/, `@${name} `);
+    setText(before + text.slice(cursor));
+    offer([]);
+    input.current.focus();
+  };
+  const pressed = (event) => {
+    if (event.isComposing) return;
+    if (names.length && ["ArrowDown", "ArrowUp", "Tab", "Enter", "Escape"].includes(event.key)) {
+      event.preventDefault();
+      if (event.key === "Escape") offer([]);
+      else if (event.key.startsWith("Arrow")) pick((picked + (event.key === "ArrowDown" ? 1 : names.length - 1)) % names.length);
+      else take(names[picked]);
+    } else if (event.key === "Enter" && !event.shiftKey && !event.altKey) {
+      event.preventDefault();
+      send();
+    } else if (event.key === "Escape" && shown.status.value === "busy") shown.stop();
+  };
+  const queue = shown.queue.value;
+  return html`
+    <form class="composer" onSubmit=${(event) => { event.preventDefault(); send(); }}
+      onDragOver=${(event) => event.preventDefault()} onDrop=${(event) => { event.preventDefault(); add(event.dataTransfer.files); }}>
+      ${queue.length > 0 && html`<ul class="queue" aria-label=${t("queued")}>${queue.map((one) => html`
+        <li key=${one.key}><span>${t("queued")}: ${one.text}</span> <button type="button" aria-label=${t("remove")} onClick=${() => shown.keep(queue.filter((other) => other !== one))}>×</button></li>`)}</ul>`}
+      ${(attached.files.length > 0 || attached.images.length > 0) && html`<ul class="attached">
+        ${attached.files.map((file) => html`<li>${file.path} <button type="button" aria-label=${t("remove")} onClick=${() => attach({ ...attached, files: attached.files.filter((one) => one !== file) })}>×</button></li>`)}
+        ${attached.images.map((image) => html`<li><img alt="" src=${`data:${image.media_type};base64,${image.data}`} /> <button type="button" aria-label=${t("remove")} onClick=${() => attach({ ...attached, images: attached.images.filter((one) => one !== image) })}>×</button></li>`)}
+      </ul>`}
+      ${names.length > 0 && html`<ul class="names" role="listbox">${names.map((name, index) => html`<li role="option" aria-selected=${index === picked} onMouseDown=${(event) => { event.preventDefault(); take(name); }}>${name}</li>`)}</ul>`}
+      <div class="row">
+        <${Mode} shown=${shown} />
+        <textarea id="message" ref=${input} rows=${Math.min(10, text.split("\n").length)} aria-label=${t("prompt")} placeholder=${t("prompt")} value=${text}
+          onInput=${(event) => { setText(event.target.value); complete(event.target.value, event.target.selectionStart); }}
+          onKeyDown=${pressed} onPaste=${(event) => { if (event.clipboardData.files.length) { event.preventDefault(); add(event.clipboardData.files); } }}></textarea>
+        <label class="attach"><span class="unseen">${t("attach")}</span><span aria-hidden="true">+</span><input type="file" multiple onChange=${(event) => { add(event.target.files); event.target.value = ""; }} /></label>
+        ${shown.status.value === "busy" && html`<button type="button" class="stop" onClick=${() => shown.stop()}>${t("stop")}</button>`}
+        <button class="primary">${t("send")}</button>
+      </div>
+    </form>
+  `;
+}
+
+/** Agent or full access, for this session; full access is confirmed once. */
+function Mode({ shown }) {
+  const confirmation = useRef(null);
+  const mode = shown.row.value?.mode ?? "agent";
+  const change = (event) => {
+    if (event.target.value === "full_access") {
+      event.target.value = mode;
+      confirmation.current.showModal();
+    } else patch(shown, { mode: "agent" });
+  };
+  const closed = (event) => {
+    if (event.target.returnValue === "yes") patch(shown, { mode: "full_access", confirm: true });
+    event.target.returnValue = "";
+  };
+  return html`
+    <select class=${`mode ${mode}`} aria-label=${t("mode")} value=${mode} onChange=${change}>
+      <option value="agent">${t("agent")}</option>
+      <option value="full_access">${t("fullAccess")}</option>
+    </select>
+    <dialog ref=${confirmation} onClose=${closed} aria-label=${t("fullAccess")}>
+      <form method="dialog"><p>${t("confirmFull")}</p><button value="yes">${t("yes")}</button> <button value="no" autofocus>${t("no")}</button></form>
+    </dialog>
+  `;
+}
+
+function dataOf(file) {
+  return new Promise((resume, fail) => {
+    const reader = new FileReader();
+    reader.onload = () => resume(reader.result);
+    reader.onerror = () => fail(reader.error);
+    reader.readAsDataURL(file);
+  });
+}

@@ -1,0 +1,53 @@
+// Markdown as DOM: appended while it streams, rendered once when it is whole. Never a foreign image, never a script's link.
+import { micromark } from "micromark";
+import { gfm, gfmHtml } from "micromark-extension-gfm";
+import * as streaming from "streaming-markdown";
+
+const SAFE = /^(https?:|mailto:)/i;
+// micromark escapes HTML and empties links of other kinds itself; this policy is for its output alone.
+const policy = globalThis.trustedTypes?.createPolicy("moryflow", { createHTML: (html) => html }) ?? { createHTML: (html) => html };
+const OPTIONS = { extensions: [gfm()], htmlExtensions: [gfmHtml()] };
+/** Characters above which text is shown as it is: nobody reads a book in a bubble. */
+const LONGEST = 400_000;
+
+/** Put `text`, which is whole, into `element`. */
+export function render(element, text) {
+  if (text.length > LONGEST) {
+    const plain = document.createElement("pre");
+    plain.textContent = text;
+    element.replaceChildren(plain);
+    return;
+  }
+  const template = document.createElement("template");
+  template.innerHTML = policy.createHTML(micromark(text, OPTIONS));
+  for (const image of template.content.querySelectorAll("img")) image.replaceWith(linkOf(image.getAttribute("src") || "", image.alt));
+  for (const link of template.content.querySelectorAll("a")) outside(link);
+  for (const box of template.content.querySelectorAll("input")) box.setAttribute("aria-label", box.checked ? "done" : "open");
+  element.replaceChildren(template.content);
+}
+
+function linkOf(address, text) {
+  const link = document.createElement("a");
+  link.textContent = text || address;
+  link.setAttribute("href", address);
+  return link;
+}
+
+function outside(link) {
+  if (!SAFE.test(link.getAttribute("href") || "")) link.removeAttribute("href");
+  link.rel = "noopener noreferrer nofollow";
+  link.target = "_blank";
+}
+
+/** Return a function that appends what comes to `element`, and one that ends it. */
+export function stream(element) {
+  const renderer = streaming.default_renderer(element);
+  const set = renderer.set_attr;
+  renderer.set_attr = (data, type, value) => {
+    if (type === streaming.HREF && !SAFE.test(value)) return;
+    if (type === streaming.SRC) return; // an image would be asked for from another host
+    set(data, type, value);
+  };
+  const parser = streaming.parser(renderer);
+  return { add: (text) => streaming.parser_write(parser, text), end: () => streaming.parser_end(parser) };
+}

@@ -1,0 +1,52 @@
+// The list of sessions, of terminals too, with a search through what was said.
+import { useState } from "preact/hooks";
+import { get, post } from "./api.js";
+import { html } from "./html.js";
+import { approvals, choose, found, health, listSessions, open, sessions, tell } from "./state.js";
+import { t } from "./strings.js";
+
+async function begin(vault) {
+  try {
+    const row = await post("/sessions", vault ? { vault } : {});
+    await listSessions();
+    choose(row.id);
+  } catch (error) {
+    tell(error);
+  }
+}
+
+export function Sessions() {
+  const [text, setText] = useState("");
+  const look = async (event) => {
+    event.preventDefault();
+    found.value = text.trim() ? await get(`/search?q=${encodeURIComponent(text)}&limit=50`).catch(tell) : null;
+  };
+  const waiting = new Set(approvals.value.map((one) => one.session));
+  const listed = sessions.value.filter((row) => !text || found.value || row.title.toLowerCase().includes(text.toLowerCase()));
+  return html`
+    <aside class="sessions" aria-label=${t("sessions")}>
+      <header>
+        <button class="new" onClick=${() => begin(open.value?.row.value?.vault)}>+ ${t("new")}</button>
+        <form role="search" onSubmit=${look}>
+          <input type="search" aria-label=${t("search")} placeholder=${t("search")} value=${text} onInput=${(event) => {
+            setText(event.target.value);
+            if (!event.target.value) found.value = null;
+          }} />
+        </form>
+      </header>
+      <ul>
+        ${found.value
+          ? found.value.map((hit) => html`<li key=${hit.node}><button onClick=${() => choose(hit.session)}><span>${hit.snippet}</span><small>${hit.kind}</small></button></li>`)
+          : listed.map((row) => html`
+            <li key=${row.id}>
+              <button aria-current=${open.value?.id === row.id} onClick=${() => choose(row.id)}>
+                <span>${waiting.has(row.id) ? html`<b class="mark" title=${t("question")}>?</b> ` : ""}${row.title || row.id}</span>
+                <small>${row.vault === health.value?.vault ? "" : `${row.vault.split("/").pop()} · `}${when(row.updated)}</small>
+              </button>
+            </li>`)}
+      </ul>
+    </aside>
+  `;
+}
+
+const when = (stamp) => new Date(stamp).toLocaleString(document.documentElement.lang, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });

