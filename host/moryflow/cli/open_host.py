@@ -11,7 +11,7 @@ import click
 from moryflow_sdk import MoryflowError
 
 from moryflow.base.paths import home_folder
-from moryflow.hooks.deadlines import lift
+from moryflow.hooks.threads import lift
 from moryflow.runtime.generation import WAIT
 from moryflow.runtime.host import Host, open_host
 from moryflow.runtime.settings import settings_of_plugins

@@ -14,9 +14,8 @@ from types import CoroutineType, coroutine
 from typing import Any
 
 from .checks import copy_for_plugin
-from .deadlines import limit
 from .plugin_set import Implementation
-from .threads import CallTimeout, PluginUnresponsive, WorkMeter, contain_exit, longest, text_of, worked_until
+from .threads import CallTimeout, PluginUnresponsive, WorkMeter, contain_exit, limit, longest, text_of, worked_until
 
 
 @dataclass(slots=True)

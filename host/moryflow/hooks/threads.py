@@ -22,8 +22,6 @@ from typing import Any
 
 from moryflow_sdk.support.secrets import hide
 
-from .deadlines import limit
-
 PATIENCE = 0.0002
 """Seconds the loop itself waits for a function before it does something else. Most end sooner: a plain function of a
 plugin costs 30 µs so, and 50 without the wait."""
@@ -33,6 +31,26 @@ MOST_REPLACED = 3
 """Threads of one plugin that may hang in a tool's body before the plugin is broken: each goes on using the processor."""
 MOST_SAID = 4000
 """Letters of an exception's text that are kept."""
+NEVER = 86400.0
+"""Seconds that stand for no deadline: a day."""
+
+_lifted = False
+
+
+def lift() -> None:
+    """Let every deadline that begins from now on be :data:`NEVER`, until the process ends (``--debug``, ``breakpoint()``)."""
+    global _lifted
+    _lifted = True
+
+
+def lifted() -> bool:
+    """Whether somebody debugs a plugin in this process."""
+    return _lifted
+
+
+def limit(seconds: float) -> float:
+    """Return how long a call may take that has `seconds`."""
+    return NEVER if _lifted else seconds
 
 
 class CallTimeout(Exception):

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from types import FrameType
 
 from .call import root_of, within
-from .deadlines import lifted
 from .plugin_set import HookFailure, PluginSet
+from .threads import lifted
 
 log = logging.getLogger(__name__)
 LIMIT = 1.0

@@ -16,9 +16,8 @@ from typing import Any
 from moryflow_sdk import Denied, Ruling, ToolCall, ToolError, ToolResult
 
 from moryflow.hooks.call import abandon, contained, describe, plugin_error
-from moryflow.hooks.deadlines import limit
 from moryflow.hooks.plugin_set import RegisteredTool
-from moryflow.hooks.threads import CallTimeout, PluginUnresponsive
+from moryflow.hooks.threads import CallTimeout, PluginUnresponsive, limit
 
 from .turn_context import TurnContext
 

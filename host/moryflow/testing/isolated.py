@@ -19,7 +19,6 @@ from moryflow_sdk.events import Event
 from moryflow_sdk.support.scripted import ScriptedModel, ScriptedTurn
 
 from .distributions import PLUGINS, EntryPoints, read_project, write_distribution
-from .movable_loop import MovableLoop
 from .scripted_plugin import MODELS
 
 T = TypeVar("T")
@@ -30,6 +29,29 @@ TIMEOUT = 60.0
 ALLOW_ALL: tuple[Mapping[str, str], ...] = tuple(
     {"domain": domain, "pattern": "*", "decision": "allow"} for domain in ("read", "edit", "bash", "tool")
 )
+
+
+class MovableLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock can be set ahead.
+
+    Everything that waits through asyncio follows it: pauses before a retry, deadlines of asynchronous functions and of
+    programs. The wall clock, and with it time stamps and ages of files, and deadlines of plain functions on their
+    threads do not: nothing pretends that those have passed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ahead = 0.0
+
+    def time(self) -> float:
+        """Return the loop's time."""
+        return super().time() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        """Set the clock ahead; from another thread through :meth:`call_soon_threadsafe`."""
+        if seconds < 0:
+            raise ValueError("time does not go back")
+        self._ahead += seconds
 
 
 class IsolatedHost:
@@ -186,7 +208,7 @@ class IsolatedHost:
         """Let time pass for what waits on the host's loop, for example the pause before a model is asked again.
 
         Not for time stamps and ages of files, nor for deadlines of plain functions: see
-        :class:`~moryflow.testing.movable_loop.MovableLoop`.
+        :class:`~moryflow.testing.isolated.MovableLoop`.
         """
         loop = self._running_loop()
 
