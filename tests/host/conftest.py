@@ -15,8 +15,9 @@ from moryflow.config import Config
 from moryflow.config.layers import Layer, merged, nested
 from moryflow.hooks.dispatcher import Dispatcher
 from moryflow.hooks.ledger import Ledger, Quarantine
-from moryflow.hooks.plugin_set import HookFailure, LoadRecord, PluginSet, PluginSettings
+from moryflow.hooks.plugin_set import HookFailure, LoadRecord, PluginSet
 from moryflow.plugins import dispose, load_plugin_set, start
+from moryflow.plugins.discovery import PluginSettings
 
 _numbers = itertools.count(1)
 HEAD = "from moryflow_sdk import *\n"

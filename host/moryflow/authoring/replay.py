@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from moryflow_sdk import HOOKS, ConfigError, PluginError
 
-from moryflow.hooks.plugin_set import PluginSet, PluginSettings
+from moryflow.hooks.plugin_set import PluginSet
 from moryflow.plugins import dispose, load_plugin_set, start
-from moryflow.plugins.discovery import Candidate, discover, in_development
+from moryflow.plugins.discovery import Candidate, PluginSettings, discover, in_development
 from moryflow.plugins.plugin_context import plain_context
 
 from .difference import NOT_CALLED, HookDifference, at, first_difference, given_to, outcome_difference, result_difference

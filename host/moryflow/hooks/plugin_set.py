@@ -11,7 +11,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from moryflow_sdk import Agent, Command, HookOptions, ModelProvider, PluginError, Tool
 
@@ -23,33 +23,6 @@ TIERS: tuple[Tier, ...] = ("builtin", "installed", "user")
 Stage = Literal["discover", "consent", "probe", "manifest", "import", "register", "config", "start", "contribute"]
 Status = Literal["loaded", "pending", "failed", "skipped"]
 _numbers = itertools.count(1)
-
-
-class ConfigReader(Protocol):
-    """The part of the configuration that loading needs."""
-
-    def section(self, dotted: str) -> Mapping[str, Any]: ...
-
-    def origin(self, dotted: str) -> Any:
-        """Return where a value stands, with ``file`` and ``line``, or ``None``."""
-        ...
-
-    def checked(self, known: Iterable[tuple[str, Any]]) -> ConfigReader:
-        """Return the configuration without values that these models, each with its dotted path, do not accept."""
-        ...
-
-
-class PluginSettings(NamedTuple):
-    """What a person wants loaded.
-
-    :param disabled: names that a person switched off; only this lifts the floor of a missing gate.
-    :param only: the third-party plugins to load, ``None`` for all (``MORYFLOW_PLUGINS``).
-    :param safe_mode: built-ins only.
-    """
-
-    disabled: frozenset[str] = frozenset()
-    only: frozenset[str] | None = None
-    safe_mode: bool = False
 
 
 class LoadRecord(NamedTuple):

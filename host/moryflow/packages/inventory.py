@@ -9,9 +9,9 @@ from pathlib import Path
 
 from moryflow.base.builtins import BUILTINS
 from moryflow.config import Config
-from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSettings
+from moryflow.hooks.plugin_set import LoadFailure, LoadRecord
 from moryflow.plugins.consent import Consents
-from moryflow.plugins.discovery import Candidate, NameReserved, NotWanted, PluginChoice, discover
+from moryflow.plugins.discovery import Candidate, NameReserved, NotWanted, PluginChoice, PluginSettings, discover
 from moryflow.plugins.last_seen import GateMemory, LastLoad, key_of, looks_like_gate, recall, released_at, remember
 from moryflow.plugins.load import absent_gate, failed_record
 from moryflow.store import HookCallRow, Store, existing_store

@@ -12,13 +12,26 @@ from typing import NamedTuple
 from moryflow_sdk import PluginError
 from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 
-from moryflow.hooks.plugin_set import LoadFailure, PluginSettings, Tier
+from moryflow.hooks.plugin_set import LoadFailure, Tier
 
 from .entry_points import EntryPoint, entry_points_of, installed
 from .installed_code import unit_of
 from .sources import check_owned
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+class PluginSettings(NamedTuple):
+    """What a person wants loaded.
+
+    :param disabled: names that a person switched off; only this lifts the floor of a missing gate.
+    :param only: the third-party plugins to load, ``None`` for all (``MORYFLOW_PLUGINS``).
+    :param safe_mode: built-ins only.
+    """
+
+    disabled: frozenset[str] = frozenset()
+    only: frozenset[str] | None = None
+    safe_mode: bool = False
 
 
 class Candidate(NamedTuple):

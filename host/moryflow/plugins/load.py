@@ -15,7 +15,6 @@ from moryflow_sdk import HOOKS
 
 from moryflow.hooks.call import describe, root_of
 from moryflow.hooks.plugin_set import (
-    ConfigReader,
     Implementation,
     LoadFailure,
     LoadRecord,
@@ -23,16 +22,15 @@ from moryflow.hooks.plugin_set import (
     Pending,
     Plugin,
     PluginSet,
-    PluginSettings,
     call_order,
 )
 from moryflow.hooks.threads import PluginThreads
 
 from .consent import Admission, admit_all
-from .discovery import Candidate, NameReserved, NotWanted, PluginChoice, discover
+from .discovery import Candidate, NameReserved, NotWanted, PluginChoice, PluginSettings, discover
 from .importer import Imported, hidden, import_named, import_sources, pressed, source_file
 from .last_seen import GateMemory, looks_like_gate
-from .manifest import Manifest, declared, did_you_mean, read_manifest, settings_of
+from .manifest import ConfigReader, Manifest, declared, did_you_mean, read_manifest, settings_of
 from .registration import Registry
 
 T = TypeVar("T")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from moryflow_sdk import API, freeze
 from moryflow_sdk.services import SERVICES
 from moryflow_sdk.support.secrets import hide, know, masked, names_secret, secret_values
 from moryflow_sdk.support.settings import Settings, not_valid
 
-from moryflow.hooks.plugin_set import ConfigReader, LoadFailure
+from moryflow.hooks.plugin_set import LoadFailure
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -21,6 +21,20 @@ if TYPE_CHECKING:
 
 ATTRIBUTES = ("version", "api", "services", "gate", "config_path", "config_model")
 """What a plugin's module may say about itself."""
+
+
+class ConfigReader(Protocol):
+    """The part of the configuration that loading needs."""
+
+    def section(self, dotted: str) -> Mapping[str, Any]: ...
+
+    def origin(self, dotted: str) -> Any:
+        """Return where a value stands, with ``file`` and ``line``, or ``None``."""
+        ...
+
+    def checked(self, known: Iterable[tuple[str, Any]]) -> ConfigReader:
+        """Return the configuration without values that these models, each with its dotted path, do not accept."""
+        ...
 
 
 class Manifest(NamedTuple):

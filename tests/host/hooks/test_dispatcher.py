@@ -412,7 +412,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from moryflow.hooks.dispatcher import Dispatcher
 from moryflow.hooks.ledger import Ledger
-from moryflow.hooks.plugin_set import PluginSettings
+from moryflow.plugins.discovery import PluginSettings
 from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.hooks.ledger import Quarantine
 from moryflow_sdk import ToolCall

@@ -291,7 +291,7 @@ async def test_a_contribute_hook_that_hangs_holds_up_nobody_for_ever(bench: Any)
 
 
 def test_loading_needs_no_loop_and_no_home(bench: Any, tmp_path: Any):
-    from moryflow.hooks.plugin_set import PluginSettings
+    from moryflow.plugins.discovery import PluginSettings
 
     missing = tmp_path / "not" / "there"
     loaded = load_plugin_set(home=missing, builtins=(), settings=PluginSettings(), config=bench.config)

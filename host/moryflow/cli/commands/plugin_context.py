@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from moryflow.config import Config
-    from moryflow.hooks.plugin_set import PluginSettings
     from moryflow.packages.inventory import Row
     from moryflow.packages.manager import Manager
+    from moryflow.plugins.discovery import PluginSettings
 
 
 class Desk:
