@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from .context import ToolContext, Turn
     from .models import ModelInfo
 
-TargetsFunction = Callable[[Mapping[str, Any]], Sequence[TargetRequest | str] | TargetRequest]
+Requests = Sequence[TargetRequest | str] | TargetRequest
+TargetsFunction = Callable[[Mapping[str, Any]], Requests] | Callable[[Mapping[str, Any], Any], Requests]
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Tool:
     """A tool as the host keeps it; made by :func:`tool`.
 
     :param targets: arguments → what the call touches (``file_target(…)`` and the like, or texts: a path in `domain` ``read``,
-        a command in ``bash`` …); without it the tool is asked about as ``tool:<name>``.
+        a command in ``bash`` …); without it the tool is asked about as ``tool:<name>``. A function that must have a second
+        argument is given the plugin's settings too, for an address that stands in them.
     :param offered: whether a model is told of the tool; a tool that is not offered is refused when called.
     :param offered_in: whether there is use for it in a turn, asked often; where there is none it is not told of and refused.
     :param preview: what a person who is asked is shown of what a call will do, such as the content or the diff of a write;
@@ -72,9 +74,19 @@ class Tool:
             return dict(args)
         return self.arguments.validate(args)
 
+    def with_settings(self, config: Any) -> Tool:
+        """Return the tool of a plugin with these settings, which `targets` is given where it needs a second argument."""
+        given: Any = self.targets
+
+        def targets(args: Mapping[str, Any]) -> Requests:
+            return given(args, config)
+
+        return replace(self, targets=targets) if _needs_settings(given) else self
+
     def target_requests(self, args: Mapping[str, Any]) -> tuple[TargetRequest, ...]:
         """Return what a call with `args` touches: what the tool declares, else the tool itself, in its domain."""
-        given = self.targets(args) if self.targets else ()
+        targets: Any = self.targets
+        given = targets(args) if targets else ()
         items = (given,) if isinstance(given, str | TargetRequest) else given
         requests = tuple(target_request(item, self.domain) for item in items)
         return requests or (TargetRequest(kind="tool", value=self.name, domain=self.domain),)
@@ -85,6 +97,15 @@ class Tool:
         if self.context_parameter:
             keywords[self.context_parameter] = context
         return keywords
+
+
+def _needs_settings(targets: Any) -> bool:
+    try:
+        found = parameters(targets).values() if targets else ()
+    except (TypeError, ValueError):  # it is written in C, or is none; a call says what is wrong
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return len([one for one in found if one.kind in positional and one.default is one.empty]) == 2
 
 
 @overload

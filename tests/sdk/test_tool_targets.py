@@ -39,3 +39,22 @@ def test_anything_else_is_an_error_that_says_what_to_give():
     """The host turns it into an answer for the model; the turn goes on (invariant 5)."""
     with pytest.raises(TypeError, match=r"file_target"):
         requests_of("read", [5])
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        (lambda args, settings: f"{settings}/{args['path']}", "base/a.md"),
+        (lambda args, prefix="own": f"{prefix}/{args['path']}", "own/a.md"),
+        (lambda args: args["path"], "a.md"),
+    ],
+)
+def test_a_function_that_needs_the_settings_is_given_them(targets, expected):
+    """A second argument with a default is the author's own, as loops and closures need it."""
+
+    @tool(domain="web_search", targets=targets)
+    def it(path: str) -> str:
+        """Do it."""
+        return path
+
+    assert [request.value for request in it.with_settings("base").target_requests({"path": "a.md"})] == [expected]

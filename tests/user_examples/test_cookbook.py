@@ -69,9 +69,11 @@ def test_the_recipes_pass_the_checks_for_authors(tmp_path: Path) -> None:
 
 
 def test_recipe_create_ticket(recipe: IsolatedHost) -> None:
-    """The service is sent the key, the model is sent the number."""
+    """Rules are asked about the configured address; the service is sent the key, the model is sent the number."""
     with LoopbackServer(replies.Reply(b'{"id": 7}'), replies.failure(503)) as server:
-        recipe.configure({"plugins": {"create_ticket": {"api_key": "k-swordfish", "url": f"{server.url}/tickets"}}})
+        settings = {"plugins": {"create_ticket": {"api_key": "k-swordfish", "url": f"{server.url}/tickets"}}}
+        rules = [{"domain": "web_fetch", "pattern": f"{server.url}/**", "decision": "allow"}]
+        recipe.configure({**settings, "agents": {"runtime": {"permission": {"rules": rules}}}})
         assert recipe.call_tool("create_ticket", title="It rains in").result.output == "ticket 7"
         assert server.requests[0].headers["authorization"] == "Bearer k-swordfish"
         assert server.requests[0].body == {"title": "It rains in"}

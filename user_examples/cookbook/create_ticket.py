@@ -1,7 +1,7 @@
 """A tool that calls a web service with a secret key.
 
-The key is a setting of the plugin: no prompt, no log and no trace holds it. A tool that declares no targets is asked about
-by its name.
+The key is a setting of the plugin: no prompt, no log and no trace holds it. The address is one too, and what rules about
+``web_fetch`` are matched against.
 
 Try it: ``moryflow plugin key set create_ticket api_key``, then ``moryflow tool run create_ticket --title "It rains in"``.
 """
@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from moryflow_sdk import Tool, ToolContext, ToolError, hookimpl, tool
+from moryflow_sdk import TargetRequest, Tool, ToolContext, ToolError, hookimpl, tool, url_target
 from pydantic import BaseModel, SecretStr
 
 
@@ -27,7 +28,12 @@ class Settings(BaseModel, frozen=True):
 config_model = Settings
 
 
-@tool(timeout=20)
+def service(args: Mapping[str, Any], settings: Settings) -> TargetRequest:
+    """What a call touches, told by its arguments and the settings."""
+    return url_target(settings.url)
+
+
+@tool(domain="web_fetch", targets=service, timeout=20)
 def create_ticket(title: Annotated[str, "One line"], context: ToolContext) -> str:
     """File a ticket and return its number."""
     settings: Settings = context.config

@@ -252,7 +252,9 @@ class ContributionCollector:
             return str(refused)
         if problem := self._claim("tools", tool.name, by):
             return problem
-        self.tools[tool.name] = RegisteredTool(tool, by.plugin, by.tier, by.life)
+        self.tools[tool.name] = RegisteredTool(
+            tool.with_settings(self.base.plugins[by.plugin].config), by.plugin, by.tier, by.life
+        )
         return remark
 
     def _agents(self, by: Implementation, item: Any) -> str:
