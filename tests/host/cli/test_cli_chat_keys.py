@@ -285,6 +285,7 @@ def test_a_draft_outlives_the_program(cli: Any, at_terminal: Begin, number: sign
     assert "+my draft\n" in history(cli)
     again = at_terminal("chat", "-m", cli.script("answered"))
     again.expect("\n>")
+    again.wait_until_it_waits()  # the history is read
     again.type("\x1b[A")
     again.expect("my draft")
     again.type("\r")

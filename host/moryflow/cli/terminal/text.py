@@ -22,7 +22,7 @@ _READABLE = 20
 
 def plain(text: str) -> str:
     """Return `text` with control sequences made visible, so that nothing a model says drives the terminal."""
-    text = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text.replace("\r\n", "\n"))
+    text = _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
     return _SURROGATES.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
