@@ -378,3 +378,37 @@ def test_a_program_is_found_while_tools_are_off(box):
     box.program("say.sh", ECHO)
     done = box.bench.cli("tool", "run", "say")
     assert done.returncode == 2 and "tools.external.enabled true" in done.stderr
+
+
+async def test_a_program_that_changed_is_consented_to_like_anything_else_where_nobody_can_be_asked(box):
+    """Refused with exit code 4 and what to do; under --on-ask fail the question is stored, and answered from a shell."""
+    file = box.program("say", script("echo 1"))
+    box.enable()
+    await box.bench.run(box.bench.calls(("say", {})), replies=["always"])
+    assert box.bench.cli("tool", "run", "say").stdout == "1\n"
+    file.write_text(script("echo 2"), encoding="utf-8")
+    refused = box.bench.cli("tool", "run", "say")
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert f"changed since you agreed to it: the external tool 'say', the program {file}" in refused.stderr
+    assert "next: the same at a terminal" in refused.stderr
+    answers = box.bench.vault / "answers.json"
+    answers.write_text(json.dumps([{"calls": [{"name": "say", "arguments": {}}]}, "done"]), encoding="utf-8")
+    waiting = box.bench.cli("run", "-m", f"script:{answers}", "--on-ask", "fail", "go")
+    assert waiting.returncode == 4 and "next: moryflow approval list" in waiting.stderr
+    [question] = json.loads(box.bench.cli("approval", "list", "--json").stdout)
+    assert box.bench.cli("approval", "reply", question["id"], "once").returncode == 0
+    assert box.bench.cli("run", "-c", "-m", f"script:{answers}", "go on").returncode == 0
+    assert box.bench.cli("tool", "run", "say").stdout == "2\n"
+
+
+def test_doctor_names_a_program_that_cannot_be_used(box):
+    """With its line and what to do; the configuration is not to blame."""
+    file = box.program("say", "#!/bin/sh\n# /// moryflow\n# description = 3\n# ///\n")
+    box.enable()
+    said = box.bench.cli("doctor").stdout
+    assert f"warn  external_tools: {file}:3: description must be a text that is not empty, not 3\n" in said
+    assert "next: change say, then moryflow tool check\n" in said
+    checked = box.bench.cli("config", "check")
+    assert (checked.returncode, checked.stdout) == (0, f"{box.bench.home / 'config.jsonc'}: nothing is wrong\n")
+    listed = box.bench.cli("tool", "check")
+    assert listed.returncode == 3 and f"{file}: nothing of it can be used" in listed.stdout
