@@ -108,7 +108,8 @@ class EventStream(Response):
 
     async def _send(self, send: Any) -> None:
         async for data in self._frames:
-            await asyncio.wait_for(send({"type": "http.response.body", "body": data, "more_body": True}), STALLED_SECONDS)
+            async with asyncio.timeout(STALLED_SECONDS):
+                await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
 

@@ -22,7 +22,7 @@ from moryflow.store import Store
 POLL_SECONDS = 0.1
 """How often the table is asked whether another process wrote to it."""
 HEARTBEAT_SECONDS = 10.0
-PAGE = 500
+PAGE = 200
 """Events that are read at once."""
 BACKLOG = 1 << 20
 """Bytes that wait for one reader at most; one that is slower is told to begin anew."""
@@ -95,7 +95,8 @@ class Reader:
         if not self._frames and not self.slow:
             self._news.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), seconds)
+                async with asyncio.timeout(seconds):  # not wait_for, which makes a task for each wait
+                    await self._news.wait()
         data, self._size = b"".join(self._frames), 0
         self._frames.clear()
         return data
