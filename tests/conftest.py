@@ -44,7 +44,7 @@ SLOW = (
     "tests/host/cli/test_cli_session.py",
     "tests/host/cli/test_cli_terminal.py",
     "tests/host/packages/",
-    "tests/host/server/test_page.py",
+    "tests/host/server/test_page",
     "tests/sdk/conformance/",
     "tests/test_command_examples.py",
     "tests/test_documents.py",

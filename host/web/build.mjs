@@ -6,6 +6,11 @@ import { build } from "esbuild";
 const out = new URL("../moryflow/server/page/", import.meta.url);
 const sources = new URL("src/", import.meta.url);
 
+// npm notes where people give money: addresses again.
+const lock = JSON.parse(readFileSync("package-lock.json"));
+for (const one of Object.values(lock.packages)) delete one.funding;
+writeFileSync("package-lock.json", `${JSON.stringify(lock, null, 2)}\n`);
+
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
 await build({
@@ -15,6 +20,8 @@ await build({
   format: "esm",
   target: "es2022",
   outdir: out.pathname,
+  splitting: true,
+  chunkNames: "[name]",
   legalComments: "eof",
 });
 await build({ entryPoints: ["src/page.css"], minify: true, outdir: out.pathname });

@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { at, get, post } from "./api.js";
 import { Diff } from "./diff.js";
 import { html } from "./html.js";
+import { Proposal } from "./memory.js";
 import { approvals, drop, parsed, show, tell } from "./state.js";
 import { t } from "./strings.js";
 import { Transcript } from "./transcript.js";
@@ -24,6 +25,7 @@ export function Card({ call, result, shown }) {
       </button>
       ${question && html`<${Question} asked=${question} shown=${shown} />`}
       ${!result && shown.progress.value[call.id] && html`<pre class="progress">${shown.progress.value[call.id]}</pre>`}
+      ${result?.metadata?.proposal && call.name === "memory_propose" && html`<${Proposal} call=${call} args=${args} result=${result} shown=${shown} />`}
       ${opened && html`<${Body} args=${args} result=${result} />`}
       ${result?.truncated && result.output_id && html`<${Whole} id=${result.output_id} />`}
       ${result?.metadata?.session && html`<${Child} id=${result.metadata.session} />`}

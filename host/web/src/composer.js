@@ -15,6 +15,11 @@ export function Composer({ shown }) {
   const [names, offer] = useState([]);
   const [picked, pick] = useState(0);
   const input = useRef(null);
+  const asked = useRef(0); // which question for names is the last: an answer to an earlier one counts no more
+  const offerNone = () => {
+    asked.current += 1;
+    offer([]);
+  };
   const setText = (value) => {
     write(value);
     localStorage.setItem(place, value);
@@ -31,7 +36,7 @@ export function Composer({ shown }) {
     shown.prompt(text, attached);
     setText("");
     attach({ files: [], images: [] });
-    offer([]);
+    offerNone();
   };
   const add = async (list) => {
     for (const file of list) {
@@ -49,8 +54,10 @@ export function Composer({ shown }) {
   /** Offer the files of the folder while a word that begins with @ is typed. */
   const complete = async (value, cursor) => {
     const word = /(?:^|\s)@([^\s@]*)$/.exec(value.slice(0, cursor));
-    if (!word) return offer([]);
+    if (!word) return offerNone();
+    const question = ++asked.current;
     const { files } = await get(`/files?limit=8&q=${encodeURIComponent(word[1])}&vault=${encodeURIComponent(shown.row.value.vault)}`).catch(() => ({ files: [] }));
+    if (question !== asked.current) return;
     pick(0);
     offer(files);
   };
@@ -58,14 +65,14 @@ export function Composer({ shown }) {
     const cursor = input.current.selectionStart;
     const before = text.slice(0, cursor).replace(/@[^\s@]*$/, `@${name} `);
     setText(before + text.slice(cursor));
-    offer([]);
+    offerNone();
     input.current.focus();
   };
   const pressed = (event) => {
     if (event.isComposing) return;
     if (names.length && ["ArrowDown", "ArrowUp", "Tab", "Enter", "Escape"].includes(event.key)) {
       event.preventDefault();
-      if (event.key === "Escape") offer([]);
+      if (event.key === "Escape") offerNone();
       else if (event.key.startsWith("Arrow")) pick((picked + (event.key === "ArrowDown" ? 1 : names.length - 1)) % names.length);
       else take(names[picked]);
     } else if (event.key === "Enter" && !event.shiftKey && !event.altKey) {

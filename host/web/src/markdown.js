@@ -9,6 +9,8 @@ const policy = globalThis.trustedTypes?.createPolicy("moryflow", { createHTML: (
 const OPTIONS = { extensions: [gfm()], htmlExtensions: [gfmHtml()] };
 /** Characters above which text is shown as it is: nobody reads a book in a bubble. */
 const LONGEST = 400_000;
+/** Characters of code above which it gets no colours. */
+const MOST_CODE = 100_000;
 
 /** Put `text`, which is whole, into `element`. */
 export function render(element, text) {
@@ -23,8 +25,22 @@ export function render(element, text) {
   for (const image of template.content.querySelectorAll("img")) image.replaceWith(linkOf(image.getAttribute("src") || "", image.alt));
   for (const link of template.content.querySelectorAll("a")) outside(link);
   for (const box of template.content.querySelectorAll("input")) box.setAttribute("aria-label", box.checked ? "done" : "open");
+  for (const code of template.content.querySelectorAll("pre > code[class^=language-]")) if (code.textContent.length < MOST_CODE) seen.observe(code);
   element.replaceChildren(template.content);
 }
+
+/** Colours code when it comes into view and there is time. */
+const seen = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (!isIntersecting) continue;
+    seen.unobserve(target);
+    requestIdleCallback(async () => {
+      const { coloured } = await import("./highlight.js");
+      const html = coloured(target.textContent, target.className.slice("language-".length));
+      if (html !== null) target.innerHTML = policy.createHTML(html);
+    });
+  }
+});
 
 function linkOf(address, text) {
   const link = document.createElement("a");

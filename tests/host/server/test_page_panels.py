@@ -1,0 +1,173 @@
+"""What stands beside and inside a conversation on the page, in a real Chromium (issue D, part 2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from .conftest import Server
+from .test_page import browser, say, tab
+
+__all__ = ("browser", "tab")
+
+DRAFT = "Sums are kept in cents."
+WHY = "Floats lose money."
+PROPOSE = {"name": "memory_propose", "arguments": {"target": "details/patterns.md", "draft": DRAFT, "why": WHY}}
+
+
+def beside(page: Any, name: str) -> Any:
+    """Open a panel and return it."""
+    page.locator(".session-head nav button", has_text=name).click()
+    page.locator(f".panel[aria-label='{name}']").wait_for()
+    return page.locator(".panel")
+
+
+def _bank(server: Server) -> None:
+    from moryflow_builtins.memory_bank.cli import files
+
+    for name, text in files().items():
+        path = server.vault / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def test_a_proposal_for_the_memory_is_written_or_dropped(server: Server, tab: Callable[..., Any]) -> None:
+    """It is shown as a change; a button says the words, and both go with the answer (S3.15, D33)."""
+    _bank(server)
+    session = server.session({"calls": [PROPOSE]}, "Shall I?", "Dropped.")
+    page = tab(server, session)
+    say(page, "Keep that we count in cents.")
+    proposal = page.locator(".proposal")
+    proposal.locator(".added", has_text=DRAFT).wait_for()
+    assert WHY in proposal.inner_text()
+    page.locator(".markdown", has_text="Shall I?").wait_for()
+    proposal.locator("button", has_text="mb:no").click()
+    page.locator(".markdown", has_text="Dropped.").wait_for()
+    assert page.locator("article.user").last.locator("p").inner_text().startswith("mb:no p-")
+    assert proposal.locator("button").count() == 0
+    assert proposal.locator(".added").count() == 1
+
+
+def test_a_proposal_is_written_below_the_call(server: Server, tab: Callable[..., Any]) -> None:
+    """The writer's steps stand in the card of the call that began them (S3.14)."""
+    _bank(server)
+    write = {"calls": [{"name": "memory_write", "arguments": {}}]}
+    session = server.session({"calls": [PROPOSE]}, "Shall I?", write, "I shall not.", "Not written.")
+    server.whole_turn(session, "Keep that we count in cents.")
+    page = tab(server, session)
+    page.locator(".proposal button", has_text="mb:write").click()
+    page.locator(".card", has_text="memory_write").wait_for()
+    page.locator(".markdown", has_text="Not written.").wait_for()
+    assert DRAFT not in (server.vault / "memory-bank/details/patterns.md").read_text()
+
+
+def test_the_prompt_is_changed_and_reset_alone(server: Server, tab: Callable[..., Any]) -> None:
+    """Each parameter has its own default; going back to the default touches no other setting."""
+    (server.home / "config.jsonc").write_text('{"language": "en"}')
+    page = tab(server, server.session("One."))
+    panel = beside(page, "Prompt")
+    panel.get_by_label("Custom").check()
+    panel.locator("textarea").fill("You are terse.")
+    panel.locator("label.default input").first.uncheck()
+    panel.get_by_label("temperature").fill("0.5")
+    with page.expect_response(lambda reply: reply.request.method == "PUT") as changed:
+        panel.locator("button", has_text="Save").click()
+    assert changed.value.ok
+    wanted = {"mode": "custom", "text": "You are terse.", "temperature": 0.5, "topP": None, "maxTokens": None}
+    assert server.get("/settings/prompt") == wanted
+    panel.get_by_label("Default", exact=True).check()
+    with page.expect_response(lambda reply: reply.request.method == "PUT") as changed:
+        panel.locator("button", has_text="Save").click()
+    assert server.get("/settings/prompt")["mode"] == "default"
+    assert json.loads((server.home / "config.jsonc").read_text())["language"] == "en"
+    panel.locator(".bars th", has_text="tools").wait_for()
+
+
+def test_authors_see_plugins_what_they_did_and_why(server: Server, tab: Callable[..., Any]) -> None:
+    """Status and hooks, the ledger of a turn, a decision with its rules, figures, and a reload that is said."""
+    session = server.session({"calls": [{"name": "lengthy", "arguments": {"text": "a", "times": 1}}]}, "One.")
+    server.whole_turn(session)
+    page = tab(server, session)
+    panel = beside(page, "Plugins")
+    panel.locator("tr.loaded td", has_text="holding").first.wait_for()
+    panel.locator(".ledger td", has_text="truncation").first.wait_for()
+    panel.locator("input[aria-label=input]").fill("rm -rf /")
+    panel.locator("form button").click()
+    panel.locator(".chain li").first.wait_for()
+    (server.home / "plugins" / "another.py").write_text("from moryflow_sdk import *\n")
+    server.whole_turn(server.session("Two."))
+    page.locator(".notice", has_text="another").wait_for()
+    panel.locator("td", has_text="another").first.wait_for()
+    panel = beside(page, "Statistics")
+    panel.locator(".bars th", has_text="lengthy").wait_for()
+    assert panel.locator(".figures dd").first.inner_text() == "1"
+
+
+def test_files_and_pictures_go_along(server: Server, tab: Callable[..., Any]) -> None:
+    """Pasted, dropped, and named with @ by the keyboard alone."""
+    session = server.session("One.")
+    page = tab(server, session)
+    page.locator("#message").focus()
+    page.keyboard.type("Look at @READ")
+    page.locator(".names [aria-selected=true]", has_text="README.md").wait_for()
+    page.keyboard.press("Enter")
+    assert page.input_value("#message") == "Look at @README.md "
+    give = """([kind, name, type, text]) => {
+        const data = new DataTransfer();
+        data.items.add(new File([Uint8Array.from(atob(text), one => one.charCodeAt(0))], name, {type}));
+        const how = kind === "paste" ? new ClipboardEvent(kind, {clipboardData: data, bubbles: true, cancelable: true})
+            : new DragEvent(kind, {dataTransfer: data, bubbles: true, cancelable: true});
+        document.querySelector("#message").dispatchEvent(how);
+    }"""
+    page.evaluate(give, ["drop", "notes.txt", "text/plain", "aGVsbG8="])
+    page.evaluate(give, ["paste", "dot.png", "image/png", PNG])
+    page.locator(".attached img").wait_for()
+    page.locator(".attached li", has_text="notes.txt").wait_for()
+    page.press("#message", "Enter")
+    page.locator(".markdown", has_text="One.").wait_for()
+    sent = page.locator("article.user")
+    assert sent.locator("img").evaluate("image => image.decode().then(() => image.naturalWidth)") == 1
+    assert sent.locator("summary", has_text="notes.txt").count() == 1
+    assert page.locator(".attached li").count() == 0
+
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+
+
+def test_a_node_gets_a_name(server: Server, tab: Callable[..., Any]) -> None:
+    """In the tree, where it is then shown."""
+    session = server.session("One.")
+    server.whole_turn(session)
+    page = tab(server, session)
+    panel = beside(page, "Tree")
+    page.on("dialog", lambda dialog: dialog.accept("first-answer"))
+    panel.locator("li", has_text="One.").locator("button", has_text="Label").click()
+    panel.locator("b.label", has_text="first-answer").wait_for()
+    assert list(server.get(f"/sessions/{session}")["labels"]) == ["first-answer"]
+
+
+def test_a_sub_agent_is_shown_with_its_whole_run(server: Server, tab: Callable[..., Any]) -> None:
+    """Inside the card of the call that began it; reasoning is folded."""
+    task = {"name": "task", "arguments": {"agent": "explore", "prompt": "Count the files."}}
+    answers = [{"calls": [task], "reasoning": "I shall ask another."}, "There is one file.", "All done."]
+    session = server.session(*answers)
+    page = tab(server, session)
+    say(page, "How many?")
+    page.locator(".transcript > [role=log] > .assistant .markdown", has_text="All done.").wait_for()
+    thoughts = page.locator("details.reasoning").first
+    assert thoughts.get_attribute("open") is None
+    page.locator(".child summary").click()
+    page.locator(".child .markdown", has_text="There is one file.").wait_for()
+    page.locator(".child .user", has_text="Count the files.").wait_for()
+
+
+def test_code_gets_its_colours(server: Server, tab: Callable[..., Any]) -> None:
+    """When it is seen, and as text: what is in it stays text."""
+    code = "```python\ndef greet():\n    return '<img src=x onerror=alert(1)>'\n```\n\n```nonsense\n<b>\n```"
+    session = server.session(code)
+    server.whole_turn(session)
+    page = tab(server, session)
+    page.locator("code .hljs-keyword", has_text="def").wait_for()
+    assert page.locator("code").first.inner_text() == "def greet():\n    return '<img src=x onerror=alert(1)>'\n"
+    assert page.locator("[role=log] img").count() == 0
