@@ -9,8 +9,8 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from moryflow.kernel import journal
 from moryflow.store import open_store
+from moryflow.store.sqlite import session_lock
 
 PLUGIN = """
     import pathlib
@@ -30,7 +30,7 @@ PLUGIN = """
 @pytest.fixture
 def place(rig, monkeypatch):
     """A rig whose store is not patient, with a tool that counts how often it ran."""
-    monkeypatch.setattr(journal, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(session_lock, "FIRST_PAUSE", 0.01)
     rig.plugin("counting", PLUGIN)
     rig.allow_all()
     return rig
@@ -100,7 +100,7 @@ async def test_a_result_waits_in_memory_for_the_lock_and_the_turn_goes_on(place)
 
 async def test_a_result_that_the_lock_outlives_is_stored_when_the_session_goes_on(place, monkeypatch):
     """The turn ends with a sentence that names the file; the next one stores the result, tells it, and runs nothing again."""
-    monkeypatch.setattr(journal, "LONGEST_LOCK", 0.05)
+    monkeypatch.setattr(session_lock, "LONGEST_LOCK", 0.05)
     model, trace = turns(place)
     notices = []
     async with impatient(place) as host:
@@ -146,7 +146,7 @@ async def test_a_stopped_turn_does_not_wait_for_the_lock(place, kept):
 
 async def test_a_call_that_never_ran_is_not_taken_for_one_that_did(place, monkeypatch):
     """What is kept beside a result, the start of the next call, is no start: that call is judged anew (invariant 3)."""
-    monkeypatch.setattr(journal, "LONGEST_LOCK", 0.05)
+    monkeypatch.setattr(session_lock, "LONGEST_LOCK", 0.05)
     trace = place.vault / "trace"
     one = {"name": "count", "arguments": {"path": str(trace)}}
     model = place.script({"calls": [one, {**one, "arguments": {"path": str(trace) + "2"}}]}, {"text": "done"})
@@ -173,7 +173,7 @@ async def test_a_call_that_never_ran_is_not_taken_for_one_that_did(place, monkey
 )
 async def test_a_file_of_results_that_does_not_fit_is_never_taken(place, monkeypatch, change, told):
     """A damaged file is named with what to do, one of another place in the tree is set aside; nothing of it is stored."""
-    monkeypatch.setattr(journal, "LONGEST_LOCK", 0.05)
+    monkeypatch.setattr(session_lock, "LONGEST_LOCK", 0.05)
     model, _ = turns(place)
     async with impatient(place) as host:
         session = await host.new_session(place.vault, model=model)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import Event, Ruling, ToolCall
 
-from moryflow.store import ROOT, ApprovalRow, CallRow, Commit, Committed, NewNode, Node, RunRow, StoreError
+from moryflow.store import ROOT, ApprovalRow, CallRow, Commit, NewNode, Node, RunRow, StoreError
 
 from .events import later, now
 from .tool_prepare import canonical
@@ -20,10 +18,6 @@ from .turn_context import TurnContext
 
 _NOTHING_STORED = ("no_space", "locked", "readonly")
 """After these nothing of a commit is on the disk for sure, and a later one may succeed."""
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
-"""Seconds between tries while another program keeps the database locked; each try waits for the lock itself too."""
-LONGEST_LOCK = 600.0
 
 
 class TurnJournal:
@@ -105,7 +99,7 @@ class TurnJournal:
         commit.hook_calls = scope.ledger.drain()
         commit.artifacts, scope.artifacts = scope.artifacts, []
         try:
-            committed = await self._store_with_retries(commit)
+            committed = await scope.live.hold.commit_patiently(commit, self._wait_for_lock)
         except StoreError as error:
             if error.code in _NOTHING_STORED:  # a result must not stand there without its answer
                 self._next = commit.joined(self._next)
@@ -114,32 +108,15 @@ class TurnJournal:
             await self._tell(event)
         return committed.nodes
 
-    async def _store_with_retries(self, commit: Commit) -> Committed:
-        """Store `commit`; while another program keeps the database locked, wait, say so, and try again.
-
-        What has ended is in a file from the first refusal on. A turn that is stopped does not wait.
-
-        :raises StoreError: it could not be stored; ``locked`` after :data:`LONGEST_LOCK` seconds or in a turn that was stopped.
-        """
-        hold, begun, attempt = self._scope.live.hold, time.monotonic(), 1
-        while True:
-            try:
-                return await hold.commit(commit)
-            except StoreError as error:
-                if error.code != "locked":
-                    raise
-                kept = hold.keep_aside(commit)
-                over = time.monotonic() - begun > LONGEST_LOCK or self._hurry.is_set() or self._scope.live.cancelled
-                if over and kept:
-                    raise _kept(error, kept, self._scope.session) from error
-                if over:
-                    raise
-                pause = min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE)
-                attempt += 1
-                waits = {"attempt": attempt, "in": round(pause, 1), "at": later(pause), "reason": error.message}
-                self.delta("session.status", status="retry", **waits)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), pause)
+    async def _wait_for_lock(self, refusal: StoreError, attempt: int, pause: float) -> bool:
+        """Say that another program keeps the database locked, and wait; a turn that is stopped does not."""
+        if self._hurry.is_set() or self._scope.live.cancelled:
+            return False
+        waits = {"attempt": attempt, "in": round(pause, 1), "at": later(pause), "reason": refusal.message}
+        self.delta("session.status", status="retry", **waits)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), pause)
+        return True
 
     def delta(self, kind: str, /, **data: Any) -> None:
         """Publish an event that is not stored, at once."""
@@ -154,13 +131,6 @@ class TurnJournal:
         else:
             self._scope.around.bus.publish(event)
         await self._scope.around.dispatcher.observe(self._scope, event)
-
-
-def _kept(error: StoreError, place: str, session: str) -> StoreError:
-    """Return `error` with where the results are meanwhile."""
-    message = f"{error.message}; the results are kept in {Path(place).name} and stored when the session goes on"
-    next_step = f"close the other program, then moryflow run -r {session}"
-    return StoreError(message, code=error.code, where=place, next_step=next_step)
 
 
 def call_row(scope: TurnContext, call: ToolCall, state: str, ruling: Ruling | None, args: str | None = None) -> CallRow:

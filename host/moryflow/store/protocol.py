@@ -12,7 +12,7 @@ implementation. Three promises hold for every method:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 from moryflow_sdk import Artifact, Event, MoryflowError
@@ -55,6 +55,9 @@ def invalid(message: str, *, where: str = "", next_step: str = "") -> StoreError
     return StoreError(message, code="invalid", where=where, next_step=next_step)
 
 
+WaitForLock = Callable[[StoreError, int, float], Awaitable[bool]]
+
+
 class SessionLock(Protocol):
     """The right to append to one session. At most one process has it, until :meth:`release` or its own end.
 
@@ -79,18 +82,21 @@ class SessionLock(Protocol):
         """
         ...
 
+    async def commit_patiently(self, commit: Commit, wait: WaitForLock) -> Committed:
+        """Like :meth:`commit`; while another program keeps the database locked, `wait` and try again.
+
+        What has ended is kept aside from the first refusal on, where :meth:`take_up` finds it after a crash.
+
+        :param wait: takes the refusal, the number of the try and the seconds to wait; returns whether to try again.
+        :raises StoreError: ``locked`` after ten minutes, or when `wait` said so; else as :meth:`commit`.
+        """
+        ...
+
     async def switch(self, node_id: str | None) -> None:
         """Make another node the active one; ``None`` is the place before the first. Nothing is appended.
 
         :raises StaleEpoch: another holder took the session.
         :raises StoreError: ``invalid``: the session has no such node.
-        """
-        ...
-
-    def keep_aside(self, commit: Commit) -> str:
-        """Keep the results of a commit that is refused as ``locked`` where :meth:`take_up` finds them after a crash.
-
-        :returns: where that is, for a sentence; empty when nothing has ended or it cannot be kept.
         """
         ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,12 +17,16 @@ from typing import Any, NamedTuple
 from moryflow_sdk import Artifact, Event
 
 from moryflow.store.json_text import encode, random_id
-from moryflow.store.protocol import SessionBusy, StaleEpoch, StoreError, invalid
+from moryflow.store.protocol import SessionBusy, StaleEpoch, StoreError, WaitForLock, invalid
 from moryflow.store.records import CallRow, Commit, Committed, NewNode, Node, SessionRow
 
 from .database import Database
 from .locks import FileLock
 from .statements import Written, apply, switch
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
+"""Seconds between tries while another program keeps the database locked; each try waits for the lock itself too."""
+LONGEST_LOCK = 600.0
 
 
 class SqliteSessionLock:
@@ -46,7 +51,25 @@ class SqliteSessionLock:
             _remove_spool(self._spool)
         return written.committed
 
-    def keep_aside(self, commit: Commit) -> str:
+    async def commit_patiently(self, commit: Commit, wait: WaitForLock) -> Committed:
+        begun, attempt = time.monotonic(), 1
+        while True:
+            try:
+                return await self.commit(commit)
+            except StoreError as error:
+                if error.code != "locked":
+                    raise
+                kept = self._keep_aside(commit)
+                pause = min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE)
+                over = time.monotonic() - begun > LONGEST_LOCK or not await wait(error, attempt, pause)
+                if over and kept:
+                    raise _kept(error, kept, self.session.id) from error
+                if over:
+                    raise
+                attempt += 1
+
+    def _keep_aside(self, commit: Commit) -> str:
+        """Keep the results of `commit` in a file; return its path, empty when nothing has ended or it cannot be written."""
         if not commit.nodes:
             return ""
         commit.nodes = [node if node.id else replace(node, id=random_id()) for node in commit.nodes]
@@ -91,6 +114,13 @@ class SqliteSessionLock:
         if self._released:
             message = f"session {self.session.id} was already given back"
             raise StaleEpoch(message, next_step=f"moryflow run --resume {self.session.id}")
+
+
+def _kept(error: StoreError, place: str, session: str) -> StoreError:
+    """Return `error` with where the results are meanwhile."""
+    message = f"{error.message}; the results are kept in {Path(place).name} and stored when the session goes on"
+    next_step = f"close the other program, then moryflow run -r {session}"
+    return StoreError(message, code=error.code, where=place, next_step=next_step)
 
 
 def session_lock(home: Path, session: str) -> FileLock:
