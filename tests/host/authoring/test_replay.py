@@ -37,6 +37,15 @@ REDACT = """
     def tool_after(result):
         return result.replace(output=result.output.replace("ANN", "***"))
 """
+NO_PUSH = """
+    from moryflow_sdk import Deny, hookimpl
+
+    services = ("rules",)
+
+    @hookimpl
+    def tool_gate(turn):
+        return Deny("no push") if "git push" in turn.rules.commands('cd x && sh -c "git push"') else None
+"""
 COLD = """
     from moryflow_sdk import hookimpl
 
@@ -133,6 +142,15 @@ def test_one_turn_is_compared_with_the_state_of_those_before(desk) -> None:
         desk.turn({"calls": [ANN]}, "done", again=again)
     done = desk("replay", "--with", str(file), "--turn", "2", "--json")
     assert (done.code, done.json["compared"]) == (0, 1)
+
+
+def test_a_gate_is_told_the_commands_of_a_line_again(desk) -> None:
+    """That reads nothing but the line; the other services of rules are refused, as all that change something."""
+    file = desk.plugin("no_push", NO_PUSH)
+    desk.plugin("greeter", SHOUT)
+    desk.turn({"calls": [ANN]}, "done")
+    done = desk("replay", "--with", str(file), "--json")
+    assert (done.code, done.json["compared"], done.json["differences"]) == (0, 1, [])
 
 
 def test_what_a_redactor_removed_cannot_be_replayed_and_is_said(desk) -> None:
