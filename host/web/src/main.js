@@ -4,21 +4,21 @@ import { effect } from "@preact/signals";
 import { enter, get } from "./api.js";
 import { App, Locked } from "./app.js";
 import { html } from "./html.js";
-import { asking, begin, choose, health, open, sessions } from "./state.js";
+import { asking, begin, choose, health, open, sessions, tell } from "./state.js";
 import { speak } from "./strings.js";
 
-speak("");
+const LANGUAGE = "moryflow.language";
+
+speak(localStorage.getItem(LANGUAGE));
 document.body.replaceChildren();
 
+/** Draw all of it; anew when the language is another one. */
+const draw = () => render(html`<${App} key=${document.documentElement.lang} />`, document.body);
+
+const locked = () => render(html`<${Locked} />`, document.body);
+
 async function main() {
-  const inside = await enter().catch(() => false);
-  if (!inside) return render(html`<${Locked} />`, document.body);
-  try {
-    health.value = await get("/health");
-  } catch (error) {
-    if (error.status === 401) return render(html`<${Locked} />`, document.body);
-  }
-  speak(health.value?.language);
+  if (!(await enter().catch(() => false))) return locked();
   effect(() => {
     const title = sessions.value.find((one) => one.id === open.value?.id)?.title;
     document.title = `${asking.value ? "? " : ""}${title ? `${title} · ` : ""}Moryflow`;
@@ -26,8 +26,14 @@ async function main() {
   });
   const wanted = location.hash.slice(1);
   if (/^[\w.-]+$/.test(wanted)) choose(wanted);
-  render(html`<${App} />`, document.body);
-  await begin().catch(() => render(html`<${Locked} />`, document.body));
+  draw(); // before the server has said anything: what is seen first is soon there
+  get("/health").then((found) => {
+    health.value = found;
+    localStorage.setItem(LANGUAGE, found.language);
+    speak(found.language);
+    draw();
+  }, tell);
+  await begin().catch(locked);
 }
 
 main();

@@ -163,9 +163,21 @@ export class Shown {
     localStorage.setItem(`queue.${this.id}`, JSON.stringify(queue));
   }
 
-  prompt(text, attached = {}) {
+  /** Send a prompt, or run the slash command that it is. */
+  async prompt(text, attached = {}) {
+    const [, name, rest] = /^\/([\w-]+)\s*([^]*)$/.exec(text) ?? [];
+    const command = name && (await get("/commands").catch(() => [])).some((one) => one.name === name);
+    if (command) return this.command(name, rest).catch(tell);
+    this.toEnd?.();
     this.keep([...this.queue.value, { key: crypto.randomUUID(), text, ...attached }]);
     this.sendNext();
+  }
+
+  async command(name, text) {
+    const said = await post(`${at("sessions", this.id)}/command`, { name, text });
+    notice.value = said.text;
+    await this.load();
+    if (said.prompt) await this.prompt(said.prompt);
   }
 
   async sendNext() {

@@ -12,7 +12,7 @@ export function Transcript({ shown, inside = false }) {
   const box = useRef(null);
   const nodes = shown.nodes.value;
   const results = new Map(nodes.filter((node) => node.kind === "tool").map((node) => [node.payload.call_id, node.payload]));
-  useSticking(box, !inside);
+  useSticking(box, !inside, shown);
   const said = useAnnounced(nodes);
   return html`
     <div class=${inside ? "transcript inside" : "transcript"} ref=${box}>
@@ -27,14 +27,15 @@ export function Transcript({ shown, inside = false }) {
   `;
 }
 
-/** Stay at the end while it grows, if that is where the reader is. */
-function useSticking(box, wanted) {
+/** Stay at the end while it grows, if that is where the reader is; who sends something wants to see it. */
+function useSticking(box, wanted, shown) {
   useEffect(() => {
     if (!wanted) return;
     const element = box.current;
     let atEnd = true;
     const toEnd = () => atEnd && (element.scrollTop = element.scrollHeight);
     const moved = () => (atEnd = element.scrollHeight - element.scrollTop - element.clientHeight < 60);
+    shown.toEnd = () => (atEnd = true);
     const grown = new MutationObserver(toEnd);
     element.addEventListener("scroll", moved, { passive: true });
     grown.observe(element, { childList: true, subtree: true, characterData: true });

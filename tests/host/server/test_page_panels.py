@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .conftest import Server
-from .test_page import browser, say, tab
+from .test_page import ASKS, browser, say, tab
 
 __all__ = ("browser", "tab")
 
@@ -171,3 +171,42 @@ def test_code_gets_its_colours(server: Server, tab: Callable[..., Any]) -> None:
     page.locator("code .hljs-keyword", has_text="def").wait_for()
     assert page.locator("code").first.inner_text() == "def greet():\n    return '<img src=x onerror=alert(1)>'\n"
     assert page.locator("[role=log] img").count() == 0
+
+
+def test_a_slash_command_is_run(server: Server, tab: Callable[..., Any]) -> None:
+    """What it says is shown; a slash that is none goes to the model, and the page moves to what was sent."""
+    session = server.session("x\n\n" * 200, "One.")
+    server.whole_turn(session)
+    page = tab(server, session)
+    say(page, "/undo")
+    page.locator(".notice", has_text="undo").wait_for()
+    assert page.locator("article.user").count() == 1
+    page.locator(".transcript").evaluate("element => (element.scrollTop = 0)")
+    say(page, "/etc/hosts is what?")
+    page.locator(".markdown", has_text="One.").wait_for()
+    page.wait_for_function(AT_END)
+
+
+AT_END = """() => {
+    const box = document.querySelector(".transcript");
+    return box.scrollHeight - box.scrollTop - box.clientHeight < 60;
+}"""
+
+
+def test_a_call_that_changed_is_not_allowed(server: Server, tab: Callable[..., Any]) -> None:
+    """The answer is about another call than the one that was shown: it says so, and nothing runs."""
+    session = server.session(ASKS, "Done.")
+    page = tab(server, session)
+    page.route("**/approvals?*", lambda route: route.fulfill(json=[]))
+
+    def other(route: Any) -> None:
+        shown = route.fetch().json()
+        route.fulfill(json={**shown, "request": {**shown["request"], "hash": "another"}})
+
+    page.route("**/approvals/*", lambda route: other(route) if route.request.method == "GET" else route.continue_())
+    page.route(f"**/sessions/{session}?*", lambda route: route.fulfill(json={**route.fetch().json(), "approvals": []}))
+    say(page, "Do it")
+    with page.expect_response(lambda reply: reply.request.method == "POST" and "/approvals/" in reply.url) as answered:
+        page.locator(".question button.primary").click()
+    assert (answered.value.status, answered.value.json()["code"]) == (409, "changed")
+    assert not (server.home.parent / "files" / "did").exists()
