@@ -254,7 +254,14 @@ class Terminal:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+        if self._master >= 0:
+            os.close(self._master)
+
+    def hang_up(self) -> None:
+        """Take the terminal away, and wait for the end."""
         os.close(self._master)
+        self._master = -1
+        self._process.wait(200)
 
 
 @pytest.fixture(name="wait_until_it_waits")

@@ -294,6 +294,17 @@ def test_a_draft_outlives_the_program(cli: Any, at_terminal: Begin, number: sign
     assert again.end() == 0
 
 
+def test_a_draft_outlives_its_terminal(cli: Any, at_terminal: Begin) -> None:
+    """A window that is closed takes nothing along."""
+    terminal = at_terminal("chat", "-m", cli.script("x"))
+    terminal.expect("\n>")
+    terminal.type("my draft")
+    terminal.expect("my draft")
+    terminal.wait_until_it_waits()
+    terminal.hang_up()
+    assert "+my draft\n" in history(cli)
+
+
 def test_the_input_works_after_a_stop_that_it_did_not_ask_for(cli: Any, at_terminal: Begin) -> None:
     """A shell gives the terminal back with its own modes."""
     terminal = at_terminal("chat", "-m", cli.script("answered"))

@@ -204,7 +204,8 @@ class TerminalInput:
             self._draft = Document()
         except _Pause:
             return
-        except EOFError:
+        except (EOFError, OSError):
+            self._draft = self._session.default_buffer.document  # empty, unless the terminal is gone
             self._put(None)
             return
         self._put(text)
