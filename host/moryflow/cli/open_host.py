@@ -11,7 +11,7 @@ import click
 from moryflow_sdk import MoryflowError
 
 from moryflow.base.paths import home_folder
-from moryflow.hooks.threads import lift
+from moryflow.hooks.threads import lift_deadlines
 from moryflow.runtime.generation import WAIT
 from moryflow.runtime.host import Host, open_host
 from moryflow.runtime.settings import settings_of_plugins
@@ -121,7 +121,7 @@ async def host_for(
     :param wait: seconds to wait for the probe of new code.
     """
     if given.debug:
-        lift()
+        lift_deadlines()
     host = await open_host(
         config=given.config,
         flags=settings,

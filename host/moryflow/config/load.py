@@ -46,9 +46,9 @@ def user_layers(home: Path, path: Path, problems: list[Problem]) -> list[Layer]:
 
 def _instead(home: Path, layer: Layer, fault: Problem, problems: list[Problem], *, trusted: bool = True) -> list[Layer]:
     """Return what holds in place of a file that cannot be read, and say so; where others may write to it, no allow rules."""
-    from .salvage import denies_of, salvaged
+    from .salvage import denies_of, salvage_layer
 
-    kept, json5 = salvaged(layer)
+    kept, json5 = salvage_layer(layer)
     kept = _finite(kept, problems)
     copy = good_copy(home, Path(layer.file))
     good = _good(copy)
@@ -85,9 +85,9 @@ def _distrusted(layer: Layer, why: Doubt, problems: list[Problem], *, good: Laye
 
 def _loosening_nothing(layer: Layer, good: Layer | None) -> Layer:
     """Keep asks, denies and what is harmless; plugins stay off that are off in `good` too, for they may be gates."""
-    from .salvage import restricted
+    from .salvage import without_allows
 
-    kept = restricted(layer)
+    kept = without_allows(layer)
     before, now = (each.find(("disabledPlugins",)) if each else MISSING for each in (good, layer))
     if not (isinstance(before, list) and isinstance(now, list)):
         return kept

@@ -38,11 +38,11 @@ _SPEAKS_OF_RULES = re.compile(r"permission|decision|deny", re.IGNORECASE)
 _SWITCH = re.compile(r'"(disabledPlugins|onlyPlugins|safeMode|profile)"\s*:\s*(\[[^\[\]{}]*+\]|true|"remote")')
 
 
-def salvaged(layer: Layer) -> tuple[Layer, bool]:
+def salvage_layer(layer: Layer) -> tuple[Layer, bool]:
     """Return what holds of a text that is not JSONC, and whether it is JSON5."""
     value = _as_json5(layer.text)
     if value is not None:
-        kept = restricted(Layer(layer.source, value, layer.file, is_file=True))
+        kept = without_allows(Layer(layer.source, value, layer.file, is_file=True))
         disabled = value.get("disabledPlugins")
         own = {"disabledPlugins": disabled} if isinstance(disabled, list) else {}
         return replace(kept, value=merged(kept.value, own)), True
@@ -53,7 +53,7 @@ def salvaged(layer: Layer) -> tuple[Layer, bool]:
     return Layer(layer.source, value, layer.file, is_file=True, lines=lines, lost=lost), False
 
 
-def restricted(layer: Layer) -> Layer:
+def without_allows(layer: Layer) -> Layer:
     """Return of `layer` what loosens nothing, and of its rules all that are not plainly an allow."""
     lost = next((rule.problem for rule in lost_rules(layer)), "")
     value: dict[str, Any] = {}

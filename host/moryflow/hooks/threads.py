@@ -37,13 +37,13 @@ NEVER = 86400.0
 _lifted = False
 
 
-def lift() -> None:
+def lift_deadlines() -> None:
     """Let every deadline that begins from now on be :data:`NEVER`, until the process ends (``--debug``, ``breakpoint()``)."""
     global _lifted
     _lifted = True
 
 
-def lifted() -> bool:
+def deadlines_lifted() -> bool:
     """Whether somebody debugs a plugin in this process."""
     return _lifted
 

@@ -12,7 +12,7 @@ from types import FrameType
 
 from .call import root_of, within
 from .plugin_set import HookFailure, PluginSet
-from .threads import lifted
+from .threads import deadlines_lifted
 
 log = logging.getLogger(__name__)
 LIMIT = 1.0
@@ -59,7 +59,7 @@ class Watchdog:
         while not self._stop.wait(self._limit / 4):
             beat = self._beat
             late = time.monotonic() - beat
-            if late < self._limit or beat == reported or loop.is_closed() or lifted():
+            if late < self._limit or beat == reported or loop.is_closed() or deadlines_lifted():
                 continue
             reported = beat
             failure = self._culprit(sys._current_frames().get(thread), late)

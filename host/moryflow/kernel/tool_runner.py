@@ -65,7 +65,7 @@ class Deadline:
         self._timer = asyncio.timeout(limit(self.seconds))
         try:
             async with self._timer:
-                return await (_apart(work) if self.owned.foreign else contained(work))
+                return await (_run_in_task(work) if self.owned.foreign else contained(work))
         except TimeoutError:
             if self._timer.expired():
                 raise self.timeout_error() from None
@@ -85,7 +85,7 @@ class Deadline:
         return ToolError(text, code="timeout", next_step=f"if it needs longer, @tool(timeout=SECONDS){place} says so")
 
 
-async def _apart(work: Awaitable[Any]) -> Any:
+async def _run_in_task(work: Awaitable[Any]) -> Any:
     """Await `work` in a task of its own, so that one that ignores its cancellation holds up nobody."""
     task = asyncio.ensure_future(contained(work))
     try:

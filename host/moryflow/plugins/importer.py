@@ -149,7 +149,7 @@ def _parts(target: str) -> tuple[str, list[str]]:
 
 def _failure(error: BaseException, file: str, candidate: Candidate, module: str = "") -> LoadFailure:
     """Say what went wrong while importing, at the last line of the plugin's own code; Ctrl-C goes on."""
-    if isinstance(error, KeyboardInterrupt) and pressed():
+    if isinstance(error, KeyboardInterrupt) and pressed_by_person():
         raise error
     root = root_of(file or _first_file(error))
     text, found, line = describe(error, root)
@@ -172,7 +172,7 @@ def _what_helps(missing: str, candidate: Candidate) -> str:
     return f"install what it needs: {missing}"
 
 
-def pressed() -> bool:
+def pressed_by_person() -> bool:
     """Whether a KeyboardInterrupt is a person's: asyncio cancels the task at the first Ctrl-C and raises at the second."""
     try:
         task = asyncio.current_task()

@@ -28,9 +28,9 @@ from moryflow.hooks.threads import PluginThreads
 
 from .consent import Admission, admit_all
 from .discovery import Candidate, NameReserved, NotWanted, PluginChoice, PluginSettings, discover
-from .importer import Imported, hidden, import_named, import_sources, pressed, source_file
+from .importer import Imported, hidden, import_named, import_sources, pressed_by_person, source_file
 from .last_seen import GateMemory, looks_like_gate
-from .manifest import ConfigReader, Manifest, declared, did_you_mean, read_manifest, settings_of
+from .manifest import ConfigReader, Manifest, did_you_mean, manifest_of, read_manifest, settings_of
 from .registration import Registry
 
 T = TypeVar("T")
@@ -194,7 +194,7 @@ class Loading:
     ) -> tuple[Plugin, LoadRecord]:
         """Check what was imported, read its settings, register its hooks."""
         name = self._name(candidate, imported)
-        manifest = declared(imported.object, base)
+        manifest = manifest_of(imported.object, base)
         config, remark = settings_of(name, candidate.tier, manifest, self._config)
         plugin = Plugin(
             name=name,
@@ -365,7 +365,7 @@ def with_place(imported: Imported, work: Callable[[], T]) -> T:
 
 def describe_raised(error: BaseException, file: str) -> tuple[str, str, int]:
     """Return what a plugin raised when it was looked at, and where in its code; Ctrl-C of a person goes on."""
-    if isinstance(error, KeyboardInterrupt) and pressed():
+    if isinstance(error, KeyboardInterrupt) and pressed_by_person():
         raise error
     text, found, line = describe(error, root_of(file))
     return (text, found, line) if found else (text, file, 0)

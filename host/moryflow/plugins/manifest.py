@@ -79,7 +79,7 @@ def read_manifest(file: Path, name: str) -> Manifest:
         raise LoadFailure("manifest", error.message, file=str(file), line=line, hint=error.hint) from None
 
 
-def declared(plugin: Any, base: Manifest | None) -> Manifest:
+def manifest_of(plugin: Any, base: Manifest | None) -> Manifest:
     """Return what attributes of a loaded plugin say; `base`, its ``plugin.toml``, has the last word where it speaks.
 
     :raises LoadFailure: an attribute says something wrong.

@@ -21,7 +21,7 @@ from moryflow.hooks.plugin_set import Implementation
 from moryflow.hooks.threads import text_of
 
 from .manifest import did_you_mean
-from .tool_schemas import accepted, can_be_sent
+from .tool_schemas import can_be_sent, plain_schema
 
 MOST_TOOLS = 256
 """Tools of one plugin, or of one file; a model is told of each in every request."""
@@ -127,7 +127,7 @@ def _with_schema(item: Tool, tier: str) -> Tool:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # pydantic's: of its own names (copy, json, schema), for those who derive models
-            schema = accepted(item.parameters)
+            schema = plain_schema(item.parameters)
     except ValueError as error:
         raise Refused(f"the schema of {item.name!r} cannot be used: {error}") from error
     except Exception as error:  # what pydantic, or a type of the plugin's own, raises over a type hint

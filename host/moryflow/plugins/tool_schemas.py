@@ -19,7 +19,7 @@ _AT_THE_TOP = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "if")
 """What services do not take beside ``"type": "object"``: the arguments are always one object with named members."""
 
 
-def accepted(schema: Any) -> dict[str, Any]:
+def plain_schema(schema: Any) -> dict[str, Any]:
     """Return `schema` as plain JSON of our own, which nobody else can change.
 
     :raises ValueError: a tool cannot have it; the text says why.

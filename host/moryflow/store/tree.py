@@ -74,7 +74,7 @@ def effective(path: Sequence[Node]) -> tuple[Node | None, Sequence[Node]]:
     return None, path
 
 
-def needed(upwards: Iterator[Node]) -> list[Node]:
+def nodes_for_view(upwards: Iterator[Node]) -> list[Node]:
     """Return what the view of a path needs, root first; a view of these nodes is a view of the whole path.
 
     :param upwards: the path from its end to its root; what is covered is not asked for.

@@ -15,7 +15,7 @@ from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.model_request import RequestBuilder
 from moryflow.runtime.session_commands import compact_now
 from moryflow.store.messages import ContextBuilder
-from moryflow.store.tree import effective, needed
+from moryflow.store.tree import effective, nodes_for_view
 from moryflow_sdk import Message, ModelInfo
 from simulation import VOICE, WINDOWS, SimulatedModel, ask, converse, wander
 
@@ -197,7 +197,7 @@ def test_the_prompt_of_a_turn_that_is_split_stays():
     )  # fmt: skip
     assert texts(path)[:2] == ["【会话摘要】\nT", "Mend it. Touch nothing else."]
     assert [message.role for message in ContextBuilder().build(path)][:3] == ["system", "user", "assistant"]
-    assert [node.id for node in needed(reversed(path))] == ["n2", *(f"n{number}" for number in range(6, 11))]
+    assert [node.id for node in nodes_for_view(reversed(path))] == ["n2", *(f"n{number}" for number in range(6, 11))]
 
 
 @given(st.lists(st.sampled_from(["user", "say", "call", "note", "cut"]), max_size=30), st.data())
@@ -213,7 +213,7 @@ def test_the_first_message_is_always_a_persons(kinds, data):
     path = path_of(*items)
     view = [message for message in ContextBuilder().build(path) if message.role != "system"]
     assert view[0].role == "user"
-    assert ContextBuilder().build(needed(reversed(path))) == ContextBuilder().build(path)
+    assert ContextBuilder().build(nodes_for_view(reversed(path))) == ContextBuilder().build(path)
     last = [item for item in items if item[0] == "user"][-1][1]["text"]
     kept = {node.id for node in effective(path)[1]}
     prompt = [node for node in path if node.kind == "user"][-1]

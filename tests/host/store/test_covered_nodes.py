@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.store import CallRow, Commit, NewNode, Node, SessionLock, Store
 from moryflow.store.messages import ContextBuilder
-from moryflow.store.tree import effective, needed
+from moryflow.store.tree import effective, nodes_for_view
 from moryflow_sdk import freeze
 
 Draft = tuple[str, dict[str, Any]]
@@ -57,7 +57,7 @@ def seen(path: list[Node]) -> tuple[Any, Any]:
 def test_the_view_of_what_is_needed_is_the_view_of_everything(items: list[Draft]):
     """Context is a pure function of the path, whether covered nodes are in memory or not (invariant 7, S1.4)."""
     path = path_of(items)
-    live = needed(reversed(path))
+    live = nodes_for_view(reversed(path))
     assert seen(live) == seen(path)
     assert [node for node in path if node in live] == live
 
@@ -72,7 +72,7 @@ def test_covered_nodes_are_not_asked_for():
             asked.append(node.id)
             yield node
 
-    assert [node.id for node in needed(upwards())] == ["n98", "n99", "n100"]
+    assert [node.id for node in nodes_for_view(upwards())] == ["n98", "n99", "n100"]
     assert asked == ["n100", "n99", "n98"]
 
 
@@ -87,7 +87,7 @@ def test_protected_nodes_stay_with_what_prunes_them():
         ("user", {"text": "y"}),
         ("compaction", {"summary": "S", "first_kept_node_id": "n5", "details": {"protected": ["n1", "n2"]}}),
     ])  # fmt: skip
-    live = needed(reversed(path))
+    live = nodes_for_view(reversed(path))
     assert [node.id for node in live] == ["n1", "n2", "n3", "n5", "n6"]
     assert [message.text for message in ContextBuilder().build(live)][3] == "short"
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
 
-from moryflow.hooks.threads import lift
+from moryflow.hooks.threads import lift_deadlines
 
 log = logging.getLogger(__name__)
 Aside = Callable[[], AbstractContextManager[None]]
@@ -46,7 +46,7 @@ class _Breakpoint:
         frame = inspect.currentframe()
         named = os.environ.get("PYTHONBREAKPOINT")
         if named != "0":
-            lift()
+            lift_deadlines()
         if named:
             return sys.__breakpointhook__(*args, **options)
         if not (sys.__stdin__ and sys.__stdin__.isatty() and os.isatty(1)):

@@ -21,7 +21,7 @@ from moryflow.plugins.entry_points import look_around
 from moryflow.plugins.importer import sources_of
 from moryflow.plugins.installed_code import Fingerprints, unit_of
 
-from .prober import Prober, ProbeVerdict, VerdictCache, shared
+from .prober import Prober, ProbeVerdict, VerdictCache, shared_prober
 
 SECONDS = 2.0
 """Seconds a probe may take."""
@@ -45,7 +45,7 @@ class AdmissionPolicy:
         self.news = news
         self.doubted: set[Path] = set()
         """Code elsewhere that changed while a shell command ran; it is not loaded anew until a person says so."""
-        self._prober = prober or shared()
+        self._prober = prober or shared_prober()
         self._running: dict[str, tuple[Future[ProbeVerdict], Future[ProbeVerdict]]] = {}
         """By key: what the prober will answer, and what becomes of that."""
 
@@ -232,6 +232,6 @@ def probe_all(items: Sequence[Item], *, home: Path, config: Mapping[str, Any], s
     return verdicts
 
 
-def cached(item: Item, *, home: Path) -> ProbeVerdict | None:
+def cached_verdict(item: Item, *, home: Path) -> ProbeVerdict | None:
     """Return the verdict on an item as it is now, ``None`` when it was not probed."""
     return AdmissionPolicy(home).cached(item)

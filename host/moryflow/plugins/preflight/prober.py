@@ -306,6 +306,6 @@ _shared = Prober()
 atexit.register(_shared.close)
 
 
-def shared() -> Prober:
+def shared_prober() -> Prober:
     """Return the prober of this process."""
     return _shared

@@ -12,7 +12,7 @@ from moryflow_sdk import Artifact, Event
 from moryflow.store.json_text import has_its_arguments, node_hash
 from moryflow.store.protocol import StoreError
 from moryflow.store.records import CALL_STATES, ApprovalRow, CallRow, Node, SessionRow
-from moryflow.store.tree import labels, needed
+from moryflow.store.tree import labels, nodes_for_view
 
 from .failures import Damaged
 from .schema import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, TableSpec, decode_stored, execute, text
@@ -92,7 +92,7 @@ def live_path_of(connection: sqlite3.Connection, session: str, node: str | None)
     :raises Damaged: a node that is read is not what was stored, or one is missing.
     """
     with closing(_upwards(connection, session, node, whole=True)) as upwards:
-        return needed(upwards)
+        return nodes_for_view(upwards)
 
 
 def _upwards(connection: sqlite3.Connection, session: str, node: str | None, *, whole: bool = False) -> Generator[Node]:
