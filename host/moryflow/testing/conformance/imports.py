@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .import_report import ImportReport
-from .subject import Subject
+from .subject import ImportReport, Subject
 
 BUDGET = 0.3
 """Seconds of computing that import, registration and start may take together."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import os
 import re
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -21,10 +24,10 @@ from moryflow_sdk import HOOKS, Tool
 from moryflow.testing.distributions import Project, read_project
 from moryflow.testing.isolated import IsolatedHost
 
-from .import_report import ImportReport, watch
-
 LONGEST = 10.0
 """Seconds that its import and registration may take here."""
+_LONGEST_WATCH = 60.0
+"""Seconds that a process with a host and the plugin may take on a busy machine."""
 _ENTRY_POINTS = '[project.entry-points."moryflow.plugins"]'
 
 
@@ -46,6 +49,23 @@ class Refusal:
     def place(self) -> str | None:
         """Where, ``None`` when nobody knows."""
         return f"{self.file}:{self.line}" if self.line else self.file or None
+
+
+@dataclass
+class ImportReport:
+    """What a plugin does while it is imported; each event with the line of the plugin that made it.
+
+    :ivar cpu: seconds of computing that loading took.
+    """
+
+    network: list[str] = field(default_factory=list[str])
+    programs: list[str] = field(default_factory=list[str])
+    writes: list[str] = field(default_factory=list[str])
+    printed: str = ""
+    threads: list[str] = field(default_factory=list[str])
+    changed: list[str] = field(default_factory=list[str])
+    cpu: float = 0.0
+    error: str = ""
 
 
 class Subject:
@@ -215,7 +235,7 @@ class Subject:
     @cached_property
     def report(self) -> ImportReport:
         """What it does while it is imported, seen from a process of its own."""
-        return watch(self.path, self.root, self.environ, self.settings)
+        return _watch_import(self.path, self.root, self.environ, self.settings)
 
     # ---------------------------------------------------------------- calling its hooks
 
@@ -267,3 +287,21 @@ async def _called(dispatcher: Any, scope: Any, hook: str, given: dict[str, Any])
     us = sum(item["us"] for item in scope.ledger.chain()[before:])
     states = {"turn.state": dict(scope.live.turn_states), "turn.session_state": dict(scope.live.state)}
     return Called(value, scope.failures, us, states)
+
+
+def _watch_import(path: Path, root: Path, environ: Mapping[str, str], settings: Mapping[str, Any]) -> ImportReport:
+    """Load the plugin in a child and return what it did."""
+    folder = root / "watched"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "report.json"
+    command = [sys.executable, "-m", f"{__package__}.import_watcher", str(path), str(folder), str(target)]
+    child = {**environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(settings), capture_output=True, text=True, env=child, timeout=_LONGEST_WATCH
+        )
+    except subprocess.TimeoutExpired:
+        return ImportReport(error=f"it does not end within {_LONGEST_WATCH:g} s")
+    if not target.exists():
+        return ImportReport(error=(done.stderr or done.stdout).strip()[-2000:] or f"exit code {done.returncode}")
+    return ImportReport(**json.loads(target.read_text(encoding="utf-8")), printed=done.stdout + done.stderr)
