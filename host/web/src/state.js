@@ -137,8 +137,11 @@ export class Shown {
       case "session.status":
         if (event.status === "idle" || event.status === "busy") this.status.value = event.status;
         if (event.status === "idle") {
-          this.live.value = null;
-          this.refresh().then(() => this.sendNext());
+          const ended = this.live.value?.id;
+          this.refresh().then(() => {
+            if (this.live.value?.id === ended) this.live.value = null; // its node stands there now
+            this.sendNext();
+          });
         }
         break;
       case "compaction":

@@ -39,9 +39,12 @@ function useSticking(box, wanted, shown) {
     const grown = new MutationObserver(toEnd);
     element.addEventListener("scroll", moved, { passive: true });
     grown.observe(element, { childList: true, subtree: true, characterData: true });
+    const sized = new ResizeObserver(toEnd); // a message that comes into view gets its own height only then
+    for (const child of element.children) sized.observe(child);
     toEnd();
     return () => {
       grown.disconnect();
+      sized.disconnect();
       element.removeEventListener("scroll", moved);
     };
   }, []);
