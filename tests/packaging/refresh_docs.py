@@ -18,6 +18,7 @@ from moryflow_sdk import HOOKS
 sys.path.insert(0, str(Path(__file__).parent))
 import api_reference
 import cli_reference
+import client_operations
 import cookbook_page
 import hook_pages
 import hook_types
@@ -47,7 +48,8 @@ def documents() -> dict[Path, str]:
     pages |= api_reference.pages()
     pages |= {reference / "cli.md": cli_reference.page(), reference / "settings.md": settings_reference.page()}
     pages[reference / "http.md"] = http_reference.page()
-    types = {ROOT / "plugin_sdk" / "moryflow_sdk" / "hooks.pyi": hook_types.stub()}
+    sdk = ROOT / "plugin_sdk" / "moryflow_sdk"
+    types = {sdk / "hooks.pyi": hook_types.stub(), sdk / "client" / "operations.py": client_operations.module()}
     return {**pages, **types, DOCS / "llms.txt": index(pages)}
 
 

@@ -1,0 +1,271 @@
+"""The operations of a server as methods; made from its table by tests/packaging/refresh_docs.py."""
+
+# fmt: off
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+
+class Operations:
+    """What may be asked of a server; every method raises :class:`ClientError` when the server says no."""
+
+    @abstractmethod
+    async def _call(
+        self, method: str, path: str, given: Mapping[str, Any], *, raw: bool = False, headers: Mapping[str, str] | None = None
+    ) -> Any: ...
+
+    async def exchange_code(self, code: str) -> Any:
+        """Exchange the one-time code of a link for the token."""
+        given: dict[str, Any] = {"code": code}
+        return await self._call("POST", "/code", given)
+
+    async def new_code(self) -> Any:
+        """Make another one-time link, for a second tab or a phone."""
+        return await self._call("POST", "/codes", {})
+
+    async def health(self) -> Any:
+        """Say which Moryflow this is."""
+        return await self._call("GET", "/health", {})
+
+    async def metrics(self) -> Any:
+        """Give figures of this server for a monitoring program."""
+        return await self._call("GET", "/metrics", {}, raw=True)
+
+    async def approvals(self, *, state: str | None = None, session: str | None = None) -> Any:
+        """List questions, of this process and of others."""
+        given: dict[str, Any] = {"state": state, "session": session}
+        return await self._call("GET", "/approvals", given)
+
+    async def approval(self, id: str) -> Any:
+        """Show a question."""
+        return await self._call("GET", f"/approvals/{quote(id, safe='')}", {})
+
+    async def reply(
+        self, id: str, *, reply: str | None = None, remember: str | None = None, message: str = "", hash: str | None = None
+    ) -> Any:
+        """Answer a question; the first answer stands. It says by its hash which call it is about."""
+        given: dict[str, Any] = {"reply": reply, "remember": remember, "message": message, "hash": hash}
+        return await self._call("POST", f"/approvals/{quote(id, safe='')}", given)
+
+    async def output(self, id: str, *, offset: int = 0, limit: int = 65536) -> Any:
+        """Read a part of an output that was too long for the model."""
+        given: dict[str, Any] = {"offset": offset, "limit": limit}
+        return await self._call("GET", f"/outputs/{quote(id, safe='')}", given)
+
+    async def artifact(self, id: str) -> Any:
+        """Download a stored output whole."""
+        return await self._call("GET", f"/artifacts/{quote(id, safe='')}", {}, raw=True)
+
+    async def agents(self, *, all: bool = False) -> Any:
+        """List the agents."""
+        given: dict[str, Any] = {"all": all}
+        return await self._call("GET", "/agents", given)
+
+    async def tools(self) -> Any:
+        """List the tools."""
+        return await self._call("GET", "/tools", {})
+
+    async def models(self, *, provider: str | None = None) -> Any:
+        """List the models."""
+        given: dict[str, Any] = {"provider": provider}
+        return await self._call("GET", "/models", given)
+
+    async def plugins(self) -> Any:
+        """List the plugins."""
+        return await self._call("GET", "/plugins", {})
+
+    async def commands(self) -> Any:
+        """List the slash commands that plugins bring."""
+        return await self._call("GET", "/commands", {})
+
+    async def files(self, *, vault: str | None = None, q: str = "", limit: int = 50) -> Any:
+        """Find files of a folder by name, without those that git ignores."""
+        given: dict[str, Any] = {"vault": vault, "q": q, "limit": limit}
+        return await self._call("GET", "/files", given)
+
+    async def stats(self, *, limit: int = 20) -> Any:
+        """Count what happened in the last sessions."""
+        given: dict[str, Any] = {"limit": limit}
+        return await self._call("GET", "/stats", given)
+
+    async def config(self, *, all: bool = False) -> Any:
+        """Show the settings."""
+        given: dict[str, Any] = {"all": all}
+        return await self._call("GET", "/config", given)
+
+    async def explain(self, domain: str, input: str, *, session: str | None = None, mode: str | None = None) -> Any:
+        """Say what would happen to an input, and why."""
+        given: dict[str, Any] = {"domain": domain, "input": input, "session": session, "mode": mode}
+        return await self._call("GET", "/permissions/explain", given)
+
+    async def prompt_settings(self) -> Any:
+        """Show the base of the system prompt and the model's parameters."""
+        return await self._call("GET", "/settings/prompt", {})
+
+    async def change_prompt_settings(
+        self,
+        mode: str,
+        *,
+        text: str | None = None,
+        temperature: float | None = None,
+        topP: float | None = None,
+        maxTokens: int | None = None,
+    ) -> Any:
+        """Replace the base of the system prompt and the parameters, or go back to the default; other settings stay."""
+        given: dict[str, Any] = {"mode": mode, "text": text, "temperature": temperature, "topP": topP, "maxTokens": maxTokens}
+        return await self._call("PUT", "/settings/prompt", given)
+
+    async def sessions(self, *, limit: int = 50, vault: str | None = None, all: bool = False) -> Any:
+        """List sessions, last used first."""
+        given: dict[str, Any] = {"limit": limit, "vault": vault, "all": all}
+        return await self._call("GET", "/sessions", given)
+
+    async def new_session(
+        self,
+        *,
+        vault: str | None = None,
+        agent: str | None = None,
+        model: str | None = None,
+        mode: str | None = None,
+        confirm: bool = False,
+        title: str = "",
+    ) -> Any:
+        """Begin a session."""
+        given: dict[str, Any] = {"vault": vault, "agent": agent, "model": model, "mode": mode, "confirm": confirm, "title": title}
+        return await self._call("POST", "/sessions", given)
+
+    async def search(self, q: str, *, limit: int = 20) -> Any:
+        """Search all sessions for what was said or read."""
+        given: dict[str, Any] = {"q": q, "limit": limit}
+        return await self._call("GET", "/search", given)
+
+    async def session(self, id: str, *, limit: int = 200) -> Any:
+        """Show a session: its row, the end of its active path, open questions, and from which event on to follow it."""
+        given: dict[str, Any] = {"limit": limit}
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}", given)
+
+    async def change_session(
+        self,
+        id: str,
+        *,
+        mode: str | None = None,
+        confirm: bool = False,
+        agent: str | None = None,
+        model: str | None = None,
+        title: str | None = None,
+    ) -> Any:
+        """Change the mode, the agent, the model or the title; it holds from the next step on, and is recorded."""
+        given: dict[str, Any] = {"mode": mode, "confirm": confirm, "agent": agent, "model": model, "title": title}
+        return await self._call("PATCH", f"/sessions/{quote(id, safe='')}", given)
+
+    async def remove_session(self, id: str) -> Any:
+        """Delete a session with its outputs and its sub-agents. Audit files stay."""
+        return await self._call("DELETE", f"/sessions/{quote(id, safe='')}", {})
+
+    async def nodes(
+        self, id: str, *, before: int | None = None, after: int | None = None, parent: str = "", limit: int = 200
+    ) -> Any:
+        """Show nodes of the active path, oldest first: the last ones before a place, or those after one."""
+        given: dict[str, Any] = {"before": before, "after": after, "parent": parent, "limit": limit}
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}/nodes", given)
+
+    async def messages(self, id: str) -> Any:
+        """Show what the model is sent of a session."""
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}/messages", {})
+
+    async def context(self, id: str) -> Any:
+        """Show what fills the window of the model, by source."""
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}/context", {})
+
+    async def tree(self, id: str) -> Any:
+        """Show all branches of a session and its sub-agents."""
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}/tree", {})
+
+    async def ledger(self, id: str, *, turn: str | None = None) -> Any:
+        """Show what each plugin did in a session, or in one of its turns."""
+        given: dict[str, Any] = {"turn": turn}
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}/ledger", given)
+
+    async def session_stats(self, id: str) -> Any:
+        """Count what happened in a session and its sub-agents."""
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}/stats", {})
+
+    async def export(self, id: str) -> Any:
+        """Write a session and its sub-agents as JSON Lines, without loss."""
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}/export", {}, raw=True)
+
+    async def prompt(
+        self,
+        id: str,
+        text: str,
+        *,
+        files: Sequence[Any] = (),
+        images: Sequence[Any] = (),
+        agent: str | None = None,
+        model: str | None = None,
+        queue: bool = False,
+        on_ask: str = "prompt",
+        max_steps: int | None = None,
+        max_cost: float | None = None,
+        key: str = "",
+    ) -> Any:
+        """Begin a turn. With an Idempotency-Key, the same prompt sent again is the first one."""
+        given: dict[str, Any] = {"text": text, "files": files, "images": images, "agent": agent, "model": model, "queue": queue, "on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost}
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/prompt", given, headers={"Idempotency-Key": key} if key else None)
+
+    async def resume(self, id: str) -> Any:
+        """Go on with what a turn that was interrupted, or waits for an answer, has left."""
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/resume", {})
+
+    async def cancel(self, id: str) -> Any:
+        """Stop the turn that runs, and its sub-agents; what they have is kept."""
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/cancel", {})
+
+    async def compact(self, id: str, *, focus: str = "") -> Any:
+        """Replace the older part of a conversation by a summary, in the model's view only."""
+        given: dict[str, Any] = {"focus": focus}
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/compact", given)
+
+    async def undo_compaction(self, id: str) -> Any:
+        """Let the model see again what the last compaction replaced."""
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/undo-compaction", {})
+
+    async def switch(self, id: str, node: str | None) -> Any:
+        """Go on from another node; nothing is lost."""
+        given: dict[str, Any] = {"node": node}
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/switch", given)
+
+    async def fork(self, id: str, *, node: str | None = None, title: str = "") -> Any:
+        """Copy the path to a node into a new session; the old one stays as it is."""
+        given: dict[str, Any] = {"node": node, "title": title}
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/fork", given)
+
+    async def label(self, id: str, label: str, *, node: str | None = None, remove: bool = False) -> Any:
+        """Name a node, or take the name away."""
+        given: dict[str, Any] = {"label": label, "node": node, "remove": remove}
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/label", given)
+
+    async def undo(self, id: str, *, how: str = "") -> Any:
+        """Take back the last turn, its messages and its changes to files; without `how`, say what that would be."""
+        given: dict[str, Any] = {"how": how}
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/undo", given)
+
+    async def redo(self, id: str, *, how: str = "") -> Any:
+        """Do again what the last undo took back."""
+        given: dict[str, Any] = {"how": how}
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/redo", given)
+
+    async def command(self, id: str, name: str, *, text: str = "") -> Any:
+        """Run a slash command that a plugin brings."""
+        given: dict[str, Any] = {"name": name, "text": text}
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/command", given)
+
+    async def openapi(self, *, version: str = "3.2") -> Any:
+        """Describe the operations as OpenAPI."""
+        given: dict[str, Any] = {"version": version}
+        return await self._call("GET", "/openapi.json", given)
