@@ -141,10 +141,10 @@ DECISIONS = frozenset(
         "plugin install", "plugin uninstall", "plugin update", "plugin sync", "plugin enable", "plugin disable",
         "key set", "key remove",
         "config set", "config unset", "prompt edit", "prompt param", "prompt reset", "approval reply", "model use",
-        "model install", "tool allow", "tool install", "new tool", "new agent",
+        "model install", "tool allow", "tool install", "new tool", "new agent", "serve",
     }
 )  # fmt: skip
-"""Commands that change what is allowed, loaded or configured: for people, not for tools."""
+"""Commands that change what is allowed, loaded or configured, or hand out the keys to it: for people, not for tools."""
 
 
 def _refuse_inside_tool(ctx: click.Context, given: dict[str, Any]) -> None:
@@ -156,7 +156,7 @@ def _refuse_inside_tool(ctx: click.Context, given: dict[str, Any]) -> None:
     freer = "--mode full_access" if given.get("mode") == "full_access" else ""
     layered = ctx.info_name in ("run", "chat", "dev") and (flags_of(ctx).config or os.environ.get("MORYFLOW_CONFIG"))
     freer = freer or ("a configuration of its own" if layered else "")
-    if words in DECISIONS or freer:
+    if {words, ctx.info_name} & DECISIONS or freer:
         from moryflow_sdk.support.processes import refuse_inside_tool
 
         refuse_inside_tool(ctx.command_path + (f" with {freer}" if freer else ""))

@@ -107,6 +107,7 @@ def test_verbs_that_look_are_commands_like_any_other(words: str, trusting: Polic
         "grep -rn 'moryflow permission allow' docs",
         "git commit -m 'moryflow permission allow says more'",
         "echo moryflow permission allow",
+        "grep -rn 'moryflow serve' docs",
         "python -c 'import moryflow_sdk; print(moryflow_sdk.__all__)'",
     ],
 )
@@ -129,6 +130,7 @@ def test_what_only_names_a_change_is_not_one(command: str, make_policy: MakePoli
         ("moryflow dev --run 'permission allow bash x'", "deny"),
         ("python -c \"import subprocess; subprocess.run(['moryflow', 'permission', 'allow', 'bash', '*'])\"", "deny"),
         ('node -e \'require("child_process").execSync("moryflow config set a b")\'', "deny"),
+        ('node -e \'require("child_process").spawn("moryflow", ["serve", "--link"])\'', "deny"),
         ("moryflow $X allow bash x", "ask"),
         ("moryflow permission $X bash x", "ask"),
         ("xargs moryflow", "ask"),

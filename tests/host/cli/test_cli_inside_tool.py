@@ -28,6 +28,8 @@ MARK = {"MORYFLOW_CALL": "c1-0a1b2c3d"}
         "model use local",
         "tool allow x.py",
         "new tool words -y",
+        "serve --port 0",
+        "serve --link",
         "run --mode full_access -y hello",
         "run --config {} hello",
         "tool run ls --mode full_access -y",

@@ -24,10 +24,10 @@ CHANGES = frozenset(
         "plugin key set", "plugin key remove", "plugin key rm", "config set",
         "config unset", "config prompt edit", "config prompt param", "config prompt reset",
         "approval reply", "model use", "model install", "tool allow", "tool install", "new tool", "new agent",
-        "mcp add", "mcp remove", "mcp rm", "mcp review", "mcp login",
+        "mcp add", "mcp remove", "mcp rm", "mcp review", "mcp login", "serve",
     }
 )  # fmt: skip
-"""Commands that change what is allowed, what is loaded or what is configured."""
+"""Commands that change what is allowed, loaded or configured, or open a way to do so: `serve` hands out keys."""
 
 READS = frozenset(
     {
@@ -66,7 +66,8 @@ _JOINTS = r"[\s\"',;\]\[()]+"
 @cache
 def _change_pattern() -> re.Pattern[str]:
     """Return the expression for any command of :data:`CHANGES`; few texts need it, and it takes long to compile."""
-    return re.compile("|".join(rf"\b{_JOINTS.join(words.split())}\b" for words in sorted(CHANGES)))
+    verbs = (words.split() if " " in words else (PROGRAM, words) for words in sorted(CHANGES))
+    return re.compile("|".join(rf"\b{_JOINTS.join(words)}\b" for words in verbs))
 
 
 class OwnCommand(NamedTuple):
@@ -122,7 +123,7 @@ def is_own(path: str) -> bool:
 def refusal_in_text(text: str) -> str:
     """Return why a text that is not understood is refused: it seems to change what a person decided; empty when not."""
     found = _change_pattern().search(text) if PROGRAM in text and _WRITTEN.search(text) else None
-    return _refusal(re.sub(_JOINTS, " ", found.group())) if found else ""
+    return _refusal(re.sub(_JOINTS, " ", found.group()).removeprefix(f"{PROGRAM} ")) if found else ""
 
 
 def meaning_of(args: Sequence[Arg]) -> OwnCommand:
