@@ -10,6 +10,7 @@ BUILTINS: tuple[str, ...] = (
     "moryflow_builtins.files",
     "moryflow_builtins.search",
     "moryflow_builtins.shell",
+    "moryflow_builtins.web",
     "moryflow_builtins.titles",
     "moryflow_builtins.instructions",
     "moryflow_builtins.skills",

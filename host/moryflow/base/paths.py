@@ -86,6 +86,8 @@ def readable_vault(vault: Path | str | None) -> Path:
         raise ConfigError("the vault does not exist", where=given, next_step=hint) from error
     except NotADirectoryError as error:
         raise ConfigError("the vault is not a folder", where=given, next_step=hint) from error
+    except ValueError as error:  # a NUL, which no path has
+        raise ConfigError("the vault is not a path", where=repr(given), next_step=hint) from error
     except OSError as error:
         problem = f"the vault cannot be read: {error.strerror}"
         step = "check its permissions" if error.errno in (errno.EACCES, errno.EPERM) else hint

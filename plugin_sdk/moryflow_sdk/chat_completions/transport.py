@@ -53,12 +53,12 @@ class WarmUp:
     def _work(self, future: Future[ssl.SSLContext | None]) -> None:
         try:
             importlib.import_module("moryflow_sdk.chat_completions.connection")
-            future.set_result(_tls_context() if self._endpoint.is_tls else None)
+            future.set_result(tls_context() if self._endpoint.is_tls else None)
         except BaseException as error:  # waiting callers must hear of it, whatever it is
             future.set_exception(error)
 
 
-def _tls_context() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
     """Return what certificates are checked with: those that the environment names, else certifi's.
 
     :raises ModelError: the environment names some that cannot be read.
@@ -302,7 +302,7 @@ def _shown_host(address: SplitResult) -> str:
 def _address_of(proxy: SplitResult) -> ServerAddress:
     from .connection import ServerAddress
 
-    context = _tls_context() if proxy.scheme == "https" else None
+    context = tls_context() if proxy.scheme == "https" else None
     return ServerAddress(_host(proxy), proxy.port or (443 if context else 80), context)
 
 

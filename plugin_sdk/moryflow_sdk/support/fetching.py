@@ -1,0 +1,213 @@
+"""Fetch from the web: only from public places, and connected to the very address that was judged.
+
+A name is resolved once for each hop, every address it has must be public, and the connection is made to one of those. A
+redirect is a URL of its own. Nothing is sent along but what the caller gives: no cookies, no keys, no proxy of the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import zlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk.errors import ToolError
+
+from .urls import NotPublic, RefusedUrl, Url, follow, parse_url, vetted
+
+if TYPE_CHECKING:
+    import ssl
+
+    from moryflow_sdk.chat_completions.connection import Connection
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+Connect = Callable[[str, int], Awaitable[Any]]
+
+REDIRECTS = 5
+_STATUS_OF_REDIRECT = frozenset({301, 302, 303, 307, 308})
+_HEADERS = {"user-agent": "moryflow", "accept": "*/*", "accept-encoding": "gzip, deflate", "connection": "close"}
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What came.
+
+    :ivar url: where it came from in the end.
+    :ivar cut: whether there was more than was wanted.
+    :ivar leads_to: where it would have gone on, when the caller did not want to go there.
+    """
+
+    url: Url
+    status: int
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    body: bytes = b""
+    cut: bool = False
+    leads_to: Url | None = None
+
+
+async def resolve_name(host: str, port: int) -> list[str]:
+    """Return every address of a name."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in found]
+
+
+async def connect_to(address: str, port: int) -> Any:
+    """Return a connection to an address."""
+    from moryflow_sdk.chat_completions.connection import ByteStream
+
+    return await ByteStream.to(address, port)
+
+
+@dataclass(frozen=True)
+class Fetcher:
+    """What fetches, within limits that hold for everything together.
+
+    :param seconds: for all hops, from resolving the first name to the last byte.
+    :param most: bytes of a body after it was unpacked; the rest is not read.
+    :param permitted: whether a URL of this machine may be fetched; none by default.
+    :param wanted: whether a redirect is followed to where it leads; all are by default.
+    """
+
+    seconds: float = 30.0
+    most: int = 10 * 1024 * 1024
+    permitted: Callable[[Url], bool] = lambda _: False
+    wanted: Callable[[Url], bool] = lambda _: True
+    resolve: Resolve = resolve_name
+    connect: Connect = connect_to
+
+    async def fetch(
+        self, address: str, *, method: str = "GET", headers: dict[str, str] | None = None, body: bytes | None = None
+    ) -> Fetched:
+        """Fetch `address`. With headers or a body of one's own, which may hold a key, no redirect is followed.
+
+        :raises ToolError: ``not_public`` when it may not be fetched, ``timeout``, or ``failed``.
+        """
+        try:
+            async with asyncio.timeout(self.seconds):
+                url = self._judged(lambda: parse_url(address))
+                for _ in range(REDIRECTS + 1):
+                    got = await self._one(url, method, {**_HEADERS, **(headers or {})}, body)
+                    location = got.headers.get("location")
+                    if got.status not in _STATUS_OF_REDIRECT or location is None or headers or body:
+                        return got
+                    here, url = url, self._judged(lambda at=url, to=location: follow(at, to))
+                    if _place(url) != _place(here) and _is_local(url):
+                        raise ToolError(f"{here} leads to this machine", code="not_public")
+                    if not self.wanted(url):
+                        return Fetched(here, got.status, got.headers, leads_to=url)
+                raise ToolError(f"{address} leads on more than {REDIRECTS} times")
+        except TimeoutError:
+            raise ToolError(f"{address} did not come within {self.seconds:g} s", code="timeout") from None
+
+    def _judged(self, read: Callable[[], Url]) -> Url:
+        """Return the URL that `read` gives, also one of this machine that is permitted."""
+        try:
+            return read()
+        except RefusedUrl as error:
+            if error.service is not None and self.permitted(error.service):
+                return error.service
+            raise ToolError(str(error), code="not_public") from None
+
+    async def _addresses(self, url: Url) -> Sequence[str]:
+        """Return where `url` may be connected to.
+
+        :raises ToolError: a name of it is not known, or not public.
+        """
+        if url.address is not None:
+            return [str(url.address)]  # judged with the URL
+        if _is_local(url):
+            return ["127.0.0.1", "::1"]  # whatever a resolver makes of it
+        try:
+            return [str(address) for address in vetted(await self.resolve(url.host, url.port))]
+        except NotPublic as error:
+            raise ToolError(f"{url.host}: {error}", code="not_public") from None
+        except (OSError, UnicodeError) as error:
+            raise ToolError(f"{url.host} was not found: {error}") from None
+
+    async def _one(self, url: Url, method: str, headers: dict[str, str], body: bytes | None) -> Fetched:
+        from moryflow_sdk.chat_completions.failures import Broken, NotHttp, TimedOut
+
+        connection = await self._open(url)
+        try:
+            target, host = (url.path + url.query).encode("ascii"), str(url).split("/")[2]
+            given = [(name.encode("ascii"), value.encode("latin-1")) for name, value in {"host": host, **headers}.items()]
+            if body is not None:
+                given.append((b"content-length", str(len(body)).encode()))
+            answer = await connection.request(method.encode("ascii"), target, given, body)
+            found = {bytes(name).decode("latin-1").lower(): bytes(value).decode("latin-1") for name, value in answer.headers}
+            if answer.status_code in _STATUS_OF_REDIRECT:
+                return Fetched(url, answer.status_code, found)
+            content, cut = await _body(connection, found.get("content-encoding", ""), self.most)
+            return Fetched(url, answer.status_code, found, content, cut)
+        except NotHttp as error:
+            raise ToolError(f"{url} does not answer as HTTP asks for: {error}") from None
+        except (Broken, TimedOut, ValueError) as error:
+            raise ToolError(f"{url} did not come whole: {error}") from None
+        finally:
+            connection.close()
+
+    async def _open(self, url: Url) -> Connection:
+        """Connect to the first address that answers; what encrypts is told the name."""
+        from moryflow_sdk.chat_completions.connection import Connection
+        from moryflow_sdk.chat_completions.transport import tls_context
+
+        context: ssl.SSLContext | None = await asyncio.to_thread(tls_context) if url.scheme == "https" else None
+        problem: OSError | None = None
+        addresses = await self._addresses(url)
+        for address in addresses:
+            try:
+                async with asyncio.timeout(None if address == addresses[-1] else self.seconds / 3):
+                    stream = await self.connect(address, url.port)
+                    if context is not None:
+                        await stream.encrypt(context, url.host)
+                return Connection(stream, self.seconds)
+            except TimeoutError:
+                problem = OSError("no answer")
+            except OSError as error:
+                problem = error
+        raise ToolError(f"{url} cannot be connected to: {problem}")
+
+
+def _place(url: Url) -> tuple[str, str, int]:
+    return url.scheme, url.host, url.port
+
+
+def _is_local(url: Url) -> bool:
+    """Whether a URL that was judged is one of this machine; other private ones are never permitted."""
+    return url.host == "localhost" or url.host.endswith(".localhost") or (url.address is not None and url.address.is_loopback)
+
+
+async def _body(connection: Connection, encoding: str, most: int) -> tuple[bytes, bool]:
+    """Return a body unpacked, at most so much of it, and whether there was more.
+
+    :raises ToolError: it is packed in a way that was not asked for, or not packed as it says.
+    """
+    unpack = _unpacker(encoding.strip().lower())
+    content = bytearray()
+    async for piece in connection.pieces():
+        content += unpack(piece, most + 1 - len(content))
+        if len(content) > most:
+            return bytes(content[:most]), True
+    return bytes(content), False
+
+
+def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
+    if encoding in ("", "identity"):
+        return lambda data, most: data[:most]
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise ToolError(f"the answer is packed as {encoding!r:.60}, which was not asked for")
+    unpacker: Any = None
+
+    def unpack(data: bytes, most: int) -> bytes:
+        nonlocal unpacker
+        if unpacker is None:  # "deflate" is sent with and without zlib's own head
+            bare = encoding == "deflate" and (data[:1] != b"\x78")
+            unpacker = zlib.decompressobj(-15 if bare else 47)
+        try:
+            return unpacker.decompress(data, most)
+        except zlib.error as error:
+            raise ToolError(f"the answer is not packed as it says: {error}") from None
+
+    return unpack
