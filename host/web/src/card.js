@@ -19,7 +19,7 @@ export function Card({ call, result, shown }) {
   return html`
     <article class=${`card ${state}`} aria-label=${`${call.name}: ${t(state)}`}>
       <button class="card-head" aria-expanded=${opened} onClick=${() => setOpened(!opened)}>
-        <b>${call.name}</b> <span class="target">${target(args, result)}</span>
+        <b>${call.name}</b> <span class="target">${visible(target(args, result))}</span>
         ${result?.truncated && html`<span class="badge">${t("truncated")}</span>`}
         <span class="state">${t(state)}</span> <${Time} known=${known} done=${Boolean(result)} />
       </button>
@@ -32,6 +32,9 @@ export function Card({ call, result, shown }) {
     </article>
   `;
 }
+
+/** Text in which nothing hides: what reorders or cannot be seen stands there as an escape. */
+const visible = (text) => text.replace(/[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 function target(args, result) {
   if (result?.title) return result.title;
@@ -123,7 +126,7 @@ function Question({ asked, shown }) {
   }, [why === ""]);
   return html`
     <div class="question" role="group" tabindex="-1" id=${asked.id} aria-label=${`${t("question")}: ${request.tool}`} onKeyDown=${pressed}>
-      <p><b>${request.tool}</b> ${t("wants")} <code>${(request.targets ?? []).join(", ")}</code></p>
+      <p><b>${request.tool}</b> ${t("wants")} <code>${visible((request.targets ?? []).join(", "))}</code></p>
       <p class="because">${t("because")}: ${request.reason}</p>
       ${request.preview && html`<${Diff} text=${request.preview} />`}
       ${request.always && html`<p class="always">${t("stores")}: ${request.always}</p>`}

@@ -169,8 +169,12 @@ export class Shown {
   /** Send a prompt, or run the slash command that it is. */
   async prompt(text, attached = {}) {
     const [, name, rest] = /^\/([\w-]+)\s*([^]*)$/.exec(text) ?? [];
-    const command = name && (await get("/commands").catch(() => [])).some((one) => one.name === name);
-    if (command) return this.command(name, rest).catch(tell);
+    try {
+      if (name && (await get("/commands")).some((one) => one.name === name)) return await this.command(name, rest);
+    } catch (error) {
+      draft.value = { session: this.id, text }; // nobody knows whether it is a command, so it must not become a prompt
+      return tell(error);
+    }
     this.toEnd?.();
     this.keep([...this.queue.value, { key: crypto.randomUUID(), text, ...attached }]);
     this.sendNext();

@@ -167,6 +167,9 @@ def test_a_killed_server_loses_nothing_of_a_tab(start: Callable[..., Server], ta
     page.locator(".offline").wait_for()
     say(page, "second")
     page.locator(".queue li", has_text="second").wait_for()
+    say(page, "/undo")
+    page.wait_for_function("() => document.querySelector('#message').value === '/undo'")
+    assert page.locator(".queue li").count() == 1
     page.fill("#message", "a draft")
     start(port=server.port)
     page.locator(".markdown", has_text="One.").nth(1).wait_for()  # the script begins anew with its process

@@ -210,3 +210,12 @@ def test_a_call_that_changed_is_not_allowed(server: Server, tab: Callable[..., A
         page.locator(".question button.primary").click()
     assert (answered.value.status, answered.value.json()["code"]) == (409, "changed")
     assert not (server.home.parent / "files" / "did").exists()
+
+
+def test_what_hides_in_a_call_is_seen(server: Server, tab: Callable[..., Any]) -> None:
+    """Characters that reorder text, or cannot be seen, are escapes where somebody is asked (R3)."""
+    session = server.session({"calls": [{"name": "danger", "arguments": {"what": "a\u202eb\u200bc"}}]}, "Done.")
+    page = tab(server, session)
+    say(page, "Do it")
+    page.locator(".question").wait_for()
+    assert page.locator(".card .target").text_content() == "a\\u202eb\\u200bc"

@@ -1,4 +1,4 @@
-"""What Tab and typing complete: commands behind a slash, files of the vault behind an @."""
+"""What Tab and typing complete: commands behind a slash, files of the vault behind an @; and how what is typed is shown."""
 
 from __future__ import annotations
 
@@ -6,17 +6,24 @@ import asyncio
 import os
 import re
 import time
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from heapq import nsmallest
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
+from moryflow_sdk.support.texts import visible
 from prompt_toolkit.completion import Completer, Completion
+from prompt_toolkit.formatted_text.utils import fragment_list_to_text
+from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
+from prompt_toolkit.layout.utils import explode_text_fragments
 
 if TYPE_CHECKING:
     from prompt_toolkit.buffer import Buffer
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
+    from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 MOST_FILES = 20_000
 MOST_OFFERED = 100
@@ -95,3 +102,22 @@ def complete_command(buffer: Buffer, names: Iterable[str]) -> None:
         buffer.complete_next()
     else:
         buffer.start_completion()
+
+
+class Unseen(Processor):
+    """Spells out characters that nobody sees, as they are in a question; what is sent is what was typed."""
+
+    def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
+        fragments = transformation_input.fragments
+        if fragment_list_to_text(fragments).isascii():
+            return Transformation(fragments)
+        shown: StyleAndTextTuples = [(style, _spelled(one)) for style, one, *_ in explode_text_fragments(fragments)]
+        places = list(accumulate((len(one[1]) for one in shown), initial=0))
+        places.append(places[-1] + 1)  # the cursor may stand behind the line
+        return Transformation(shown, places.__getitem__, lambda place: bisect_right(places, place) - 1)
+
+
+@lru_cache(4096)
+def _spelled(one: str) -> str:
+    """Return a character as it is shown behind a letter, on which a combining mark may stand."""
+    return one if one in "\ufe0e\ufe0f" else visible(f"a{one}", keep="\t")[1:]

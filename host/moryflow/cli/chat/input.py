@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from moryflow_sdk.support.texts import visible
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import in_terminal
 from prompt_toolkit.document import Document
@@ -26,10 +27,10 @@ from prompt_toolkit.styles import Style
 
 from moryflow.cli.terminal.keyboard import PASTED
 from moryflow.cli.terminal.markdown import use_colour
-from moryflow.cli.terminal.text import brief, cut, plain, terminal_width
+from moryflow.cli.terminal.text import brief, cut, terminal_width
 
 from .clipboard import Clipboard, image_of
-from .completion import LineCompleter, completed
+from .completion import LineCompleter, Unseen, completed
 from .keys import bindings
 from .picker import Choices, Picker, PickItem
 from .printer import Printer
@@ -98,7 +99,7 @@ class TerminalInput:
             completer=LineCompleter(files, commands),
             complete_while_typing=Condition(self._completes),
             reserve_space_for_menu=6,
-            input_processors=[TabsProcessor(char1=" ", char2=" ")],
+            input_processors=[TabsProcessor(char1=" ", char2=" "), Unseen()],
             enable_open_in_editor=True,
             enable_suspend=True,
             key_bindings=bindings(self),
@@ -122,7 +123,7 @@ class TerminalInput:
         line = self._queue.popleft()
         if line:
             bold, end = ("\x1b[1m", "\x1b[0m") if use_colour(sys.stderr) else ("", "")
-            lines = plain(line).split("\n")
+            lines = visible(line, keep="\n\t").split("\n")
             rest = [f"… +{len(lines) - ECHOED:,} lines"] if len(lines) > ECHOED + 1 else lines[ECHOED:]
             said = "\n  ".join([*lines[:ECHOED], *rest])
             sys.stderr.write(f"{bold}{prompt()}{said}{end}\n")
@@ -256,7 +257,7 @@ class TerminalInput:
         """Return what stands above the input, and the prompt."""
         columns = terminal_width() or 80
         live = self._view.live_lines(max(3, self._session.app.output.get_size().rows // 3)) if self._view else []
-        waiting = [f"  queued: {brief(plain(line))}" for line in self._queue if line]
+        waiting = [f"  queued: {visible(brief(line))}" for line in self._queue if line]
         shown = [("class:dim", f"{cut(line, columns)}\n") for line in (*live, *waiting)]
         if self._answer is None:
             return [*shown, ("", self._prompt_text())]
