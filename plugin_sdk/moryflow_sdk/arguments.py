@@ -343,12 +343,16 @@ def _with_models(hint: Any) -> Any:
 
 
 def _model(name: str, fields: Mapping[str, tuple[Any, Any]], doc: str | None = None) -> type[BaseModel]:
+    import warnings
+
     from pydantic import ConfigDict, create_model
 
     given: dict[str, Any] = {
         name: (_described(hint), ... if default is REQUIRED else default) for name, (hint, default) in fields.items()
     }
-    return create_model(name, __config__=ConfigDict(extra="forbid"), __doc__=doc, **given)
+    with warnings.catch_warnings():  # an argument may be called `schema` or `json`, as a method of the model is
+        warnings.filterwarnings("ignore", "Field name .* shadows an attribute", UserWarning)
+        return create_model(name, __config__=ConfigDict(extra="forbid"), __doc__=doc, **given)
 
 
 def _described(hint: Any) -> Any:

@@ -192,3 +192,13 @@ print("pydantic" in sys.modules)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
+
+
+def test_an_argument_may_be_called_as_a_method_of_a_model_is(recwarn: pytest.WarningsRecorder):
+    """pydantic would warn the author of a name that nobody uses."""
+
+    def look(schema: dict[str, Any], json: str = "") -> None: ...
+
+    arguments = ToolArguments("look", look, None)
+    assert arguments.validate({"schema": {"a": 1}, "json": "x"}) == {"schema": {"a": 1}, "json": "x"}
+    assert list(recwarn) == []

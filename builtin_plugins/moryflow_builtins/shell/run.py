@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
-from moryflow_sdk.support.processes import CALL_MARK, end_marked
+from moryflow_sdk.support.processes import CALL_MARK, end_marked, turn_environment
 from moryflow_sdk.support.sandbox import confinement, find_sandbox
 
 from .confine import Confined, run_confined
@@ -279,7 +279,7 @@ def environment(mark: str, *, sandboxed: bool) -> dict[str, str]:
     """
     kept = {
         key: value
-        for key, value in os.environ.items()
+        for key, value in turn_environment().items()
         if not key.startswith("MORYFLOW_") and key != "CDPATH" and not any(word in key.upper() for word in _SECRET_WORDS)
     }
     places = {"XDG_CACHE_HOME": "/tmp/cache", "TMPDIR": "/tmp"} if sandboxed else {}

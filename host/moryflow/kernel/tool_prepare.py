@@ -88,20 +88,21 @@ def validate_arguments(tool: Tool, args: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(error, ValidationError):
             raise
         raise _misfit(tool, ((item["loc"], item["msg"]) for item in error.errors())) from error
-    if tool.schema is not None and (faults := _faults(tool.schema, values)):
+    if tool.schema is not None and (faults := misfits(tool.schema, values)):
         raise _misfit(tool, faults)
     return values
 
 
-def _faults(schema: Mapping[str, Any], values: dict[str, Any]) -> list[tuple[Iterable[str | int], str]]:
-    """Return what does not fit a schema that stands for itself: one without type hints behind it."""
+def misfits(schema: Mapping[str, Any], value: Any) -> list[tuple[Iterable[str | int], str]]:
+    """Return what in `value` does not fit a JSON Schema, as place and sentence; nothing that it refers to is fetched."""
     from jsonschema.validators import Draft202012Validator, validator_for
+    from jsonschema_specifications import REGISTRY
 
-    validator = validator_for(schema, default=Draft202012Validator)(schema)
+    validator = validator_for(schema, default=Draft202012Validator)(schema, registry=REGISTRY)
     try:
-        return [(error.absolute_path, error.message[:300]) for error in islice(validator.iter_errors(values), MOST_FAULTS)]
+        return [(error.absolute_path, error.message[:300]) for error in islice(validator.iter_errors(value), MOST_FAULTS)]
     except Exception as error:  # somebody else's schema: a pattern that is none, arguments nested without end
-        return [((), f"the schema cannot be held against them: {type(error).__name__}: {error}"[:300])]
+        return [((), f"the schema cannot be held against it: {type(error).__name__}: {error}"[:300])]
 
 
 def _misfit(tool: Tool, faults: Iterable[tuple[Iterable[str | int], str]]) -> ToolError:

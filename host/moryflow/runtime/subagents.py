@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from moryflow_sdk import Agent, ConfigError, MoryflowError, Spawned, SpawnResult, ToolError, ToolRequest, freeze
 
@@ -293,17 +293,26 @@ async def with_background(session: SessionPort, result: TurnResult, options: Run
     while result.end_reason == "completed" and (await children.settled() or children.stopped or await children.unheard()):
         if children.stopped:
             return result._replace(end_reason="stopped")
-        left = options.max_steps and options.max_steps - result.steps
-        if left is not None and left <= 0:
-            return result._replace(end_reason="max_steps")
-        cost = options.max_cost and options.max_cost - (result.cost or 0.0)
-        if cost is not None and cost <= 0:
-            return result._replace(end_reason="budget")
-        result = _together(result, await session.resume(options._replace(max_steps=left, max_cost=cost)))
+        left = limits_left(result, options)
+        if not isinstance(left, RunOptions):
+            return result._replace(end_reason=left)
+        result = together(result, await session.resume(left))
     return result
 
 
-def _together(before: TurnResult, after: TurnResult) -> TurnResult:
+def limits_left(result: TurnResult, options: RunOptions) -> RunOptions | Literal["max_steps", "budget"]:
+    """Return `options` with what `result` leaves of their limits, or the limit that it reached."""
+    steps = options.max_steps and options.max_steps - result.steps
+    if steps is not None and steps <= 0:
+        return "max_steps"
+    cost = options.max_cost and options.max_cost - (result.cost or 0.0)
+    if cost is not None and cost <= 0:
+        return "budget"
+    return options._replace(max_steps=steps, max_cost=cost)
+
+
+def together(before: TurnResult, after: TurnResult) -> TurnResult:
+    """Return `after` with what both used and met."""
     known = [cost for cost in (before.cost, after.cost) if cost is not None]
     return after._replace(
         usage=before.usage + after.usage,

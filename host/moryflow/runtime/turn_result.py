@@ -54,6 +54,8 @@ class TurnResult(NamedTuple):
     """What a turn gave; the fields of the ``result`` object of ``--output json``.
 
     :param finish: why the last answer ended: what the model gave as the reason, or ``empty``; nothing when no model answered.
+    :param value: the one value of an answer that fits the schema that was asked for.
+    :param unfit: why an answer does not fit it.
     """
 
     session: str
@@ -66,6 +68,8 @@ class TurnResult(NamedTuple):
     unasked: bool = False
     error: MoryflowError | None = None
     finish: str = ""
+    value: tuple[Any, ...] = ()
+    unfit: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -76,12 +80,18 @@ class TurnResult(NamedTuple):
     @property
     def shortfall(self) -> Shortfall | None:
         """What the answer of a completed turn lacks."""
-        return SHORTFALLS.get(self.finish) if self.end_reason == "completed" else None
+        if self.end_reason != "completed":
+            return None
+        if self.unfit and self.finish not in SHORTFALLS:
+            return Shortfall(
+                1, f"the answer does not fit the schema: {self.unfit}", "say it in other words, or simplify the schema"
+            )
+        return SHORTFALLS.get(self.finish)
 
     @property
     def status(self) -> str:
         """``completed`` or ``failed``."""
-        return "completed" if self.end_reason == "completed" else "failed"
+        return "completed" if self.end_reason == "completed" and not self.unfit else "failed"
 
     def as_json(self) -> dict[str, Any]:
         """Return the ``result`` event."""
@@ -100,6 +110,7 @@ class TurnResult(NamedTuple):
             "steps": self.steps,
             "denied": list(self.denied),
             "session": self.session,
+            **({"value": self.value[0]} if self.value else {}),
         }
         return found if self.error is None else {**found, "error": error_json(self.error)}
 

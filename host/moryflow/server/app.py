@@ -80,7 +80,7 @@ def _stream(at: Call, wanted: Filter, after: int | None) -> Response:
     if service.events.readers >= MOST_STREAMS:
         raise RequestError(429, "too_many", f"{MOST_STREAMS} streams are open already", "close some")
     last = at.request.headers.get("last-event-id", "")
-    place = int(last) if last.isascii() and last.isdigit() else after
+    place = int(last[:20]) if last.isascii() and last.isdigit() else after
     if place is not None and not 0 <= place < 1 << 62:
         raise RequestError(422, "invalid", "the place must be a number that an event had", "leave it out")
     return EventStream(service.events.frames(place, wanted, {"v": 1, "version": __version__}))

@@ -42,9 +42,13 @@ class Access(NamedTuple):
         if kind.lower() != "bearer" or not hmac.compare_digest(token.strip().encode("latin-1"), self.token.encode()):
             return 401, "no_token", "a token is needed", "send Authorization: Bearer TOKEN; serve says where it is"
         lengths = found.get("content-length", ())
-        if any(not length.isdigit() or int(length) > BODY_LIMIT for length in lengths):
+        if any(not _is_number(length) or int(length) > BODY_LIMIT for length in lengths):
             return 413, "too_large", f"a body has at most {BODY_LIMIT >> 20} MiB", "send less"
         return None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20
 
 
 class TooLarge(Exception):
@@ -68,7 +72,7 @@ class Guard:
             return
         if refusal is not None:
             status, code, message, next_step = refusal
-            await problem(status, code, message, next_step)(scope, receive, send)
+            await problem(status, code, message, next_step)(scope, receive, _with_headers(send))
             return
         await self._app(scope, _limited(receive), _with_headers(send))
 

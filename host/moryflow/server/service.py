@@ -9,15 +9,17 @@ import time
 from collections import Counter
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from moryflow_sdk import Event, MoryflowError
+from moryflow_sdk.support.processes import using_environment
+from moryflow_sdk.support.secrets import know_environment
 
 from moryflow.kernel.events import now
 from moryflow.kernel.outcome import RunOptions
+from moryflow.runtime.answers import AnswerSchema, whole_answer
 from moryflow.runtime.host import Host
 from moryflow.runtime.session import Session
-from moryflow.runtime.subagents import with_background
 from moryflow.runtime.turn_result import TurnResult
 
 from .events import EventFollower
@@ -27,6 +29,8 @@ CODE_SECONDS = 600.0
 """How long a one-time code can be exchanged."""
 MOST_KEYS = 10_000
 """Idempotency keys that are remembered."""
+MOST_RESULTS = 200
+"""Results of turns that are kept for whoever asks."""
 
 
 class Codes:
@@ -47,17 +51,25 @@ class Codes:
 
         :raises RequestError: it was never given out, was used, or is too old.
         """
-        known = next((one for one in self._open if hmac.compare_digest(one.encode(), code.encode())), None)
+        known = next((one for one in self._open if hmac.compare_digest(one.encode(), code.encode(errors="replace"))), None)
         if known is None or self._open.pop(known) < time.monotonic():
             raise RequestError(401, "code_used", "this link was used already, or is too old", "moryflow serve --link")
         return self._token
 
 
+class NewSession(NamedTuple):
+    """What a new session gets that names none."""
+
+    agent: str | None = None
+    model: str | None = None
+    mode: str | None = None
+
+
 class Service:
     """One host, its running turns, and who is told of them."""
 
-    def __init__(self, host: Host, vault: Path, token: str, address: str) -> None:
-        self.host, self.vault, self.address = host, vault, address
+    def __init__(self, host: Host, vault: Path, token: str, address: str, new: NewSession) -> None:
+        self.host, self.vault, self.address, self.new = host, vault, address, new
         self.codes = Codes(token)
         self.events = EventFollower(host.store, host.bus)
         self.started = now()
@@ -66,6 +78,7 @@ class Service:
         self._prompts = Counter[str]()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._keys: dict[tuple[str, str], asyncio.Future[str]] = {}
+        self._turns: dict[tuple[str, str], asyncio.Task[TurnResult]] = {}
 
     def at_work(self, session: str) -> Session | None:
         """Return a session that this server works in, if it does."""
@@ -90,31 +103,71 @@ class Service:
             self.host.forget(session)
 
     async def begin(
-        self, session: Session, prompt: Mapping[str, Any] | None, options: RunOptions, *, queue: bool = False, key: str = ""
+        self,
+        session: Session,
+        prompt: Mapping[str, Any] | None,
+        options: RunOptions,
+        *,
+        queue: bool = False,
+        schema: AnswerSchema | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> str:
         """Begin a turn and return its id once its prompt is stored.
 
         :param prompt: the arguments of :meth:`Session.prompt`; ``None`` goes on with what is open.
-        :param key: a second prompt with the same one is the first.
+        :param schema: what the answer has to fit; the model is told so, and asked again. A second prompt with the same
+            ``options.key`` is the first.
+        :param environment: the variables for its tools and those of its sub-agents, where they are not those of this process.
         :raises SessionBusy: the session works on another prompt, and `queue` is false.
         """
         if self.stopping:
             raise RequestError(503, "stopping", "the server is being stopped", "try again when it is back")
+        if environment is not None:
+            self._check(environment)
+        key = options.key
         begun = self._keys.get((session.id, key)) if key else None
         if begun is None and key and (turn := await self._turn_of(session.id, key)):
             return turn
         if begun is None:
-            begun = self._started(session, prompt, options, queue, key)
+            with using_environment(environment):  # the task that is made in here keeps it
+                begun = self._started(session, prompt, options, queue, schema)
         return await asyncio.shield(begun)
+
+    def _check(self, environment: Mapping[str, str]) -> None:
+        """Refuse variables that no process can have, and those of somebody who may be elsewhere; know the secrets in them."""
+        if self.host.profile == "remote":
+            raise RequestError(403, "denied", "a remote server takes no environment", "leave environment out")
+        if any("\0" in name + value or "=" in name or not name for name, value in environment.items()):
+            raise RequestError(422, "invalid", "no process can have these variables", "send {NAME: value}, without NUL")
+        know_environment(environment)
 
     async def _turn_of(self, session: str, key: str) -> str:
         """Return the turn that began with `key`, also in a server before this one; empty when none did."""
         events = await self.host.store.events(session)
         return next((event.turn or "" for event in events if event.type == "turn.start" and event.data.get("key") == key), "")
 
+    async def result_of(self, session: str, turn: str) -> TurnResult:
+        """Wait for the end of a turn that began here, and of what its sub-agents do in the background; return the result.
+
+        :raises RequestError: it did not begin here, or was broken off.
+        """
+        task = self._turns.get((session, turn))
+        if task is None:
+            raise RequestError(404, "not_found", f"turn {turn} did not begin in this server", f"GET /sessions/{session}")
+        await asyncio.wait((task,))
+        if task.cancelled():
+            raise RequestError(503, "stopping", "the turn was broken off with the server", f"POST /sessions/{session}/resume")
+        return task.result()
+
     def _started(
-        self, session: Session, prompt: Mapping[str, Any] | None, options: RunOptions, queue: bool, key: str
+        self,
+        session: Session,
+        prompt: Mapping[str, Any] | None,
+        options: RunOptions,
+        queue: bool,
+        schema: AnswerSchema | None,
     ) -> asyncio.Future[str]:
+        key = options.key
         begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever asked may be gone
         if key:
@@ -133,13 +186,21 @@ class Service:
                     result = await session.resume(options)
                 else:
                     result = await session.prompt(**prompt, options=options, queue=queue)
-                return await with_background(session, result, options._replace(key=""))
+                return await whole_answer(session, result, options._replace(key=""), schema)
             finally:
                 unsubscribe()
 
         self._sessions[session.id] = session
         self._prompts[session.id] += 1
         task = self._spawn(work())
+
+        def remember(done: asyncio.Future[str]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                self._turns[session.id, done.result()] = task
+                for key in [*self._turns][:-MOST_RESULTS]:
+                    del self._turns[key]
+
+        begun.add_done_callback(remember)
 
         def ended(done: asyncio.Task[TurnResult]) -> None:
             self._prompts[session.id] -= 1

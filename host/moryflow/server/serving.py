@@ -24,10 +24,9 @@ from moryflow.plugins.reload.reloader import Reloader
 from .app import FREE, application
 from .files import FOLDER, RUNNING, only_one, token_of
 from .guard import Access
-from .service import Service
+from .service import NewSession, Service
 
 if TYPE_CHECKING:
-    from moryflow.plugins.reload.report import ReloadReport
     from moryflow.runtime.host import Host
 
 DRAIN_SECONDS = 2.0
@@ -39,17 +38,21 @@ CLOSE_SECONDS = 1
 class ServeOptions(NamedTuple):
     """Where to listen, and how to end.
 
-    :ivar unix: the path of a Unix socket, in place of host and port.
+    :ivar socket: the path of a Unix socket, in place of host and port.
     :ivar finish: let running turns end before the server does.
+    :ivar model, agent, mode: of new sessions that name none.
     """
 
     host: str = "127.0.0.1"
     port: int = 8427
-    unix: Path | None = None
+    socket: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
     insecure: bool = False
     finish: bool = False
+    model: str | None = None
+    agent: str | None = None
+    mode: str | None = None
 
 
 def listen(options: ServeOptions) -> socket.socket:
@@ -57,8 +60,8 @@ def listen(options: ServeOptions) -> socket.socket:
 
     :raises ConfigError: others could reach it unprotected, or it is taken.
     """
-    if options.unix is not None:
-        return _unix_socket(options.unix)
+    if options.socket is not None:
+        return _unix_socket(options.socket)
     if not _is_loopback(options.host) and not (options.certificate or options.insecure):
         said = f"{options.host} can be reached from other machines, and what is sent there can be read on the way"
         raise ConfigError(said, next_step="--certificate FILE --key FILE, or --insecure if you mean it")
@@ -107,8 +110,8 @@ class Address(NamedTuple):
 
 def address_of(options: ServeOptions, bound: socket.socket) -> Address:
     """Return the address of a socket that is bound."""
-    if options.unix is not None:
-        return Address(f"unix:{options.unix}", frozenset({"localhost"}), frozenset())
+    if options.socket is not None:
+        return Address(f"unix:{options.socket}", frozenset({"localhost"}), frozenset())
     port = bound.getsockname()[1]
     scheme = "https" if options.certificate else "http"
     names = {"127.0.0.1", "localhost", "[::1]"}
@@ -142,12 +145,15 @@ async def serve(
     """Serve until `stopping` is set.
 
     :param ready: called when requests are taken.
-    :raises ConfigError: it cannot listen, or another server of this home runs.
+    :raises ConfigError: it cannot listen, another server of this home runs, or agent or model is not known.
     """
+    agent = host.agent(options.agent)
+    if options.model or options.agent:
+        host.models(host.plugin_set).choose(options.model, agent.model, host.config.get("model"))
     with only_one(host.home), listen(options) as bound:
         address = address_of(options, bound)
         token = token_of(host.home)
-        service = Service(host, vault, token, address.url)
+        service = Service(host, vault, token, address.url, NewSession(options.agent, options.model, options.mode))
         host.approvals.attach(asyncio.get_running_loop())
         access = Access(address.hosts, address.origins, token, FREE)
         config = uvicorn.Config(
@@ -175,8 +181,8 @@ async def serve(
             told.cancel()
             await reloader.aclose()
             running_file.unlink(missing_ok=True)
-            if options.unix is not None:
-                options.unix.unlink(missing_ok=True)
+            if options.socket is not None:
+                options.socket.unlink(missing_ok=True)
 
 
 async def _end(service: Service, *, finish: bool) -> None:
@@ -198,8 +204,3 @@ def _tls(options: ServeOptions) -> dict[str, Any]:
             f"the certificate cannot be used: {error}", where=where, next_step="--key FILE names its key"
         ) from error
     return {"ssl_certfile": str(options.certificate), "ssl_keyfile": str(options.key) if options.key else None}
-
-
-def _reloaded(report: ReloadReport) -> Event:
-    """Return the event that says what was saved, of no session."""
-    return Event(type="reload", session="", ts=now(), data=report.as_event())

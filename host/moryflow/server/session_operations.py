@@ -10,6 +10,7 @@ from starlette.responses import StreamingResponse
 
 from moryflow.kernel.outcome import RunOptions
 from moryflow.kernel.ports import Journal
+from moryflow.runtime.answers import AnswerSchema
 from moryflow.runtime.documents import (
     approval_json,
     context_report,
@@ -34,6 +35,8 @@ MOST = 1_000
 JSONL = "application/jsonl"
 Limit = Annotated[int, "at most this many"]
 Mode = Literal["agent", "full_access"]
+OnAsk = Annotated[Literal["prompt", "deny", "fail"], "what to do with a question"]
+Environment = Annotated[dict[str, str] | None, "variables for the turn's tools, in place of the server's; never stored"]
 
 
 def _confirmed(mode: str | None, confirm: bool) -> None:
@@ -71,10 +74,13 @@ async def new_session(
 ) -> Any:
     """Begin a session."""
     _confirmed(mode, confirm)
-    session = await at.service.host.new_session(vault or at.service.vault, agent=agent, model=model, mode=mode)
+    service, new = at.service, at.service.new
+    session = await service.host.new_session(
+        vault or service.vault, agent=agent or new.agent, model=model or new.model, mode=mode or new.mode
+    )
     if title:
         await session.note(lambda journal: journal.session(title=title))
-    at.service.let_go(session)
+    service.let_go(session)
     return session_json(session.row)
 
 
@@ -249,27 +255,40 @@ async def prompt(
     agent: str | None = None,
     model: str | None = None,
     queue: Annotated[bool, "wait while the session works on another prompt"] = False,
-    on_ask: Annotated[Literal["prompt", "deny", "fail"], "what to do with a question"] = "prompt",
+    on_ask: OnAsk = "prompt",
     max_steps: int | None = None,
     max_cost: Annotated[float | None, "US dollars"] = None,
+    schema: Annotated[dict[str, Any] | None, "a JSON Schema that the answer has to fit"] = None,
+    environment: Environment = None,
 ) -> Any:
     """Begin a turn. With an Idempotency-Key, the same prompt sent again is the first one."""
+    wanted = None if schema is None else AnswerSchema(schema)
     begun = await at.service.session(id)
     if agent is not None:
         await begun.set_agent(agent)
     if model is not None:
         await begun.set_model(model)
-    given = {"text": text, "files": files, "images": images}
+    asked = text + (wanted.instructions if wanted else "")
+    given = {"text": asked, "files": files, "images": images, "typed": len(text) if wanted else None}
     key = at.request.headers.get("idempotency-key", "")[:200]
     options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost, key=key)
-    return {"session": begun.id, "turn": await at.service.begin(begun, given, options, queue=queue, key=key)}
+    turn = await at.service.begin(begun, given, options, queue=queue, schema=wanted, environment=environment)
+    return {"session": begun.id, "turn": turn}
 
 
 @operation("POST", "/sessions/{id}/resume", "{turn}", status=202)
-async def resume(at: Call, id: str) -> Any:
+async def resume(at: Call, id: str, on_ask: OnAsk = "prompt", environment: Environment = None) -> Any:
     """Go on with what a turn that was interrupted, or waits for an answer, has left."""
     begun = await at.service.session(id)
-    return {"session": begun.id, "turn": await at.service.begin(begun, None, RunOptions(on_ask="prompt"))}
+    options = RunOptions(on_ask=on_ask)
+    return {"session": begun.id, "turn": await at.service.begin(begun, None, options, environment=environment)}
+
+
+@operation("GET", "/sessions/{id}/turns/{turn}", "the result, as `run --output json` prints it")
+async def turn_result(at: Call, id: str, turn: str) -> Any:
+    """Wait for the end of a turn that began in this server, and give its result."""
+    row = await at.service.host.store.session(id)
+    return (await at.service.result_of(row.id, turn)).as_json()
 
 
 @operation("POST", "/sessions/{id}/cancel", "{stopped: whether a turn ran here}")

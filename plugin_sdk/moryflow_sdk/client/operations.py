@@ -212,15 +212,22 @@ class Operations:
         on_ask: str = "prompt",
         max_steps: int | None = None,
         max_cost: float | None = None,
+        schema: None = None,
+        environment: None = None,
         key: str = "",
     ) -> Any:
         """Begin a turn. With an Idempotency-Key, the same prompt sent again is the first one."""
-        given: dict[str, Any] = {"text": text, "files": files, "images": images, "agent": agent, "model": model, "queue": queue, "on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost}
+        given: dict[str, Any] = {"text": text, "files": files, "images": images, "agent": agent, "model": model, "queue": queue, "on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost, "schema": schema, "environment": environment}
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/prompt", given, headers={"Idempotency-Key": key} if key else None)
 
-    async def resume(self, id: str) -> Any:
+    async def resume(self, id: str, *, on_ask: str = "prompt", environment: None = None) -> Any:
         """Go on with what a turn that was interrupted, or waits for an answer, has left."""
-        return await self._call("POST", f"/sessions/{quote(id, safe='')}/resume", {})
+        given: dict[str, Any] = {"on_ask": on_ask, "environment": environment}
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/resume", given)
+
+    async def turn_result(self, id: str, turn: str) -> Any:
+        """Wait for the end of a turn that began in this server, and give its result."""
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}/turns/{quote(turn, safe='')}", {})
 
     async def cancel(self, id: str) -> Any:
         """Stop the turn that runs, and its sub-agents; what they have is kept."""

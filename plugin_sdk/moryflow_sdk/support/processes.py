@@ -10,8 +10,9 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Generator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 CALL_MARK = "MORYFLOW_CALL"
 """The variable by which the processes of a tool call are known."""
+_sent: ContextVar[Mapping[str, str] | None] = ContextVar("moryflow_environment", default=None)
 
 
 def inside_tool() -> bool:
@@ -63,9 +65,29 @@ def adopt_orphans(*, adopt: bool = True) -> None:
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
 
 
+def turn_environment() -> Mapping[str, str]:
+    """Return the variables for the tools of the turn that runs: what a client sent with it, else those of this process."""
+    sent = _sent.get()
+    return os.environ if sent is None else sent
+
+
+@contextmanager
+def using_environment(variables: Mapping[str, str] | None) -> Generator[None]:
+    """Let the tools of a turn that runs in this block have `variables`; ``None`` leaves them those of this process.
+
+    Moryflow's own are left out: they are about the process that runs the turn.
+    """
+    kept = None if variables is None else {k: v for k, v in variables.items() if not k.startswith("MORYFLOW_")}
+    token = _sent.set(kept)
+    try:
+        yield
+    finally:
+        _sent.reset(token)
+
+
 def marked_environment(mark: str) -> dict[str, str]:
-    """Return the environment of this process with the `mark` of a tool call, for a program that the call starts."""
-    return {**os.environ, CALL_MARK: mark}
+    """Return the environment of the turn that runs with the `mark` of a tool call, for a program that the call starts."""
+    return {**turn_environment(), CALL_MARK: mark}
 
 
 async def end_process(process: Process) -> None:

@@ -1,6 +1,7 @@
 """From a model's text to the one value that is judged and run."""
 
 import json
+import socket
 
 import pytest
 from hypothesis import given
@@ -134,4 +135,15 @@ def test_a_schema_that_cannot_be_held_against_arguments_costs_the_call_and_not_t
     """Other people's schemas can be odd in ways that only a value shows (invariant 5)."""
     with pytest.raises(ToolError) as caught:
         validate_arguments(shaped({"type": "object", "patternProperties": {"(": {}}}), {"a": 1})
-    assert caught.value.code == "invalid_args" and "the schema cannot be held against them" in caught.value.message
+    assert caught.value.code == "invalid_args" and "the schema cannot be held against it" in caught.value.message
+
+
+def test_what_a_schema_refers_to_is_not_fetched(tmp_path, monkeypatch):
+    """A tool server's schema names no address to ask and no file to read; the dialects themselves are known (R18)."""
+    (tmp_path / "any.json").write_text("{}")
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("a schema opened a connection"))
+    for address in ("http://169.254.169.254/latest", (tmp_path / "any.json").as_uri()):
+        with pytest.raises(ToolError, match="cannot be held against it"):
+            validate_arguments(shaped({"type": "object", "properties": {"a": {"$ref": address}}}), {"a": 1})
+    dialect = {"type": "object", "properties": {"a": {"$ref": "https://json-schema.org/draft/2020-12/schema"}}}
+    assert validate_arguments(shaped(dialect), {"a": {"type": "string"}}) == {"a": {"type": "string"}}

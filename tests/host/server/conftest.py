@@ -179,10 +179,15 @@ class Server:
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A home with a tool that waits for a file in the folder ``files``, and one that is asked about."""
-    home = tmp_path / "home"
-    (tmp_path / "files").mkdir()
+    return made_home(tmp_path)
+
+
+def made_home(folder: Path) -> Path:
+    """Make a home below `folder`, with tools that wait, ask and say much."""
+    home = folder / "home"
+    (folder / "files").mkdir()
     (home / "plugins").mkdir(parents=True)
-    (home / "plugins" / "holding.py").write_text(HOLDING.format(folder=str(tmp_path / "files")))
+    (home / "plugins" / "holding.py").write_text(HOLDING.format(folder=str(folder / "files")))
     return home
 
 
@@ -190,20 +195,27 @@ def home(tmp_path: Path) -> Path:
 def start(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]:
     """Start servers of the home; all are ended with the test."""
     monkeypatch.setenv("MORYFLOW_HOME", str(home))
-    vault = tmp_path / "vault"
+    with servers(tmp_path, home) as start:
+        yield start
+
+
+@contextmanager
+def servers(folder: Path, home: Path) -> Iterator[Callable[..., Server]]:
+    """Give a function that starts servers of a home; all are ended in the end."""
+    vault = folder / "vault"
     vault.mkdir()
     (vault / "README.md").write_text("# Read me\n")
     begun: list[Server] = []
 
     def start(*flags: str, port: int = 0) -> Server:
         command = [*MORYFLOW, "serve", "--json", "--port", str(port), "--vault", str(vault), *flags]
-        with (tmp_path / f"errors{len(begun)}").open("w") as errors:
+        with (folder / f"errors{len(begun)}").open("w") as errors:
             process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "MORYFLOW_HOME": str(home)}
             )
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line, (tmp_path / f"errors{len(begun)}").read_text()
+        assert line, (folder / f"errors{len(begun)}").read_text()
         begun.append(Server(home, vault, process, json.loads(line)))
         return begun[-1]
 
@@ -219,3 +231,11 @@ def start(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def server(start: Callable[..., Server]) -> Server:
     """A server on a free port."""
     return start()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for tests of a module that do not harm it."""
+    folder = tmp_path_factory.mktemp("shared")
+    with servers(folder, made_home(folder)) as start:
+        yield start()

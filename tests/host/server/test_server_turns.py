@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from moryflow.server.app import OPERATIONS
 
 from .conftest import MORYFLOW, PATIENCE, Server
@@ -160,6 +164,19 @@ def test_the_same_prompt_sent_twice_is_one(start: Callable[..., Server]) -> None
     assert sum(node["kind"] == "user" for node in again.get(f"/sessions/{session}")["nodes"]) == 1
 
 
+def test_an_answer_is_held_against_a_schema(server: Server) -> None:
+    """One that does not fit is asked for again, in the same request; what is no schema is refused (CONTRACT 4)."""
+    session = server.session("Forty-two.", "42")
+    refused = server.ask("POST", f"/sessions/{session}/prompt", {"text": "How many?", "schema": {"type": "nothing"}})
+    assert (refused.status, refused.json["code"]) == (422, "config")
+    with server.stream(f"/sessions/{session}/events") as stream:
+        server.post(f"/sessions/{session}/prompt", {"text": "How many?", "schema": {"type": "integer"}}, 202)
+        stream.until("turn.finish")
+        stream.until("turn.finish")
+    answers = [node["payload"]["text"] for node in server.get(f"/sessions/{session}")["nodes"] if node["kind"] == "assistant"]
+    assert answers == ["Forty-two.", "42"]
+
+
 def test_a_turn_is_stopped(server: Server) -> None:
     """What it has is kept; a running call gets its result."""
     session = server.session(HOLDS, "Done.")
@@ -231,6 +248,32 @@ def test_an_address_that_others_reach_needs_a_certificate(start: Callable[..., S
     assert "--insecure" in refused.stderr
 
 
+def test_a_server_has_defaults_for_new_sessions(start: Callable[..., Server], tmp_path: Path) -> None:
+    """What a session names itself comes first; full access is confirmed where the server is started."""
+    script = tmp_path / "answers.json"
+    script.write_text('["Good."]')
+    server = start("--model", f"script:{script}", "--agent", "plan", "--mode", "full_access", "-y")
+    made = server.post("/sessions", {}, 201)
+    assert (made["model"], made["agent"], made["mode"]) == (f"script:{script}", "plan", "full_access")
+    own = server.post("/sessions", {"agent": "build", "mode": "agent"}, 201)
+    assert (own["agent"], own["mode"]) == ("build", "agent")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [(("--mode", "full_access"), "add -y"), (("--agent", "nobody"), "nobody"), (("--model", "nowhere/x"), "nowhere")],
+)
+def test_defaults_that_cannot_be_had_are_refused_at_the_start(home: Path, flags: tuple[str, ...], said: str) -> None:
+    """With a sentence, before anything listens."""
+    refused = subprocess.run(
+        [*MORYFLOW, "serve", "--port", "0", *flags], capture_output=True, text=True, check=False, timeout=PATIENCE,
+        env={**os.environ, "MORYFLOW_HOME": str(home)}, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert refused.returncode == 2
+    assert said in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 def test_a_long_output_is_read_by_range(server: Server) -> None:
     """Whole characters, to the end; a stored output that is not there says so (S0.56)."""
     session = server.session({"calls": [{"name": "lengthy", "arguments": {"text": "äöü", "times": 40_000}}]}, "Done.")
@@ -279,3 +322,66 @@ def test_files_are_found_by_their_letters(server: Server) -> None:
     assert server.get("/files?q=rdm")["files"] == ["README.md"]
     assert server.get("/files?q=log")["files"] == []
     assert server.ask("GET", "/files?vault=/nowhere").status == 422
+
+
+SAYS = {"calls": [{"name": "bash", "arguments": {"command": "echo said $SAID, key $SOME_TOKEN, own $ONLY_THE_SERVER"}}]}
+
+
+def test_a_turn_runs_with_the_environment_that_was_sent(
+    start: Callable[..., Server], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with the server's; without secrets, for that turn alone, and nothing of it is stored."""
+    monkeypatch.setenv("ONLY_THE_SERVER", "server")
+    (home / "config.jsonc").write_text(
+        '{"agents": {"runtime": {"permission": {"rules": [{"domain": "bash", "pattern": "*", "decision": "allow"}]}}}}'
+    )
+    (home / "config.jsonc").chmod(0o600)
+    server = start()
+    session = server.session(SAYS, "Done.", SAYS, "Done.", mode="full_access", confirm=True)
+    sent = {"PATH": os.environ["PATH"], "SAID": "hello-there", "SOME_TOKEN": "t0ps3cr3t", "MORYFLOW_HOME": "/nowhere"}
+    outputs: list[str] = []
+    for given in ({"environment": sent}, {}):
+        with server.stream(f"/sessions/{session}/events") as stream:
+            server.post(f"/sessions/{session}/prompt", {"text": "go", **given}, 202)
+            outputs.append(str(stream.until("tool.result")["output"]))
+            stream.until("session.status", status="idle")
+    assert "said hello-there, key , own" in outputs[0]
+    assert "own server" not in outputs[0]
+    assert "said , key , own server" in outputs[1]
+    assert b"t0ps3cr3t" not in server.ask("GET", f"/sessions/{session}/export").data
+    for wrong in ({"A=B": "x"}, {"": "x"}, {"A": "x\0"}):
+        assert server.ask("POST", f"/sessions/{session}/prompt", {"text": "go", "environment": wrong}).status == 422
+
+
+def test_a_remote_server_takes_no_environment(start: Callable[..., Server]) -> None:
+    """Who sends it may be on another machine."""
+    server = start("--profile", "remote")
+    refused = server.ask("POST", f"/sessions/{server.session('One.')}/prompt", {"text": "go", "environment": {"A": "b"}})
+    assert (refused.status, refused.json["code"]) == (403, "denied")
+
+
+def test_the_result_of_a_turn(server: Server) -> None:
+    """Whoever asks waits for its end, and gets what the command line prints; asked again, the same."""
+    session = server.session(HOLDS, "Done.")
+    turn = server.post(f"/sessions/{session}/prompt", {"text": "go"}, 202)["turn"]
+    (server.home.parent / "files" / "go").touch()
+    result = server.get(f"/sessions/{session}/turns/{turn}")
+    assert (result["type"], result["session"], result["text"], result["exit_code"]) == ("result", session, "Done.", 0)
+    again = server.get(f"/sessions/{session}/turns/{turn}")
+    assert {**again, "ts": ""} == {**result, "ts": ""}
+    unknown = server.ask("GET", f"/sessions/{session}/turns/t_nothing")
+    assert (unknown.status, unknown.json["code"]) == (404, "not_found")
+    assert server.ask("GET", f"/sessions/{server.session('One.')}/turns/{turn}").status == 404
+
+
+def test_the_result_of_a_turn_that_a_server_breaks_off(server: Server) -> None:
+    """Who waits is told, and the server ends all the same."""
+    session = server.session(HOLDS, "Done.")
+    turn = server.post(f"/sessions/{session}/prompt", {"text": "go"}, 202)["turn"]
+    with ThreadPoolExecutor(1) as pool, server.stream(f"/sessions/{session}/events") as stream:
+        waiting = pool.submit(server.ask, "GET", f"/sessions/{session}/turns/{turn}")
+        assert server.get(f"/sessions/{session}")["here"]
+        assert server.end() == 0
+        stream.until("turn.finish", end_reason="interrupted")
+        with suppress(OSError, http.client.HTTPException):  # the request may not have been read before the end
+            assert waiting.result(PATIENCE).json["code"] == "stopping"

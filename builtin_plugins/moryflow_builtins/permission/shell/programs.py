@@ -283,10 +283,10 @@ def _grep(name: str, found: Sequence[CommandItem], letters: set[str], operands: 
 
 
 def _rg(found: Sequence[CommandItem], letters: set[str], operands: tuple[Arg, ...]) -> Tree:
-    import os
+    from moryflow_sdk.support.processes import turn_environment
 
     unrestricted = sum(option.name in ("u", "unrestricted") for option in found)
-    configured = "RIPGREP_CONFIG_PATH" in os.environ
+    configured = "RIPGREP_CONFIG_PATH" in turn_environment()
     hidden = bool(letters & {"hidden", "."}) or unrestricted > 1 or configured
     all_ignored = unrestricted or configured or any(letter.startswith("no-ignore") for letter in letters)
     globs = _values(found, "g", "glob", "iglob")

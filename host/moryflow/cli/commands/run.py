@@ -18,6 +18,7 @@ from moryflow.cli.terminal.text import plain
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from moryflow.runtime.answers import AnswerSchema
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
     from moryflow.runtime.turn_result import TurnResult
@@ -38,6 +39,7 @@ class RunFlags(NamedTuple):
     max_cost: float | None
     wait: float | None = None
     typed: int | None = None
+    schema: str | None = None
 
 
 @click.command("run", cls=TurnCommand)
@@ -46,6 +48,7 @@ class RunFlags(NamedTuple):
 @click.option(
     "--output", "--format", "output", type=click.Choice(["text", "json", "stream-json"]), default="text", show_default=True
 )
+@click.option("--schema", metavar="JSON|PATH", help="A JSON Schema that the answer must fit; the value is printed.")
 @turn_options
 @click.pass_context
 def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -> int:
@@ -70,14 +73,34 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
     )
     if prompt is None and chosen.resume is None and not chosen.files:
         raise ConfigError("there is no prompt", next_step='moryflow run "your question", or pipe it in')
+    schema = None if chosen.schema is None else _schema(chosen.schema)
     attached: dict[str, list[Any]] = {"files": [], "images": []}
     for path in chosen.files:  # before there is a loop, which takes the first Ctrl-C for itself: a pipe may never speak
         kind, item = attachment(path)
         attached[kind].append(item)
-    return with_host(ctx, lambda host: _run(host, flags, chosen, attached))
+    return with_host(ctx, lambda host: _run(host, flags, chosen, attached, schema))
 
 
-async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]]) -> int:
+def _schema(given: str) -> AnswerSchema:
+    """Return the schema in a text, or in the file that it names.
+
+    :raises ConfigError: there is none.
+    """
+    import json5
+    from moryflow_sdk import ConfigError
+
+    from moryflow.runtime.answers import AnswerSchema
+
+    inline = given.lstrip().startswith("{")
+    try:
+        return AnswerSchema(json5.loads(given if inline else Path(given).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        said = f"cannot read the file: {error.strerror}" if isinstance(error, OSError) else f"this is no JSON: {error}"
+        where = "--schema" if inline else given
+        raise ConfigError(said, where=where, next_step='--schema \'{"type": "object"}\', or the name of a file') from error
+
+
+async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None) -> int:
     from moryflow.kernel.outcome import RunOptions
 
     from .model import ensure_model, offer_model
@@ -92,12 +115,13 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
     if chosen.prompt is None and not any(attached.values()):
         work = session.resume(options)
     else:
-        work = session.prompt(
-            chosen.prompt or "", files=attached["files"], images=attached["images"], options=options, typed=chosen.typed
-        )
-    from moryflow.runtime.subagents import with_background
+        text, typed = chosen.prompt or "", chosen.typed
+        if schema is not None:
+            text, typed = text + schema.instructions, len(text) if typed is None else typed
+        work = session.prompt(text, files=attached["files"], images=attached["images"], options=options, typed=typed)
+    from moryflow.runtime.answers import whole_answer
 
-    result = await with_background(session, await work, options)
+    result = await whole_answer(session, await work, options, schema)
     view(result)
     if host.config.get("trace") and not flags.quiet:
         from .trace import last_turn
@@ -172,7 +196,7 @@ def _view(host: Host, session: Session, flags: Flags, chosen: RunFlags) -> Calla
         if on_ask(chosen) == "prompt":
             answer_from_stdin(host)
         return lines.finish
-    return _terminal_view(host, flags, chosen, answers=chosen.output == "text")
+    return _terminal_view(host, flags, chosen, answers=chosen.output == "text" and chosen.schema is None)
 
 
 def _terminal_view(host: Host, flags: Flags, chosen: RunFlags, *, answers: bool) -> Callable[[TurnResult], None]:
@@ -191,8 +215,10 @@ def _terminal_view(host: Host, flags: Flags, chosen: RunFlags, *, answers: bool)
 
     def show(result: TurnResult) -> None:
         view.finish(result.text if answers else "")
-        if not answers:
+        if chosen.output == "json":
             click.echo(as_json(result.as_json(), indent=None))
+        elif result.value:
+            click.echo(as_json(result.value[0]))
         explain(result, flags)
 
     return show

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.options import Flags, document_options, flags_of
+from moryflow.cli.options import MODE, Flags, asking_options, flags_of
 from moryflow.cli.terminal.signals import catch_signals
 from moryflow.cli.terminal.text import as_json
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.command("serve")
 @click.option("--host", "address", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8427, show_default=True, help="0 takes a free one.")
-@click.option("--unix", type=click.Path(path_type=Path), help="Listen on a Unix socket instead.")
+@click.option("--socket", type=click.Path(path_type=Path), help="Listen on a Unix socket instead.")
 @click.option("--open", "browse", is_flag=True, help="Open the page in a browser.")
 @click.option("--link", is_flag=True, help="Print another link to the server that runs, and end.")
 @click.option("--certificate", type=click.Path(path_type=Path, exists=True), help="For an address that others can reach.")
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 @click.option("--insecure", is_flag=True, help="Let others reach it without a certificate; what is sent can be read.")
 @click.option("--on-stop", type=click.Choice(["interrupt", "finish"]), default="interrupt", show_default=True,
               help="What becomes of turns that run when the server is told to end.")  # fmt: skip
-@document_options
+@click.option("-m", "--model", help="The model of new sessions that name none.")
+@click.option("--agent", help="The agent of new sessions that name none.")
+@click.option("--mode", type=MODE, help="What new sessions may do that do not say it.")
+@asking_options
 @click.pass_context
 def command(ctx: click.Context, link: bool, browse: bool, address: str, on_stop: str, **given: Any) -> int:
     """Serve the page and the HTTP API: every session of this machine, in a browser.
@@ -51,6 +54,9 @@ async def _serve(host: Host, flags: Flags, options: ServeOptions, browse: bool) 
     from moryflow.base.paths import readable_vault
     from moryflow.server.serving import serve
 
+    from .run import confirm_mode
+
+    await confirm_mode(options.mode, flags)
     stopping = asyncio.Event()
     catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), lambda _: stopping.set(), leave_at=2)
 
