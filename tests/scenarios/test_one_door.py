@@ -44,7 +44,7 @@ def test_only_the_door_runs_a_body():
     folder = Path(moryflow.__path__[0])
     trees = {path.relative_to(folder).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")}
     users = {path for path, tree in trees.items() if any(reaching(tree, "run_body", "bind"))}
-    assert users == {"kernel/tool_executor.py", "server/serving.py"}
+    assert users == {"kernel/tool_executor.py", "server/listener.py"}
 
 
 def reaching(node, *names, inside=""):

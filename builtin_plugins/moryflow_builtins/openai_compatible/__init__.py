@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import BaseProvider, ModelError, ModelEvent, ModelInfo, ModelProvider, ModelRequest, PluginContext, hookimpl
 from moryflow_sdk.support.provider_settings import ModelsSettings, ProviderSettings, with_limits
 
-from .known_services import MODELS, SERVICES, Service, known_model
+from .known_services import MODELS, SERVICES, KnownService, known_model
 
 if TYPE_CHECKING:
     from moryflow_sdk.chat_completions import ChatClient, Endpoint
@@ -134,7 +134,7 @@ class OpenAICompatible(BaseProvider):
         from moryflow_sdk.chat_completions import Endpoint
 
         own = self._provider_settings(prefix)
-        service = SERVICES.get(prefix) or Service(prefix, own.base_url)
+        service = SERVICES.get(prefix) or KnownService(prefix, own.base_url)
         address, variable = service.address(self._environ)
         key = self._environ.get(own.api_key_env, "").strip() if own.api_key_env else own.api_key.strip()
         in_config = f"models.providers.{prefix}"

@@ -86,7 +86,7 @@ def known_model(model: str) -> KnownModel | None:
     return None
 
 
-class Service(NamedTuple):
+class KnownService(NamedTuple):
     """A service that speaks chat completions.
 
     :param keys: environment variables that may hold the key, the first one is what errors name.
@@ -125,10 +125,10 @@ def _normal(address: str, variable: str) -> str:
     return address if urlsplit(address).path else f"{address}/v1"
 
 
-SERVICES: dict[str, Service] = {
+SERVICES: dict[str, KnownService] = {
     service.prefix: service
     for service in (
-        Service(
+        KnownService(
             "openai",
             "https://api.openai.com/v1",
             ("OPENAI_API_KEY",),
@@ -137,23 +137,25 @@ SERVICES: dict[str, Service] = {
             output_field="max_completion_tokens",
             system_messages="several",
         ),
-        Service("openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), (), "openrouter/auto"),
-        Service("deepseek", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), (), "deepseek-flash"),
-        Service("mistral", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest", short_ids=True),
-        Service("groq", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), (), "openai/gpt-oss-120b"),
-        Service("xai", "https://api.x.ai/v1", ("XAI_API_KEY",), (), "grok-4.7"),
-        Service("cerebras", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",), (), "gpt-oss-120b"),
-        Service("moonshot", "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY",), (), "kimi-k3"),
-        Service("zai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY",), (), "glm-5.3"),
-        Service("together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY", "TOGETHERAI_API_KEY")),
-        Service("fireworks", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
-        Service("nvidia", "https://integrate.api.nvidia.com/v1", ("NVIDIA_API_KEY",)),
-        Service("huggingface", "https://router.huggingface.co/v1", ("HF_TOKEN", "HUGGINGFACE_API_KEY")),
-        Service("qwen", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", ("DASHSCOPE_API_KEY",)),
-        Service("ollama", "http://127.0.0.1:11434/v1", ("OLLAMA_API_KEY",), ("OLLAMA_BASE_URL", "OLLAMA_HOST"), local=True),
-        Service("lmstudio", "http://127.0.0.1:1234/v1", ("LMSTUDIO_API_KEY",), ("LMSTUDIO_BASE_URL",), local=True),
-        Service("vllm", "http://127.0.0.1:8000/v1", ("VLLM_API_KEY",), ("VLLM_BASE_URL",), local=True),
-        Service("llamacpp", "http://127.0.0.1:8080/v1", ("LLAMACPP_API_KEY",), ("LLAMACPP_BASE_URL",), local=True),
+        KnownService("openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), (), "openrouter/auto"),
+        KnownService("deepseek", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), (), "deepseek-flash"),
+        KnownService("mistral", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest", short_ids=True),
+        KnownService("groq", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), (), "openai/gpt-oss-120b"),
+        KnownService("xai", "https://api.x.ai/v1", ("XAI_API_KEY",), (), "grok-4.7"),
+        KnownService("cerebras", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",), (), "gpt-oss-120b"),
+        KnownService("moonshot", "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY",), (), "kimi-k3"),
+        KnownService("zai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY",), (), "glm-5.3"),
+        KnownService("together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY", "TOGETHERAI_API_KEY")),
+        KnownService("fireworks", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
+        KnownService("nvidia", "https://integrate.api.nvidia.com/v1", ("NVIDIA_API_KEY",)),
+        KnownService("huggingface", "https://router.huggingface.co/v1", ("HF_TOKEN", "HUGGINGFACE_API_KEY")),
+        KnownService("qwen", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", ("DASHSCOPE_API_KEY",)),
+        KnownService(
+            "ollama", "http://127.0.0.1:11434/v1", ("OLLAMA_API_KEY",), ("OLLAMA_BASE_URL", "OLLAMA_HOST"), local=True
+        ),
+        KnownService("lmstudio", "http://127.0.0.1:1234/v1", ("LMSTUDIO_API_KEY",), ("LMSTUDIO_BASE_URL",), local=True),
+        KnownService("vllm", "http://127.0.0.1:8000/v1", ("VLLM_API_KEY",), ("VLLM_BASE_URL",), local=True),
+        KnownService("llamacpp", "http://127.0.0.1:8080/v1", ("LLAMACPP_API_KEY",), ("LLAMACPP_BASE_URL",), local=True),
     )
 }
 """In the order in which a key makes a service the default."""

@@ -25,7 +25,7 @@ from moryflow_sdk import Target, ToolContext, ToolError
 from moryflow_sdk.support.processes import end_process, marked_environment
 from moryflow_sdk.support.texts import looks_binary, mark_of
 
-from .results import SEARCH_SECONDS, FileListing, Reader, SearchLine, SearchRequest, SearchResult
+from .results import SEARCH_SECONDS, FileListing, FolderReader, SearchLine, SearchRequest, SearchResult
 from .worker import find_lines
 
 COMMON = (
@@ -68,7 +68,9 @@ async def list_files(ctx: ToolContext, target: Target, program: str, *options: s
     return FileListing(paths)
 
 
-async def search_folder(ctx: ToolContext, target: Target, wish: SearchRequest, program: str, reader: Reader) -> SearchResult:
+async def search_folder(
+    ctx: ToolContext, target: Target, wish: SearchRequest, program: str, reader: FolderReader
+) -> SearchResult:
     """Search the files below `target` that `reader` shows; meanwhile it is found out which it does not."""
     wants = wish.wants
     with ctx.files.folder(target) as folder:
@@ -87,7 +89,7 @@ async def search_folder(ctx: ToolContext, target: Target, wish: SearchRequest, p
 
 
 async def _not_shown(
-    ctx: ToolContext, target: Target, program: str, reader: Reader, wants: Callable[[str], object] | None
+    ctx: ToolContext, target: Target, program: str, reader: FolderReader, wants: Callable[[str], object] | None
 ) -> set[str]:
     """Return the files below `target` that `reader` does not show. One thread is enough beside a search, which is slower."""
     files = await list_files(ctx, target, program, "--threads=1")
@@ -218,7 +220,7 @@ BATCH = 64
 Contents = Iterable[tuple[str, bytes]]
 
 
-async def scan_folder(ctx: ToolContext, target: Target, wish: SearchRequest, reader: Reader) -> SearchResult:
+async def scan_folder(ctx: ToolContext, target: Target, wish: SearchRequest, reader: FolderReader) -> SearchResult:
     """Search the files below `target` that `reader` shows."""
     wants = wish.wants
 

@@ -21,7 +21,7 @@ Compiled = Sequence[tuple[Rule, Pattern]]
 
 
 @dataclass
-class Reader:
+class FolderReader:
     """Answers for one search and counts what it refused."""
 
     ctx: ToolContext

@@ -15,7 +15,7 @@ from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.texts import HEAD_BYTES, looks_binary, mark_of
 
 from .engines import find_rg, list_files, scan, scan_folder, search_folder, search_open_file
-from .results import FileListing, Reader, SearchRequest, SearchResult, glob_matcher, one_line, result_of, with_notes
+from .results import FileListing, FolderReader, SearchRequest, SearchResult, glob_matcher, one_line, result_of, with_notes
 
 WALK_SECONDS = 30.0
 MAX_FILES = 1_000_000
@@ -41,7 +41,7 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
     target = ctx.call.targets[0]
     folder, rest = split(pattern, path)
     listing = await _list_files(ctx, target)
-    reader = Reader(ctx, target)
+    reader = FolderReader(ctx, target)
     named = sorted(filter(glob_matcher(rest), listing.paths))
     refused = reader.not_shown(named)
     found = [path for path in named if path not in refused]
@@ -92,7 +92,7 @@ async def grep_target(ctx: ToolContext, wish: SearchRequest, limit: int | None, 
     if not _is_folder(ctx, target):
         found = await _search_file(ctx, target, wish)
         return result_of(found, wish.pattern, limit, files_only=files_only, tool="grep")
-    reader, program = Reader(ctx, target), find_rg(ctx.vault)
+    reader, program = FolderReader(ctx, target), find_rg(ctx.vault)
     if program is not None:
         found = await search_folder(ctx, target, wish, program, reader)
     else:

@@ -1,6 +1,6 @@
 """The web: ``web_fetch`` and ``web_search``.
 
-Allowed by default, because what is fetched is public: :mod:`moryflow_sdk.support.fetching` connects to nothing else.
+Allowed by default, because what is fetched is public: :mod:`moryflow_sdk.support.fetcher` connects to nothing else.
 """
 
 from __future__ import annotations

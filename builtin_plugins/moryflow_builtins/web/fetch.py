@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from moryflow_sdk import Rule, ToolContext, ToolError, ToolResult, config_of
-from moryflow_sdk.support.fetching import Fetcher
+from moryflow_sdk.support.fetcher import Fetcher
 from moryflow_sdk.support.patterns import compile_rule
 from moryflow_sdk.support.processes import marked_environment
 from moryflow_sdk.support.urls import Url

@@ -145,13 +145,15 @@ def chosen(family: Sequence[RecordedSession], name: str | None) -> list[tuple[Re
 
 async def _outputs(store: Store, session: str) -> dict[str, str]:
     """Return the stored outputs of a session that are still there."""
-    from moryflow.services.output_files import Place, read
+    from moryflow.services.output_files import OutputFolder, read
 
     found: dict[str, str] = {}
     for row in await store.artifacts(session, state="stored", limit=1_000_000):
         path = Path(row.path)
         try:
-            data = await asyncio.to_thread(read, Place(path.parent.parent, path.parent.name), path.name, 0, LONGEST_OUTPUT)
+            data = await asyncio.to_thread(
+                read, OutputFolder(path.parent.parent, path.parent.name), path.name, 0, LONGEST_OUTPUT
+            )
         except OSError:
             continue
         if row.size <= LONGEST_OUTPUT:

@@ -49,7 +49,7 @@ _PLANNED = re.compile(r"^ ?\+ ([A-Za-z0-9._-]+)==([^\s(]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedWheel:
     """A wheel in a temporary folder, and the commit it was built from if it came from git."""
 
     wheel: Path
@@ -77,7 +77,7 @@ class Installer:
 
     # ---------------------------------------------------------------- verbs
 
-    def fetch(self, origin: PackageOrigin, folder: Path) -> Fetched:
+    def fetch(self, origin: PackageOrigin, folder: Path) -> FetchedWheel:
         """Put the wheel of `origin` alone into `folder`; nothing is installed.
 
         :raises InstallError: there is none, or it cannot be built; with what pip says.
@@ -88,7 +88,7 @@ class Installer:
         if len(wheels) != 1:
             raise InstallError(f"{origin.text} gave {len(wheels)} wheels instead of one")
         commit = _COMMIT.search(said)
-        return Fetched(wheels[0], commit[1] if commit else "")
+        return FetchedWheel(wheels[0], commit[1] if commit else "")
 
     def plan(self, origin: PackageOrigin) -> list[tuple[str, str]]:
         """Return name and version of what installing `origin` would install besides itself.

@@ -119,7 +119,7 @@ async def _started_by(store: Store, row: SessionRow) -> list[Kin]:
     return found
 
 
-class Tree:
+class SessionTree:
     """All branches of a session: its nodes, the sessions it started, and its labels (label → node id)."""
 
     def __init__(self, row: SessionRow, nodes: Sequence[Node], kin: Sequence[Kin], labels: dict[str, str]) -> None:
@@ -133,9 +133,9 @@ class Tree:
         return {**head, "nodes": nodes, "labels": self.labels, "children": children}
 
 
-async def tree_of(store: Store, row: SessionRow) -> Tree:
+async def tree_of(store: Store, row: SessionRow) -> SessionTree:
     """Return the tree of a session."""
-    return Tree(row, await store.nodes(row.id), await kin_of(store, row), await store.labels(row.id))
+    return SessionTree(row, await store.nodes(row.id), await kin_of(store, row), await store.labels(row.id))
 
 
 async def fork_session(store: Store, row: SessionRow, node: str | None, title: str = "") -> tuple[SessionRow, str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from moryflow_sdk import Artifact, ToolError
 
-from .output_files import HOME_FOLDER, VAULT_FOLDER, Content, Place, file_name, new_id, parse_name, put, read, remove_due
+from .output_files import HOME_FOLDER, VAULT_FOLDER, Content, OutputFolder, file_name, new_id, parse_name, put, read, remove_due
 
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import TurnContext
@@ -92,8 +92,8 @@ class ArtifactService:
         self._rows = rows
         self._session = session
         self._orphan_ttl = timedelta(days=orphan_ttl_days)
-        below_home = Place(home.resolve(), HOME_FOLDER)
-        self._places = (Place(vault, VAULT_FOLDER), below_home) if vault else (below_home,)
+        below_home = OutputFolder(home.resolve(), HOME_FOLDER)
+        self._places = (OutputFolder(vault, VAULT_FOLDER), below_home) if vault else (below_home,)
 
     async def store(self, content: Content, *, call_id: str, tool: str, ttl_days: float | None = 7) -> Artifact:
         """Store an output whole; a :class:`Path` is a spooled file that is moved.
@@ -168,7 +168,7 @@ class ArtifactService:
                 log.warning("outputs in %s were not looked through: %s", place.path, error.strerror)
         return removed
 
-    def _known_places(self, stored: dict[str, Artifact]) -> set[Place]:
+    def _known_places(self, stored: dict[str, Artifact]) -> set[OutputFolder]:
         """Return this session's folders and those that records name; a path that has become a link is left alone."""
         named = {_place_of(Path(row.path)) for row in stored.values() if parse_name(Path(row.path).name)}
         ours = (place for place in named if place.name in (VAULT_FOLDER, HOME_FOLDER))
@@ -185,8 +185,8 @@ def remove_files(rows: Sequence[Artifact]) -> None:
                 remove_due(place, lambda artifact, _: artifact in wanted)
 
 
-def _place_of(path: Path) -> Place:
-    return Place(path.parent.parent, path.parent.name)
+def _place_of(path: Path) -> OutputFolder:
+    return OutputFolder(path.parent.parent, path.parent.name)
 
 
 def _is_past(row: Artifact, now: datetime) -> bool:

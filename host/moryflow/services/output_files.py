@@ -29,7 +29,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Place(NamedTuple):
+class OutputFolder(NamedTuple):
     """A folder for outputs: `name` directly below `root`."""
 
     root: Path
@@ -69,7 +69,7 @@ def parse_name(name: str) -> tuple[datetime, str] | None:
     return None
 
 
-def put(content: Content, name: str, places: Iterable[Place]) -> Stored:
+def put(content: Content, name: str, places: Iterable[OutputFolder]) -> Stored:
     """Write `content` as `name` into the first of `places` that takes it; a path is moved.
 
     :raises OSError: none of them could be written; nothing is left behind.
@@ -87,7 +87,7 @@ def put(content: Content, name: str, places: Iterable[Place]) -> Stored:
     raise problem
 
 
-def read(place: Place, name: str, offset: int, limit: int) -> bytes:
+def read(place: OutputFolder, name: str, offset: int, limit: int) -> bytes:
     """Return at most `limit` bytes of a stored file from `offset`.
 
     :raises OSError: it is gone, or no longer a plain file in a plain folder.
@@ -102,7 +102,7 @@ def read(place: Place, name: str, offset: int, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-def remove_due(place: Place, due: Callable[[str, datetime], bool]) -> list[str]:
+def remove_due(place: OutputFolder, due: Callable[[str, datetime], bool]) -> list[str]:
     """Remove the files of our naming that are `due`, given id and time of making; return their ids."""
     removed: list[str] = []
     with open_folder(place) as folder:
@@ -119,7 +119,7 @@ def remove_due(place: Place, due: Callable[[str, datetime], bool]) -> list[str]:
 
 
 @contextmanager
-def open_folder(place: Place, *, create: bool = False) -> Iterator[int]:
+def open_folder(place: OutputFolder, *, create: bool = False) -> Iterator[int]:
     """Open the folder itself, not what a link in its place points to; with `create`, make it first.
 
     :raises OSError: it is missing, or is not a folder.

@@ -12,7 +12,7 @@ LONGEST_LINE = 1 << 26
 """Characters of one line of a stream: an event is one line."""
 
 
-class Place(NamedTuple):
+class ServerAddress(NamedTuple):
     """Where a server is: a Unix socket, or host and port."""
 
     unix: str
@@ -21,7 +21,7 @@ class Place(NamedTuple):
     tls: bool
 
     @classmethod
-    def of(cls, url: str) -> Place:
+    def of(cls, url: str) -> ServerAddress:
         """Return the place of ``http://HOST:PORT`` or ``unix:PATH``.
 
         :raises ValueError: `url` is neither.
@@ -95,7 +95,7 @@ class HttpReply:
 
 
 async def request(
-    place: Place, method: str, path: str, *, headers: Mapping[str, str], query: Mapping[str, Any], body: bytes | None
+    place: ServerAddress, method: str, path: str, *, headers: Mapping[str, str], query: Mapping[str, Any], body: bytes | None
 ) -> HttpReply:
     """Send a request on a connection of its own and return the answer.
 

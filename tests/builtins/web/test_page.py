@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moryflow_builtins.web.page import markdown, pdf_text, plain_markdown, result_of, section, text_of
 from moryflow_sdk import ToolError
-from moryflow_sdk.support.fetching import Fetched
+from moryflow_sdk.support.fetcher import Fetched
 from moryflow_sdk.support.urls import parse_url
 
 URL = parse_url("https://example.org/page")

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.services.artifacts import ArtifactService
-from moryflow.services.output_files import Place, file_name, new_id, open_folder, parse_name, put
+from moryflow.services.output_files import OutputFolder, file_name, new_id, open_folder, parse_name, put
 from moryflow_sdk import ToolError
 
 
@@ -82,7 +82,7 @@ def test_the_file_holds_exactly_the_bytes_of_the_output(text):
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        stored = put(text, file_name(datetime.now(UTC), "t", new_id()), [Place(Path(folder), ".agent-output")])
+        stored = put(text, file_name(datetime.now(UTC), "t", new_id()), [OutputFolder(Path(folder), ".agent-output")])
         data = text.encode()
         assert stored.path.read_bytes() == data
         assert (stored.size, stored.sha256) == (len(data), hashlib.sha256(data).hexdigest())
@@ -310,5 +310,5 @@ async def test_a_home_that_was_removed_is_made_again(folders, rows):
 def test_opening_a_place_that_is_no_folder_says_so(tmp_path):
     """A file in the folder's place is an error, not a crash later (D37)."""
     (tmp_path / ".agent-output").write_text("in the way")
-    with pytest.raises(OSError), open_folder(Place(tmp_path, ".agent-output"), create=True):
+    with pytest.raises(OSError), open_folder(OutputFolder(tmp_path, ".agent-output"), create=True):
         pass

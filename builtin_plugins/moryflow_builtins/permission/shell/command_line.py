@@ -19,7 +19,7 @@ from moryflow_sdk.targets import UNKNOWN_FOLDER
 from moryflow_builtins.permission.judgement import Judgement, stored_rule_answers
 from moryflow_builtins.permission.policy import CompiledRule, RuleHit
 
-from .effects import CommandEffects, Guard, SoughtFiles
+from .effects import CommandEffects, SoughtFiles, UncoveredWords
 from .inspect import basename, name_of
 from .parser import parse
 from .programs import PROGRAMS
@@ -165,13 +165,13 @@ class CommandLine:
         return ""
 
     @property
-    def _guards(self) -> tuple[Guard, ...]:
+    def _guards(self) -> tuple[UncoveredWords, ...]:
         if not self.assigned:
             return tuple(self.effects.guards)
         shift = len(self.assigned)
-        own = (Guard(guard.index + shift, guard.why, guard.unseen) for guard in self.effects.guards)
+        own = (UncoveredWords(guard.index + shift, guard.why, guard.unseen) for guard in self.effects.guards)
         names = ((index, word.text.partition("=")[0]) for index, word in enumerate(self.assigned))
-        return (*(Guard(index, f"{name}=… changes how the command runs") for index, name in names), *own)
+        return (*(UncoveredWords(index, f"{name}=… changes how the command runs") for index, name in names), *own)
 
     def spelled_out_by(self, rule: Rule) -> bool:
         """Whether `rule` names exactly this command."""

@@ -123,7 +123,7 @@ class GitOutput(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class UncoveredWords:
     """Words that a wildcard does not cover.
 
     :param index: the last word that a rule has to spell out.
@@ -203,7 +203,7 @@ class CommandEffects:
     """
 
     known: bool = False
-    guards: list[Guard] = field(default_factory=list[Guard])
+    guards: list[UncoveredWords] = field(default_factory=list[UncoveredWords])
     reads: list[Arg] = field(default_factory=list[Arg])
     perhaps: list[Arg] = field(default_factory=list[Arg])
     writes: list[WrittenFile] = field(default_factory=list[WrittenFile])
@@ -238,11 +238,11 @@ class CommandEffects:
 
     def guard(self, index: int, why: str) -> None:
         """Note that a rule must spell out the words up to `index`."""
-        self.guards.append(Guard(index, why))
+        self.guards.append(UncoveredWords(index, why))
 
     def guard_unseen(self, why: str) -> None:
         """Note that something is run that the command does not show."""
-        self.guards.append(Guard(0, why, unseen=True))
+        self.guards.append(UncoveredWords(0, why, unseen=True))
 
 
 Inspector = Callable[[Sequence[Arg], CommandEffects], None]
@@ -267,7 +267,7 @@ def take_option(option: CommandItem, effects: CommandEffects, args: Sequence[Arg
     value = option.value
     shown = f"-{option.name}" if len(option.name) == 1 else f"--{option.name}"
     if option.role in GUARDED:
-        effects.guards.append(Guard(option.index, f"{args[0].text} {shown} {_WHAT[option.role]}"))
+        effects.guards.append(UncoveredWords(option.index, f"{args[0].text} {shown} {_WHAT[option.role]}"))
     if value is None or value.text == "-":
         return
     match option.role:

@@ -15,8 +15,8 @@ from moryflow.cli.terminal.text import as_json
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
+    from moryflow.server.listener import Address, ServeOptions
     from moryflow.server.service import Service
-    from moryflow.server.serving import Address, ServeOptions
 
 
 @click.command("serve")
@@ -44,7 +44,7 @@ def command(ctx: click.Context, link: bool, browse: bool, address: str, on_stop:
     if link:
         return _another_link(flags)
     from moryflow.cli.open_host import with_host
-    from moryflow.server.serving import ServeOptions
+    from moryflow.server.listener import ServeOptions
 
     options = ServeOptions(host=address, finish=on_stop == "finish", **given)
     return with_host(ctx, lambda host: _serve(host, flags, options, browse))
@@ -52,7 +52,7 @@ def command(ctx: click.Context, link: bool, browse: bool, address: str, on_stop:
 
 async def _serve(host: Host, flags: Flags, options: ServeOptions, browse: bool) -> int:
     from moryflow.base.paths import readable_vault
-    from moryflow.server.serving import serve
+    from moryflow.server.listener import serve
 
     from .run import confirm_mode
 

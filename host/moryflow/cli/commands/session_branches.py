@@ -9,7 +9,7 @@ import click
 from moryflow.cli.lookup import find
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import plain, show
-from moryflow.runtime.documents import Tree, fork_session, node_id_of, requested_label, session_json, tree_of
+from moryflow.runtime.documents import SessionTree, fork_session, node_id_of, requested_label, session_json, tree_of
 
 if TYPE_CHECKING:
     from moryflow.runtime.session_commands import Label
@@ -26,14 +26,14 @@ def tree(ctx: click.Context, session: str | None) -> None:
 
     flags = flags_of(ctx)
 
-    async def work(store: Store) -> Tree:
+    async def work(store: Store) -> SessionTree:
         return await tree_of(store, await find(store, session, flags))
 
     found = with_store(work)
     show(flags, found.as_json(), "\n".join(line for _, line in lines_of(found)))
 
 
-def lines_of(found: Tree) -> list[tuple[str, str]]:
+def lines_of(found: SessionTree) -> list[tuple[str, str]]:
     """Return a tree as lines, each behind the id of its node."""
     from .session_tree import tree_lines
 

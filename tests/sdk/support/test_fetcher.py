@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow_sdk import ToolError
-from moryflow_sdk.support.fetching import Fetched, Fetcher, connect_to
+from moryflow_sdk.support.fetcher import Fetched, Fetcher, connect_to
 from moryflow_sdk.support.urls import Url
 
 CORPUS = Path(__file__).parents[2] / "data" / "corpus" / "urls.jsonl"
