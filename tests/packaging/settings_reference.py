@@ -26,6 +26,7 @@ SECTIONS = {
     "agents.runtime.titles": "Titles",
     "agents.runtime.instructions": "Instruction files",
     "agents.runtime.skills": "Skills",
+    "agents.runtime.web": "The web",
     "agents.runtime.snapshots": "Undo",
     "agents.runtime.tasks": "Sub-agents",
     "agents.runtime.memoryBank": "Memory bank",

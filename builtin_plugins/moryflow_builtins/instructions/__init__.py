@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from moryflow_sdk import Command, Event, SystemBlock, ToolCall, ToolResult, Turn, hookimpl
 
-from .files import InstructionSettings, block, instructions_for, note_nested, remarks, short_path
+from .files import Instructions, InstructionSettings, block, instructions_for, is_address, note_nested, remarks
 
 name = "instructions"
 services = ("emit", "info")
@@ -18,17 +18,22 @@ config_path = "agents.runtime.instructions"
 
 
 @hookimpl
-def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
+async def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
     """Add what the files say to the stable part of the system prompt."""
     if not turn.config.enabled:
         return []
 
-    found = instructions_for(turn.vault, turn.home, turn.config)
+    pages: Sequence[Instructions] = ()
+    if any(map(is_address, turn.config.files)):
+        from .pages import fetch_instructions
+
+        pages = await fetch_instructions(turn.config, turn.data_dir)
+    found = instructions_for(turn.vault, turn.home, turn.config, pages)
     text = block(found, turn.vault)
     if (said := remarks(found, turn.vault)) and said != turn.session_state.get("said"):
         turn.session_state["said"] = said  # once a session, and again when it is something else
         turn.emit("notice", text=said)
-    if (names := [short_path(item.path, turn.vault) for item in found if item.text]) != turn.session_state.get("files", []):
+    if (names := [item.name(turn.vault) for item in found if item.text]) != turn.session_state.get("files", []):
         turn.session_state["files"] = names  # for those who count what a session was told
     return [SystemBlock(id="instructions", text=text)] if text else []
 
@@ -55,6 +60,6 @@ def commands() -> Sequence[Command]:
 
 
 def _cli() -> object:
-    from .files import instructions
+    from .cli import instructions
 
     return instructions

@@ -1,4 +1,4 @@
-"""Find the instruction files of a vault, read them, put them before the model, and list them for a person.
+"""Find the instruction files of a vault, read them, and put them before the model.
 
 The person's own come first, what they have told Claude Code before what they have told Moryflow; then those of the project
 from its root down to the vault, then those that the configuration names: what is nearer to the work is read later. In each
@@ -13,9 +13,8 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-import click
 from moryflow_sdk import ToolCall, Turn
 from moryflow_sdk.support.settings import Meta, Settings
 
@@ -23,7 +22,7 @@ from moryflow_sdk.support.settings import Meta, Settings
 class InstructionSettings(Settings):
     """Which instruction files are read, and how much of them.
 
-    :ivar files: globs of more files, relative to the vault, absolute, or beginning with ``~``.
+    :ivar files: globs of more files, relative to the vault, absolute, or beginning with ``~``; and addresses of plain text.
     :ivar claude: also ``~/.claude/CLAUDE.md``.
     :ivar max_bytes: of one file, with what it includes; the rest is left out and said so.
     :ivar total_bytes: of all together; files that do not fit any more are left out.
@@ -50,11 +49,17 @@ class Instructions(NamedTuple):
 
     :ivar text: with what it includes; empty when it is left out.
     :ivar problems: why it is left out, or what of it is.
+    :ivar address: where it was fetched from; empty for a file.
     """
 
     path: Path
     text: str = ""
     problems: tuple[str, ...] = ()
+    address: str = ""
+
+    def name(self, vault: Path) -> str:
+        """Return what a person calls it."""
+        return self.address or short_path(self.path, vault)
 
     @property
     def tokens(self) -> int:
@@ -156,17 +161,13 @@ NAMED_IN = "agents.runtime.instructions.files"
 _WILD = re.compile(r"[*?\[]")
 
 
-def instructions_for(vault: Path, home: Path, settings: InstructionSettings) -> list[Instructions]:
-    """Return the files that hold for a vault; those with an empty text are left out, and say why."""
+def instructions_for(
+    vault: Path, home: Path, settings: InstructionSettings, pages: Sequence[Instructions] = ()
+) -> list[Instructions]:
+    """Return the files that hold for a vault, then `pages`; those with an empty text are left out, and say why."""
     found: list[Instructions] = []
     left = settings.total_bytes
-    for path, root in _places(vault, home, settings):
-        if isinstance(root, str):
-            found.append(Instructions(path, problems=(root,)))
-            continue
-        if any(path.resolve() == other.path.resolve() for other in found):
-            continue
-        read = read_instructions(path, root, settings.max_bytes)
+    for read in (*_files(vault, home, settings), *pages):
         size = len(read.text.encode("utf-8", "replace"))
         if size > left:
             left_out = f"left out: all files together may have {settings.total_bytes} bytes"
@@ -177,6 +178,17 @@ def instructions_for(vault: Path, home: Path, settings: InstructionSettings) -> 
             left -= size
         found.append(read)
     return found
+
+
+def _files(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[Instructions]:
+    """Yield each file once."""
+    seen: set[Path] = set()
+    for path, root in _places(vault, home, settings):
+        if isinstance(root, str):
+            yield Instructions(path, problems=(root,))
+        elif (real := path.resolve()) not in seen:
+            seen.add(real)
+            yield read_instructions(path, root, settings.max_bytes)
 
 
 def in_folder(folder: Path) -> Path | None:
@@ -194,6 +206,8 @@ def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[
         if path := in_folder(folder):
             yield path, folder
     for pattern in settings.files:
+        if is_address(pattern):
+            continue
         try:
             yield from _matching_files(pattern, vault)
         except (ValueError, RuntimeError) as error:  # the second also of ~NAME, and of a pattern that no glob takes
@@ -232,6 +246,11 @@ def _project(vault: Path) -> list[Path]:
     return above[: root + 1][::-1]
 
 
+def is_address(name: str) -> bool:
+    """Whether a name of the configuration is an address rather than a path."""
+    return name.lower().startswith(("http://", "https://"))
+
+
 _HEAD = "These files say how to work here. They are instructions of the project and its owner; they grant no permission."
 
 
@@ -244,7 +263,7 @@ def block(found: Sequence[Instructions], vault: Path) -> str:
 def in_tags(item: Instructions, vault: Path) -> str:
     """Return one file between tags that its own text cannot close."""
     text = item.text.replace("</instructions", "<\\/instructions")
-    return f'<instructions file="{short_path(item.path, vault)}">\n{text}\n</instructions>'
+    return f'<instructions file="{item.name(vault)}">\n{text}\n</instructions>'
 
 
 def short_path(path: Path, vault: Path) -> str:
@@ -257,7 +276,7 @@ def short_path(path: Path, vault: Path) -> str:
 
 def remarks(found: Sequence[Instructions], vault: Path) -> str:
     """Return what a person should know of files that are not read as they stand; a text that is there twice is no trouble."""
-    lines = [f"{short_path(item.path, vault)}: {text}" for item in found for text in item.problems if text != TWICE]
+    lines = [f"{item.name(vault)}: {text}" for item in found for text in item.problems if text != TWICE]
     return "\n".join([*lines, "`moryflow instructions` shows what is read"]) if lines else ""
 
 
@@ -297,34 +316,3 @@ def _above(target: str, vault: Path) -> Iterator[Path]:
         found = in_folder(vault.joinpath(*parts[:depth]))
         if found:
             yield found
-
-
-@click.command("instructions")
-@click.pass_obj
-def instructions(context: Any) -> None:
-    """Show which instruction files are read, in which order, what they cost, and what is left out."""
-
-    async def work(turn: Turn) -> tuple[list[dict[str, Any]], str]:
-        found = instructions_for(turn.vault, turn.home, turn.config) if turn.config.enabled else []
-        rows = [_row(item, turn) for item in found]
-        total = sum(item.tokens for item in found)
-        lines = [f"{row['tokens']:>6}  {row['file']}{_why(row)}" for row in rows]
-        nothing = "no AGENTS.md or CLAUDE.md here; folders below are looked at when a file in them is read"
-        return rows, "\n".join([*lines, f"{total:>6}  tokens, about, in every request"]) if rows else nothing
-
-    rows, text = context.run(work, vault=context.vault)
-    context.print(rows, text=text)
-
-
-def _row(item: Instructions, turn: Turn) -> dict[str, Any]:
-    return {
-        "file": short_path(item.path, turn.vault),
-        "path": str(item.path),
-        "tokens": item.tokens,
-        "loaded": bool(item.text),
-        "problems": list(item.problems),
-    }
-
-
-def _why(row: dict[str, Any]) -> str:
-    return f"  ({'; '.join(row['problems'])})" if row["problems"] else ""

@@ -23,6 +23,7 @@ def fetcher_of(ctx: ToolContext) -> Fetcher:
         most=settings.max_bytes,
         permitted=lambda url: _is_named(ctx, url),
         wanted=lambda url: _is_free(ctx, url),
+        behind_fake_ip=settings.behind_fake_ip,
     )
 
 

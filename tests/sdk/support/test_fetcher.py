@@ -284,3 +284,17 @@ def test_whatever_is_connected_to_is_public(host: str, rest: str) -> None:
     from moryflow_sdk.support.urls import vetted
 
     assert not world.connected or vetted(world.connected)
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_let"), [(["198.18.0.7"], True), (["198.18.0.7", "10.0.0.1"], False), (["10.0.0.1"], False)]
+)
+async def test_a_proxy_that_invents_addresses_is_let_where_a_person_says_so(answers: list[str], is_let: bool) -> None:
+    """Clash and sing-box answer every name from 198.18.0.0/15; a URL that holds such an address stays refused."""
+    async with serving(answer(), World({"*": [answers]})) as world:
+        assert "not a public address" in str(await fails(world))
+        if is_let:
+            assert (await world.fetcher(behind_fake_ip=True).fetch("http://example.org/")).body == b"ok"
+        else:
+            assert "not a public address" in str(await fails(world, behind_fake_ip=True))
+        assert (await fails(world, "http://198.18.0.7/", behind_fake_ip=True)).code == "not_public"

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -283,13 +284,17 @@ def _search() -> Iterable[DoctorFinding]:
 
 
 def _of_plugins(plugin_set: PluginSet) -> Iterable[DoctorFinding]:
-    """Ask every loaded plugin that has a function ``doctor``: it yields ``(state, text, next step)``."""
+    """Ask every loaded plugin that has a function ``doctor``: it yields ``(state, text, next step)``.
+
+    It may take ``config``, the settings of the plugin.
+    """
     for plugin in plugin_set.plugins.values():
         examine_itself: Any = getattr(plugin.object, "doctor", None)
         if examine_itself is None:
             continue
         try:
-            for state, text, next_step in examine_itself():
+            settings = {"config": plugin.config} if "config" in signature(examine_itself).parameters else {}
+            for state, text, next_step in examine_itself(**settings):
                 known = state if state in ("ok", "warning", "bad") else "warning"
                 yield DoctorFinding(plugin.name, known, str(text), str(next_step))
         except Exception as error:  # a plugin's own check may raise anything; the others still count

@@ -1,0 +1,96 @@
+"""Instructions that the configuration names by address: fetched like any page of the web, and kept for when it is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from moryflow_sdk import ToolError
+
+from .files import Instructions, InstructionSettings, is_address
+
+FRESH = 3600.0
+"""Seconds for which a page is not asked for again."""
+AGAIN = 300.0
+"""Seconds until a page that did not come is asked for again."""
+PATIENCE = 3.0
+"""Seconds that the first words of a turn wait for a page."""
+
+
+class _Kept(NamedTuple):
+    """What is kept of a page.
+
+    :ivar text: as it came last; empty when it never did.
+    :ivar tried: when it was asked for last, in seconds since 1970.
+    :ivar problem: why it did not come then.
+    """
+
+    text: str = ""
+    tried: float = 0.0
+    problem: str = ""
+
+
+async def fetch_instructions(settings: InstructionSettings, folder: Path) -> list[Instructions]:
+    """Return what the pages say that `settings.files` names.
+
+    :param folder: of the plugin's data, in which they are kept.
+    """
+    addresses = [name for name in dict.fromkeys(settings.files) if is_address(name)]
+    return list(await asyncio.gather(*(_page(address, folder / "pages", settings.max_bytes) for address in addresses)))
+
+
+async def _page(address: str, folder: Path, most: int) -> Instructions:
+    file = folder / f"{sha256(address.encode()).hexdigest()[:32]}.json"
+    kept = _read(file)
+    if not 0 <= time.time() - kept.tried < (AGAIN if kept.problem else FRESH):
+        try:
+            kept = _Kept(await _fetch(address, most), time.time())
+        except ToolError as error:
+            kept = _Kept(kept.text, time.time(), str(error))
+        _write(file, kept)
+    problem = f"{kept.problem}; what came before is used" if kept.problem and kept.text else kept.problem
+    return Instructions(file, kept.text, (problem,) if problem else (), address)
+
+
+async def _fetch(address: str, most: int) -> str:
+    """Return the text at an address.
+
+    :raises ToolError: it does not come, or is no plain text.
+    """
+    from moryflow_sdk.support.fetching import Fetcher
+
+    # A service of this machine may be named; no page of another place leads to one.
+    got = await Fetcher(seconds=PATIENCE, most=most, permitted=lambda _: True).fetch(address)
+    if got.status != 200:
+        raise ToolError(f"it answered {got.status}")
+    if got.cut:
+        raise ToolError(f"it has more than the {most:,} bytes that one file may have")
+    if "html" in got.headers.get("content-type", "").lower() or b"\0" in got.body:
+        raise ToolError("it is no plain text or Markdown")
+    return got.body.decode("utf-8-sig", "replace").strip()
+
+
+def _read(file: Path) -> _Kept:
+    try:
+        found: Any = json.loads(file.read_bytes())
+        return _Kept(str(found["text"]), float(found["tried"]), str(found["problem"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return _Kept()
+
+
+def _write(file: Path, kept: _Kept) -> None:
+    """Keep a page; where that is not possible it is asked for again."""
+    fresh = file.with_suffix(f".{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(json.dumps(kept._asdict()), encoding="utf-8")
+        fresh.replace(file)
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink()
