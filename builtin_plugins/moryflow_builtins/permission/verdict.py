@@ -98,7 +98,7 @@ def _is_malformed(text: str) -> bool:
 
 
 def _judge_url(policy: Policy, target: Target) -> Judgement:
-    """Judge the canonical form. What is not public no rule opens, but a service of this machine one that names it."""
+    """Judge the canonical form. What is not public no rule opens; a service of this machine, or a port, one that names it."""
     try:
         url = parse_url(target.given)
     except RefusedUrl as error:
@@ -111,7 +111,7 @@ def _judge_url(policy: Policy, target: Target) -> Judgement:
 
 
 def _judge_service(policy: Policy, target: Target, url: Url, why: str) -> Judgement:
-    """Judge a URL of this machine: it is off limits unless the last rule that matches names scheme, host and port."""
+    """Judge a URL that is off limits unless the last rule that matches names scheme, host and port."""
     base, text = escape_path(str(replace(url, path="/", query=""))), f"url:{url}"
     probe = text_probe(text)
     hit = policy.configured.last(target.domain, probe)

@@ -47,7 +47,7 @@ async def fetch_page(ctx: ToolContext, address: str) -> ToolResult:
 
 
 def _is_named(ctx: ToolContext, url: Url) -> bool:
-    """Whether a rule of the person opens this service of their machine: one that names its scheme, host and port."""
+    """Whether a rule of the person opens this service: one that names its scheme, host and port."""
     base = str(replace(url, path="/", query=""))
     named = [rule for rule in ctx.rules.all() if rule.domain == "web_fetch" and _matches(rule, url)]
     last = named[-1] if named else None

@@ -68,7 +68,7 @@ class Fetcher:
 
     :param seconds: for all hops, from resolving the first name to the last byte.
     :param most: bytes of a body after it was unpacked; the rest is not read.
-    :param permitted: whether a URL of this machine may be fetched; none by default.
+    :param permitted: whether a URL of this machine, or one of an unusual port, may be fetched; none by default.
     :param wanted: whether a redirect is followed to where it leads; all are by default.
     :param behind_fake_ip: a proxy answers every name with an address of 198.18.0.0/15, and decides itself where it leads.
     """
@@ -106,7 +106,7 @@ class Fetcher:
             raise ToolError(f"{address} did not come within {self.seconds:g} s", code="timeout") from None
 
     def _judged(self, read: Callable[[], Url]) -> Url:
-        """Return the URL that `read` gives, also one of this machine that is permitted."""
+        """Return the URL that `read` gives, also one that is only fetched where it is permitted."""
         try:
             return read()
         except RefusedUrl as error:

@@ -82,7 +82,7 @@ def vetted(answers: Iterable[str]) -> tuple[Address, ...]:
 
 MAX_URL = 8192
 PORTS: frozenset[int] = frozenset({80, 443, 8080, 8443})
-"""Ports a page may be fetched from; others speak other protocols."""
+"""Ports a page may be fetched from without a rule that names another; others speak other protocols."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HEAD = re.compile(r"(https?)://([^/?#]+)([^?#]*)(\?[^#]*)?(?:#.*)?", re.IGNORECASE | re.DOTALL)
@@ -105,7 +105,8 @@ class RefusedUrl(ValueError):
     """The URL is not fetched; the message says why.
 
     :ivar malformed: no tool would accept it, as opposed to an address that is off limits.
-    :ivar service: the URL, where it is one of this machine: a rule that names its host and port may open it.
+    :ivar service: the URL, where it is one of this machine or a public one of an unusual port: a rule that names host and port
+        may open it.
     """
 
     def __init__(self, message: str, *, malformed: bool = True, service: Url | None = None) -> None:
@@ -298,7 +299,7 @@ def _check_place(url: Url) -> None:
     if address is None and ("." not in url.host or url.host.rpartition(".")[2] in _PRIVATE_SUFFIXES):
         raise RefusedUrl(f"{url.host!r} is a name of the local network", malformed=False, service=own)
     if url.port not in PORTS:
-        raise RefusedUrl(f"port {url.port} is not one for web pages", malformed=False)
+        raise RefusedUrl(f"port {url.port} is not one for web pages", malformed=False, service=url)
 
 
 def _is_here(url: Url) -> bool:

@@ -298,3 +298,11 @@ async def test_a_proxy_that_invents_addresses_is_let_where_a_person_says_so(answ
         else:
             assert "not a public address" in str(await fails(world, behind_fake_ip=True))
         assert (await fails(world, "http://198.18.0.7/", behind_fake_ip=True)).code == "not_public"
+
+
+async def test_an_unusual_port_is_opened_by_who_names_it() -> None:
+    """Other protocols are spoken there; private places stay closed (S0.37)."""
+    async with serving(answer()) as world:
+        assert (await fails(world, "http://example.org:9000/")).code == "not_public"
+        assert (await world.fetcher(permitted=lambda url: url.port == 9000).fetch("http://example.org:9000/")).body == b"ok"
+        assert (await fails(world, "http://10.0.0.1:9000/", permitted=lambda _: True)).code == "not_public"
