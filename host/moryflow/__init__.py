@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host, open_host
     from moryflow.runtime.session import Session
     from moryflow.runtime.turn_result import TurnResult
+    from moryflow.runtime.turn_task import DirectResult
     from moryflow.store import SessionBusy
 
 __version__ = "0.1.0"
 """The version of Moryflow, as ``moryflow --version`` prints it."""
-__all__ = ["Host", "RunOptions", "Session", "SessionBusy", "TurnResult", "__version__", "open_host"]
+__all__ = ["DirectResult", "Host", "RunOptions", "Session", "SessionBusy", "TurnResult", "__version__", "open_host"]
 
 _HOMES = {
+    "DirectResult": "moryflow.runtime.turn_task",
     "Host": "moryflow.runtime.host",
     "open_host": "moryflow.runtime.host",
     "Session": "moryflow.runtime.session",

@@ -38,7 +38,12 @@ class CommandContext(Protocol):
         ...
 
     def run(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None, vault: Path | None = None) -> Any:
-        """Run `work` on the host's loop with a turn of the plugin's own and return what it returns."""
+        """Run `work` on the host's loop with a turn of the plugin's own, which only looks, and return what it returns.
+
+        :param session: the id of a stored session, or its beginning: `work` reads its ``session_state`` and history.
+            Without one the turn belongs to no session. To change one, use :meth:`change`.
+        :raises ConfigError: there is no such session.
+        """
         ...
 
     def change(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None) -> Any:

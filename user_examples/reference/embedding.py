@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import moryflow
-from moryflow import Host, RunOptions, Session, SessionBusy, TurnResult, open_host
+from moryflow import DirectResult, Host, RunOptions, Session, SessionBusy, TurnResult, open_host
 
 
 # example of: open_host, Host, Session
@@ -28,6 +28,14 @@ async def example_run_options(options: dict[str, Any], vault: Path) -> None:
         session = await host.new_session(vault, model="scripted")
         result: TurnResult = await session.prompt("Say hello", options=RunOptions(on_ask="deny", max_steps=3))
         assert (result.end_reason, result.exit_code, result.text) == ("completed", 0, "Hello")
+
+
+# example of: DirectResult
+async def example_direct_result(options: dict[str, Any], vault: Path) -> None:
+    async with await open_host(**options) as host:
+        done: DirectResult = await host.call_tool("ls", {"path": "."}, vault=vault)
+        assert (done.result.status, done.exit_code) == ("ok", 0)
+        assert "permission" in [step["plugin"] for step in done.chain if step["hook"] == "tool_gate"]
 
 
 # example of: SessionBusy

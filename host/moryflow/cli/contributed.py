@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from moryflow_sdk import Command
@@ -23,6 +24,9 @@ from .terminal import stdout
 if TYPE_CHECKING:
     from moryflow.store import SessionRow
 
+Wait = Callable[[Coroutine[Any, Any, Any]], Any]
+"""Runs a coroutine on the host's loop and returns what it returned."""
+
 
 def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
     """Load the plugins and return the command `name` that one of them contributes, else ``None``."""
@@ -36,12 +40,31 @@ def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
     if command is None or command.cli is None:
         return None
     stdout.share()
-    built = command.cli()
-    built.name = command.name
+    owner = host.plugin_set.command_owners[command.name]
+    return _ready(command.cli(), command.name, HostContext(runner.run, host, owner, given))
+
+
+def _ready(built: click.Command, name: str, context: HostContext) -> click.Command:
+    """Return what a plugin has built, with the common flags and `context` as its ``obj``."""
+    built.name = name
     _give_common_flags(built)
-    context = HostContext(runner, host, host.plugin_set.command_owners[command.name], given)
     built.context_settings = {**built.context_settings, "obj": context}
     return built
+
+
+def typed(host: Host, wait: Wait, vault: Path, words: Sequence[str]) -> str:
+    """Return what a command of a plugin prints when it is typed as `words`; what it raises is raised.
+
+    :raises click.ClickException: it was not typed as it wants.
+    """
+    from click.testing import CliRunner
+
+    command = _called(words[0], host)
+    if command is None or command.cli is None:
+        raise click.UsageError(f"no plugin has a command {words[0]!r}")
+    context = HostContext(wait, host, host.plugin_set.command_owners[command.name], Flags(vault=vault))
+    built = _ready(command.cli(), command.name, context)
+    return CliRunner().invoke(built, list(words[1:]), catch_exceptions=False, standalone_mode=False).output
 
 
 def _called(name: str, host: Host) -> Command | None:
@@ -59,8 +82,8 @@ def _close(runner: asyncio.Runner, host: Host) -> None:
 class HostContext(HostCommandContext):
     """The context of a command at the command line; click's ``ctx.obj``."""
 
-    def __init__(self, runner: asyncio.Runner, host: Host, plugin: str, flags: Flags) -> None:
-        super().__init__(host, plugin, runner.run)
+    def __init__(self, wait: Wait, host: Host, plugin: str, flags: Flags) -> None:
+        super().__init__(host, plugin, wait)
         self.flags = flags
 
     @property

@@ -37,6 +37,7 @@ from .generation import STRICT_WAIT, WAIT, GenerationBuilder, GenerationRefs, in
 from .read_only import blank_session, looking_scope
 from .selection import Models, agent_of, base_prompt, named_agent, refuse_failed
 from .session import Session
+from .session_lease import states_of
 from .turn_task import DirectResult, direct_result
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class Host:
 
     @property
     def tools(self) -> Mapping[str, RegisteredTool]:
+        """Every tool by name: ``tool`` of each is the :class:`~moryflow_sdk.Tool`, ``plugin`` the name of who brings it."""
         return self.plugin_set.tools
 
     @property
@@ -268,7 +270,10 @@ class Host:
         """A turn that only looks: for commands that judge or explain without running anything. It writes nothing."""
         row = await self.store.session(session) if session else blank_session(vault, mode)
         self.approvals.attach(asyncio.get_running_loop())
-        yield looking_scope(self, row, mode)
+        scope = looking_scope(self, row, mode)
+        if session:
+            scope.live.state = await states_of(self.store, row.id, "session")
+        yield scope
 
     async def refresh(self, *, wait: float | None = None) -> bool:
         """Take configuration, plugins and agents as they are now, for turns that begin from here on; return whether

@@ -147,6 +147,15 @@ class Session:
         """
         return await self._turn(None, options or RunOptions())
 
+    async def reply(self, approval_id: str, reply: str, *, message: str = "") -> None:
+        """Answer what a turn with ``on_ask="prompt"``, or a sub-agent of it, asks: ``approval_id`` of ``permission.asked``.
+
+        :param reply: ``once``, ``always``, ``reject`` or ``stop``; the first answer to a question stands.
+        :param message: the reason of a ``reject``, for the model.
+        :raises MoryflowError: there is no such question, or `reply` is no such word.
+        """
+        await self._host.approvals.reply(approval_id, reply, message=message)
+
     def cancel(self) -> None:
         """Stop the running turn and every child. What they have is kept; a running call gets an ``interrupted`` result.
 

@@ -115,7 +115,7 @@ class SessionLease:
             await _take_up(live)
             live.remains = await end_leftovers(store, self._home, session.id, TOOL)
             live.notices += [live.remains.notice] if live.remains.notice else []
-            live.state = await self._states("session")
+            live.state = await states_of(store, session.id, "session")
             live.cut_off = [run for run in await store.runs(session.id) if run.state == "running"]
             answers = (node.payload for node in hold.path if node.kind == "assistant")
             live.call_ids = {call["id"] for payload in answers for call in payload.get("calls") or ()}
@@ -123,15 +123,10 @@ class SessionLease:
                 live.call_ids |= await store.call_ids(session.id)
         return live
 
-    async def _states(self, place: str) -> dict[str, dict[str, Any]]:
-        """Return what plugins kept for the session or for one turn, by plugin, free to change."""
-        states = await self._store.plugin_state(self._row.id)
-        return {plugin: thaw(value) for (plugin, kept), value in states.items() if kept == place}
-
     async def last_turn_states(self) -> dict[str, dict[str, Any]]:
         """Return the plugins' state of the last turn, for the turn that goes on where it ended."""
         runs = [run for run in await self._store.runs(self._row.id) if run.purpose in ("main", "child")]
-        return await self._states(f"turn:{runs[-1].id}") if runs else {}
+        return await states_of(self._store, self._row.id, f"turn:{runs[-1].id}") if runs else {}
 
     async def left_open(self, live: SessionHandle) -> list[Unfinished]:
         """Return the calls without a result at the end of the path, once the results that wait to be stored are."""
@@ -151,6 +146,12 @@ class SessionLease:
             while records:  # one by one: a thread of a plugin may add to it meanwhile
                 taken.append(records.pop(0))
         return taken
+
+
+async def states_of(store: Store, session: str, place: str) -> dict[str, dict[str, Any]]:
+    """Return what plugins kept for the session or for one turn, by plugin, free to change."""
+    states = await store.plugin_state(session)
+    return {plugin: thaw(value) for (plugin, kept), value in states.items() if kept == place}
 
 
 async def _take_up(live: SessionHandle) -> None:

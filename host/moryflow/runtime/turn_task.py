@@ -32,7 +32,14 @@ class DirectCall(NamedTuple):
 
 
 class DirectResult(NamedTuple):
-    """What ``moryflow tool run`` gave: result, ruling, and every hook call on the way."""
+    """What became of one tool call without a model.
+
+    :ivar result: what a model would read; a call that did not run has the status ``denied``.
+    :ivar ruling: what was decided, and by whom; ``None`` where the call came to no gate.
+    :ivar chain: every hook call on the way: ``hook``, ``plugin``, ``outcome``, ``us`` (microseconds).
+    :ivar session: id of the hidden session that the call stands in.
+    :ivar exit_code: that of ``moryflow tool run``.
+    """
 
     result: ToolResult
     ruling: Ruling | None

@@ -15,6 +15,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any, TypeVar, cast
 
+from moryflow_sdk.commands import SlashResult
 from moryflow_sdk.events import Event
 from moryflow_sdk.support.scripted import ScriptedModel, ScriptedTurn
 
@@ -243,6 +244,29 @@ class IsolatedHost:
     def call_tool(self, name: str, /, **args: Any) -> Any:
         """Run one tool through the whole chain, without a model; return the host's ``DirectResult``."""
         return self.wait(self.host.call_tool(name, args, vault=self.vault))
+
+    def command(self, *words: str) -> str:
+        """Type a command of a plugin, ``command("costs", "--json")``, and return what it prints.
+
+        What the command raises is raised; ``click.ClickException`` where it was not typed as it wants.
+        """
+        from moryflow.cli.contributed import typed
+
+        return typed(self.host, self.wait, self.vault, words)
+
+    def slash(self, line: str, *, session: Any = None) -> SlashResult:
+        """Type a slash command of a plugin, ``slash("/costs today")``, and return what it answered.
+
+        :param session: the conversation that it is typed in, as :meth:`session` gives it; a new one without.
+        :raises KeyError: no plugin has one of that name.
+        """
+        name, _, rest = line.removeprefix("/").partition(" ")
+        plugins = self.host.plugin_set
+        answer, owner = plugins.commands[name].slash, plugins.command_owners[name]
+        if answer is None:
+            raise KeyError(f"/{name}")
+        talk = session or self.session()
+        return self.wait(talk.scoped(lambda scope: answer(rest.strip(), scope.view(owner))))[0]
 
     def fire(self, hook: str, /, given: Mapping[str, Any] | None = None, **arguments: Any) -> Any:
         """Call one hook chain; return the value after it and who was called.

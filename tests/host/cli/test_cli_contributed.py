@@ -110,3 +110,37 @@ def plain(word):
 def commands():
     return [Command(name="own", help="Own", cli=lambda: own)]
 """
+
+
+COUNTING = """
+from moryflow_sdk import Command, hookimpl
+
+@hookimpl
+def tool_after(turn):
+    turn.session_state["calls"] = turn.session_state.get("calls", 0) + 1
+
+@hookimpl
+def commands():
+    def made():
+        import click
+
+        @click.command()
+        @click.argument("session", required=False)
+        @click.pass_obj
+        def counted(obj, session):
+            async def work(turn):
+                turn.session_state["seen"] = True
+                return turn.session_state.get("calls", 0)
+            obj.print(obj.run(work, session=session))
+        return counted
+    return [Command(name="counted", help="Say how many calls a session had.", cli=made)]
+"""
+
+
+def test_a_command_reads_the_state_that_its_plugin_keeps_in_a_session(cli: Any) -> None:
+    """`run(work, session=ID)` sees ``session_state`` as the hooks stored it, and changes nothing of it."""
+    cli.plugin("counting", COUNTING)
+    (cli.vault / "answers.json").write_text('[{"calls": [{"name": "ls", "arguments": {}}]}, "done"]', encoding="utf-8")
+    assert cli("run", "-m", "script:answers.json", "look").returncode == 0
+    session = json.loads(cli("session", "list", "--json").stdout)[0]["id"]
+    assert [cli("counted", *words).stdout for words in ((session[:6],), (session,), ())] == ["1\n", "1\n", "0\n"]
