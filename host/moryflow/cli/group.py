@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("run", "Run one prompt and print the answer"),
     "chat": ("chat", "Talk with an agent, with approvals and slash commands"),
     "serve": ("serve", "Serve the page and the HTTP API of this machine's sessions"),
+    "acp": ("acp", "Be the agent of an editor, over the Agent Client Protocol"),
     "dev": ("dev", "Watch and reload while you write a tool, an agent or a plugin"),
     "new": ("new", "Write a tool, an agent or a plugin to begin with"),
     "tool": ("tool", "List, show and run tools without a model"),

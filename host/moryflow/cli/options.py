@@ -141,7 +141,7 @@ DECISIONS = frozenset(
         "plugin install", "plugin uninstall", "plugin update", "plugin sync", "plugin enable", "plugin disable",
         "key set", "key remove",
         "config set", "config unset", "prompt edit", "prompt param", "prompt reset", "approval reply", "model use",
-        "model install", "tool allow", "tool install", "new tool", "new agent", "serve",
+        "model install", "tool allow", "tool install", "new tool", "new agent", "serve", "acp",
     }
 )  # fmt: skip
 """Commands that change what is allowed, loaded or configured, or hand out the keys to it: for people, not for tools."""

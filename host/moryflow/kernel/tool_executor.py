@@ -238,7 +238,8 @@ class ToolExecutor:
         if prepared.result is None:
             self._record(prepared, "running")
             call = prepared.call
-            shown = {"call_id": call.id, "tool": call.tool, "domain": call.domain, "args": call.args}
+            targets = [target.text for target in call.targets]
+            shown = {"call_id": call.id, "tool": call.tool, "domain": call.domain, "targets": targets, "args": call.args}
             self._journal.event("tool.start", **shown, state="running")
 
     def _record(self, prepared: PreparedCall, state: str) -> None:

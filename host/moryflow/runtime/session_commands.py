@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from moryflow_sdk import ConfigError, Event
+from moryflow_sdk import ConfigError, Event, SlashResult
 
 from moryflow.compaction.plan import scope_can_be_shortened
 from moryflow.kernel.events import now
@@ -45,6 +45,19 @@ async def compact_now(host: Host, session: Session, focus: str = "") -> Mapping[
         return await TurnCompaction(host.compaction, scope, TurnJournal(scope), provider, requests).on_demand(focus)
 
     return (await session.scoped(work))[0]
+
+
+async def run_slash(host: Host, session: Session, name: str, text: str) -> SlashResult:
+    """Run the slash command of a plugin, with the `text` behind its name.
+
+    :raises ConfigError: there is none of that name, or a turn runs.
+    """
+    plugin_set = host.plugin_set
+    found = plugin_set.commands.get(name)
+    run = found.slash if found is not None else None
+    if run is None:
+        raise ConfigError(f"there is no command /{name}", next_step="moryflow chat, then /help, lists them")
+    return (await session.scoped(lambda scope: run(text, scope.view(plugin_set.command_owners[name]))))[0]
 
 
 async def undo(session: Session) -> str:

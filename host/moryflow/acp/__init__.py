@@ -1,0 +1,1 @@
+"""The Agent Client Protocol, wire version 1: an editor at the other end of standard input and output."""

@@ -1,0 +1,274 @@
+"""JSON-RPC 2.0 over two descriptors, one message a line: requests and notifications in, answers out, and our own requests.
+
+What comes is read on a thread of its own and handled on the loop, in order; what goes is written on another, so that a
+client that does not read keeps nobody waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import queue
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from moryflow_sdk import MoryflowError
+
+MOST = 10 << 20
+"""Bytes of a message."""
+UNREAD = 64 << 20
+"""Bytes that may wait for a client that does not read; one with more is taken to be gone."""
+AHEAD = 1_000
+"""Messages that are read before the first of them is handled."""
+FLUSH_SECONDS = 2.0
+"""How long the last answers may take to be written."""
+
+PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
+AUTH_REQUIRED, NOT_FOUND = -32000, -32002
+Params = Mapping[str, Any]
+CANCELLED_BY = {"session/prompt": "session/cancel"}
+"""The notification that stops what a request began."""
+
+
+class RpcError(MoryflowError):
+    """An error as an answer.
+
+    :ivar number: the code of JSON-RPC or of the protocol.
+    """
+
+    def __init__(self, number: int, message: str, next_step: str = "", code: str = "invalid") -> None:
+        super().__init__(message, next_step=next_step)
+        self.number, self.code = number, code
+
+
+def lines_of(read: Callable[[], bytes]) -> Iterator[bytes | None]:
+    """Yield the lines of what `read` returns until it is empty; ``None`` for one longer than :data:`MOST`.
+
+    What stands behind the last line end is half a message, and no line.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while data := read():
+        *ended, rest = data.split(b"\n")
+        for piece in ended:
+            yield None if size + len(piece) > MOST else b"".join((*parts, piece))
+            parts, size = [], 0
+        size += len(rest)
+        parts = [*parts, rest] if size <= MOST else []
+
+
+def message_in(line: bytes) -> dict[str, Any]:
+    """Return the message in a line.
+
+    :raises RpcError: it is no JSON, or no message of JSON-RPC.
+    """
+    try:
+        message = json.loads(line.decode("utf-8"), parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise RpcError(PARSE_ERROR, f"this line is no JSON: {str(error)[:200]}", "send one message a line, in UTF-8") from error
+    if not isinstance(message, dict):
+        raise RpcError(INVALID_REQUEST, "a message is a JSON object", "batches are not part of the protocol")
+    return message
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+class Connection:
+    """One client.
+
+    :param requests: what answers a method: takes the parameters, returns the result.
+    :param notifications: what hears of a method that gets no answer.
+    :ivar ended: set when the client has gone.
+    """
+
+    def __init__(
+        self,
+        requests: Mapping[str, Callable[[Params], Awaitable[Any]]],
+        notifications: Mapping[str, Callable[[Params], None]],
+    ) -> None:
+        self._requests, self._notifications = requests, notifications
+        self._loop = asyncio.get_running_loop()
+        self._ours: dict[int, asyncio.Future[Any]] = {}
+        self._theirs: dict[Any, tuple[asyncio.Task[None], str, Params]] = {}
+        self._number = 0
+        self._ahead = threading.Semaphore(AHEAD)
+        self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._unread = 0
+        self._written = 0
+        self._draining, self._room = False, asyncio.Event()
+        self._writer: threading.Thread | None = None
+        self.ended = asyncio.Event()
+
+    def start(self, read_from: int, write_to: int) -> None:
+        """Begin to read and to write."""
+        self._writer = threading.Thread(target=self._write, args=(write_to,), name="moryflow-acp-out", daemon=True)
+        self._writer.start()
+        threading.Thread(target=self._read, args=(read_from,), name="moryflow-acp-in", daemon=True).start()
+
+    # ---------------------------------------------------------------- what comes
+
+    def _read(self, descriptor: int) -> None:
+        try:
+            for line in lines_of(lambda: os.read(descriptor, 1 << 16)):
+                self._ahead.acquire()
+                self._loop.call_soon_threadsafe(self._take, line)
+        except OSError:  # the terminal is gone
+            pass
+        except RuntimeError:  # the loop is closed
+            return
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.ended.set)
+
+    def _take(self, line: bytes | None) -> None:
+        self._ahead.release()
+        if line is not None and not line.strip():
+            return
+        message: dict[str, Any] = {}
+        try:
+            if line is None:
+                raise RpcError(INVALID_REQUEST, f"a message has at most {MOST >> 20} MiB", "send large files as resource links")
+            message = message_in(line)
+            self._handle(message)
+        except RpcError as error:
+            self._fail(_id_of(message), error)
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        if message.get("jsonrpc") != "2.0":
+            raise RpcError(INVALID_REQUEST, 'a message says "jsonrpc": "2.0"')
+        if "method" not in message and ("result" in message or "error" in message):
+            self._settle(message)
+            return
+        method, params = message.get("method"), message.get("params")
+        if not isinstance(method, str):
+            raise RpcError(INVALID_REQUEST, "a message has a method, or is an answer")
+        if "id" not in message:
+            self._hear(method, params if isinstance(params, dict) else {})
+            return
+        number = message["id"]
+        if isinstance(number, bool) or not isinstance(number, str | int | None):
+            raise RpcError(INVALID_REQUEST, "the id of a request is a text or a whole number")
+        if number in self._theirs:
+            raise RpcError(INVALID_REQUEST, f"the request {number!r} is still being worked on", "use an id once")
+        if not isinstance(params, dict | None):
+            raise RpcError(INVALID_PARAMS, "the parameters are an object")
+        if method not in self._requests:
+            raise RpcError(NO_METHOD, f"there is no method {method[:100]!r} here", code="no_method")
+        task = self._loop.create_task(self._answer(number, self._requests[method], params or {}))
+        self._theirs[number] = (task, method, params or {})
+        task.add_done_callback(lambda _: self._theirs.pop(number, None))
+
+    def _hear(self, method: str, params: Params) -> None:
+        """Take a notification, behind the requests before it: each of those has begun by then."""
+        if method == "$/cancel_request":
+            of = self._theirs.get(_id_of({"id": params.get("requestId")}))
+            method, params = (CANCELLED_BY.get(of[1], ""), of[2]) if of else ("", params)
+        hear = self._notifications.get(method)
+        if hear is not None:
+            self._loop.call_soon(hear, params)
+
+    async def _answer(self, number: Any, work: Callable[[Params], Awaitable[Any]], params: Params) -> None:
+        try:
+            result = await work(params)
+        except MoryflowError as error:
+            self._fail(number, error)
+        except Exception as error:  # the boundary around one request: the client is told, and the others go on
+            self._loop.call_exception_handler({"message": "a request of the editor failed", "exception": error})
+            self._fail(number, RpcError(INTERNAL, f"{type(error).__name__}: {error}", "moryflow doctor", "internal"))
+        else:
+            self.send({"jsonrpc": "2.0", "id": number, "result": result})
+
+    def _settle(self, message: dict[str, Any]) -> None:
+        """Hand an answer to whoever asked; one that nobody waits for, or not any more, is left."""
+        number = message.get("id")
+        waiting = self._ours.pop(number, None) if isinstance(number, int) else None
+        if waiting is None or waiting.done():
+            return
+        if "error" in message:
+            error = message["error"]
+            said = error.get("message") if isinstance(error, dict) else None
+            waiting.set_exception(RpcError(INTERNAL, str(said or "the client answered with an error")[:500], code="client"))
+        else:
+            waiting.set_result(message["result"])
+
+    # ---------------------------------------------------------------- what goes
+
+    async def ask(self, method: str, params: Params) -> Any:
+        """Send a request and return the result. Whoever is cancelled meanwhile withdraws it.
+
+        :raises RpcError: the client answered with an error.
+        """
+        self._number += 1
+        number, future = self._number, self._loop.create_future()
+        self._ours[number] = future
+        self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        try:
+            return await future
+        finally:
+            if self._ours.pop(number, None) is not None:
+                self.notify("$/cancel_request", {"requestId": number})
+
+    def notify(self, method: str, params: Params) -> None:
+        """Send a notification."""
+        self.send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def _fail(self, number: Any, error: MoryflowError) -> None:
+        code = error.number if isinstance(error, RpcError) else INTERNAL
+        about = {"code": error.code, "where": error.where, "next": error.next_step}
+        shown = {"code": code, "message": str(error), "data": {name: text for name, text in about.items() if text}}
+        self.send({"jsonrpc": "2.0", "id": number, "error": shown})
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message, behind those before it. Half a character is a question mark: many clients refuse its escape."""
+        if self.ended.is_set() and self._unread - self._written > UNREAD:
+            return
+        data = json.dumps(message, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace") + b"\n"
+        self._unread += len(data)
+        self._out.put(data)
+        if self._unread - self._written > UNREAD:
+            self.ended.set()
+
+    async def drain(self) -> None:
+        """Wait while much waits for the client to read it."""
+        self._draining = True
+        while self._unread - self._written > UNREAD // 8:
+            self._room.clear()
+            await self._room.wait()
+        self._draining = False
+
+    def _write(self, descriptor: int) -> None:
+        try:
+            while (data := self._out.get()) is not None:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+                self._written += len(data)
+                if self._draining and not self._loop.is_closed():
+                    self._loop.call_soon_threadsafe(self._room.set)
+        except OSError:  # nobody reads any more
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self.ended.set)
+
+    async def aclose(self, *, cancel: Callable[[], None]) -> None:
+        """Let what was asked be answered, and write it; `cancel` breaks off what takes longer."""
+        cancel()
+        for future in self._ours.values():
+            future.cancel()
+        if tasks := [task for task, _, _ in self._theirs.values()]:
+            _, late = await asyncio.wait(tasks, timeout=FLUSH_SECONDS)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+        self._out.put(None)
+        if self._writer is not None:
+            await asyncio.to_thread(self._writer.join, FLUSH_SECONDS)
+
+
+def _id_of(message: Mapping[str, Any]) -> Any:
+    """Return the id that an error answers, if the message had one that can be one."""
+    number = message.get("id")
+    return number if isinstance(number, str | int) and not isinstance(number, bool) else None

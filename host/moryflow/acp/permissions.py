@@ -1,0 +1,151 @@
+"""Questions to a person at an editor: ``session/request_permission``, and what comes back of it.
+
+An answer counts for what was shown and for nothing else: each option carries the question's name and the hash of the call
+that was judged, and anything but one of the options that were offered refuses the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import Event, MoryflowError, thaw
+from moryflow_sdk.support.texts import visible
+
+from .content import kind_of, places_of, previewed, text_block, title_of
+from .updates import Update
+
+if TYPE_CHECKING:
+    from moryflow.approvals.questions import ApprovalDesk
+
+    from .connection import Connection
+
+_BY = "client"
+FULL_ACCESS = "full_access allows every tool what you may do yourself, without asking; explicit denies stay"
+
+
+class PermissionAsker:
+    """Asks the editor what a session and its sub-agents ask, and gives the answers to the host.
+
+    :param session: under which name the editor knows it.
+    """
+
+    def __init__(self, connection: Connection, desk: ApprovalDesk, session: str, vault: Path, domain: Callable[[str], str]):
+        self._connection, self._desk, self._session, self._vault = connection, desk, session, vault
+        self._domain = domain
+        self._open: dict[str, asyncio.Task[None]] = {}
+        self._refused: set[tuple[str, ...]] = set()
+
+    def __call__(self, event: Event) -> None:
+        match event.type:
+            case "permission.asked":
+                approval = event.data["approval_id"]
+                task = asyncio.get_running_loop().create_task(self._ask(approval, thaw(event.data)))
+                self._open[approval] = task
+                task.add_done_callback(lambda _: self._open.pop(approval, None))
+            case "permission.replied" | "permission.expired":
+                self.withdraw(event.data["approval_id"])
+            case _:
+                pass
+
+    def withdraw(self, approval: str | None = None) -> None:
+        """Take a question back, or all: it was answered elsewhere, or its turn has ended."""
+        for name, task in [*self._open.items()]:
+            if approval in (None, name):
+                task.cancel()
+
+    async def _ask(self, approval: str, data: Mapping[str, Any]) -> None:
+        about = (data["tool"], *map(str, _patterns(data) or (data["hash"],)))
+        if about in self._refused:
+            await self._reply(approval, "reject", "the user does not want to be asked again, and refused this before")
+            return
+        offered = options_of(approval, data)
+        shown = {"sessionId": self._session, "toolCall": self._call(data), "options": offered}
+        try:
+            outcome = (await self._connection.ask("session/request_permission", shown) or {}).get("outcome") or {}
+        except (MoryflowError, AttributeError) as error:
+            await self._reply(approval, "reject", f"the editor could not ask: {error}")
+            return
+        chosen = next((one["kind"] for one in offered if one["optionId"] == outcome.get("optionId")), "")
+        match outcome.get("outcome"), chosen:
+            case "selected", "allow_once" | "allow_always":
+                await self._reply(approval, "once" if chosen == "allow_once" else "always")
+            case "selected", "reject_once" | "reject_always":
+                self._refused |= {about} if chosen == "reject_always" else set()
+                await self._reply(approval, "reject")
+            case "cancelled", _:
+                await self._reply(approval, "stop")
+            case _:
+                await self._reply(approval, "reject", "the editor gave an answer that was not offered")
+
+    async def _reply(self, approval: str, reply: str, message: str = "") -> None:
+        self._open.pop(approval, None)  # its own answer must not withdraw it
+        with suppress(MoryflowError):  # it was answered elsewhere, or its turn has ended
+            await self._desk.reply(approval, reply, message=message, by=_BY)
+
+    def _call(self, data: Mapping[str, Any]) -> Update:
+        tool, args, targets = data["tool"], data["args"], data["targets"]
+        places = places_of(targets, self._vault, args)
+        return {
+            "toolCallId": data["call_id"],
+            "title": title_of(tool, args),
+            "kind": kind_of(tool, self._domain(tool)),
+            "status": "pending",
+            "content": [text_block(_reasons(data)), *previewed(str(data.get("preview") or ""), targets, self._vault)],
+            "rawInput": args,
+            **({"locations": places} if places else {}),
+        }
+
+
+def _patterns(data: Mapping[str, Any]) -> tuple[Any, ...]:
+    remember = data.get("remember") or ()
+    return (remember,) if isinstance(remember, str) else tuple(remember)
+
+
+def _reasons(data: Mapping[str, Any]) -> str:
+    """Return who asks for what and why, in lines that nothing in them can forge."""
+    folder = data.get("folder")
+    lines = [
+        f"{data.get('agent', '')} wants to use {data['tool']}",
+        *(f"on {target}" for target in data["targets"]),
+        *([f"in {folder}"] if folder and folder != "vault:/" else []),
+        f"because: {data['reason']}",
+        f"always {data['always']}" if data.get("always") else "",
+    ]
+    return "\n\n".join(visible(line) for line in lines if line)
+
+
+def options_of(approval: str, data: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the answers on offer. What *always* would store stands in its name; where it stores nothing there is none."""
+    about = f"{approval}:{str(data['hash'])[:16]}"
+    always = str(data.get("always") or "")
+    named = [
+        ("allow_once", "Allow once"),
+        *([("allow_always", f"Always allow ({visible(always)})")] if always else []),
+        ("reject_once", "Reject"),
+        ("reject_always", f"Reject, and {_all_of(data)} without asking, in this session"),
+    ]
+    return [{"optionId": f"{kind}:{about}", "name": name, "kind": kind} for kind, name in named]
+
+
+def _all_of(data: Mapping[str, Any]) -> str:
+    patterns = ", ".join(visible(str(one)) for one in _patterns(data))
+    return f"all of {patterns}" if patterns else "the same again"
+
+
+async def full_access_confirmed(connection: Connection, session: str) -> bool:
+    """Ask once before full access; whatever is no clear yes is a no."""
+    options = [
+        {"optionId": "confirm:full_access", "name": "Turn full access on", "kind": "allow_once"},
+        {"optionId": "leave:full_access", "name": "Keep asking", "kind": "reject_once"},
+    ]
+    call = {"toolCallId": "mode:full_access", "title": "Full access", "kind": "switch_mode", "status": "pending"}
+    shown = {"sessionId": session, "toolCall": {**call, "content": [text_block(FULL_ACCESS)]}, "options": options}
+    try:
+        outcome = (await connection.ask("session/request_permission", shown) or {}).get("outcome") or {}
+        return outcome.get("outcome") == "selected" and outcome.get("optionId") == "confirm:full_access"
+    except (MoryflowError, AttributeError):
+        return False

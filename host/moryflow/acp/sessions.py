@@ -1,0 +1,313 @@
+"""A session that an editor has open: its prompts, its settings, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import ConfigError, Event, MoryflowError
+
+from moryflow.kernel.outcome import RunOptions
+from moryflow.runtime.answers import whole_answer
+from moryflow.runtime.session_commands import compact_now, run_slash
+
+from .connection import INVALID_PARAMS, INVALID_REQUEST, Connection, RpcError
+from .content import Prompt
+from .permissions import PermissionAsker, full_access_confirmed
+from .updates import Update, UpdateMapper, chunk
+
+if TYPE_CHECKING:
+    from moryflow_sdk import ModelInfo
+
+    from moryflow.runtime.host import Host
+    from moryflow.runtime.session import Session
+    from moryflow.runtime.turn_result import TurnResult
+
+MODES = {
+    "agent": ("Agent", "Asks before what your rules do not allow"),
+    "full_access": ("Full access", "Asks for nothing; what your rules deny stays denied"),
+}
+CONTINUE = "continue"
+OWN_COMMANDS = {
+    "compact": ("Replace the older part of the conversation by a summary", "what it must keep above all"),
+    CONTINUE: ("Go on with what an interrupted turn left", ""),
+}
+_STOPS = {
+    "stopped": "cancelled", "interrupted": "cancelled", "max_steps": "max_turn_requests", "budget": "max_turn_requests",
+    "doom_loop": "max_turn_requests", "prompt_too_long": "max_tokens",
+}  # fmt: skip
+_FINISHES = {"length": "max_tokens", "refusal": "refusal", "content_filter": "refusal"}
+_FAILED = frozenset({"model_error", "host_error", "plugin_failed"})
+_NEXT = {"max_steps": "/continue goes on", "budget": "raise limits.maxCost", "prompt_too_long": "/compact, or a new session"}
+
+
+class EditorSession:
+    """One session of one editor.
+
+    :param models: returns the models that can be chosen, as far as they are known by now.
+    :param notices: whether the editor shows what is no part of an answer by itself.
+    """
+
+    def __init__(
+        self, connection: Connection, host: Host, session: Session, models: Callable[[], tuple[ModelInfo, ...]], notices: bool
+    ) -> None:
+        self._connection, self._host, self._session, self._models = connection, host, session, models
+        self._takes_notices = notices
+        self.vault = Path(session.row.vault)
+        self._mapper = UpdateMapper(session, self.tell, self._domain)
+        self._asker = PermissionAsker(connection, host.approvals, session.id, self.vault, self._domain)
+        self._work: asyncio.Task[Any] | None = None
+        self._stopped = False
+        self._title = session.row.title
+        self._cost: float | None = None
+        self._notices: list[str] = []
+        self._unsubscribe = session.subscribe(self._heard)
+
+    def _domain(self, tool: str) -> str:
+        owned = self._host.tools.get(tool)
+        return owned.tool.domain if owned is not None else ""
+
+    def tell(self, update: Update) -> None:
+        """Send an update."""
+        self._connection.notify("session/update", {"sessionId": self._session.id, "update": update})
+
+    def _heard(self, event: Event) -> None:
+        self._mapper(event)
+        self._asker(event)
+        if event.session != self._session.id:
+            return
+        match event.type:
+            case "step.finish":
+                self._tell_usage(event.data)
+            case "session.mode":
+                self.tell({"sessionUpdate": "current_mode_update", "currentModeId": event.data["to"]})
+                self.tell_options()
+            case "session.agent" | "session.model":
+                self.tell_options()
+            case "session.notice" | "store.notice":
+                self.notice(str(event.data["text"]))
+            case _:
+                pass
+
+    def notice(self, text: str) -> None:
+        """Tell a person something that is not part of an answer: now where a turn runs, else before the next one."""
+        if self._takes_notices:
+            self.tell({"sessionUpdate": "notice", "severity": "info", "title": text})
+        elif self._work is not None:
+            self.tell(chunk("agent_message", f"\n\n*{text}*\n\n"))
+        else:
+            self._notices.append(text)
+
+    # ---------------------------------------------------------------- prompts
+
+    @property
+    def working(self) -> bool:
+        """Whether a prompt is worked on."""
+        return self._work is not None
+
+    async def prompt(self, prompt: Prompt) -> dict[str, Any]:
+        """Run a turn and return how it ended.
+
+        :raises RpcError: the session works on another prompt.
+        """
+        if self._work is not None:
+            raise RpcError(
+                INVALID_REQUEST, "the session works on another prompt", "wait for its end, or cancel it", code="busy"
+            )
+        self._work, self._stopped = asyncio.current_task(), False
+        try:
+            while self._notices:
+                self.notice(self._notices.pop(0))
+            return {"stopReason": await self._turn(prompt)}
+        finally:
+            self._work = None
+            self._tell_title()
+
+    async def _turn(self, prompt: Prompt) -> str:
+        options = RunOptions(on_ask="prompt")
+        if (slash := self._slash_in(prompt.text)) is not None:
+            text = await self._command(*slash)
+            prompt = prompt._replace(text=text or "", typed=None)
+            if text == "":
+                return "cancelled" if self._stopped else "end_turn"
+        if self._stopped:
+            return "cancelled"
+        if slash is not None and slash[0] == CONTINUE:
+            result = await self._session.resume(options)
+        else:
+            result = await self._session.prompt(**prompt._asdict(), options=options)
+        return self._ended(await whole_answer(self._session, result, options, None))
+
+    def _ended(self, result: TurnResult) -> str:
+        """Return the reason that an editor is told; what it cannot say is said in words."""
+        if result.end_reason in _FAILED and result.error is not None:
+            raise result.error
+        error = result.error
+        if error is not None and result.end_reason != "stopped":
+            self.notice(str(error))
+        elif result.end_reason not in ("completed", "stopped", "interrupted"):
+            why = result.denied[-1]["reason"] if result.end_reason in ("doom_loop", "denied") and result.denied else ""
+            step = _NEXT.get(result.end_reason, "")
+            said = f"the turn ended: {result.end_reason}{f' ({why})' if why else ''}"
+            self.notice(f"{said}{f'. Next: {step}' if step else ''}")
+        elif result.shortfall is not None:
+            self.notice(f"{result.shortfall.sentence}. Next: {result.shortfall.next_step}")
+        return _STOPS.get(result.end_reason) or _FINISHES.get(result.finish, "end_turn")
+
+    def _slash_in(self, text: str) -> tuple[str, str] | None:
+        """Return the command and what follows it; a text that begins with no command of ours is a prompt."""
+        name, _, rest = text.removeprefix("/").partition(" ")
+        return (name, rest.strip()) if text.startswith("/") and name.strip() in self._commands() else None
+
+    async def _command(self, name: str, rest: str) -> str | None:
+        """Run a slash command and return a prompt for the agent, an empty text, or ``None`` where it goes on without one."""
+        if name == CONTINUE:
+            return None
+        if name == "compact":
+            done = await compact_now(self._host, self._session, rest)
+            before, after = done.get("tokens_before"), done.get("tokens_after")
+            self.tell(chunk("agent_message", f"compacted: about {before} tokens became {after}"))
+            return ""
+        result = await run_slash(self._host, self._session, name, rest)
+        if result.text:
+            self.tell(chunk("agent_message", result.text))
+        return result.prompt
+
+    def cancel(self) -> None:
+        """Stop the turn that runs or is about to begin; what it has is kept."""
+        if self._work is not None:
+            self._stopped = True
+            self._session.cancel()
+
+    def break_off(self) -> None:
+        """Break the turn off: the editor has gone. It counts as interrupted, and can be gone on with."""
+        self._asker.withdraw()
+        if self._work is not None:
+            self._work.cancel()
+
+    async def close(self) -> None:
+        """Stop what runs and let the session go."""
+        self.cancel()
+        work = self._work
+        if work is not None and work is not asyncio.current_task():
+            await asyncio.wait((work,))
+        self._asker.withdraw()
+        self._unsubscribe()
+        with suppress(MoryflowError):
+            await self._session.settle()
+        if not self._session.children.running:
+            self._host.forget(self._session)
+
+    # ---------------------------------------------------------------- settings
+
+    def state(self) -> dict[str, Any]:
+        """Return modes and options, as a new session's answer has them."""
+        modes = [{"id": mode, "name": name, "description": text} for mode, (name, text) in MODES.items()]
+        return {"modes": {"currentModeId": self._session.mode, "availableModes": modes}, "configOptions": self.options()}
+
+    def options(self) -> list[dict[str, Any]]:
+        """Return what can be chosen for the session: mode, model, agent."""
+        models = {info.id: info.note or info.provider for info in self._models()}
+        with suppress(ConfigError):
+            models = {self._model.id: "", **models}
+        agents = {one.id: one.description for one in self._host.agents.values() if not one.hidden and one.mode != "subagent"}
+        modes = {mode: name for mode, (name, _) in MODES.items()}
+        return [
+            _select("mode", "Mode", self._session.mode, modes, "mode"),
+            *([_select("model", "Model", next(iter(models)), models, "model", named=False)] if models else []),
+            _select("agent", "Agent", self._session.agent.id, agents, "_agent", named=False),
+        ]
+
+    @property
+    def _model(self) -> ModelInfo:
+        return self._host.choose_model(self._session)[1]
+
+    async def choose(self, option: str, value: Any) -> None:
+        """Choose a value of an option.
+
+        :raises RpcError: there is no such option, or the value is none of it.
+        """
+        if not isinstance(value, str):
+            raise RpcError(INVALID_PARAMS, "the value of an option is a text here")
+        match option:
+            case "mode":
+                await self.set_mode(value)
+            case "model":
+                await self._session.set_model(value)
+            case "agent":
+                await self._session.set_agent(value)
+            case _:
+                raise RpcError(INVALID_PARAMS, f"there is no option {option[:100]!r}", "one of mode, model, agent")
+
+    async def set_mode(self, mode: str) -> None:
+        """Change the mode; full access is confirmed once more by the person at the editor.
+
+        :raises RpcError: there is no such mode, or it was not confirmed.
+        """
+        if mode not in MODES:
+            raise RpcError(INVALID_PARAMS, f"there is no mode {mode[:100]!r}", f"one of {', '.join(MODES)}")
+        needed = mode == "full_access" and self._session.mode != mode
+        if needed and not await full_access_confirmed(self._connection, self._session.id):
+            raise RpcError(INVALID_REQUEST, "full_access was not confirmed", code="confirm_required")
+        await self._session.set_mode(mode)
+
+    # ---------------------------------------------------------------- what is told
+
+    def tell_options(self) -> None:
+        """Say what can be chosen and what is."""
+        self.tell({"sessionUpdate": "config_option_update", "configOptions": self.options()})
+
+    def tell_commands(self) -> None:
+        """Say which slash commands there are."""
+        found = [
+            {"name": name, "description": text, **({"input": {"hint": hint}} if hint else {})}
+            for name, (text, hint) in self._commands().items()
+        ]
+        self.tell({"sessionUpdate": "available_commands_update", "availableCommands": found})
+
+    def _commands(self) -> Mapping[str, tuple[str, str]]:
+        """Return what may follow a slash: what it does, and what stands behind it."""
+        plugins = self._host.plugin_set.commands.values()
+        return {**{one.name: (one.help, "text") for one in plugins if one.slash is not None}, **OWN_COMMANDS}
+
+    async def replay(self) -> None:
+        """Send what was said before."""
+        for update in self._mapper.replay(await self._host.store.path(self._session.id)):
+            self.tell(update)
+            await self._connection.drain()
+
+    def _tell_usage(self, data: Mapping[str, Any]) -> None:
+        cost = data.get("cost")
+        if cost is not None:
+            self._cost = (self._cost or 0.0) + float(cost)
+        with suppress(ConfigError):
+            window = self._model.context_window
+            if window:
+                used = int(data["usage"]["input"]) + int(data["usage"]["output"])
+                spent = {} if self._cost is None else {"cost": {"amount": self._cost, "currency": "USD"}}
+                self.tell({"sessionUpdate": "usage_update", "used": used, "size": window, **spent})
+
+    async def count_cost(self) -> None:
+        """Begin with what the session has cost already."""
+        known = [run.cost for run in await self._host.store.runs(self._session.id) if run.cost is not None]
+        self._cost = sum(known) if known else None
+
+    def _tell_title(self) -> None:
+        row = self._session.row
+        if row.title != self._title:
+            self._title = row.title
+            self.tell({"sessionUpdate": "session_info_update", "title": row.title, "updatedAt": row.updated})
+
+
+def _select(
+    id: str, name: str, current: str, values: Mapping[str, str], category: str, *, named: bool = True
+) -> dict[str, Any]:
+    """Return an option; `values` are names, or descriptions of what is called as it is written."""
+    options = [
+        {"value": value, "name": text if named else value, **({"description": text} if text and not named else {})}
+        for value, text in values.items()
+    ]
+    return {"id": id, "name": name, "category": category, "type": "select", "currentValue": current, "options": options}

@@ -1,0 +1,182 @@
+"""From our events, and from stored nodes, to what an editor is told: ``session/update``."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import Event, thaw
+
+from .content import (
+    content_of,
+    difference,
+    fenced,
+    kind_of,
+    path_of,
+    places_of,
+    title_of,
+)
+
+if TYPE_CHECKING:
+    from moryflow.runtime.session import Session
+    from moryflow.store import Node
+
+LIVE_SECONDS = 0.25
+"""How often an editor is sent what a running tool shows: each time all of it."""
+LIVE_CHARACTERS = 8_000
+"""The end of it that is sent."""
+Update = dict[str, Any]
+
+
+def chunk(kind: str, text: str, message: str = "") -> Update:
+    """Return a piece of a message."""
+    named = {"messageId": message} if message else {}
+    return {"sessionUpdate": f"{kind}_chunk", "content": {"type": "text", "text": text}, **named}
+
+
+class RunningCall:
+    """A call that has no result yet: where it works, what its files held before, what it shows."""
+
+    def __init__(self, targets: Sequence[str] = (), before: Mapping[Path, str | None] | None = None) -> None:
+        self.targets, self.before = targets, before or {}
+        self.shown = ""
+        self.sent = 0.0
+
+
+class UpdateMapper:
+    """Tells an editor of one session and its sub-agents.
+
+    :param send: takes the updates.
+    :param domain: returns the domain of a tool.
+    """
+
+    def __init__(self, session: Session, send: Callable[[Update], None], domain: Callable[[str], str]) -> None:
+        self._session, self._send, self._domain = session, send, domain
+        self._vault = Path(session.row.vault)
+        self._calls: dict[str, RunningCall] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Pass on an event; of a sub-agent only its calls."""
+        own, data = event.session == self._session.id, event.data
+        match event.type:
+            case "text.delta" if own:
+                self._send(chunk("agent_message", data["text"], data["message_id"]))
+            case "reasoning.delta" if own:
+                self._send(chunk("agent_thought", data["text"], data["message_id"]))
+            case "tool.start":
+                self._started(event, "" if own else f"{event.agent}: ")
+            case "tool.delta":
+                self._show(data["call_id"], data["text"])
+            case "tool.result":
+                self._finished(data)
+            case _ if own and event.type.startswith("plugin.") and event.type.endswith(".plan"):
+                self._plan(data)
+            case _:
+                pass
+
+    # ---------------------------------------------------------------- calls
+
+    def _started(self, event: Event, whose: str) -> None:
+        data, call = event.data, event.data["call_id"]
+        args = thaw(data["args"])
+        if data["state"] == "pending" or call not in self._calls:
+            self._calls[call] = RunningCall()
+            self._send({"sessionUpdate": "tool_call", **self._new_call(call, data["tool"], args, whose)})
+        if data["state"] == "running":
+            targets = data.get("targets", ())
+            edits = data.get("domain") == "edit"
+            paths = [path for target in targets if edits and (path := path_of(target, self._vault)) is not None]
+            self._calls[call] = RunningCall(targets, {path: content_of(path) for path in paths})
+            places = places_of(targets, self._vault, args)
+            shown = {"status": "in_progress", **({"locations": places} if places else {})}
+            self._send({"sessionUpdate": "tool_call_update", "toolCallId": call, **shown})
+
+    def _new_call(self, call: str, tool: str, args: Any, whose: str = "") -> Update:
+        about = {"kind": kind_of(tool, self._domain(tool)), "status": "pending", "rawInput": args}
+        return {"toolCallId": call, "title": f"{whose}{title_of(tool, args)}", **about}
+
+    def _show(self, call: str, text: str) -> None:
+        running = self._calls.get(call)
+        if running is None:
+            return
+        running.shown = (running.shown + text)[-LIVE_CHARACTERS:]
+        if time.monotonic() - running.sent >= LIVE_SECONDS:
+            running.sent = time.monotonic()
+            self._send({"sessionUpdate": "tool_call_update", "toolCallId": call, "content": [fenced(running.shown)]})
+
+    def _finished(self, data: Mapping[str, Any]) -> None:
+        call = data["call_id"]
+        running = self._calls.pop(call, RunningCall())
+        status = "completed" if data["status"] == "ok" else "failed"
+        changed = [
+            difference(path, before, after or "")
+            for path, before in running.before.items()
+            if status == "completed" and (after := content_of(path)) != before
+        ]
+        output = str(data.get("output") or "")
+        content = changed or ([fenced(output)] if output.strip() else [])
+        update = {"sessionUpdate": "tool_call_update", "toolCallId": call, "status": status, "content": content}
+        self._send({**update, **({"title": data["title"]} if data.get("title") else {})})
+
+    def _plan(self, data: Mapping[str, Any]) -> None:
+        """Tell of the plan that a plugin publishes; entries that are none are left out."""
+        found = data.get("entries")
+        entries = [
+            {
+                "content": str(one["content"]),
+                "priority": _one_of(one.get("priority"), ("medium", "high", "low")),
+                "status": _one_of(one.get("status"), ("pending", "in_progress", "completed")),
+            }
+            for one in (found if isinstance(found, Sequence) and not isinstance(found, str) else ())
+            if isinstance(one, Mapping) and one.get("content")
+        ]
+        self._send({"sessionUpdate": "plan", "entries": entries})
+
+    # ---------------------------------------------------------------- what was said before
+
+    def replay(self, path: Sequence[Node]) -> Iterator[Update]:
+        """Yield what was said on `path`, oldest first; a call without a result has failed."""
+        results = {node.payload["call_id"]: node.payload for node in path if node.kind == "tool"}
+        for node in path:
+            match node.kind:
+                case "user":
+                    yield from self._prompt(node)
+                case "assistant":
+                    yield from self._answer(node, results)
+                case _:
+                    pass
+
+    def _prompt(self, node: Node) -> Iterator[Update]:
+        yield chunk("user_message", str(node.payload.get("text") or ""), node.id)
+        for image in node.payload.get("images", ()):
+            shown = {"type": "image", "data": image["data"], "mimeType": image["media_type"]}
+            yield {"sessionUpdate": "user_message_chunk", "content": shown, "messageId": node.id}
+
+    def _answer(self, node: Node, results: Mapping[str, Mapping[str, Any]]) -> Iterator[Update]:
+        if thought := node.payload.get("reasoning"):
+            yield chunk("agent_thought", str(thought), f"{node.id}-thought")
+        if text := node.payload.get("text"):
+            yield chunk("agent_message", str(text), node.id)
+        for call in node.payload.get("calls", ()):
+            result = results.get(call["id"], {})
+            output = str(result.get("output") or "")
+            status = "completed" if result.get("status") == "ok" else "failed"
+            made = self._new_call(call["id"], call["name"], _arguments(call))
+            title = {"title": result["title"]} if result.get("title") else {}
+            diff = (result.get("metadata") or {}).get("diff")
+            content = [fenced(diff, "diff")] if isinstance(diff, str) else [fenced(output)] if output.strip() else []
+            yield {"sessionUpdate": "tool_call", **made, **title, "status": status, "content": content}
+
+
+def _arguments(call: Mapping[str, Any]) -> Any:
+    try:
+        return json.loads(call["arguments"])
+    except (ValueError, RecursionError):
+        return str(call["arguments"])
+
+
+def _one_of(given: Any, known: Sequence[str]) -> str:
+    return given if given in known else known[0]

@@ -1,0 +1,74 @@
+"""``moryflow acp``: the agent of an editor, over the Agent Client Protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moryflow.cli.options import MODE, Flags, asking_options, flags_of
+from moryflow.cli.terminal.signals import catch_signals
+
+if TYPE_CHECKING:
+    from moryflow.acp.agent import EditorOptions
+    from moryflow.runtime.host import Host
+
+
+@click.command("acp")
+@click.option("--setup", is_flag=True, help="Say which model answers, or offer one that needs no key, and end.")
+@click.option("-m", "--model", help="The model of new sessions.")
+@click.option("--agent", help="The agent of new sessions.")
+@click.option("--mode", type=MODE, help="What new sessions may do.")
+@asking_options
+@click.pass_context
+def command(ctx: click.Context, setup: bool, **given: Any) -> int:
+    """Speak the Agent Client Protocol on standard input and output. Editors start this; see docs/editors.md."""
+    from moryflow.acp.agent import EditorOptions
+    from moryflow.cli.open_host import with_host
+
+    flags, options = flags_of(ctx), EditorOptions(**given)
+    if setup:
+        return with_host(ctx, lambda host: _setup(host, flags, options))
+    streams = _take_streams()
+    return with_host(ctx, lambda host: _serve(host, flags, options, streams))
+
+
+def _take_streams() -> tuple[int, int]:
+    """Return descriptors for the protocol. Whoever else reads finds nothing, and what others print goes to standard error."""
+    sys.stdout.flush()
+    ours = os.dup(sys.stdin.fileno()), os.dup(sys.stdout.fileno())
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return ours
+
+
+async def _serve(host: Host, flags: Flags, options: EditorOptions, streams: tuple[int, int]) -> int:
+    from moryflow.acp.agent import EditorAgent
+
+    from .run import confirm_mode
+
+    await confirm_mode(options.mode, flags)
+    stopping = asyncio.Event()
+    catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), lambda _: stopping.set(), leave_at=2)
+    await EditorAgent(host, options).run(*streams, stopping)
+    return 0
+
+
+async def _setup(host: Host, flags: Flags, options: EditorOptions) -> int:
+    """Say which model answers; where there is none, offer the one that can be installed.
+
+    :raises ConfigError: there is still none.
+    """
+    from .model import offer_model
+
+    await offer_model(host, options.agent, flags)
+    await host.refresh()
+    model = host.models(host.plugin_set).choose(options.model, host.agent(options.agent).model, host.config.get("model"))[1]
+    click.echo(f"{model.id} answers; the editor can begin a session now")
+    return 0
