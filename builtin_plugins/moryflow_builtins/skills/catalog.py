@@ -7,7 +7,6 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ import click
 from moryflow_sdk import ToolError, Turn
 from moryflow_sdk.support.markdown_files import WrongFile, read_markdown
 from moryflow_sdk.support.own_files import leads_nowhere
+from moryflow_sdk.support.texts import did_you_mean
 
 VAULT_FOLDERS = (".moryflow/skills", ".agents/skills", ".claude/skills")
 """Where a vault keeps skills; the convention of agentskills, and what users of other systems have."""
@@ -194,8 +194,7 @@ def _no_such_skill(name: str, found: list[Skill]) -> ToolError:
         problem = f"the skill {name!r} cannot be used: {broken.problem}"
         return ToolError(problem, code="invalid", where=str(broken.file), next_step="moryflow skill list")
     names = [skill.name for skill in found if skill.usable]
-    near = get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(names) or 'none'}"
+    hint = did_you_mean(name, names) or f"; there are: {', '.join(names) or 'none'}"
     return ToolError(f"there is no skill {name[:80]!r}{hint}", code="not_found", next_step="moryflow skill list")
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from moryflow_sdk import Agent, SpawnResult, SystemBlock, ToolContext, ToolError, ToolResult, Turn
+from moryflow_sdk.support.texts import did_you_mean
 
 GO_ON = "Read the results of the tasks above, check what matters, and go on with what the person asked for."
 """The synthetic message behind the results of a step."""
@@ -68,9 +68,8 @@ def _agent_named(ctx: ToolContext, wanted: str) -> Agent:
     known = {agent.id: agent for agent in ctx.spawn.agents()}
     if wanted in known:
         return known[wanted]
-    near = get_close_matches(wanted, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the agents are {', '.join(sorted(known)) or 'none'}"
-    raise ToolError(f"there is no agent {wanted[:80]!r} to start; {hint}", code="unknown_agent")
+    hint = did_you_mean(wanted, known) or f"; the agents are {', '.join(sorted(known)) or 'none'}"
+    raise ToolError(f"there is no agent {wanted[:80]!r} to start{hint}", code="unknown_agent")
 
 
 async def _ask_to_go_on(ctx: ToolContext) -> None:

@@ -22,6 +22,7 @@ from moryflow_sdk.support.markdown_files import (
     shown_path,
 )
 from moryflow_sdk.support.own_files import leads_nowhere, own_files
+from moryflow_sdk.support.texts import did_you_mean
 
 name = "user_commands"
 CHECK = "moryflow doctor"
@@ -66,9 +67,7 @@ def _odd_fields(path: Path, read: MarkdownFile) -> Iterator[Diagnostic]:
     for field, value in read.metadata.items():
         line = read.line_of(field) if isinstance(cast("object", field), str) else None
         if field != "description":
-            from difflib import get_close_matches
-
-            hint = "; did you mean 'description'?" if get_close_matches(str(field), ["description"]) else ""
+            hint = did_you_mean(str(field), ["description"])
             yield _wrong(path, "field", f"the field {field!r:.80} is not known and is ignored{hint}", line)
         elif not isinstance(value, str):
             yield _wrong(path, "field", "description must be text; it is ignored", line)

@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from moryflow_sdk import (
 from moryflow_sdk.events import OTHER_NAMES
 from moryflow_sdk.field_types import WrongType, check_of
 from moryflow_sdk.hookspecs import spelled
+from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.kernel.decisions import combine
 from moryflow.kernel.tool_prepare import call_as_judged
@@ -77,8 +77,7 @@ async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: Path |
         hook, given = "event", {"event": {"type": type, "data": {**fields, **given}}}
     name = spelled(hook)
     if name is None:
-        near = get_close_matches(hook.replace("_", "."), [info.dotted for info in HOOKS.values()], n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(hook.replace("_", "."), [info.dotted for info in HOOKS.values()])
         raise ConfigError(f"there is no hook {hook!r}{hint}", next_step="moryflow hook list")
     info = HOOKS[name]
     if info.kind not in ("transform", "gate", "observe") and name != "system_blocks":
@@ -134,8 +133,7 @@ def _judged(scope: TurnContext, call: ToolCall) -> ToolCall:
         return call
     owned = scope.plugin_set.tools.get(call.tool)
     if owned is None:
-        near = get_close_matches(call.tool, scope.plugin_set.tools, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(call.tool, scope.plugin_set.tools)
         raise ConfigError(
             f"there is no tool {call.tool!r}, and gates judge calls of tools{hint}", next_step="moryflow tool list"
         )

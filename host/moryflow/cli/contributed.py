@@ -15,10 +15,9 @@ from moryflow_sdk import Command
 from moryflow.runtime.command_context import HostCommandContext
 from moryflow.runtime.host import Host
 
-from .lookup import find
 from .noun_group import NounGroup
 from .open_host import host_for, warn
-from .options import HOST, JSON, OUTPUT, YES, Flags, flags_ahead
+from .options import HOST, JSON, OUTPUT, YES, Flags, find, flags_ahead
 from .terminal import stdout
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import click
 from moryflow import __version__
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 
-from .lookup import nearest
 from .noun_group import REACHED
 from .options import FOLLOWING, asking_options, behind_the_verb
 
@@ -113,6 +112,8 @@ class LazyGroup(click.Group):
 def _no_such_command(name: str, known: list[str]) -> str:
     if name in known:
         return f"the plugin that brings {name!r} is not loaded; moryflow plugin list says why."
+    from moryflow_sdk.support.texts import nearest
+
     near = nearest(name, known)
     return f"there is no command {name!r}." + (f" Did you mean {near!r}?" if near else "")
 
@@ -121,7 +122,7 @@ def _no_such_command(name: str, known: list[str]) -> str:
 @click.version_option(__version__, "-V", "--version", prog_name="moryflow")
 @asking_options
 @click.pass_context
-def cli(ctx: click.Context, **_flags: Any) -> None:
+def cli(ctx: click.Context, **_flags: object) -> None:
     """Moryflow: a host for LLM agents that people want to extend."""
     if ctx.invoked_subcommand is None:
         click.echo(WELCOME, nl=False)

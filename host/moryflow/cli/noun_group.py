@@ -6,8 +6,6 @@ from typing import Any
 
 import click
 
-from .lookup import nearest
-
 VERB_ALIASES = {"ls": ("list",), "rm": ("delete", "uninstall", "remove")}
 REACHED = "moryflow.reached"
 """Where ``ctx.meta`` keeps the context of the command whose flags are read."""
@@ -39,8 +37,9 @@ class NounGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
             verbs = self.list_commands(ctx)
-            near = nearest(args[0], verbs)
-            near = _turned_round(ctx, args[0]) or near
+            from moryflow_sdk.support.texts import nearest
+
+            near = _turned_round(ctx, args[0]) or nearest(args[0], verbs)
             hint = f" Did you mean {near!r}?" if near else f" One of: {', '.join(verbs)}."
             raise click.UsageError(f"there is no command '{ctx.info_name} {args[0]}'.{hint}", ctx)
         name, command, rest = super().resolve_command(ctx, args)

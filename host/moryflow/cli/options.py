@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from moryflow.store import SessionRow, Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,7 +67,7 @@ Settings = tuple[tuple[str, ...], dict[str, Any]]
 """The spellings of a flag, and what click is told of it."""
 
 
-def _switch(*spellings: str, **settings: Any) -> Settings:
+def _switch(*spellings: str, **settings: object) -> Settings:
     return spellings, {"is_flag": True, "default": False, **settings}
 
 
@@ -88,7 +90,7 @@ class Words(click.Choice[str]):
         super().__init__(offered)
         self._others = others
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return super().convert(self._others.get(value, value), param, ctx)
 
 
@@ -121,9 +123,9 @@ def _collecting(function: F, *options: Settings) -> F:
     names = set(Flags._fields)
 
     @functools.wraps(function)
-    def collect(*args: Any, **given: Any) -> Any:
+    def collect(*args: object, **given: object) -> Any:
         ctx = click.get_current_context()
-        own = {name: given.pop(name) for name in names & set(given)}
+        own: dict[str, Any] = {name: given.pop(name) for name in names & set(given)}
         own["as_json"] = given.pop("form", None) == "json" or own.get("as_json")
         said = {name: value for name, value in own.items() if value}
         ctx.obj = flags_of(ctx)._replace(**said)
@@ -147,7 +149,7 @@ DECISIONS = frozenset(
 """Commands that change what is allowed, loaded or configured, or hand out the keys to it: for people, not for tools."""
 
 
-def _refuse_inside_tool(ctx: click.Context, given: dict[str, Any]) -> None:
+def _refuse_inside_tool(ctx: click.Context, given: Mapping[str, object]) -> None:
     """Refuse a decision that a tool would take, or a turn that would be freer than the one the tool runs in.
 
     :raises ConfigError: a tool started this program.
@@ -232,6 +234,18 @@ def _patience(_: click.Context, __: click.Parameter, value: str | None) -> float
     return seconds
 
 
+class TurnWords(TypedDict):
+    """What the flags of a command that runs turns say, as click hands it on."""
+
+    model: str | None
+    agent: str | None
+    mode: str | None
+    wait: float | None
+    on_ask: str | None
+    max_steps: int | None
+    max_cost: float | None
+
+
 _TURN = (
     click.option("-m", "--model", help="The model, for example openai/gpt-4.1 or local."),
     click.option("--agent", help="The agent's id."),
@@ -298,3 +312,22 @@ def behind_the_verb(args: list[str]) -> list[str]:
             kept += [word, *(rest[:1] if word in ("--vault", "--config", "--profile") else ())]
             del rest[: 1 if word in ("--vault", "--config", "--profile") else 0]
     return [*kept, *rest[:1], *moved, *rest[1:]] if rest else list(args)
+
+
+async def find(store: Store, session: str | None, flags: Flags) -> SessionRow:
+    """Return the session called `session`, or the last one of the vault.
+
+    :raises ConfigError: there is none.
+    """
+    if session is not None:
+        return await store.session(session)
+    from pathlib import Path
+
+    from moryflow_sdk import ConfigError
+
+    vault = (flags.vault or Path.cwd()).resolve()
+    row = await store.latest(str(vault))
+    if row is None:
+        step = 'moryflow run "your question" begins one; moryflow session list shows those of other folders'
+        raise ConfigError(f"there is no session of {vault}", next_step=step)
+    return row

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from moryflow.config.layers import Problem
+from moryflow_sdk.support.texts import did_you_mean
 
-from .lookup import did_you_mean
+from moryflow.config.layers import Problem
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from moryflow_sdk.hookspecs import HOOKS, spelled
 from moryflow_sdk.support.secrets import hidden, masked
 from moryflow_sdk.support.settings import from_json, not_valid
+from moryflow_sdk.support.texts import nearest
 
 from .layers import MISSING, MOST, RULES, Layer, Place, Problem, dotted, holds_deny, merged, nested, step_into
 from .schema import Known, ServerSettings
@@ -285,9 +286,7 @@ def _wrong_values(server: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _near(server: Mapping[str, Any]) -> str:
-    from difflib import get_close_matches
-
-    near = next((key for key in server if get_close_matches(key.casefold(), ("command", "url"), cutoff=0.7)), None)
+    near = next((key for key in server if nearest(key.casefold(), ("command", "url"), 0.7)), None)
     return f"; {near[:60]!r} is neither" if near else ""
 
 

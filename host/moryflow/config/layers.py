@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from moryflow_sdk import Rule
 from moryflow_sdk.support.rule_entries import ANY_DOMAIN, may_deny, not_understood, read_entries
+from moryflow_sdk.support.texts import nearest
 
 from .jsonc import JsoncError, JsoncNode, tree
 
@@ -228,7 +228,7 @@ def _unread(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[t
 
 
 def _named_like_rules(key: str) -> bool:
-    return bool(difflib.get_close_matches(key.casefold(), _NAMES, n=1, cutoff=0.8))
+    return bool(nearest(key.casefold(), _NAMES, 0.8))
 
 
 def _source(layer: Layer) -> Literal["inline", "user"]:

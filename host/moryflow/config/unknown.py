@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin
+
+from moryflow_sdk.support.texts import nearest
 
 from .checks import TIGHTENING
 from .layers import MOST, Layer, Problem, dotted, holds_deny, merged, nested
@@ -86,9 +87,8 @@ class _Search:
         names = [name for name in shape if name != "*"]
         folded = {name.casefold().replace("_", "").replace("-", ""): name for name in names}
         plain = key.casefold().replace("_", "").replace("-", "")
-        near = difflib.get_close_matches(plain, folded, n=1)
-        if near:
-            return (*path, folded[near[0]]), f'did you mean "{folded[near[0]]}"?'
+        if near := nearest(plain, folded):
+            return (*path, folded[near]), f'did you mean "{folded[near]}"?'
         other = ELSEWHERE.get(plain) or next((place for place in _places(self._whole) if place.endswith(f".{key}")), "")
         if other and other != dotted((*path, key)):
             return tuple(other.split(".")), f'did you mean "{other}"?'

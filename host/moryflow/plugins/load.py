@@ -30,7 +30,7 @@ from .consent import Admission, admit_all
 from .discovery import Candidate, NameReserved, NotWanted, PluginChoice, PluginSettings, discover
 from .importer import Imported, hidden, import_named, import_sources, pressed_by_person, source_file
 from .last_seen import GateMemory, looks_like_gate
-from .manifest import ConfigReader, Manifest, did_you_mean, manifest_of, read_manifest, settings_of
+from .manifest import ConfigReader, Manifest, manifest_of, nearest_or_all, read_manifest, settings_of
 from .registration import Registry
 
 T = TypeVar("T")
@@ -272,7 +272,7 @@ class Loading:
         """Name what was asked for, or gated last time, and is not there."""
         settings = self._settings
         for name in sorted((settings.only or frozenset()) - set(self._records)):
-            hint = did_you_mean(name, self._records)
+            hint = nearest_or_all(name, self._records)
             failure = LoadFailure("discover", f"no plugin named {name!r} was found", hint=hint)
             self._records[name] = [failed_record(LoadRecord(name, "", "installed", "failed", "MORYFLOW_PLUGINS"), failure)]
         for tier, name in self._memory.names():

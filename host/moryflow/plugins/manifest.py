@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
@@ -12,6 +11,7 @@ from moryflow_sdk import API, freeze
 from moryflow_sdk.services import SERVICES
 from moryflow_sdk.support.secrets import hide, know, masked, names_secret, secret_values
 from moryflow_sdk.support.settings import Settings, not_valid
+from moryflow_sdk.support.texts import nearest
 
 from moryflow.hooks.plugin_set import LoadFailure
 
@@ -122,14 +122,14 @@ def _services(value: Any) -> tuple[str, ...]:
     names = tuple(str(item) for item in cast("list[Any]", value))
     for name in names:
         if name not in SERVICES:
-            raise LoadFailure("manifest", f"unknown service {name!r}", hint=did_you_mean(name, SERVICES))
+            raise LoadFailure("manifest", f"unknown service {name!r}", hint=nearest_or_all(name, SERVICES))
     return tuple(dict.fromkeys(names))
 
 
-def did_you_mean(name: str, known: Any) -> str:
+def nearest_or_all(name: str, known: Any) -> str:
     """Return a hint that names what is nearest to `name`, or all there is."""
-    close = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else "there are: " + ", ".join(known)
+    close = nearest(name, known, 0.5)
+    return f"did you mean {close!r}?" if close else "there are: " + ", ".join(known)
 
 
 def _line_of(text: str, message: str) -> int:

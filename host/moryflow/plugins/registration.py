@@ -16,7 +16,7 @@ from moryflow_sdk.markers import PROJECT
 
 from moryflow.hooks.plugin_set import Implementation, LoadFailure, Plugin
 
-from .manifest import did_you_mean
+from .manifest import nearest_or_all
 
 _ORDERING = ("tryfirst", "trylast", "hookwrapper", "wrapper", "optionalhook")
 _HOOKABLE = (FunctionType, MethodType, staticmethod, classmethod)
@@ -110,7 +110,7 @@ def _check(hook: str, function: Any, options: Mapping[str, Any]) -> None:
         refuse(f"specname={hook!r} is not the name of a hook")
     info = HOOKS.get(hook)
     if info is None:
-        refuse(f"unknown hook {hook!r}", did_you_mean(hook, HOOKS))
+        refuse(f"unknown hook {hook!r}", nearest_or_all(hook, HOOKS))
         return
     if used := [option for option in _ORDERING if options.get(option)]:
         refuse(

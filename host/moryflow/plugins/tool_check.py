@@ -8,19 +8,19 @@ import re
 import warnings
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
 from moryflow_sdk import Agent, Tool
 from moryflow_sdk.arguments import parameters
+from moryflow_sdk.support.texts import did_you_mean
 from moryflow_sdk.targets import DOMAINS
 
 from moryflow.hooks.plugin_set import Implementation
 from moryflow.hooks.threads import text_of
 
-from .manifest import did_you_mean
+from .manifest import nearest_or_all
 from .tool_schemas import can_be_sent, plain_schema
 
 MOST_TOOLS = 256
@@ -117,7 +117,7 @@ def _declared_problem(item: Tool) -> str:
 def _domain_remark(item: Tool) -> str:
     if item.domain in DOMAINS:
         return ""
-    return f"the domain of {item.name!r} is {item.domain!a:.40}, which no rule can name; {did_you_mean(item.domain, DOMAINS)}"
+    return f"the domain of {item.name!r} is {item.domain!a:.40}, which no rule can name; {nearest_or_all(item.domain, DOMAINS)}"
 
 
 def _with_schema(item: Tool, tier: str) -> Tool:
@@ -171,9 +171,8 @@ def unknown_tools(agent: Agent, tools: Iterable[str]) -> Iterator[tuple[str, str
     """Yield a sentence, with file and line, for each name that is no tool; a glob may be about tools that will come."""
     known = sorted(tools)
     for name in _written(dict.fromkeys((*(agent.tools or ()), *agent.deny_tools)), known):
-        near = get_close_matches(name.lower(), known, n=1)
         line = _line_of(agent.source, name)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name.lower(), known)
         text = f"{at(agent.source, line)}tools: there is no tool {name!a:.80}{hint}; next: moryflow agent check"
         yield text, agent.source, line
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginError, thaw
+from moryflow_sdk.support.texts import did_you_mean, nearest
 
 from moryflow.agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
 from moryflow.base.builtins import RESERVED
@@ -53,14 +54,9 @@ class Models:
         return next((name for name in found if name), None)
 
     def _nearly(self, name: str) -> str:
-        from difflib import get_close_matches
-
-        known = [prefix for provider in self._providers for prefix in _prefixes(provider)]
-        near = get_close_matches(name.split("/")[0], known, n=1)
-        if not near or near[0] == name.split("/")[0]:
-            return ""
-        rest = name.partition("/")[2]
-        return f"; did you mean {near[0] + ('/' + rest if rest else '')!r}?"
+        prefix, slash, rest = name.partition("/")
+        near = nearest(prefix, [known for provider in self._providers for known in _prefixes(provider)])
+        return f"; did you mean {near + (slash + rest if rest else '')!r}?" if near and near != prefix else ""
 
 
 def _prefixes(provider: ModelProvider) -> tuple[str, ...]:
@@ -91,12 +87,9 @@ def known_agent(agents: Mapping[str, Agent], name: str) -> Agent:
     """
     if name in agents:
         return agents[name]
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, [agent for agent in agents if not agents[agent].hidden], n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(name, [agent for agent in agents if not agents[agent].hidden])
     # Nothing near: it may have a file that is wrong.
-    raise ConfigError(f"unknown agent {name!r}{hint}", next_step=f"moryflow agent {'list' if near else 'check'}")
+    raise ConfigError(f"unknown agent {name!r}{hint}", next_step=f"moryflow agent {'list' if hint else 'check'}")
 
 
 def agent_of(row: SessionRow, agents: Mapping[str, Agent], default: Agent) -> Agent:

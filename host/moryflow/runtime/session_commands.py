@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk import ConfigError, Event, SlashResult
+from moryflow_sdk.support.texts import nearest
 
 from moryflow.compaction.plan import scope_can_be_shortened
 from moryflow.kernel.events import now
@@ -191,9 +191,9 @@ def removal(text: str, named: Mapping[str, str]) -> Label:
     """
     label = unicodedata.normalize("NFC", text.strip())
     if label not in named:
-        near = difflib.get_close_matches(label, named, n=1)
         there = ", ".join(f"'{each}'" for each in named) or "none"
-        hint = f"; did you mean '{near[0]}'?" if near else f"; there are {there}"
+        near = nearest(label, named)
+        hint = f"; did you mean '{near}'?" if near else f"; there are {there}"
         raise ConfigError(f"there is no label '{label[:LONGEST]}'{hint}", next_step="moryflow session tree")
     return Label(label, None, named[label])
 

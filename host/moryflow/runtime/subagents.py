@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from moryflow_sdk import Agent, ConfigError, MoryflowError, Spawned, SpawnResult, ToolError, ToolRequest, freeze
+from moryflow_sdk.support.texts import did_you_mean, nearest
 
 from moryflow.agents import narrow_agent
 from moryflow.kernel.outcome import ChildUsage, RunOptions, error_json
@@ -171,10 +172,7 @@ class Children:
         known = self.agents()
         if wanted in known:
             return known[wanted]
-        from difflib import get_close_matches
-
-        near = get_close_matches(wanted, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(sorted(known))}"
+        hint = did_you_mean(wanted, known) or f"; there are {', '.join(sorted(known))}"
         raise ToolError(f"there is no agent {wanted[:80]!r}{hint}", code="unknown_agent")
 
     async def _new(self, scope: TurnContext, started: ParentTurn, agent: Agent, title: str) -> SessionLock:
@@ -385,9 +383,6 @@ def mentioned(prompt: Mapping[str, Any], host: SessionHost) -> ToolRequest | Non
         return ToolRequest(id=f"call_{secrets.token_hex(6)}", name=TOOL, arguments=json.dumps(arguments, ensure_ascii=False))
     if name in host.agents and not host.agents[name].hidden:
         raise ConfigError(f"{name} is no sub-agent: you talk with it yourself", next_step=f"--agent {name}, or /{name} in chat")
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, startable, n=1, cutoff=NEARLY)
-    if near:
-        raise ConfigError(f"there is no sub-agent {name!r}; did you mean @{near[0]}?", next_step="moryflow agent list")
+    if near := nearest(name, startable, NEARLY):
+        raise ConfigError(f"there is no sub-agent {name!r}; did you mean @{near}?", next_step="moryflow agent list")
     return None

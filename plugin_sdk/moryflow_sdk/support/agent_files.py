@@ -18,6 +18,7 @@ from moryflow_sdk.verdicts import Rule
 
 from .markdown_files import MarkdownFile, WrongFile, parse_markdown, read_markdown, shown_path
 from .rule_entries import ANY_DOMAIN, DOMAINS_ELSEWHERE, MEANWHILE, not_understood, read_entries
+from .texts import nearest
 
 RESERVED = frozenset({"default_compact_agent", "build", "compaction", "title", "summary"})
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
@@ -77,7 +78,7 @@ def make_agent(
     :param distrusted: why no allow rule is taken from the file.
     :raises WrongAgent: a value is none that an agent can have.
     """
-    unknown = {str(key): _near(key) for key in metadata if key not in _KNOWN}
+    unknown = {str(key): nearest(str(key), _KNOWN) for key in metadata if key not in _KNOWN}
     warnings: list[Remark] = [((key,), f"the field {key!a:.80} {_ignored(near)}") for key, near in unknown.items()]
     tools, denied = _tools(metadata.get("tools", [] if "tools" in unknown.values() else None), warnings)
     rules = _trusted(_rules(metadata.get("permission"), source, warnings), distrusted, warnings)
@@ -104,12 +105,6 @@ def make_agent(
     except ValidationError as error:  # whatever was not thought of above is a reason, never a crash
         first = error.errors()[0]
         raise WrongAgent("agent_field", f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-
-
-def _near(key: Any) -> str:
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(str(key)[:80], _KNOWN, n=1)), "")
 
 
 def _ignored(near: str) -> str:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from moryflow_sdk.support.texts import visible
+from moryflow_sdk.support.texts import nearest, visible
 from moryflow_sdk.targets import DOMAINS, UNKNOWN_FOLDER
 from moryflow_sdk.verdicts import Rule
 
@@ -163,10 +163,10 @@ def _said(raw: Any) -> str:
     """Return the decision of an entry where it can be read; what does not plainly say allow or ask may be a deny."""
     entry: Mapping[Any, Any] = cast("Mapping[Any, Any]", raw) if isinstance(raw, Mapping) else {}
     words = {str(key): item.strip().casefold() for key, item in entry.items() if isinstance(item, str) and len(item) < 20}
-    if any(_close(word, ["deny"], 0.75) for word in words.values()):
+    if any(nearest(word, ["deny"], 0.75) for word in words.values()):
         return "deny"
     said = [word for key, word in words.items() if key not in ("domain", "pattern")]
-    return next((close for word in said if (close := _close(word, ["allow", "ask"], 0.6))), "deny")
+    return next((close for word in said if (close := nearest(word, ["allow", "ask"]))), "deny")
 
 
 def _domain(raw: Any, said: str, *, elsewhere: bool) -> str | None:
@@ -257,7 +257,7 @@ def _guess(given: Any) -> str:
     if not isinstance(given, str) or len(given) > 40:
         return ""
     plain = given.strip().casefold().replace("-", "_")
-    return DOMAINS_ELSEWHERE.get(plain) or _close(plain, DOMAINS, 0.6)
+    return DOMAINS_ELSEWHERE.get(plain) or nearest(plain, DOMAINS)
 
 
 def _meant_domain(given: Any) -> str:
@@ -265,13 +265,7 @@ def _meant_domain(given: Any) -> str:
     return f'did you mean "{guess}"?' if guess else ""
 
 
-def _close(word: str, known: Iterable[str], cutoff: float) -> str:
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(word, list(known), n=1, cutoff=cutoff)), "")
-
-
 def _near(word: Any, known: Any, verb: str = "did you mean") -> str:
     folded = {str(name).casefold(): str(name) for name in known}
-    close = _close(str(word)[:80].strip().casefold(), folded, 0.6)
+    close = nearest(str(word)[:80].strip().casefold(), folded)
     return f'{verb} "{folded[close]}"' + ("?" if verb == "did you mean" else "") if close else ""

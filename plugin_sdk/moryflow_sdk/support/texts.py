@@ -1,9 +1,10 @@
-"""What counts as text, and which texts are the same: one rule for all that read, change, search or guard a file."""
+"""What counts as text, which texts are the same, and which name was meant: one rule for all."""
 
 from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterable
 
 HEAD_BYTES = 256 * 1024
 """How much of a file's beginning is looked at; one NUL far behind, as a crash leaves it in a log, makes nothing binary."""
@@ -91,3 +92,21 @@ def composed(text: str) -> str:
     from unicodedata import normalize
 
     return normalize("NFC", text)
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the known name that was probably meant, or an empty text."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name[:80], list(known), n=1, cutoff=cutoff)), "")
+
+
+def did_you_mean(name: str, known: Iterable[str], prefix: str | None = None) -> str:
+    """Return the end of a message about an unknown name: what was probably meant, or an empty text.
+
+    :param prefix: stands before the name, which is quoted where there is none.
+    """
+    near = nearest(name, known)
+    if not near:
+        return ""
+    return f"; did you mean {near!r}?" if prefix is None else f"; did you mean {prefix}{near}?"

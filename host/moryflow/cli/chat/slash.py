@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from moryflow.cli.lookup import did_you_mean
+from moryflow_sdk.support.texts import did_you_mean
+
 from moryflow.cli.terminal.text import columns, terminal_width
 
 from .agent_commands import FamilyCommands

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from moryflow_sdk import ConfigError, Rule
+from moryflow_sdk.support.texts import did_you_mean
 
-from moryflow.cli.lookup import did_you_mean
 from moryflow.cli.open_host import with_host
 from moryflow.cli.terminal.text import plain
 from moryflow.cli.unknown_names import unknown_names

@@ -46,7 +46,7 @@ def bisect(
     async def work(host: Host) -> tuple[str, Culprit]:
         from moryflow.authoring.bisect import Bisection
         from moryflow.authoring.recorded import recorded
-        from moryflow.cli.lookup import find
+        from moryflow.cli.options import find
 
         row = await find(host.store, session, flags)
         past = await recorded(host.store, row.id, outputs=True)

@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+from moryflow_sdk.support.texts import did_you_mean
 
-from moryflow.cli.lookup import did_you_mean
 from moryflow.cli.options import Flags, flags_of
 from moryflow.cli.terminal.text import plain
 

@@ -125,8 +125,8 @@ def _settings_of(ctx: click.Context, name: str) -> tuple[Config, tuple[Known, ..
     """
     from moryflow_sdk import ConfigError
     from moryflow_sdk.support.secrets import is_secret_type, names_secret
+    from moryflow_sdk.support.texts import did_you_mean
 
-    from moryflow.cli.lookup import did_you_mean
     from moryflow.cli.open_host import with_host
     from moryflow.runtime.settings import settings_of_plugins
 

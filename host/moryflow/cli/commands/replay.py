@@ -61,7 +61,7 @@ async def _replay(
     """Replay in a host of built-in plugins alone: the changed plugin is the only other one whose code runs."""
     from moryflow.authoring.recorded import chosen, recorded_family
     from moryflow.authoring.replay import replay
-    from moryflow.cli.lookup import find
+    from moryflow.cli.options import find
     from moryflow.runtime.host import open_host
 
     async with await open_host(config=flags.config, plugins=(), profile=flags.profile) as host:

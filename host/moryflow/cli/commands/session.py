@@ -8,9 +8,8 @@ import click
 from moryflow_sdk import Event
 
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
-from moryflow.cli.lookup import find
 from moryflow.cli.noun_group import NounGroup
-from moryflow.cli.options import Flags, asking_options, document_options, flags_of
+from moryflow.cli.options import Flags, asking_options, document_options, find, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 from moryflow.runtime.documents import node_json, session_json, with_title
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.lookup import find
-from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.options import document_options, find, flags_of
 from moryflow.cli.terminal.text import plain, show
 from moryflow.runtime.documents import SessionTree, fork_session, node_id_of, requested_label, session_json, tree_of
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @click.pass_context
 def show_context(ctx: click.Context, session: str | None, model: str | None) -> None:
     """Show what the model would be sent for this session, with tokens per part and per plugin."""
-    from moryflow.cli.lookup import find
     from moryflow.cli.open_host import with_host
+    from moryflow.cli.options import find
     from moryflow.runtime.documents import context_report
 
     flags = flags_of(ctx)
@@ -57,8 +57,8 @@ def gist(message: Mapping[str, Any]) -> str:
 @click.pass_context
 def compact(ctx: click.Context, session: str | None, focus: str, model: str | None) -> None:
     """Replace the older part of a conversation by a summary, in the model's view only; nothing is deleted."""
-    from moryflow.cli.lookup import find
     from moryflow.cli.open_host import with_host
+    from moryflow.cli.options import find
 
     flags = flags_of(ctx)
 
@@ -86,8 +86,8 @@ def compaction_text(done: Mapping[str, object]) -> str:
 @click.pass_context
 def undo_compaction(ctx: click.Context, session: str | None) -> None:
     """Let the model see again what the last compaction replaced."""
-    from moryflow.cli.lookup import find
     from moryflow.cli.open_host import with_host
+    from moryflow.cli.options import find
 
     flags = flags_of(ctx)
 
@@ -107,8 +107,8 @@ def undo_compaction(ctx: click.Context, session: str | None) -> None:
 @click.pass_context
 def show_records(ctx: click.Context, session: str | None) -> None:
     """List what the host recorded of the summarised part: files, stored outputs, denied and failed calls, sub-agents, hooks."""
-    from moryflow.cli.lookup import find
     from moryflow.cli.open_host import with_store
+    from moryflow.cli.options import find
 
     flags = flags_of(ctx)
 

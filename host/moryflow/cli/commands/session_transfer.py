@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from moryflow.cli.lookup import find
-from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.options import document_options, find, flags_of
 from moryflow.cli.terminal.text import show
 from moryflow.runtime.documents import session_json
 from moryflow.runtime.session_stats import descendants

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from moryflow_sdk import ConfigError, Tool
+from moryflow_sdk.support.texts import did_you_mean
 
-from moryflow.cli.lookup import did_you_mean
 from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import MODE, ON_ASK, InputCommand, document_options, flags_of, host_options
 from moryflow.cli.terminal.text import as_json, columns, plain, show
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from moryflow_sdk import Ruling
 
     from moryflow.hooks.plugin_set import RegisteredTool
+    from moryflow.kernel.outcome import OnAsk
     from moryflow.runtime.host import Host
     from moryflow.runtime.turn_task import DirectResult
 
@@ -106,7 +107,17 @@ def _find(host: Host, name: str) -> RegisteredTool:
 @click.option("-y", "--yes", "sure", is_flag=True, help="Confirm --mode full_access, and what the tool's file needs.")
 @host_options
 @click.pass_context
-def run_tool(ctx: click.Context, name: str, given: str | None, shape: str | None, sure: bool, **options: Any) -> int:
+def run_tool(
+    ctx: click.Context,
+    name: str,
+    given: str | None,
+    output: str,
+    shape: str | None,
+    mode: str | None,
+    on_ask: OnAsk | None,
+    agent: str | None,
+    sure: bool,
+) -> int:
     """Run one tool through the whole chain: gates, question, audit, body, truncation.
 
     Arguments are given one by one (--path README.md) or all at once (--args '{"path": "README.md"}'). -v and
@@ -127,28 +138,26 @@ def run_tool(ctx: click.Context, name: str, given: str | None, shape: str | None
         from .tool_files import installed_for, wait_for_owner
 
         given_flags = flags._replace(yes=flags.yes or sure)
-        await confirm_mode(options["mode"], given_flags)
+        await confirm_mode(mode, given_flags)
         await installed_for(host, name, given_flags)
         await wait_for_owner(host, name, given_flags)
         tool = _find(host, name).tool
-        output = "json" if flags.as_json else options["output"]
+        form = "json" if flags.as_json else output
         if shape is not None and "format" in tool.parameters.get("properties", {}):
             ctx.args += ["--format", shape]  # the tool's own
         elif shape is not None:
-            output = click.Choice(["text", "json"]).convert(shape, None, ctx)
+            form = click.Choice(["text", "json"]).convert(shape, None, ctx)
         args = tool_arguments(tool, given, ctx.args)
         view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, answers=False)
-        on_ask = options["on_ask"] or ("prompt" if sys.stdin.isatty() and sys.stderr.isatty() else "deny")
-        host.bus.subscribe(TerminalAsker(host, view) if on_ask == "prompt" else view)
+        asks: OnAsk = on_ask or ("prompt" if sys.stdin.isatty() and sys.stderr.isatty() else "deny")
+        host.bus.subscribe(TerminalAsker(host, view) if asks == "prompt" else view)
         started = time.perf_counter()
-        done = await host.call_tool(
-            name, args, vault=flags.vault, mode=options["mode"], agent=options["agent"], options=RunOptions(on_ask=on_ask)
-        )
+        done = await host.call_tool(name, args, vault=flags.vault, mode=mode, agent=agent, options=RunOptions(on_ask=asks))
         view.finish("")
         ms = round((time.perf_counter() - started) * 1000)
-        if flags.verbose and output == "text":
+        if flags.verbose and form == "text":
             show_chain(done.chain)
-        return _print(done, name, ms, output)
+        return _print(done, name, ms, form)
 
     return with_host(ctx, work)
 

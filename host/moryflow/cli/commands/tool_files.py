@@ -92,8 +92,7 @@ def find_file(home: Path, name: str) -> Path:
         if path.is_file():
             return path.absolute()
     from moryflow_sdk import ConfigError
-
-    from moryflow.cli.lookup import did_you_mean
+    from moryflow_sdk.support.texts import did_you_mean
 
     hint = did_you_mean(name, [path.name for path in there])
     raise ConfigError(f"there is no file {name!r} here or in {folder}{hint}", next_step=f"ls {folder}")

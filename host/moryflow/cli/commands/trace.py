@@ -37,7 +37,7 @@ def command(ctx: click.Context, session: str | None, turn: str | None, everythin
     async def work(host: Host) -> Trace:
         from moryflow.authoring.recorded import chosen, recorded_family
         from moryflow.authoring.trace import trace
-        from moryflow.cli.lookup import find
+        from moryflow.cli.options import find
 
         row = await find(host.store, session, flags)
         found = trace(host, chosen(await recorded_family(host.store, row.id), turn), plugin)
@@ -63,8 +63,7 @@ def _check_known(host: Host, found: Trace, plugin: str | None) -> None:
     if plugin is None or plugin in host.plugin_set.plugins or any(bill.calls for bill in found.plugins):
         return
     from moryflow_sdk import ConfigError
-
-    from moryflow.cli.lookup import did_you_mean
+    from moryflow_sdk.support.texts import did_you_mean
 
     hint = did_you_mean(plugin, host.plugin_set.plugins)
     raise ConfigError(f"no plugin {plugin!r} was called in this session{hint}", next_step=f"moryflow trace {found.session}")

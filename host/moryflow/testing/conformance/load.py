@@ -6,12 +6,12 @@ import ast
 import inspect
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, cast
 
 from moryflow_sdk import API, HOOKS, Frozen, Tool
 from moryflow_sdk.services import SERVICES
+from moryflow_sdk.support.texts import nearest
 
 from .subject import Subject
 
@@ -80,9 +80,9 @@ def test_no_function_is_nearly_a_hook(plugin_subject: Subject) -> None:
         function = inspect.unwrap(value) if callable(value) else None
         if not inspect.isfunction(function) or function in marked or name.startswith("_"):
             continue
-        near = get_close_matches(name, HOOKS, n=1, cutoff=0.85)
+        near = nearest(name, HOOKS, 0.85)
         if near and function.__module__ == getattr(plugin, "__name__", ""):
-            what = f"{name} is named like a hook" if name == near[0] else f"{name} is nearly the hook {near[0]}"
+            what = f"{name} is named like a hook" if name == near else f"{name} is nearly the hook {near}"
             plugin_subject.fail(f"{what}, and is never called", "mark it with @hookimpl, or rename it", function)
 
 
