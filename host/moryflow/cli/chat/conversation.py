@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 import click
 from moryflow_sdk import MoryflowError
@@ -24,6 +24,7 @@ from moryflow.plugins.reload import Reloader, ReloadReport
 from moryflow.runtime.subagents import with_background
 
 from .agent_commands import BUILDER, hands_over
+from .port import Choice
 from .slash import Quit, Slash
 
 if TYPE_CHECKING:
@@ -357,7 +358,7 @@ class Conversation:
 
             self._view.recall(exchanges(await self.host.store.path(self.session.id)))
 
-    def choose(self, **changes: Any) -> None:
+    def choose(self, **changes: Unpack[Choice]) -> None:
         """Change the flags that the next session is opened with."""
         self.chosen = self.chosen._replace(**changes)
 

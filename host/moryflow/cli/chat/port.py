@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from moryflow.runtime.session import Session
 
     from .picker import PickItem
+
+
+class Choice(TypedDict, total=False):
+    """What a person chooses for the sessions to come."""
+
+    agent: str | None
+    model: str | None
 
 
 class ConversationPort(Protocol):
@@ -35,7 +42,7 @@ class ConversationPort(Protocol):
         """The flags that the next session is opened with."""
         ...
 
-    def choose(self, **changes: Any) -> None:
+    def choose(self, **changes: Unpack[Choice]) -> None:
         """Change :attr:`chosen`."""
         ...
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from moryflow.cli.options import Flags, TurnCommand, flags_of, talk_options
+from moryflow.cli.options import Flags, TurnCommand, TurnWords, flags_of, talk_options
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command("chat", cls=TurnCommand)
 @talk_options
 @click.pass_context
-def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -> int:
+def command(ctx: click.Context, again: bool, resume: str | None, **given: Unpack[TurnWords]) -> int:
     """Talk with an agent. /help lists the commands; Ctrl-C stops the turn, Ctrl-D ends the conversation."""
     from moryflow.cli.open_host import with_host
 

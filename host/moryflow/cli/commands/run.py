@@ -7,11 +7,11 @@ import math
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import click
 
-from moryflow.cli.options import Flags, TurnCommand, flags_of, turn_options
+from moryflow.cli.options import Flags, TurnCommand, TurnWords, flags_of, turn_options
 from moryflow.cli.terminal.signals import catch_signals, stop_on_signals
 from moryflow.cli.terminal.text import plain
 
@@ -42,6 +42,11 @@ class RunFlags(NamedTuple):
     schema: str | None = None
 
 
+class _RunWords(TurnWords):
+    files: tuple[Path, ...]
+    schema: str | None
+
+
 @click.command("run", cls=TurnCommand)
 @click.argument("prompt", required=False)
 @click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="Attach a text file or an image.")
@@ -51,7 +56,9 @@ class RunFlags(NamedTuple):
 @click.option("--schema", metavar="JSON|PATH", help="A JSON Schema that the answer must fit; the value is printed.")
 @turn_options
 @click.pass_context
-def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -> int:
+def command(
+    ctx: click.Context, again: bool, resume: str | None, prompt: str | None, output: str, **given: Unpack[_RunWords]
+) -> int:
     """Run one prompt and print the answer.
 
     The prompt is the argument, what is piped in, or both. Files are attached with -f.
@@ -62,16 +69,13 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
     from moryflow.cli.terminal.stdin import attachment, piped_text
 
     flags = flags_of(ctx)
-    if flags.as_json and given["output"] == "text":
-        given["output"] = "json"
-    replies = given["output"] == "stream-json" and given["prompt"] is not None
-    piped = None if replies else piped_text(have_prompt=given["prompt"] is not None)
-    words = given.pop("prompt")
-    prompt = "\n\n".join(part for part in (words, piped) if part and part.strip()) or None
-    chosen = RunFlags(
-        prompt=prompt, typed=len(words) if words and piped else None, resume="" if again and resume is None else resume, **given
-    )
-    if prompt is None and chosen.resume is None and not chosen.files:
+    output = "json" if flags.as_json and output == "text" else output
+    replies = output == "stream-json" and prompt is not None
+    piped = None if replies else piped_text(have_prompt=prompt is not None)
+    whole = "\n\n".join(part for part in (prompt, piped) if part and part.strip()) or None
+    typed, resume = len(prompt) if prompt and piped else None, "" if again and resume is None else resume
+    chosen = RunFlags(prompt=whole, typed=typed, resume=resume, output=output, **given)
+    if whole is None and chosen.resume is None and not chosen.files:
         raise ConfigError("there is no prompt", next_step='moryflow run "your question", or pipe it in')
     schema = None if chosen.schema is None else _schema(chosen.schema)
     attached: dict[str, list[Any]] = {"files": [], "images": []}

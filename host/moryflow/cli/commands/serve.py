@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
     from moryflow.server.listener import Address, ServeOptions
     from moryflow.server.service import Service
+
+
+class _ServeWords(TypedDict):
+    port: int
+    socket: Path | None
+    certificate: Path | None
+    key: Path | None
+    insecure: bool
+    model: str | None
+    agent: str | None
+    mode: str | None
 
 
 @click.command("serve")
@@ -35,7 +46,7 @@ if TYPE_CHECKING:
 @click.option("--mode", type=MODE, help="What new sessions may do that do not say it.")
 @asking_options
 @click.pass_context
-def command(ctx: click.Context, link: bool, browse: bool, address: str, on_stop: str, **given: Any) -> int:
+def command(ctx: click.Context, link: bool, browse: bool, address: str, on_stop: str, **given: Unpack[_ServeWords]) -> int:
     """Serve the page and the HTTP API: every session of this machine, in a browser.
 
     Ctrl-C ends the server. The link holds for ten minutes and for one browser; --link prints another.

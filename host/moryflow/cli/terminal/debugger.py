@@ -16,12 +16,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from types import FrameType, TracebackType
 from typing import Any
 
 from moryflow.hooks.threads import lift_deadlines
 
 log = logging.getLogger(__name__)
 Aside = Callable[[], AbstractContextManager[None]]
+Handler = Callable[[int, FrameType | None], Any] | int | None
 ASIDES: list[Aside] = []
 """Entered whenever the debugger asks: each takes something off the screen, and puts it back."""
 _one_at_a_time = threading.RLock()
@@ -42,7 +44,7 @@ class _Breakpoint:
         self._lost = 0.0
         """Seconds for which the clock of the loop has stood still."""
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: object, **options: object) -> Any:
         frame = inspect.currentframe()
         named = os.environ.get("PYTHONBREAKPOINT")
         if named != "0":
@@ -84,7 +86,7 @@ class _Breakpoint:
             released.set()
 
     @contextmanager
-    def _still(self, interrupted: Any) -> Iterator[None]:
+    def _still(self, interrupted: Handler) -> Iterator[None]:
         """On the loop's own thread: stop its clock, put aside what it draws, and take Ctrl-C away from the turn."""
         began = time.monotonic()
         try:
@@ -105,16 +107,16 @@ def _debugger(pause: Callable[[], AbstractContextManager[None]]) -> Any:
     class Debugger(pdb.Pdb):
         """Python's own debugger, which has the terminal while it asks."""
 
-        def interaction(self, *args: Any, **options: Any) -> None:
+        def interaction(self, frame: FrameType | None, traceback: TracebackType | None) -> None:
             with pause(), _streams() as stdout:
                 self.stdout = stdout
-                super().interaction(*args, **options)
+                super().interaction(frame, traceback)
 
     return Debugger(nosigint=True)
 
 
 @contextmanager
-def _interrupted_by(handler: Any) -> Iterator[None]:
+def _interrupted_by(handler: Handler) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -16,6 +16,7 @@ from .text import is_dumb, plain
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 _NARROWEST = 20
 _CODE = {
@@ -149,11 +150,11 @@ def _document(text: str) -> Any:
         LEVEL_ALIGN = {}
 
     class Code(CodeBlock):
-        def __rich_console__(self, *_: Any) -> Any:
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
             yield Syntax(str(self.text).rstrip(), self.lexer_name, theme=theme, word_wrap=True, padding=(0, 2))
 
     class Numbered(ListItem):
-        def render_number(self, console: Any, options: Any, number: int, last_number: int) -> Any:
+        def render_number(self, console: Console, options: ConsoleOptions, number: int, last_number: int) -> RenderResult:
             mark = f"{number}. "
             lines = console.render_lines(self.elements, options.update(width=options.max_width - len(mark) - 1))
             for place, line in enumerate(lines):
