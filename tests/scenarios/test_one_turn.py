@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 from moryflow import RunOptions, SessionBusy
-from moryflow.kernel.events import Bus
+from moryflow.base.events import Bus
 from moryflow_sdk import ConfigError, Event
 
 SLOW = {"text": "a b c", "pause": 0.02}

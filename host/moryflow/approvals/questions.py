@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Ask, MoryflowError, Rule, Ruling, Target, ToolCall, thaw
 
+from moryflow.base.events import now
 from moryflow.kernel.decisions import as_allowed, as_refused
-from moryflow.kernel.events import now
 from moryflow.kernel.journal import call_row
 from moryflow.kernel.outcome import OnAsk
 from moryflow.kernel.tool_prepare import digest

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import CompactionPlan, ConfigError, Message, ModelError, MoryflowError, Usage
 from moryflow_sdk.messages import SUMMARY_MARK
 
+from moryflow.base.events import now
 from moryflow.config.schema import CompactionSettings
-from moryflow.kernel.events import now
 from moryflow.kernel.journal import TurnJournal
 from moryflow.kernel.ports import Journal
 from moryflow.store import RunRow

@@ -10,9 +10,9 @@ from typing import Any
 
 from moryflow_sdk import Event, Ruling, ToolCall
 
+from moryflow.base.events import later, now
 from moryflow.store import ROOT, ApprovalRow, CallRow, Commit, NewNode, Node, RunRow, StoreError
 
-from .events import later, now
 from .tool_prepare import canonical
 from .turn_context import TurnContext
 

@@ -26,7 +26,8 @@ from moryflow_sdk import (
     freeze,
 )
 
-from .events import later
+from moryflow.base.events import later
+
 from .journal import call_row
 from .model_request import RequestBuilder
 from .outcome import TurnUsage

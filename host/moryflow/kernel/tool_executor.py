@@ -26,6 +26,7 @@ from moryflow_sdk import (
 )
 
 from moryflow.base.child_processes import OFFSPRING
+from moryflow.base.events import now
 from moryflow.hooks.call import plugin_error
 from moryflow.hooks.checks import copy_for_plugin, revalidate
 from moryflow.hooks.dispatcher import Withheld
@@ -33,7 +34,6 @@ from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.store import CallRow
 
 from .decisions import as_refused, combine, default_verdicts, restrict, still_holds
-from .events import now
 from .journal import call_row
 from .outcome import OnAsk, TurnUsage
 from .ports import Journal

@@ -14,10 +14,10 @@ from typing import Any
 
 from moryflow_sdk import Finished, ModelError, ModelProvider, MoryflowError, ToolRequest
 
+from moryflow.base.events import now
 from moryflow.store import RunRow, Unfinished
 from moryflow.store.messages import ContextBuilder
 
-from .events import now
 from .journal import TurnJournal
 from .model_call import ModelCall
 from .model_request import RequestBuilder

@@ -29,11 +29,11 @@ from moryflow_sdk import (
     freeze,
 )
 
+from moryflow.base.events import now
 from moryflow.hooks.call import describe, plugin_error
 from moryflow.hooks.ledger import Ledger, Quarantine
 from moryflow.hooks.plugin_set import HookFailure
 
-from .events import now
 from .outcome import Budget, ChildUsage, LeftoverProcesses, SessionPermissions
 from .ports import Compaction, Journal, Requests
 
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
     from moryflow_sdk.services import Files
 
+    from moryflow.base.events import Bus
     from moryflow.config import Config
     from moryflow.hooks.dispatcher import Dispatcher
     from moryflow.hooks.plugin_set import PluginSet, RegisteredTool
     from moryflow.store import RunRow, SessionLock, SessionRow, Store
 
-    from .events import Bus
     from .outcome import EndReason, OnAsk
 
 

@@ -16,11 +16,11 @@ from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, MoryflowE
 from moryflow.agents import DEFAULT_AGENT
 from moryflow.approvals.questions import ApprovalDesk
 from moryflow.base.builtins import BUILTINS
+from moryflow.base.events import Bus
 from moryflow.base.paths import home_folder, readable_vault
 from moryflow.config import Config
 from moryflow.hooks.dispatcher import Dispatcher
 from moryflow.hooks.plugin_set import PluginSet
-from moryflow.kernel.events import Bus
 from moryflow.kernel.outcome import RunOptions
 from moryflow.kernel.ports import Compaction, NoCompaction, Requests
 from moryflow.kernel.turn_context import TurnContext, TurnDependencies

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from moryflow_sdk import Agent, ModelInfo, ModelProvider
 
 from moryflow.approvals.questions import ApprovalDesk
+from moryflow.base.events import Bus
 from moryflow.compaction.memory import Memory
 from moryflow.config import Config
 from moryflow.hooks.plugin_set import PluginSet, RegisteredTool
-from moryflow.kernel.events import Bus
 from moryflow.kernel.outcome import RunOptions
 from moryflow.kernel.ports import Journal
 from moryflow.kernel.turn_context import ModelChoice, ParentTurn, SessionHandle, TurnContext, TurnDependencies

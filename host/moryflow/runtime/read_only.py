@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from moryflow_sdk import Rule
 
-from moryflow.kernel.events import now
+from moryflow.base.events import now
 from moryflow.kernel.outcome import SessionPermissions
 from moryflow.kernel.turn_context import SessionHandle, TurnContext
 from moryflow.store import Node, SessionRow

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from moryflow_sdk import ConfigError, Event, SlashResult
 from moryflow_sdk.support.texts import nearest
 
+from moryflow.base.events import now
 from moryflow.compaction.plan import scope_can_be_shortened
-from moryflow.kernel.events import now
 from moryflow.kernel.journal import TurnJournal
 from moryflow.kernel.model_request import RequestBuilder
 from moryflow.store import Node, path_to

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from moryflow_sdk import MoryflowError, Usage
 
-from moryflow.kernel.events import now
+from moryflow.base.events import now
 from moryflow.kernel.outcome import NOT_WHOLE, EndReason, TurnUsage, error_json
 from moryflow.kernel.turn_context import TurnContext
 

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from moryflow_sdk import Event, ModelError, MoryflowError, Ruling, ToolResult
 
 from moryflow.approvals.questions import ApprovalRequired
-from moryflow.hooks.watchdog import Watchdog
 from moryflow.kernel.outcome import EndReason
 from moryflow.kernel.turn import TurnLoop
 from moryflow.kernel.turn_context import SessionHandle, TurnContext
 from moryflow.store import SessionBusy
 
 from .turn_result import TurnResult, result_of
+from .watchdog import Watchdog
 
 Work = Coroutine[Any, Any, EndReason]
 

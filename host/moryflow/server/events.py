@@ -16,7 +16,7 @@ from moryflow_sdk import Event, MoryflowError
 from moryflow_sdk.events import OTHER_NAMES
 from pydantic_core import to_json
 
-from moryflow.kernel.events import Bus, now
+from moryflow.base.events import Bus, now
 from moryflow.store import Store
 
 POLL_SECONDS = 0.1

@@ -17,8 +17,8 @@ import uvicorn
 from moryflow_sdk import ConfigError, Event
 
 from moryflow import __version__
+from moryflow.base.events import now
 from moryflow.base.paths import keep
-from moryflow.kernel.events import now
 from moryflow.plugins.reload.reloader import Reloader
 
 from .app import FREE, application

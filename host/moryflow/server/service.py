@@ -15,7 +15,7 @@ from moryflow_sdk import Event, MoryflowError
 from moryflow_sdk.support.processes import using_environment
 from moryflow_sdk.support.secrets import know_environment
 
-from moryflow.kernel.events import now
+from moryflow.base.events import now
 from moryflow.kernel.outcome import RunOptions
 from moryflow.runtime.answers import AnswerSchema, whole_answer
 from moryflow.runtime.host import Host

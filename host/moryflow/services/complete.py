@@ -21,7 +21,7 @@ from moryflow_sdk import (
     Usage,
 )
 
-from moryflow.kernel.events import now
+from moryflow.base.events import now
 from moryflow.store import RunRow
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from moryflow.kernel.events import Bus, now
+from moryflow.base.events import Bus, now
 from moryflow.server.events import BACKLOG, EventFollower, Filter, Reader, frame
 from moryflow.store import Commit, Store, open_store
 from moryflow_sdk import Event

@@ -131,7 +131,7 @@ async def _label_node(store: Store, session: str, text: str, node: str | None, *
     """Record the label as the session's one appender."""
     from moryflow_sdk import Event
 
-    from moryflow.kernel.events import now
+    from moryflow.base.events import now
     from moryflow.store import Commit, NewNode
 
     hold = await store.hold(session)

@@ -202,7 +202,7 @@ def _or_a_rule(ruling: Ruling) -> str:
 
 def _event(done: DirectResult, name: str, ms: int) -> dict[str, Any]:
     """Return the event ``tool.result``, with the hooks that were called."""
-    from moryflow.kernel.events import now
+    from moryflow.base.events import now
 
     result, ruling = done.result, done.ruling
     event = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Event, MoryflowError
 
 from moryflow.approvals.replies import OFFERED, reply_in
-from moryflow.kernel.events import now
+from moryflow.base.events import now
 
 from .text import as_json
 

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from .call import root_of, within
-from .plugin_set import HookFailure, PluginSet
-from .threads import deadlines_lifted
+from moryflow.hooks.call import root_of, within
+from moryflow.hooks.plugin_set import HookFailure, PluginSet
+from moryflow.hooks.threads import deadlines_lifted
 
 log = logging.getLogger(__name__)
 LIMIT = 1.0
