@@ -8,9 +8,10 @@ from typing import Any, cast
 
 from moryflow_sdk import ToolCall, ToolContext, ToolError, thaw
 
+from moryflow.base.foreign_errors import text_of
 from moryflow.hooks.checks import copy_for_plugin
 from moryflow.hooks.plugin_set import RegisteredTool
-from moryflow.hooks.threads import CallTimeout, PluginUnresponsive, text_of
+from moryflow.hooks.threads import CallTimeout, PluginUnresponsive
 from moryflow.kernel.turn_context import TurnContext
 from moryflow.services import View
 

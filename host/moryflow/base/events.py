@@ -13,7 +13,7 @@ Subscriber = Callable[[Event], None]
 
 
 def now() -> str:
-    """Return the current time as events carry it: UTC, ISO 8601, milliseconds."""
+    """Return the current time as events and nodes carry it: UTC, ISO 8601, milliseconds. Nothing is ordered by it."""
     return f"{datetime.now(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 

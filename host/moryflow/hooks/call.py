@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 from collections.abc import Awaitable, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from time import perf_counter_ns
 from types import CoroutineType, coroutine
 from typing import Any
 
+from moryflow.base.foreign_errors import contain_exit
+
 from .checks import copy_for_plugin
 from .plugin_set import Implementation
-from .threads import CallTimeout, PluginUnresponsive, WorkMeter, contain_exit, limit, longest, text_of, worked_until
+from .threads import CallTimeout, PluginUnresponsive, WorkMeter, limit, longest, worked_until
 
 
 @dataclass(slots=True)
@@ -156,17 +156,6 @@ async def contained(work: Awaitable[Any]) -> Any:
         raise contain_exit(error) from error
 
 
-def plugin_error(error: BaseException) -> Exception:
-    """Return what other people's code raised on the loop as an error; what stops the turn or the program goes on.
-
-    Only while this task is being cancelled is a cancellation, or a Ctrl-C, a person's and not the plugin's.
-    """
-    task = asyncio.current_task()
-    if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt)) and (task is None or task.cancelling()):
-        raise error
-    return contain_exit(error)
-
-
 def _failure_of(implementation: Implementation, error: BaseException, ns: int) -> CallOutcome:
     """Turn what was raised into an outcome. Cancellation of ours and Ctrl-C go on; SystemExit of a plugin does not."""
     if isinstance(error, KeyboardInterrupt):
@@ -181,38 +170,3 @@ def _failure_of(implementation: Implementation, error: BaseException, ns: int) -
     if isinstance(error, CallTimeout) or foreign_late:
         return CallOutcome(None, ns, "timeout", TimeoutError())
     return CallOutcome(None, ns, "failed", error)
-
-
-_NAME = vars(type)["__name__"]
-"""Reads the name of a class; a metaclass of a plugin's own may have made one that raises."""
-
-
-def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
-    """Return what `error` says, and the last place in the plugin's own code that it passed through.
-
-    :param root: the plugin's file, or the folder of its package.
-    """
-    said = text_of(error)
-    name = _NAME.__get__(type(error))
-    text = f"{name}: {said}" if said else name
-    if isinstance(error, SyntaxError) and error.filename and within(error.filename, root):
-        column = f" (column {error.offset})" if (error.offset or 0) > 0 else ""
-        return (f"{name}: {error.msg}{column}", error.filename, error.lineno or 0)
-    file, line, trace = "", 0, error.__traceback__
-    while trace is not None:
-        place = trace.tb_frame.f_code.co_filename
-        if within(place, root):
-            file, line = place, trace.tb_lineno
-        trace = trace.tb_next
-    return (text, file, line)
-
-
-def root_of(file: str) -> str:
-    """Return what belongs to the plugin whose code starts in `file`: the folder of a package, else the file."""
-    path = Path(file)
-    return str(path.parent) if path.name == "__init__.py" else file
-
-
-def within(file: str, root: str) -> bool:
-    """Whether `file` is `root` or lies below it."""
-    return bool(root) and (file == root or file.startswith(root + os.sep))

@@ -14,7 +14,9 @@ from typing import Any, Protocol, TypeVar
 
 from moryflow_sdk import HOOKS, Deny, Event, MoryflowError, Stop, SystemBlock, Turn, Verdict
 
-from .call import CallOutcome, call, describe, plugin_error, root_of
+from moryflow.base.foreign_errors import describe, plugin_error, root_of
+
+from .call import CallOutcome, call
 from .checks import VERDICTS, check_blocks, check_result, check_verdict, summary_of
 from .ledger import Ledger, Place, Quarantine
 from .plugin_set import HookFailure, Implementation, PluginSet

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from moryflow_sdk.support.secrets import hide
+from moryflow.base.foreign_errors import contain_exit
 
 PATIENCE = 0.0002
 """Seconds the loop itself waits for a function before it does something else. Most end sooner: a plain function of a
@@ -29,8 +29,6 @@ SHORTEST_LOOK = 0.01
 """Seconds between two looks at a call whose time is nearly up."""
 MOST_REPLACED = 3
 """Threads of one plugin that may hang in a tool's body before the plugin is broken: each goes on using the processor."""
-MOST_SAID = 4000
-"""Letters of an exception's text that are kept."""
 NEVER = 86400.0
 """Seconds that stand for no deadline: a day."""
 
@@ -282,27 +280,6 @@ def _work(job: _Job) -> None:
     if job.future is not None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             job.loop.call_soon_threadsafe(_wake, job)
-
-
-def contain_exit(error: BaseException) -> Exception:
-    """Return `error`, or one that ends neither the program nor the turn in place of one that would."""
-    match error:
-        case Exception():
-            return error
-        case SystemExit():
-            code = repr(error.code) if isinstance(error.code, str | int | None) else "…"
-            return RuntimeError(f"the plugin called sys.exit({code})")
-        case _:
-            said = text_of(error)
-            return RuntimeError(f"the plugin raised {type(error).__name__}{f': {said}' if said else ''}")
-
-
-def text_of(error: BaseException) -> str:
-    """Return the text of an exception. Its ``__str__`` is foreign code and may raise."""
-    try:
-        return hide(str(error))[:MOST_SAID]
-    except BaseException as another:
-        return f"(its text cannot be made: {type(another).__name__})"
 
 
 def _wake(job: _Job) -> None:

@@ -27,7 +27,7 @@ from moryflow_sdk import (
 
 from moryflow.base.child_processes import OFFSPRING
 from moryflow.base.events import now
-from moryflow.hooks.call import plugin_error
+from moryflow.base.foreign_errors import plugin_error
 from moryflow.hooks.checks import copy_for_plugin, revalidate
 from moryflow.hooks.dispatcher import Withheld
 from moryflow.hooks.plugin_set import RegisteredTool

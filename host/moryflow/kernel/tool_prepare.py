@@ -11,8 +11,8 @@ from typing import Any, NoReturn, TypeVar
 
 from moryflow_sdk import MAX_LEVELS, Agent, ModelInfo, Target, TargetRequest, Tool, ToolCall, ToolError, freeze, thaw
 
+from moryflow.base.foreign_errors import text_of
 from moryflow.hooks.plugin_set import RegisteredTool
-from moryflow.hooks.threads import text_of
 
 from .turn_context import TurnContext
 

@@ -30,7 +30,7 @@ from moryflow_sdk import (
 )
 
 from moryflow.base.events import now
-from moryflow.hooks.call import describe, plugin_error
+from moryflow.base.foreign_errors import describe, plugin_error
 from moryflow.hooks.ledger import Ledger, Quarantine
 from moryflow.hooks.plugin_set import HookFailure
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from moryflow_sdk import PluginError
 
 from moryflow import __version__
-from moryflow.hooks.call import describe, root_of
+from moryflow.base.foreign_errors import describe, root_of
 from moryflow.hooks.plugin_set import LoadFailure, Plugin
 
 from . import installed_code

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from moryflow_sdk import HOOKS
 
-from moryflow.hooks.call import describe, root_of
+from moryflow.base.foreign_errors import describe, root_of
 from moryflow.hooks.plugin_set import (
     Implementation,
     LoadFailure,

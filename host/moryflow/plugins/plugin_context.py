@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from moryflow_sdk import PluginContext, PluginError
 
+from moryflow.base.foreign_errors import describe
 from moryflow.base.paths import make_folder
-from moryflow.hooks.call import describe
 from moryflow.hooks.plugin_set import Plugin
 
 from .consent import Admission, Consents, admit_all

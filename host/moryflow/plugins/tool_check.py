@@ -17,8 +17,8 @@ from moryflow_sdk.arguments import parameters
 from moryflow_sdk.support.texts import did_you_mean
 from moryflow_sdk.targets import DOMAINS
 
+from moryflow.base.foreign_errors import text_of
 from moryflow.hooks.plugin_set import Implementation
-from moryflow.hooks.threads import text_of
 
 from .manifest import nearest_or_all
 from .tool_schemas import can_be_sent, plain_schema

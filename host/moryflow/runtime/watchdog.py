@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from moryflow.hooks.call import root_of, within
+from moryflow.base.foreign_errors import root_of, within
 from moryflow.hooks.plugin_set import HookFailure, PluginSet
 from moryflow.hooks.threads import deadlines_lifted
 

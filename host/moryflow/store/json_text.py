@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import time
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -106,12 +105,6 @@ def estimate_tokens(payload: Mapping[str, Any]) -> int:
     calls = payload.get("calls") or ()
     arguments = sum(len(str(call.get("arguments", ""))) for call in calls if isinstance(call, Mapping))
     return -(-(len(text_of(payload)) + arguments) // 4)
-
-
-def now() -> str:
-    """Return the time for people to read: UTC, ISO 8601, milliseconds. Nothing is ordered by it."""
-    seconds = time.time()
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds * 1000) % 1000:03d}Z"
 
 
 def random_id() -> str:

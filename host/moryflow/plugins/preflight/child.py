@@ -19,7 +19,7 @@ from typing import Any, cast
 from moryflow_sdk import PluginContext
 from moryflow_sdk.support.processes import children
 
-from moryflow.hooks.call import describe, root_of
+from moryflow.base.foreign_errors import describe, root_of
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSet
 from moryflow.plugins.discovery import Candidate
 from moryflow.plugins.importer import import_sources, leave_as_it_is

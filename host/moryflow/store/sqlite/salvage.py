@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moryflow.store.json_text import has_its_arguments, node_hash, now
+from moryflow.base.events import now
+from moryflow.store.json_text import has_its_arguments, node_hash
 from moryflow.store.records import SessionRow
 
 from .database_file import connect

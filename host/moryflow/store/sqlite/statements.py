@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from moryflow_sdk import Event
 
-from moryflow.store.json_text import decode, encode, estimate_tokens, node_hash, now, random_id
+from moryflow.base.events import now
+from moryflow.store.json_text import decode, encode, estimate_tokens, node_hash, random_id
 from moryflow.store.protocol import Outdated, StaleEpoch, invalid
 from moryflow.store.records import CALL_STATES, KINDS, ApprovalRow, Commit, Committed, NewNode, Node, SessionRow
 

@@ -10,7 +10,8 @@ from typing import Any, Self
 
 from moryflow_sdk import Artifact, Event
 
-from moryflow.store.json_text import now, random_id
+from moryflow.base.events import now
+from moryflow.store.json_text import random_id
 from moryflow.store.protocol import StoreError, invalid
 from moryflow.store.records import REPLIES, ApprovalRow, CallRow, Hit, HookCallRow, Node, RunRow, SessionRow, is_session_id
 
