@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from moryflow_sdk import Command, Rule, ToolCall, Turn, Verdict, hookimpl
+from moryflow_sdk import Command, Event, Rule, ToolCall, Turn, Verdict, hookimpl
 from moryflow_sdk.support.settings import Settings
 
 name = "permission"
@@ -24,6 +24,26 @@ class Configured(Settings):
 
 
 config_model = Configured
+PATIENCE = 0.25
+"""Seconds until the judge of commands is loaded: a turn whose answer takes longer has nothing else to do."""
+
+
+@hookimpl(events="turn.start")
+def event(event: Event, turn: Turn | None) -> None:
+    """Load the judge of commands while the model works; the first command would wait for it."""
+    import asyncio
+
+    asyncio.get_running_loop().call_later(PATIENCE, _load_judge)
+
+
+def _load_judge() -> None:
+    import sys
+    from importlib import import_module
+    from threading import Thread
+
+    judge = f"{__name__}.shell.judge"
+    if judge not in sys.modules:
+        Thread(target=import_module, args=(judge,), name="moryflow-judge", daemon=True).start()
 
 
 @hookimpl

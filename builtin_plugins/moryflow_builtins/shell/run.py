@@ -72,9 +72,8 @@ class Output:
 
     async def read(self, pipe: Pipe) -> None:
         """Take what the command prints until it closes the stream; what is over a gibibyte is counted and dropped."""
-        # A local name is lengthened in place by CPython, so that 20 MB cost 20 MB and not 40; but where the system has to
-        # move it for that, each time costs a copy. So it grows by few large parts.
-        text, pieces = "", list[str]()
+        # A local name is lengthened in place by CPython: 20 MB cost 20 MB and not 40.
+        text = ""
         try:
             while chunk := await pipe.read():
                 self._size += len(chunk)
@@ -83,15 +82,11 @@ class Output:
                 if self._spool is not None:
                     self._write(chunk)
                     continue
-                pieces.append(piece)
+                text += piece
                 if self._size > MEMORY_BYTES:
-                    self._begin_spool(text + "".join(pieces))
-                    text, pieces = "", []
-                elif len(pieces) == AT_ONCE:
-                    text += "".join(pieces)
-                    pieces.clear()
+                    self._begin_spool(text)
+                    text = ""
         finally:
-            text += "".join(pieces)
             self.text = text + self._decoder.decode(b"", True)
 
     def _begin_spool(self, text: str) -> None:
@@ -128,11 +123,9 @@ class Output:
         )
 
 
-CHUNK = 256 * 1024
+CHUNK = 128 * 1024
 PIPE = 1024 * 1024
 """Bytes that a command may print while nobody reads: with the usual 64 KiB, 20 MB take twice as long."""
-AT_ONCE = 8
-"""Pieces of output by which its text grows."""
 GRACE_SECONDS = 0.5
 """How long a pipe may stay open after the shell has ended, because something in the background holds it."""
 

@@ -20,8 +20,6 @@ from .bulk_changes import judge_bulk_change
 from .command_line import changed_file, contents_of
 from .effects import BulkChange, Checkout, CommandEffects, GitOutput, Tree
 from .folder_scan import TreeFiles
-from .git_checkout import paths_brought
-from .git_output import paths_in_output
 from .git_repository import strange_repository
 from .patches import GIT_CONFIGURATION, MAX_BYTES, Patch, UnreadablePatch, merges_by_configuration, paths_in
 from .syntax import Arg
@@ -90,6 +88,8 @@ class FileJudge:
 
         :raises GitUnknown: they cannot be told before it runs.
         """
+        from .git_checkout import paths_brought
+
         for base in sorted(filter(None, bases)):
             found = paths_brought(checkout, base, moved)
             if found is not None:
@@ -101,6 +101,8 @@ class FileJudge:
 
         :raises GitUnknown: what it prints cannot be told before it runs.
         """
+        from .git_output import paths_in_output
+
         for base in sorted(filter(None, bases)):
             found = paths_in_output(shown, base, moved, changed=changed)
             if found is not None:

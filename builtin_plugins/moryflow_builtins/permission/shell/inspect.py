@@ -11,7 +11,6 @@ from moryflow_sdk.support.sensitive import sensitive
 
 from . import interpreters, own_program, scripts, transfer, wrappers
 from .effects import CommandEffects, Inspector, SoughtFiles, WrittenFile, guard_telling_name, take_option
-from .git import inspect_dashed_git, inspect_git
 from .options import MAX_PIECES, file_pieces, operands_of, read_options, spec
 from .patches import plain_patch
 from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS, bulk_changes_of, leaves_out, trees_of
@@ -19,12 +18,25 @@ from .syntax import Arg
 from .transfer import inspect_upload
 from .verbs import VERBS, inspect_verbs
 
+
+def _inspect_git(args: Sequence[Arg], effects: CommandEffects) -> None:
+    from .git import inspect_git  # with what reads repositories a fifth of the judge, which most commands do not need
+
+    inspect_git(args, effects)
+
+
+def _inspect_dashed_git(args: Sequence[Arg], effects: CommandEffects) -> None:
+    from .git import inspect_dashed_git
+
+    inspect_dashed_git(args, effects)
+
+
 SPECIAL: dict[str, Inspector] = {
     **wrappers.INSPECTORS,
     **interpreters.INSPECTORS,
     **scripts.INSPECTORS,
     **transfer.INSPECTORS,
-    "git": inspect_git,
+    "git": _inspect_git,
     own_program.PROGRAM: own_program.inspect_own_program,
 }
 """Programs whose words follow rules of their own."""
@@ -93,7 +105,7 @@ def _by_family(name: str) -> Inspector | None:
         return own_program.inspect_own_program
     if wrappers.is_loader(name):
         return wrappers.inspect_loader
-    return inspect_dashed_git if name.startswith("git-") else None
+    return _inspect_dashed_git if name.startswith("git-") else None
 
 
 def inspect_by_table(args: Sequence[Arg], effects: CommandEffects, operands: str, options: str) -> None:
