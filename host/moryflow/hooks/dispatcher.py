@@ -145,11 +145,12 @@ class Dispatcher:
         :param scope: ``None`` outside a turn; then `plugin_set` says who is told, and failures are not counted.
         """
         if scope is None:
-            for implementation in _observers(plugin_set, event) if plugin_set else ():
+            for implementation in plugin_set.observers(event) if plugin_set else ():
                 await call(implementation, {"event": event, "turn": None})
             return
+        observers = scope.plugin_set.observers(event)
         place = _place(scope, {})
-        for implementation in _observers(scope.plugin_set, event):
+        for implementation in observers:
             outcome = await self._call(scope, place, implementation, {"event": event})
             if outcome.status == "ok":
                 scope.ledger.add(place, implementation, "ok", outcome.ns)
@@ -158,7 +159,7 @@ class Dispatcher:
 
     def observe_soon(self, scope: HookScope, event: Event) -> None:
         """Tell observers of a delta without waiting for them; the oldest are dropped when they cannot keep up."""
-        if not _observers(scope.plugin_set, event):
+        if not scope.plugin_set.observers(event):
             return
         self._waiting.append((scope, event))
         if self._pump is None or self._pump.done():
@@ -248,9 +249,3 @@ def _failure(implementation: Implementation, outcome: CallOutcome, action: str) 
 def _denial(failure: HookFailure) -> Deny:
     reason = f"the gate of plugin {failure.plugin} failed: {failure.error}"
     return Deny(reason=reason[:2000], cause="hook_failure", next_step=f"moryflow plugin info {failure.plugin}")
-
-
-def _observers(plugin_set: PluginSet, event: Event) -> list[Implementation]:
-    """Return the observers that want to be told of an event of this type."""
-    every = plugin_set.ordered("event")
-    return [one for one in every if not one.options.events or event.is_one_of(one.options.events)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import inspect
 import itertools
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -13,7 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from moryflow_sdk import Agent, Command, HookOptions, ModelProvider, PluginError, Tool
+from moryflow_sdk import Agent, Command, Event, HookOptions, ModelProvider, PluginError, Tool
+from moryflow_sdk.events import OTHER_NAMES
 
 if TYPE_CHECKING:
     from .threads import PluginThreads
@@ -203,6 +204,9 @@ class PluginSet:
     kept: Mapping[str, str] = field(default_factory=_empty)
     home: Path = field(default_factory=Path, repr=False)
     number: int = field(default_factory=_numbers.__next__)
+    _observers: dict[str, tuple[Implementation, ...]] = field(
+        default_factory=dict[str, tuple[Implementation, ...]], init=False, repr=False
+    )
 
     def ordered(self, hook: str) -> tuple[Implementation, ...]:
         """Return the implementations of `hook` in the order they are called.
@@ -211,11 +215,23 @@ class PluginSet:
         """
         return self.hooks.get(hook, ())
 
+    def observers(self, event: Event) -> tuple[Implementation, ...]:
+        """Return the implementations of ``event`` that want to be told of `event`."""
+        every = self._observers.get(event.type)
+        if every is None:  # most types concern few plugins, and a step has eight events
+            every = tuple(one for one in self.ordered("event") if _may_concern(one.options.events, event.type))
+            self._observers[event.type] = every
+        return tuple(one for one in every if not one.options.events or event.is_one_of(one.options.events))
+
     def perhaps_later(self) -> str:
         """Say how many plugins are being tried out, whose tools nobody knows yet."""
         tried_out = sum(record.status == "pending" and record.stage == "probe" for record in self.records)
         plugins = "a plugin that is" if tried_out == 1 else f"one of {tried_out} plugins that are"
         return f"; it may be in {plugins} still being tried out" if tried_out else ""
+
+
+def _may_concern(names: Collection[str], type: str) -> bool:
+    return not names or any(name == type or OTHER_NAMES.get(name, ("",))[0] == type for name in names)
 
 
 class OrderCycle(Exception):
