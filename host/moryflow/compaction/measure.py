@@ -275,12 +275,14 @@ class Report:
     :ivar tokens: of the next request, the provider's own count where there is one.
     :ivar parts: estimated tokens of system, tools, instructions, summary and turns.
     :ivar plugins: estimated tokens that each plugin adds with prompt blocks and tools.
+    :ivar blocks: the system prompt in its order: id, plugin (empty for the host's own), tokens and text of each block.
     """
 
     messages: Sequence[Mapping[str, Any]]
     tokens: int
     parts: Mapping[str, int]
     plugins: Mapping[str, int]
+    blocks: Sequence[Mapping[str, Any]]
     window: int | None
     limit: int
 
@@ -293,6 +295,7 @@ class Report:
             "limit": self.limit,
             "parts": dict(self.parts),
             "plugins": dict(self.plugins),
+            "blocks": list(self.blocks),
             "messages": list(self.messages),
         }
 
@@ -304,9 +307,10 @@ async def report(scope: TurnContext, path: Sequence[Node], settings: CompactionS
     view = context.build(path)
     parts: Counter[str] = Counter({"system": 0, "tools": 0, "instructions": 0, "summary": 0, "turns": 0})
     plugins: Counter[str] = Counter()
+    blocks: list[dict[str, Any]] = []
     if scope.model is not None:
         builder = RequestBuilder(scope, context, scope.model)
-        _count_prompt(await builder.system_prompt(), meter, parts, plugins)
+        blocks = _count_prompt(await builder.system_prompt(), meter, parts, plugins)
         _count_tools(builder.schemas(), scope, meter, parts, plugins)
     for message in view:
         parts["summary" if message.role == "system" else "turns"] += round(meter.message(message))
@@ -317,17 +321,21 @@ async def report(scope: TurnContext, path: Sequence[Node], settings: CompactionS
         tokens=round(request_tokens(path, view, meter, overhead)),
         parts=parts,
         plugins=plugins,
+        blocks=blocks,
         window=window,
         limit=round(limit_of(window, settings).tokens),
     )
 
 
-def _count_prompt(prompt: SystemPrompt, meter: Meter, parts: Counter[str], plugins: Counter[str]) -> None:
+def _count_prompt(prompt: SystemPrompt, meter: Meter, parts: Counter[str], plugins: Counter[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
     for block in prompt.blocks:
         tokens = round(meter.estimate(block.text))
+        found.append({"id": block.id, "plugin": block.plugin, "tokens": tokens, "text": block.text})
         parts["instructions" if block.plugin else "system"] += tokens
         if block.plugin:
             plugins[block.plugin] += tokens
+    return found
 
 
 def _count_tools(

@@ -49,6 +49,14 @@ def node_json(node: Node) -> dict[str, Any]:
     return {**node._asdict(), "payload": thaw(node.payload)}
 
 
+def end_of(path: Sequence[Node], limit: int) -> Sequence[Node]:
+    """Return the last `limit` nodes, and those before them that they belong to: results stand behind calls."""
+    start = max(0, len(path) - max(1, limit))
+    while start and path[start].kind == "tool":
+        start -= 1
+    return path[start:]
+
+
 def approval_json(row: ApprovalRow) -> dict[str, Any]:
     """Return a question as JSON."""
     return {**row._asdict(), "request": thaw(row.request)}

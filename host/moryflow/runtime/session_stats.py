@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from moryflow_sdk import thaw
+
 if TYPE_CHECKING:
     from moryflow_sdk import Event
 
@@ -115,6 +117,34 @@ async def collect_stats(store: Store, row: SessionRow) -> dict[str, Any]:
         "compactions": dict(Counter(node.kind for node in nodes if node.kind in ("compaction", "prune"))),
         "hooks": _hooks(ledger),
     }
+
+
+async def collect_outcomes(store: Store, row: SessionRow) -> dict[str, Any]:
+    """Return what the nodes of a session do not hold: milliseconds of calls, tokens left by compactions, errors of turns."""
+    calls: dict[str, Any] = {}
+    compactions: dict[str, Any] = {}
+    errors: dict[str, Any] = {}
+    for event in await store.events(row.id, types=("tool.result", "compaction", "error")):
+        match event.type:
+            case "tool.result":
+                calls[str(event.data.get("call_id"))] = event.data.get("ms")
+            case "error":
+                errors[event.turn or ""] = thaw(event.data)
+            case _ if event.data.get("state") == "done":
+                compactions[str(event.data.get("run"))] = event.data.get("tokens_after")
+            case _:
+                pass
+    return {"calls": calls, "compactions": compactions, "errors": errors}
+
+
+async def onboarding(store: Store) -> float | None:
+    """Return the seconds from the first session to the end of the first turn that was completed; ``None`` before that."""
+    rows = sorted(await store.sessions(1000), key=lambda row: row.created)
+    for row in rows:
+        ended = [run.ended for run in await store.runs(row.id) if run.end_reason == "completed" and run.ended]
+        if ended:
+            return round(_seconds(rows[0].created, min(ended)), 1)
+    return None
 
 
 async def descendants(store: Store, session: str) -> list[SessionRow]:

@@ -21,7 +21,7 @@ from moryflow.config.edit import set_value, unset
 from moryflow.config.schema import host_models
 from moryflow.runtime.command_context import HostCommandContext
 from moryflow.runtime.documents import agents_json, approval_json, models_json, plugins_json, tool_json
-from moryflow.runtime.session_stats import collect_stats
+from moryflow.runtime.session_stats import collect_stats, onboarding
 from moryflow.runtime.settings import check_value, config_json, settings_of_plugins
 from moryflow.store import SessionRow
 
@@ -229,12 +229,13 @@ def _fits(wanted: str, name: str) -> bool:
     return all(letter in letters for letter in wanted)
 
 
-@operation("GET", "/stats", "counts by session, the last used first")
+@operation("GET", "/stats", "{sessions: counts of each, the last used first, running, clients, onboarding_seconds}")
 async def stats(at: Call, limit: Annotated[int, "sessions at most"] = 20) -> Any:
-    """Count what happened in the last sessions."""
-    store = at.service.host.store
+    """Count what happened in the last sessions, and how long it took from the first session to a turn that was completed."""
+    store, service = at.service.host.store, at.service
     rows = await store.sessions(max(1, min(limit, 200)))
-    return {"sessions": [await collect_stats(store, row) for row in rows], "running": at.service.turns}
+    now = {"running": service.turns, "clients": service.events.readers}
+    return {"sessions": [await collect_stats(store, row) for row in rows], **now, "onboarding_seconds": await onboarding(store)}
 
 
 @operation("GET", "/config", "the settings in force; secrets are left out")
@@ -329,3 +330,24 @@ async def change_prompt_settings(
         set_value(host.config.path, PROMPT, {"mode": mode, "text": text, "params": params})
     await host.refresh()
     return await prompt_settings(at)
+
+
+COMPACTION = "agents.runtime.compaction"
+
+
+@operation("GET", "/settings/compaction", "{enabled}")
+async def compaction_settings(at: Call) -> Any:
+    """Say whether conversations are compacted by themselves."""
+    settings = at.service.host.compaction.settings(at.service.host.config)
+    return {"enabled": settings.enabled and settings.auto}
+
+
+@operation("PUT", "/settings/compaction", "as GET")
+async def change_compaction_settings(at: Call, enabled: bool) -> Any:
+    """Let conversations be compacted by themselves, or not; a person can compact them either way."""
+    host = at.service.host
+    set_value(host.config.path, f"{COMPACTION}.enabled", enabled)
+    if enabled:
+        unset(host.config.path, f"{COMPACTION}.auto")
+    await host.refresh()
+    return await compaction_settings(at)

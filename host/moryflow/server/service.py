@@ -143,8 +143,8 @@ class Service:
 
     async def _turn_of(self, session: str, key: str) -> str:
         """Return the turn that began with `key`, also in a server before this one; empty when none did."""
-        events = await self.host.store.events(session)
-        return next((event.turn or "" for event in events if event.type == "turn.start" and event.data.get("key") == key), "")
+        events = await self.host.store.events(session, types=("turn.start",))
+        return next((event.turn or "" for event in events if event.data.get("key") == key), "")
 
     async def result_of(self, session: str, turn: str) -> TurnResult:
         """Wait for the end of a turn that began here, and of what its sub-agents do in the background; return the result.

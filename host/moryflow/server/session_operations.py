@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 from moryflow_sdk import ConfigError, thaw
@@ -14,6 +14,7 @@ from moryflow.runtime.answers import AnswerSchema
 from moryflow.runtime.documents import (
     approval_json,
     context_report,
+    end_of,
     fork_session,
     node_id_of,
     node_json,
@@ -25,8 +26,8 @@ from moryflow.runtime.documents import (
 from moryflow.runtime.session import Session
 from moryflow.runtime.session_commands import compact_now, delete_session
 from moryflow.runtime.session_commands import undo as void_compaction
-from moryflow.runtime.session_stats import collect_stats, descendants
-from moryflow.store import Node, SessionRow
+from moryflow.runtime.session_stats import collect_outcomes, collect_stats, descendants
+from moryflow.store import SessionRow
 
 from .operations import Call, operation
 from .replies import RequestError
@@ -49,7 +50,7 @@ async def _described(at: Call, row: SessionRow) -> dict[str, Any]:
     return session_json(await with_title(at.service.host.store, row))
 
 
-@operation("GET", "/sessions", "the sessions, last used first")
+@operation("GET", "/sessions", "the sessions, last used first; busy: a turn runs, here or elsewhere")
 async def sessions(
     at: Call,
     limit: Limit = 50,
@@ -59,7 +60,8 @@ async def sessions(
     """List sessions, last used first."""
     store = at.service.host.store
     rows = await store.sessions(max(1, min(limit, MOST)), vault=vault, purpose=None if all else "main")
-    return [await _described(at, row) for row in rows]
+    busy = [at.service.at_work(row.id) is not None or store.seems_held(row.id) for row in rows]
+    return [{**await _described(at, row), "busy": at_work} for row, at_work in zip(rows, busy, strict=True)]
 
 
 @operation("POST", "/sessions", "the session", status=201)
@@ -99,7 +101,7 @@ async def session(at: Call, id: str, limit: Annotated[int, "nodes at most, the l
     family = await store.family(row.id)
     path, open_calls = await store.path(row.id), await store.calls(row.id, states=("pending", "waiting", "running"))
     asked = [one for name in family for one in await store.approvals(session=name, state="pending")]
-    shown, here = _end(path, limit), service.at_work(row.id) is not None
+    shown, here = end_of(path, limit), service.at_work(row.id) is not None
     busy = here or store.seems_held(row.id)
     return {
         **(await _described(at, row)),
@@ -150,14 +152,6 @@ async def remove_session(at: Call, id: str) -> Any:
     return {"deleted": list(await delete_session(at.service.host, row))}
 
 
-def _end(path: Sequence[Node], limit: int) -> Sequence[Node]:
-    """Return the last `limit` nodes, and those before them that they belong to: results stand behind calls."""
-    start = max(0, len(path) - max(1, limit))
-    while start and path[start].kind == "tool":
-        start -= 1
-    return path[start:]
-
-
 @operation("GET", "/sessions/{id}/nodes", "{nodes, more, whole: whether the path is another one than that of `parent`}")
 async def nodes(
     at: Call,
@@ -173,7 +167,7 @@ async def nodes(
     if parent and all(node.id != parent for node in path):
         return {"nodes": [], "more": False, "whole": True}
     wanted = [node for node in path if (before is None or node.seq < before) and (after is None or node.seq > after)]
-    shown = _end(wanted, limit) if after is None else wanted
+    shown = end_of(wanted, limit) if after is None else wanted
     return {"nodes": [node_json(node) for node in shown], "more": len(wanted) > len(shown), "whole": False}
 
 
@@ -211,6 +205,15 @@ async def ledger(at: Call, id: str, turn: str | None = None) -> Any:
     store = at.service.host.store
     rows = await store.hook_calls((await store.session(id)).id, turn)
     return [{**row._asdict(), "delta": thaw(row.delta)} for row in rows]
+
+
+@operation(
+    "GET", "/sessions/{id}/outcomes", "{calls: {id: milliseconds}, compactions: {run: tokens after it}, errors: by turn}"
+)
+async def outcomes(at: Call, id: str) -> Any:
+    """Say how long each call ran, how much each compaction left, and what turns failed with."""
+    store = at.service.host.store
+    return await collect_outcomes(store, await store.session(id))
 
 
 @operation("GET", "/sessions/{id}/stats", "counts of turns, tokens, tools, questions, hooks")

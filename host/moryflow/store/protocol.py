@@ -265,8 +265,8 @@ class Store(Protocol):
         """Return the ids of all tool calls of a session."""
         ...
 
-    async def events(self, session: str | None, after: int = 0, limit: int = -1) -> list[Event]:
-        """Return stored events with a larger `seq` than `after`, of one session or, with ``None``, of all.
+    async def events(self, session: str | None, after: int = 0, limit: int = -1, *, types: Collection[str] = ()) -> list[Event]:
+        """Return stored events with a larger `seq` than `after`, of one session or, with ``None``, of all; only of `types`.
 
         Numbers grow over all sessions and never come again, so that a client resumes by the last one it saw.
         """

@@ -1,7 +1,8 @@
 // The whole: the list, the session, what stands beside it, and what is said about all of it.
 import { useEffect } from "preact/hooks";
 import { at, send } from "./api.js";
-import { Composer } from "./composer.js";
+import { Composer, Start } from "./composer.js";
+import { ask, Dialog } from "./dialog.js";
 import { html } from "./html.js";
 import { Panel, PANELS } from "./panels.js";
 import { Sessions } from "./sessions.js";
@@ -18,7 +19,7 @@ function useKeys() {
     const pressed = (event) => {
       const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
       if (!typing && !event.ctrlKey && !event.metaKey && before === "g" && event.key === "a") goToQuestion();
-      if (event.key === "Escape" && panel.value) panel.value = "";
+      if (event.key === "Escape" && panel.value && !event.target.closest?.("dialog, .composer")) panel.value = "";
       before = typing ? "" : event.key;
     };
     addEventListener("keydown", pressed);
@@ -41,20 +42,22 @@ export function goToQuestion() {
 export function App() {
   useKeys();
   const shown = open.value;
+  const waiting = approvals.value.length;
   return html`
-    <a class="skip" href="#message">${t("prompt")}</a>
+    <a class="skip" href="#message" onClick=${(event) => { event.preventDefault(); document.getElementById("message")?.focus(); }}>${t("toMessage")}</a>
     <div class="said" role="status">
       ${!online.value && html`<p class="offline">${t("offline")}</p>`}
-      ${approvals.value.length > 0 && html`<p class="asking"><button onClick=${goToQuestion}>${t("question")} (${approvals.value.length}) · <kbd>g</kbd> <kbd>a</kbd></button></p>`}
-      ${notice.value && html`<p class="notice">${notice.value} <button aria-label=${t("close")} onClick=${() => (notice.value = "")}>×</button></p>`}
+      ${waiting > 0 && html`<p class="asking"><button onClick=${goToQuestion}>${waiting === 1 ? t("question") : `${t("questions")}: ${waiting}`} <kbd>g</kbd> <kbd>a</kbd></button></p>`}
+      ${notice.value && html`<p class="notice"><span>${notice.value}</span> <button aria-label=${t("close")} onClick=${() => (notice.value = "")}>×</button></p>`}
     </div>
-    <div class=${`app ${shown ? "has-session" : ""} ${panel.value ? "has-panel" : ""}`}>
+    <div class=${`app ${shown ? "has-session" : ""} ${panel.value && shown ? "has-panel" : ""}`}>
       <${Sessions} />
       <main>
-        ${shown ? html`<${Header} shown=${shown} key=${`h${shown.id}`} /><${Transcript} shown=${shown} key=${shown.id} /><${Composer} shown=${shown} key=${`c${shown.id}`} />` : html`<p class="empty">${t("empty")}</p>`}
+        ${shown ? html`<${Header} shown=${shown} key=${`h${shown.id}`} /><${Transcript} shown=${shown} key=${shown.id} /><${Composer} shown=${shown} key=${`c${shown.id}`} />` : html`<${Start} />`}
       </main>
-      ${panel.value && html`<${Panel} shown=${shown} />`}
+      ${panel.value && shown && html`<${Panel} shown=${shown} />`}
     </div>
+    <${Dialog} />
   `;
 }
 
@@ -62,20 +65,23 @@ function Header({ shown }) {
   const row = shown.row.value;
   if (!row) return null;
   const { title } = sessions.value.find((one) => one.id === shown.id) ?? row;
-  const rename = () => {
-    const chosen = prompt(t("title"), title);
-    if (chosen) patch(shown, { title: chosen }).then(() => listSessions().catch(tell));
+  const rename = async () => {
+    const chosen = await ask(t("title"), title);
+    if (!chosen) return;
+    await patch(shown, { title: chosen });
+    await listSessions().catch(tell);
   };
   return html`
     <header class="session-head">
       <button class="back" aria-label=${t("sessions")} onClick=${() => choose(null)}>‹</button>
-      <h1><button class="plain" onClick=${rename}>${title || row.id}</button></h1>
+      <h1><button class="plain" title=${t("rename")} onClick=${rename}>${title || row.id}</button></h1>
       <span class="vault" title=${row.vault}>${row.vault}</span>
       <nav>${PANELS.map(([name]) => html`<button aria-pressed=${panel.value === name} onClick=${() => (panel.value = panel.value === name ? "" : name)}>${t(name)}</button>`)}</nav>
     </header>
   `;
 }
 
+/** Change the session on the server. */
 export async function patch(shown, body) {
   try {
     await send("PATCH", at("sessions", shown.id), body);

@@ -16,13 +16,16 @@ export function Card({ call, result, shown }) {
   const state = result ? result.status : question ? "waiting" : (known.state ?? "pending");
   const [opened, setOpened] = useState(false);
   const args = known.args ?? parsed(call.arguments);
+  const ms = known.ms ?? shown.outcomes.value.calls[call.id];
+  const failed = !opened && ["error", "denied"].includes(state) && result?.output;
   return html`
     <article class=${`card ${state}`} aria-label=${`${call.name}: ${t(state)}`}>
       <button class="card-head" aria-expanded=${opened} onClick=${() => setOpened(!opened)}>
-        <b>${call.name}</b> <span class="target">${visible(target(args, result))}</span>
+        <b>${call.name}</b> <span class="target">${visible(target(call.name, args, result))}</span>
         ${result?.truncated && html`<span class="badge">${t("truncated")}</span>`}
-        <span class="state">${t(state)}</span> <${Time} known=${known} done=${Boolean(result)} />
+        <span class="state">${t(state)}</span> <${Time} known=${known} ms=${ms} done=${Boolean(result)} />
       </button>
+      ${failed && html`<p class="why">${visible(result.output.slice(0, 200).split("\n")[0])}</p>`}
       ${question && html`<${Question} asked=${question} shown=${shown} />`}
       ${!result && shown.progress.value[call.id] && html`<pre class="progress">${shown.progress.value[call.id]}</pre>`}
       ${result?.metadata?.proposal && call.name === "memory_propose" && html`<${Proposal} call=${call} args=${args} result=${result} shown=${shown} />`}
@@ -36,13 +39,14 @@ export function Card({ call, result, shown }) {
 /** Text in which nothing hides: what reorders or cannot be seen stands there as an escape. */
 const visible = (text) => text.replace(/[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
-function target(args, result) {
-  if (result?.title) return result.title;
+/** What a call is about, without the name of its tool. */
+function target(tool, args, result) {
+  if (result?.title) return result.title.startsWith(`${tool} `) ? result.title.slice(tool.length + 1) : result.title;
   const values = Object.entries(args ?? {}).sort(([one], [other]) => (other === "path") - (one === "path")).map(([, value]) => value);
   return values.filter((value) => typeof value === "string" || typeof value === "number").join(" ").slice(0, 160);
 }
 
-function Time({ known, done }) {
+function Time({ known, ms: measured, done }) {
   const [now, setNow] = useState(Date.now());
   const ticking = !done && known.state === "running";
   useEffect(() => {
@@ -50,16 +54,20 @@ function Time({ known, done }) {
     const timer = setInterval(() => setNow(Date.now()), 1000);
     return () => clearInterval(timer);
   }, [ticking]);
-  const ms = known.ms ?? (ticking ? Math.max(0, now - known.since) : null);
+  const ms = measured ?? (ticking ? Math.max(0, now - known.since) : null);
   return ms === null ? null : html`<span class="time">${ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`}</span>`;
 }
 
+const Arguments = ({ args }) => html`<dl>${Object.entries(args ?? {}).map(([name, value]) => html`<dt>${name}</dt><dd><pre>${visible(typeof value === "string" ? value : JSON.stringify(value, null, 2))}</pre></dd>`)}</dl>`;
+
 function Body({ args, result }) {
   const diff = result?.metadata?.diff;
+  const given = html`<${Arguments} args=${args} />`;
   return html`
     <div class="card-body">
-      <dl>${Object.entries(args ?? {}).map(([name, value]) => html`<dt>${name}</dt><dd><pre>${typeof value === "string" ? value : JSON.stringify(value, null, 2)}</pre></dd>`)}</dl>
-      ${diff ? html`<${Diff} text=${diff} />` : result && html`<${Lines} text=${result.output ?? ""} />`}
+      ${diff ? html`<details><summary>${t("arguments")}</summary>${given}</details><${Diff} text=${diff} />` : given}
+      ${!diff && result && html`<${Lines} text=${result.output ?? ""} />`}
+      ${(result?.images ?? []).map((image) => html`<img alt="" src=${`data:${image.media_type};base64,${image.data}`} />`)}
     </div>
   `;
 }
@@ -85,12 +93,16 @@ function Whole({ id }) {
     }
   };
   if (!part) return html`<button class="whole" onClick=${read}>${t("viewFull")}</button>`;
-  return html`<pre class="output">${part.text}</pre>${part.next !== null && html`<button onClick=${read}>${t("more")}</button>`}`;
+  return html`<pre class="output" tabindex="0">${part.text}</pre>${part.next !== null && html`<button onClick=${read}>${t("more")} <small>${size(part.next)} / ${size(part.size)}</small></button>`}`;
 }
 
-function Child({ id }) {
-  const [opened, setOpened] = useState(false);
-  return html`<details class="child" onToggle=${(event) => setOpened(event.target.open)}><summary>${t("child")}</summary>${opened && html`<${Inside} id=${id} />`}</details>`;
+const size = (bytes) => (bytes < 1024 ? `${bytes} B` : bytes < 1 << 20 ? `${(bytes / 1024).toFixed(0)} KiB` : `${(bytes / (1 << 20)).toFixed(1)} MiB`);
+
+/** A sub-agent's whole run, fetched when it is opened. */
+export function Child({ id, open = false }) {
+  const [opened, setOpened] = useState(open);
+  useEffect(() => setOpened((now) => now || open), [open]);
+  return html`<details class="child" open=${opened} onToggle=${(event) => setOpened(event.target.open)}><summary>${t("child")}</summary>${opened && html`<${Inside} id=${id} />`}</details>`;
 }
 
 function Inside({ id }) {
@@ -106,40 +118,45 @@ function Question({ asked, shown }) {
   const [why, setWhy] = useState(null);
   const [problem, setProblem] = useState("");
   const reason = useRef(null);
+  const circles = asked.kind === "doom_loop"; // it is about going on, so what is left is to stop
   const answer = async (reply, message = "") => {
     try {
       await post(at("approvals", asked.id), { reply, message, hash: request.hash });
       approvals.value = approvals.value.filter((one) => one.id !== asked.id);
-      if (shown.status.value === "idle") await post(`${at("sessions", shown.id)}/resume`);
+      if (shown.status.value === "idle") await shown.resume();
     } catch (error) {
-      setProblem(error.code === "changed" ? t("changed") : error.code === "answered" ? t("answered") : error.message);
+      setProblem(error.code === "changed" ? t("changed") : error.code === "answered" ? t("answered") : error instanceof TypeError ? t("offline") : error.message);
       if (error.status === 409) approvals.value = await get("/approvals?state=pending").catch(() => approvals.value);
     }
   };
   const pressed = (event) => {
-    if (event.target !== event.currentTarget) return;
-    if (KEYS[event.key]) answer(KEYS[event.key]);
-    if (event.key === "n") setWhy("");
+    if (event.target !== event.currentTarget || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "n" && !circles) setWhy("");
+    else if (KEYS[event.key] && (event.key !== "Y" || request.always)) answer(KEYS[event.key]);
+    else return;
+    event.preventDefault();
   };
   useEffect(() => {
     if (why === "") reason.current?.focus();
   }, [why === ""]);
   return html`
     <div class="question" role="group" tabindex="-1" id=${asked.id} aria-label=${`${t("question")}: ${request.tool}`} onKeyDown=${pressed}>
-      <p><b>${request.tool}</b> ${t("wants")} <code>${visible((request.targets ?? []).join(", "))}</code></p>
-      <p class="because">${t("because")}: ${request.reason}</p>
-      ${request.preview && html`<${Diff} text=${request.preview} />`}
-      ${request.always && html`<p class="always">${t("stores")}: ${request.always}</p>`}
+      <p><b>${circles ? t("circles") : t("mayIt")}</b></p>
+      ${(request.targets ?? []).map((one) => html`<pre class="target">${visible(one)}</pre>`)}
+      <p class="because">${visible(request.reason)}</p>
+      ${request.preview && html`<${Diff} text=${visible(request.preview)} />`}
+      ${request.always && html`<p class="always"><b>${t("always")}</b> ${visible(request.always)}</p>`}
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
       <div class="answers">
         <button class="primary" onClick=${() => answer("once")}>${t("once")} <kbd>y</kbd></button>
-        <button onClick=${() => answer("always")}>${t("always")} <kbd>Y</kbd></button>
-        <button onClick=${() => setWhy(why === null ? "" : null)}>${t("refuse")} <kbd>n</kbd></button>
-        <button onClick=${() => answer("stop")}>${t("stop")} <kbd>s</kbd></button>
+        ${request.always && html`<button onClick=${() => answer("always")}>${t("always")} <kbd>Y</kbd></button>`}
+        ${!circles && html`<button aria-expanded=${why !== null} onClick=${() => setWhy(why === null ? "" : null)}>${t("refuse")} <kbd>n</kbd></button>`}
+        <button class="danger" onClick=${() => answer("stop")}>${t("stop")} <kbd>s</kbd></button>
       </div>
       ${why !== null && html`
         <form onSubmit=${(event) => { event.preventDefault(); answer("reject", why); }}>
-          <input ref=${reason} aria-label=${t("reason")} placeholder=${t("reason")} value=${why} onInput=${(event) => setWhy(event.target.value)} />
+          <input ref=${reason} aria-label=${t("reason")} placeholder=${t("reason")} value=${why} onInput=${(event) => setWhy(event.target.value)}
+            onKeyDown=${(event) => event.key === "Escape" && setWhy(null)} />
           <button>${t("refuse")}</button>
         </form>`}
     </div>

@@ -3,7 +3,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { patch } from "./app.js";
 import { get } from "./api.js";
 import { html } from "./html.js";
-import { draft, tell } from "./state.js";
+import { ask } from "./dialog.js";
+import { begin } from "./sessions.js";
+import { draft, health, sessions, tell } from "./state.js";
 import { t } from "./strings.js";
 
 const MOST = 5 << 20; // bytes of a picture or a file that go along
@@ -106,26 +108,48 @@ export function Composer({ shown }) {
 
 /** Agent or full access, for this session; full access is confirmed once. */
 function Mode({ shown }) {
-  const confirmation = useRef(null);
   const mode = shown.row.value?.mode ?? "agent";
-  const change = (event) => {
-    if (event.target.value === "full_access") {
-      event.target.value = mode;
-      confirmation.current.showModal();
-    } else patch(shown, { mode: "agent" });
-  };
-  const closed = (event) => {
-    if (event.target.returnValue === "yes") patch(shown, { mode: "full_access", confirm: true });
-    event.target.returnValue = "";
+  const change = async (event) => {
+    const wanted = event.target.value;
+    event.target.value = mode;
+    if (wanted === "agent") await patch(shown, { mode: wanted });
+    else if (await ask(t("confirmFull"))) await patch(shown, { mode: wanted, confirm: true });
   };
   return html`
     <select class=${`mode ${mode}`} aria-label=${t("mode")} value=${mode} onChange=${change}>
       <option value="agent">${t("agent")}</option>
       <option value="full_access">${t("fullAccess")}</option>
     </select>
-    <dialog ref=${confirmation} onClose=${closed} aria-label=${t("fullAccess")}>
-      <form method="dialog"><p>${t("confirmFull")}</p><button value="yes">${t("yes")}</button> <button value="no" autofocus>${t("no")}</button></form>
-    </dialog>
+  `;
+}
+
+/** What stands there while no session does: the first message begins one. */
+export function Start() {
+  const [text, setText] = useState(localStorage.getItem("draft.") ?? "");
+  const [folder, setFolder] = useState("");
+  const write = (value) => {
+    setText(value);
+    localStorage.setItem("draft.", value);
+  };
+  const send = async (event) => {
+    event.preventDefault();
+    const shown = text.trim() && (await begin(folder || health.value?.vault));
+    if (!shown) return;
+    write("");
+    await shown.prompt(text);
+  };
+  const folders = [...new Set([health.value?.vault, ...sessions.value.map((row) => row.vault)].filter(Boolean))];
+  return html`
+    <form class="start" onSubmit=${send}>
+      <h1>${t("welcome")}</h1>
+      <textarea id="message" rows="3" aria-label=${t("prompt")} placeholder=${t("prompt")} value=${text} onInput=${(event) => write(event.target.value)}
+        onKeyDown=${(event) => event.key === "Enter" && !event.shiftKey && !event.altKey && !event.isComposing && send(event)}></textarea>
+      <div class="row">
+        <label>${t("folder")} <input list="folders" placeholder=${health.value?.vault ?? ""} value=${folder} onInput=${(event) => setFolder(event.target.value)} /></label>
+        <datalist id="folders">${folders.map((one) => html`<option value=${one} />`)}</datalist>
+        <button class="primary">${t("send")}</button>
+      </div>
+    </form>
   `;
 }
 

@@ -1,12 +1,20 @@
 // Markdown as DOM: appended while it streams, rendered once when it is whole. Never a foreign image, never a script's link.
 import { micromark } from "micromark";
-import { gfm, gfmHtml } from "micromark-extension-gfm";
+import { gfmAutolinkLiteral, gfmAutolinkLiteralHtml } from "micromark-extension-gfm-autolink-literal";
+import { gfmStrikethrough, gfmStrikethroughHtml } from "micromark-extension-gfm-strikethrough";
+import { gfmTable, gfmTableHtml } from "micromark-extension-gfm-table";
+import { gfmTaskListItem, gfmTaskListItemHtml } from "micromark-extension-gfm-task-list-item";
 import * as streaming from "streaming-markdown";
+import { tell } from "./state.js";
+import { t } from "./strings.js";
 
 const SAFE = /^(https?:|mailto:)/i;
 // micromark escapes HTML and empties links of other kinds itself; this policy is for its output alone.
 const policy = globalThis.trustedTypes?.createPolicy("moryflow", { createHTML: (html) => html }) ?? { createHTML: (html) => html };
-const OPTIONS = { extensions: [gfm()], htmlExtensions: [gfmHtml()] };
+const OPTIONS = {
+  extensions: [gfmAutolinkLiteral(), gfmStrikethrough(), gfmTable(), gfmTaskListItem()],
+  htmlExtensions: [gfmAutolinkLiteralHtml(), gfmStrikethroughHtml(), gfmTableHtml(), gfmTaskListItemHtml()],
+};
 /** Characters above which text is shown as it is: nobody reads a book in a bubble. */
 const LONGEST = 400_000;
 /** Characters of code above which it gets no colours. */
@@ -26,7 +34,19 @@ export function render(element, text) {
   for (const link of template.content.querySelectorAll("a")) outside(link);
   for (const box of template.content.querySelectorAll("input")) box.setAttribute("aria-label", box.checked ? "done" : "open");
   for (const code of template.content.querySelectorAll("pre > code[class^=language-]")) if (code.textContent.length < MOST_CODE) seen.observe(code);
+  if (navigator.clipboard) for (const block of template.content.querySelectorAll("pre")) block.append(copying());
   element.replaceChildren(template.content);
+}
+
+/** Return a button that copies the code it stands in. */
+function copying() {
+  const button = Object.assign(document.createElement("button"), { className: "copy", textContent: t("copy") });
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(button.parentElement.querySelector("code").textContent).catch(tell);
+    button.textContent = t("copied");
+    setTimeout(() => (button.textContent = t("copy")), 1500);
+  });
+  return button;
 }
 
 /** Colours code when it comes into view and there is time. */

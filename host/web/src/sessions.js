@@ -2,14 +2,16 @@
 import { useState } from "preact/hooks";
 import { get, post } from "./api.js";
 import { html } from "./html.js";
-import { approvals, choose, found, health, listSessions, open, sessions, tell } from "./state.js";
+import { approvals, choose, found, health, listSessions, open, running, sessions, tell } from "./state.js";
 import { t } from "./strings.js";
 
-async function begin(vault) {
+/** Begin a session in a folder, show it, and return it; nothing where the server will not. */
+export async function begin(vault) {
   try {
     const row = await post("/sessions", vault ? { vault } : {});
     await listSessions();
     choose(row.id);
+    return open.value;
   } catch (error) {
     tell(error);
   }
@@ -34,13 +36,14 @@ export function Sessions() {
           }} />
         </form>
       </header>
+      ${found.value?.length === 0 && html`<p class="none">${t("nothingFound")}</p>`}
       <ul>
         ${found.value
-          ? found.value.map((hit) => html`<li key=${hit.node}><button onClick=${() => choose(hit.session)}><span>${hit.snippet}</span><small>${hit.kind}</small></button></li>`)
+          ? found.value.map((hit) => html`<li key=${hit.node}><button onClick=${() => choose(hit.session, hit.node)}><span>${hit.snippet}</span><small>${t(hit.kind)} · ${titleOf(hit.session)}</small></button></li>`)
           : listed.map((row) => html`
             <li key=${row.id}>
               <button aria-current=${open.value?.id === row.id} onClick=${() => choose(row.id)}>
-                <span>${waiting.has(row.id) ? html`<b class="mark" title=${t("question")}>?</b> ` : ""}${row.title || row.id}</span>
+                <span>${waiting.has(row.id) ? html`<b class="mark" title=${t("question")}>?</b> ` : running.value.has(row.id) ? html`<i class="spinner" role="img" aria-label=${t("running")}></i> ` : ""}${row.title || t("untitled")}</span>
                 <small>${row.vault === health.value?.vault ? "" : `${row.vault.split("/").pop()} · `}${when(row.updated)}</small>
               </button>
             </li>`)}
@@ -49,4 +52,11 @@ export function Sessions() {
   `;
 }
 
-const when = (stamp) => new Date(stamp).toLocaleString(document.documentElement.lang, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+const titleOf = (id) => sessions.value.find((row) => row.id === id)?.title ?? "";
+
+/** The time of day for what was today, the day for what was before. */
+function when(stamp) {
+  const date = new Date(stamp);
+  const today = date.toDateString() === new Date().toDateString();
+  return date.toLocaleString(document.documentElement.lang, today ? { hour: "2-digit", minute: "2-digit" } : { year: "numeric", month: "short", day: "numeric" });
+}

@@ -11,6 +11,8 @@ export const approvals = signal([]); // open questions of all sessions
 export const open = signal(null); // the session that is shown, see Shown
 export const panel = signal(""); // what stands beside it
 export const notice = signal("");
+export const running = signal(new Set()); // sessions with a turn at work, here or in a terminal
+export const reloads = signal([]); // what was loaded anew while this tab was open, the last one first
 
 let lastId = null;
 
@@ -28,6 +30,10 @@ export class Shown {
     this.live = signal(null); // the message that is being written: {id, text, reasoning}
     this.sinks = new Set(); // who appends text as it comes
     this.last = signal(null); // how the last turn ended
+    this.outcomes = signal({ calls: {}, compactions: {}, errors: {} }); // times, sizes and errors of what is over
+    this.doing = signal(""); // what is said in place of "thinks"
+    this.children = signal([]); // sub-agents at work
+    this.wanted = signal(""); // the node that a search leads to
     this.queue = signal(JSON.parse(localStorage.getItem(`queue.${id}`) || "[]"));
     this.labels = signal({});
     this.fetching = null;
@@ -43,14 +49,18 @@ export class Shown {
       this.labels.value = snapshot.labels;
       this.status.value = snapshot.status === "idle" ? "idle" : "busy";
       this.here.value = snapshot.here;
+      const ended = snapshot.turns.findLast((turn) => turn.purpose !== "compact");
+      this.last.value = ended?.state === "ended" ? { turn: ended.id, end_reason: ended.end_reason } : null;
       const waiting = new Set(snapshot.approvals.map((one) => one.call_id));
       this.calls.value = Object.fromEntries(
         snapshot.calls.map((call) => [call.id, { tool: call.tool, args: parsed(call.args), state: waiting.has(call.id) ? "waiting" : call.state, since: Date.parse(call.updated) }]),
       );
+      this.children.value = [...new Set([...this.children.value, ...snapshot.approvals.map((one) => one.session).filter((id) => id !== this.id)])];
       const { partial } = snapshot;
       this.live.value = partial && (partial.text || partial.reasoning) ? { id: partial.message_id, ...partial } : null;
       approvals.value = merged(approvals.value, snapshot.approvals);
     });
+    this.measure();
     if (this.status.value === "idle") this.sendNext();
     return this;
   }
@@ -77,6 +87,11 @@ export class Shown {
     return this.fetching;
   }
 
+  /** Ask for what nodes do not hold: nothing waits for it. */
+  measure() {
+    get(`${at("sessions", this.id)}/outcomes`).then((found) => (this.outcomes.value = found), () => {});
+  }
+
   async older() {
     const first = this.nodes.value[0];
     const { nodes, more } = await get(`${at("sessions", this.id, "nodes")}?before=${first.seq}`);
@@ -84,6 +99,13 @@ export class Shown {
       this.nodes.value = [...nodes, ...this.nodes.value];
       this.more.value = more;
     });
+  }
+
+  /** Note which sub-agents work. */
+  child({ type, session }) {
+    const others = this.children.value.filter((id) => id !== session);
+    if (type === "turn.start") this.children.value = [...others, session];
+    if (type === "turn.finish") this.children.value = others;
   }
 
   call(id, changes) {
@@ -125,10 +147,12 @@ export class Shown {
         break;
       case "turn.start":
         this.last.value = null;
+        this.doing.value = "";
         this.refresh();
         break;
       case "turn.finish":
         this.last.value = event;
+        this.measure();
         this.refresh();
         break;
       case "step.finish":
@@ -136,6 +160,7 @@ export class Shown {
         break;
       case "session.status":
         if (event.status === "idle" || event.status === "busy") this.status.value = event.status;
+        this.doing.value = event.status === "retry" ? `${t("retry")}: ${event.reason ?? ""}` : "";
         if (event.status === "idle") {
           const ended = this.live.value?.id;
           this.refresh().then(() => {
@@ -145,13 +170,22 @@ export class Shown {
         }
         break;
       case "compaction":
+        this.doing.value = event.state === "pending" ? t("compacting") : "";
+        if (event.state === "failed") notice.value = `${t("notCompacted")}: ${event.reason ?? ""}`;
+        if (event.state !== "pending") this.load().catch(tell);
+        break;
       case "session.label":
       case "session.mode":
       case "session.agent":
       case "session.model":
         this.load().catch(tell);
         break;
+      case "step.start":
+        this.doing.value = "";
+        break;
       case "error":
+        notice.value = event.next ? `${event.message} · ${event.next}` : event.message;
+        break;
       case "session.notice":
       case "store.notice":
         notice.value = event.message || event.text || "";
@@ -207,6 +241,11 @@ export class Shown {
     }
   }
 
+  /** Go on with what a turn has left. */
+  resume() {
+    return post(`${at("sessions", this.id)}/resume`).catch(tell);
+  }
+
   stop() {
     return post(`${at("sessions", this.id)}/cancel`).catch(tell);
   }
@@ -229,9 +268,11 @@ export function drop(id) {
   if (open.value?.id !== id) shown.delete(id);
 }
 
-export function choose(id) {
+/** Show a session, or none; `node` is what is looked for in it. */
+export function choose(id, node = "") {
   const before = open.value?.id;
   open.value = id ? show(id) : null;
+  if (id) open.value.wanted.value = node;
   if (before && before !== id) drop(before);
   history.replaceState(null, "", id ? `#${id}` : location.pathname);
 }
@@ -255,7 +296,11 @@ export function parsed(text) {
 }
 
 export async function listSessions() {
-  sessions.value = await get("/sessions?limit=200");
+  const rows = await get("/sessions?limit=200");
+  batch(() => {
+    sessions.value = rows;
+    running.value = new Set(rows.filter((row) => row.busy).map((row) => row.id));
+  });
 }
 
 let listing = null;
@@ -292,12 +337,16 @@ function seen(event) {
   if (event.type.startsWith("permission.")) asked(event).catch(tell);
   if (event.type === "reload") {
     notice.value = `${t("reload")}: ${event.changed.map((one) => `${one.name} ${one.change}`).join(", ")}`;
-    reloads.value += 1;
+    reloads.value = [event, ...reloads.value].slice(0, 20);
   }
+  if (event.type === "session.status" && (event.status === "idle" || event.status === "busy")) {
+    const now = new Set(running.value);
+    now[event.status === "busy" ? "add" : "delete"](event.session);
+    running.value = now;
+  }
+  if (event.parent) shown.get(event.parent)?.child(event);
   shown.get(event.session)?.take(event);
 }
-
-export const reloads = signal(0);
 
 /** Begin to follow the server; never ends but by a token that counts no more. */
 export function begin() {

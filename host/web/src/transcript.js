@@ -1,24 +1,25 @@
 // What was said: each node is drawn once; only the message that is being written grows.
-import { memo } from "preact/compat";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { at, post } from "./api.js";
-import { Card } from "./card.js";
-import { html } from "./html.js";
+import { Card, Child } from "./card.js";
+import { html, memo } from "./html.js";
 import { render, stream } from "./markdown.js";
-import { choose, draft, listSessions, tell } from "./state.js";
+import { approvals, choose, draft, listSessions, tell } from "./state.js";
 import { t } from "./strings.js";
 
 export function Transcript({ shown, inside = false }) {
   const box = useRef(null);
   const nodes = shown.nodes.value;
   const results = new Map(nodes.filter((node) => node.kind === "tool").map((node) => [node.payload.call_id, node.payload]));
+  const undone = new Set(nodes.map((node) => node.payload.void).filter(Boolean));
   useSticking(box, !inside, shown);
+  useFinding(box, shown);
   const said = useAnnounced(nodes);
   return html`
     <div class=${inside ? "transcript inside" : "transcript"} ref=${box}>
       ${shown.more.value && html`<button class="older" onClick=${() => shown.older().catch(tell)}>${t("older")}</button>`}
       <div role="log" aria-live="off">
-        ${nodes.map((node) => html`<${Item} key=${node.id} node=${node} shown=${shown} results=${results} inside=${inside} />`)}
+        ${nodes.map((node) => html`<${Item} key=${node.id} node=${node} shown=${shown} results=${results} inside=${inside} undone=${undone} />`)}
         ${shown.live.value && html`<${Live} key=${shown.live.value.id} shown=${shown} />`}
       </div>
       <${Doing} shown=${shown} />
@@ -50,6 +51,22 @@ function useSticking(box, wanted, shown) {
   }, []);
 }
 
+/** Go to the node that a search led to, fetching what is older until it is there. */
+function useFinding(box, shown) {
+  const { wanted, nodes, more } = { wanted: shown.wanted.value, nodes: shown.nodes.value, more: shown.more.value };
+  useEffect(() => {
+    if (!wanted || !nodes.length) return;
+    const at = nodes.findIndex((node) => node.id === wanted);
+    const element = box.current.querySelector(`[data-node="${CSS.escape(wanted)}"]`);
+    if (at < 0 && more) shown.older().catch(tell);
+    else {
+      shown.wanted.value = "";
+      element?.scrollIntoView({ block: "center" });
+      element?.focus({ preventScroll: true });
+    }
+  }, [wanted, nodes]);
+}
+
 /** Read out a message when it is whole, never its letters. */
 function useAnnounced(nodes) {
   const first = useRef(null);
@@ -58,7 +75,7 @@ function useAnnounced(nodes) {
   return last && last.id !== first.current ? last.payload.text.slice(0, 500) : "";
 }
 
-function Item({ node, shown, results, inside }) {
+function Item({ node, shown, results, inside, undone }) {
   switch (node.kind) {
     case "user":
       return html`<${Prompt} node=${node} shown=${shown} inside=${inside} />`;
@@ -68,10 +85,10 @@ function Item({ node, shown, results, inside }) {
         ${node.payload.calls.map((call) => html`<${Card} key=${call.id} call=${call} result=${results.get(call.id)} shown=${shown} />`)}
       `;
     case "note":
-      return html`<article class="note" aria-label=${t("note")}><p>${node.payload.text}</p></article>`;
+      return html`<details class="note" data-node=${node.id}><summary>${t("note")}${node.payload.title ? `: ${node.payload.title}` : ""}</summary><p>${node.payload.text}</p></details>`;
     case "compaction":
     case "prune":
-      return html`<${Divider} node=${node} shown=${shown} />`;
+      return html`<${Divider} node=${node} shown=${shown} undone=${undone.has(node.id)} />`;
     case "marker":
       return html`<${Marker} payload=${node.payload} />`;
     default:
@@ -100,31 +117,42 @@ const Prompt = memo(({ node, shown, inside }) => {
     }
   };
   return html`
-    <article class="user" aria-label=${t("you")}>
+    <article class="user" aria-label=${t("you")} tabindex="-1" data-node=${node.id}>
       <p>${text}</p>
       ${images.map((image) => html`<img alt="" src=${`data:${image.media_type};base64,${image.data}`} />`)}
       ${files.map((file) => html`<details><summary>${file.path}</summary><pre>${file.text}</pre></details>`)}
-      ${!inside && html`<footer><button onClick=${edit}>${t("edit")}</button><button onClick=${fork}>${t("fork")}</button></footer>`}
+      ${!inside && html`<footer><${Copy} text=${text} /><button onClick=${edit}>${t("edit")}</button><button onClick=${fork}>${t("fork")}</button></footer>`}
     </article>
   `;
 }, sameNode);
 
 const Message = memo(({ node, shown }) => {
   const body = useRef(null);
-  const { text, reasoning } = node.payload;
+  const { text, reasoning, calls } = node.payload;
   useLayoutEffect(() => {
     if (text) render(body.current, text);
   }, [text]);
   const label = Object.entries(shown.labels.value).filter(([, id]) => id === node.id).map(([name]) => name);
   if (!text && !reasoning) return null;
   return html`
-    <article class="assistant" aria-label=${t("agent")}>
+    <article class="assistant" aria-label=${t("answer")} tabindex="-1" data-node=${node.id}>
       ${reasoning && html`<details class="reasoning"><summary>${t("reasoning")}</summary><p>${reasoning}</p></details>`}
       ${label.length > 0 && html`<small class="label">${label.join(", ")}</small>`}
-      ${text && html`<div class="markdown" ref=${body}></div>`}
+      ${text && html`<div class="markdown" ref=${body}></div>${calls.length === 0 && html`<footer><${Copy} text=${text} /></footer>`}`}
     </article>
   `;
 }, sameNode);
+
+/** Puts text into the clipboard, where the browser has one for this page. */
+function Copy({ text }) {
+  const [done, say] = useState(false);
+  if (!navigator.clipboard) return null;
+  const copy = () => navigator.clipboard.writeText(text).then(() => {
+    say(true);
+    setTimeout(say, 1500, false);
+  }, tell);
+  return html`<button onClick=${copy}>${done ? t("copied") : t("copy")}</button>`;
+}
 
 function sameNode(before, after) {
   return before.node === after.node && before.shown === after.shown;
@@ -155,29 +183,53 @@ function Live({ shown }) {
     };
   }, []);
   return html`
-    <article class="assistant live" aria-busy="true" aria-label=${t("agent")}>
+    <article class="assistant live" aria-busy="true" aria-label=${t("answer")}>
       <details class="reasoning" hidden><summary>${t("reasoning")}</summary><p ref=${thoughts}></p></details>
       <div class="markdown" ref=${body}></div>
     </article>
   `;
 }
 
+/** What goes on now, or how the last turn ended and how to go on. */
 function Doing({ shown }) {
+  const asking = new Set(approvals.value.map((one) => one.session));
+  if (shown.status.value === "busy") return html`
+    ${shown.children.value.map((id) => html`<${Child} key=${id} id=${id} open=${asking.has(id)} />`)}
+    <p class="doing">${doing(shown)}</p>`;
   const ended = shown.last.value;
-  if (shown.status.value === "busy") return html`<p class="doing"><span class="spinner" aria-hidden="true"></span> ${shown.here.value === false && !shown.live.value ? t("running") : t("thinking")}</p>`;
-  if (ended && ended.end_reason !== "completed") return html`<p class="ended">${t("turnEnded")}: ${ended.end_reason}</p>`;
-  return null;
+  if (!ended || ended.end_reason === "completed") return null;
+  const error = shown.outcomes.value.errors[ended.turn];
+  return html`
+    <div class="ended">
+      <p>${t("turnEnded")}: ${t(`end_${ended.end_reason}`)}${error ? ` · ${error.message}` : ""}</p>
+      ${["interrupted", "model_error", "stopped"].includes(ended.end_reason) && html`<button onClick=${() => shown.resume()}>${t("goOn")}</button>`}
+    </div>
+  `;
 }
 
-function Divider({ node, shown }) {
-  const { summary, tokens_before, tokens_after, nodes = {} } = node.payload;
+function doing(shown) {
+  if (approvals.value.some((one) => one.session === shown.id)) return t("waiting");
+  const tools = Object.values(shown.calls.value).filter((call) => call.state === "running").map((call) => call.tool);
+  const said = shown.doing.value || (tools.length ? `${t("runs")} ${tools.join(", ")}` : shown.here.value || shown.live.value ? t("thinking") : t("elsewhere"));
+  return html`<span class="spinner" aria-hidden="true"></span> ${said}`;
+}
+
+/** Where the model's view was shortened: by how much, what is kept, and the way back. */
+function Divider({ node, shown, undone }) {
+  const { summary, tokens_before, details = {}, nodes = {} } = node.payload;
+  const kept = useRef(null);
+  const after = shown.outcomes.value.compactions[details.run];
+  useLayoutEffect(() => {
+    if (kept.current) render(kept.current, summary);
+  }, [summary]);
   if (node.kind === "prune") return html`<p class="divider">${Object.keys(nodes).length} ${t("hidden")}</p>`;
+  const last = shown.nodes.value.findLast((one) => one.kind === "compaction")?.id === node.id;
   const undo = () => post(`${at("sessions", shown.id)}/undo-compaction`).then(() => shown.load()).catch(tell);
   return html`
-    <section class="divider" aria-label=${t("compacted")}>
-      <b>${t("compacted")}</b> ${tokens_before ? html`<span>${tokens_before} ${t("tokens")} ${t("before")}${tokens_after ? `, ${tokens_after} ${t("after")}` : ""}</span>` : ""}
-      <details><summary>${t("kept")}</summary><p>${summary}</p></details>
-      <button onClick=${undo}>${t("undoCompaction")}</button>
+    <section class=${`divider ${undone ? "undone" : ""}`} aria-label=${t("compacted")} data-node=${node.id}>
+      <p><b>${t("compacted")}</b>${tokens_before ? ` · ${tokens_before.toLocaleString()}${after ? ` → ${after.toLocaleString()}` : ""} ${t("tokens")}` : ""}${undone ? ` · ${t("undone")}` : ""}
+        ${last && !undone ? html` <button onClick=${undo}>${t("undoCompaction")}</button>` : ""}</p>
+      <details><summary>${t("kept")}</summary><div class="markdown" ref=${kept}></div></details>
     </section>
   `;
 }

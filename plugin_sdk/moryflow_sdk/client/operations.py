@@ -89,7 +89,7 @@ class Operations:
         return await self._call("GET", "/files", given)
 
     async def stats(self, *, limit: int = 20) -> Any:
-        """Count what happened in the last sessions."""
+        """Count what happened in the last sessions, and how long it took from the first session to a turn that was completed.."""
         given: dict[str, Any] = {"limit": limit}
         return await self._call("GET", "/stats", given)
 
@@ -119,6 +119,15 @@ class Operations:
         """Replace the base of the system prompt and the parameters, or go back to the default; other settings stay."""
         given: dict[str, Any] = {"mode": mode, "text": text, "temperature": temperature, "topP": topP, "maxTokens": maxTokens}
         return await self._call("PUT", "/settings/prompt", given)
+
+    async def compaction_settings(self) -> Any:
+        """Say whether conversations are compacted by themselves."""
+        return await self._call("GET", "/settings/compaction", {})
+
+    async def change_compaction_settings(self, enabled: bool) -> Any:
+        """Let conversations be compacted by themselves, or not; a person can compact them either way."""
+        given: dict[str, Any] = {"enabled": enabled}
+        return await self._call("PUT", "/settings/compaction", given)
 
     async def sessions(self, *, limit: int = 50, vault: str | None = None, all: bool = False) -> Any:
         """List sessions, last used first."""
@@ -190,6 +199,10 @@ class Operations:
         """Show what each plugin did in a session, or in one of its turns."""
         given: dict[str, Any] = {"turn": turn}
         return await self._call("GET", f"/sessions/{quote(id, safe='')}/ledger", given)
+
+    async def outcomes(self, id: str) -> Any:
+        """Say how long each call ran, how much each compaction left, and what turns failed with."""
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}/outcomes", {})
 
     async def session_stats(self, id: str) -> Any:
         """Count what happened in a session and its sub-agents."""

@@ -200,7 +200,7 @@ def test_full_access_is_confirmed_once(server: Server, tab: Callable[..., Any]) 
     page = tab(server, session)
     mode = page.locator("select.mode")
     mode.select_option("full_access")
-    page.locator("dialog button", has_text="No").click()
+    page.locator("dialog button", has_text="Cancel").click()
     assert server.get(f"/sessions/{session}")["mode"] == "agent"
     mode.select_option("full_access")
     page.locator("dialog button", has_text="Yes").click()

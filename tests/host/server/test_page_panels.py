@@ -76,9 +76,9 @@ def test_the_prompt_is_changed_and_reset_alone(server: Server, tab: Callable[...
     assert changed.value.ok
     wanted = {"mode": "custom", "text": "You are terse.", "temperature": 0.5, "topP": None, "maxTokens": None}
     assert server.get("/settings/prompt") == wanted
-    panel.get_by_label("Default", exact=True).check()
     with page.expect_response(lambda reply: reply.request.method == "PUT") as changed:
-        panel.locator("button", has_text="Save").click()
+        panel.locator("button", has_text="Back to the default").click()
+    assert changed.value.ok
     assert server.get("/settings/prompt")["mode"] == "default"
     assert json.loads((server.home / "config.jsonc").read_text())["language"] == "en"
     panel.locator(".bars th", has_text="tools").wait_for()
@@ -90,15 +90,17 @@ def test_authors_see_plugins_what_they_did_and_why(server: Server, tab: Callable
     server.whole_turn(session)
     page = tab(server, session)
     panel = beside(page, "Plugins")
-    panel.locator("tr.loaded td", has_text="holding").first.wait_for()
+    panel.locator(".plugins li.loaded summary", has_text="holding").wait_for()
+    panel.get_by_label("also what changed nothing").check()
     panel.locator(".ledger td", has_text="truncation").first.wait_for()
-    panel.locator("input[aria-label=input]").fill("rm -rf /")
+    panel.get_by_label("What the tool would get").fill("rm -rf /")
     panel.locator("form button").click()
     panel.locator(".chain li").first.wait_for()
     (server.home / "plugins" / "another.py").write_text("from moryflow_sdk import *\n")
     server.whole_turn(server.session("Two."))
     page.locator(".notice", has_text="another").wait_for()
-    panel.locator("td", has_text="another").first.wait_for()
+    panel.locator(".plugins summary", has_text="another").wait_for()
+    panel.locator(".reloads li", has_text="another").first.wait_for()
     panel = beside(page, "Statistics")
     panel.locator(".bars th", has_text="lengthy").wait_for()
     assert panel.locator(".figures dd").first.inner_text() == "1"
@@ -141,8 +143,10 @@ def test_a_node_gets_a_name(server: Server, tab: Callable[..., Any]) -> None:
     server.whole_turn(session)
     page = tab(server, session)
     panel = beside(page, "Tree")
-    page.on("dialog", lambda dialog: dialog.accept("first-answer"))
+    panel.locator("li", has_text="One.").hover()
     panel.locator("li", has_text="One.").locator("button", has_text="Label").click()
+    page.locator("dialog input").fill("first-answer")
+    page.keyboard.press("Enter")
     panel.locator("b.label", has_text="first-answer").wait_for()
     assert list(server.get(f"/sessions/{session}")["labels"]) == ["first-answer"]
 
@@ -218,4 +222,5 @@ def test_what_hides_in_a_call_is_seen(server: Server, tab: Callable[..., Any]) -
     page = tab(server, session)
     say(page, "Do it")
     page.locator(".question").wait_for()
-    assert page.locator(".card .target").text_content() == "a\\u202eb\\u200bc"
+    assert page.locator(".card-head .target").text_content() == "a\\u202eb\\u200bc"
+    assert page.locator(".question .output").text_content() == "what: a\\u202eb\\u200bc"

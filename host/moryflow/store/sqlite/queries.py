@@ -261,10 +261,13 @@ def query(connection: sqlite3.Connection, table: TableSpec[Any], wanted: dict[st
     return [table.load(row) for row in rows]
 
 
-def events_of(connection: sqlite3.Connection, session: str | None, after: int, limit: int) -> list[Event]:
+def events_of(
+    connection: sqlite3.Connection, session: str | None, after: int, limit: int, types: Collection[str] = ()
+) -> list[Event]:
     """Return stored events with a larger `seq` than `after`."""
     where = "seq > ?" if session is None else "seq > ? AND session = ?"
-    values = (after,) if session is None else (after, session)
+    where += f" AND type IN ({', '.join('?' * len(types))})" if types else ""
+    values = (after, *(() if session is None else (session,)), *types)
     statement = f"SELECT seq, session, type, ts, body FROM events WHERE {where} ORDER BY seq LIMIT {int(limit)}"
     return [event_of(row) for row in execute(connection, statement, values)]
 

@@ -184,8 +184,8 @@ class SqliteStore:
     async def runs(self, session: str) -> list[RunRow]:
         return await self._database.read(lambda db: reading.query(db, RUNS, {"session": session}, "ORDER BY number"))
 
-    async def events(self, session: str | None, after: int = 0, limit: int = -1) -> list[Event]:
-        return await self._database.read(lambda db: reading.events_of(db, session, after, limit))
+    async def events(self, session: str | None, after: int = 0, limit: int = -1, *, types: Collection[str] = ()) -> list[Event]:
+        return await self._database.read(lambda db: reading.events_of(db, session, after, limit, types))
 
     async def event_span(self) -> tuple[int, int]:
         return await self._database.read(reading.event_span)
