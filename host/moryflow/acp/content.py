@@ -109,7 +109,7 @@ def kind_of(tool: str, domain: str) -> str:
 
 def title_of(tool: str, args: Any) -> str:
     """Return a call in one line: the tool and what it is about."""
-    values = args.values() if isinstance(args, Mapping) else (args,)
+    values = (args.get("path"), *args.values()) if isinstance(args, Mapping) else (args,)
     about = next((str(value) for value in values if isinstance(value, str) and value.strip()), "")
     line = visible(f"{tool} {about.strip().partition(chr(10))[0]}".strip())
     return line if len(line) <= TITLE else f"{line[: TITLE - 1]}…"

@@ -45,11 +45,18 @@ class PermissionAsker:
                 approval = event.data["approval_id"]
                 task = asyncio.get_running_loop().create_task(self._ask(approval, thaw(event.data)))
                 self._open[approval] = task
-                task.add_done_callback(lambda _: self._open.pop(approval, None))
+                task.add_done_callback(lambda done: self._asked(approval, done))
             case "permission.replied" | "permission.expired":
                 self.withdraw(event.data["approval_id"])
             case _:
                 pass
+
+    def _asked(self, approval: str, done: asyncio.Task[None]) -> None:
+        """Forget a question; one that could not even be asked is refused."""
+        self._open.pop(approval, None)
+        if not done.cancelled() and (error := done.exception()) is not None:
+            asyncio.get_running_loop().call_exception_handler({"message": "a question failed", "exception": error})
+            self._open[approval] = asyncio.create_task(self._reply(approval, "reject", f"it could not be asked: {error}"))
 
     def withdraw(self, approval: str | None = None) -> None:
         """Take a question back, or all: it was answered elsewhere, or its turn has ended."""
@@ -65,8 +72,8 @@ class PermissionAsker:
         offered = options_of(approval, data)
         shown = {"sessionId": self._session, "toolCall": self._call(data), "options": offered}
         try:
-            outcome = (await self._connection.ask("session/request_permission", shown) or {}).get("outcome") or {}
-        except (MoryflowError, AttributeError) as error:
+            outcome = _outcome_in(await self._connection.ask("session/request_permission", shown))
+        except MoryflowError as error:
             await self._reply(approval, "reject", f"the editor could not ask: {error}")
             return
         chosen = next((one["kind"] for one in offered if one["optionId"] == outcome.get("optionId")), "")
@@ -98,6 +105,12 @@ class PermissionAsker:
             "rawInput": args,
             **({"locations": places} if places else {}),
         }
+
+
+def _outcome_in(result: Any) -> Mapping[str, Any]:
+    """Return what a client says of a question; nothing where it does not say it as it must."""
+    outcome = result.get("outcome") if isinstance(result, Mapping) else None
+    return outcome if isinstance(outcome, Mapping) else {}
 
 
 def _patterns(data: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -145,7 +158,7 @@ async def full_access_confirmed(connection: Connection, session: str) -> bool:
     call = {"toolCallId": "mode:full_access", "title": "Full access", "kind": "switch_mode", "status": "pending"}
     shown = {"sessionId": session, "toolCall": {**call, "content": [text_block(FULL_ACCESS)]}, "options": options}
     try:
-        outcome = (await connection.ask("session/request_permission", shown) or {}).get("outcome") or {}
-        return outcome.get("outcome") == "selected" and outcome.get("optionId") == "confirm:full_access"
-    except (MoryflowError, AttributeError):
+        outcome = _outcome_in(await connection.ask("session/request_permission", shown))
+    except MoryflowError:
         return False
+    return outcome.get("outcome") == "selected" and outcome.get("optionId") == "confirm:full_access"
