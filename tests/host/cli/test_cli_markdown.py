@@ -6,6 +6,7 @@ import random
 import re
 
 import pytest
+from moryflow.cli.terminal import markdown
 from moryflow.cli.terminal.markdown import MarkdownStream, render
 
 TEXT = """# Title
@@ -70,6 +71,20 @@ def test_nothing_is_lost_and_nothing_is_decorated() -> None:
     assert shown.startswith("Title\n")
     assert not re.search(r"\x1b\[[0-9;]*(4[0-9]|48|10[0-7])[;m]", render(TEXT, colour=True))
     assert not re.search(r"[ \t]\n|\n\n\n", shown)
+
+
+def test_the_end_of_a_block_that_grows_is_made_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for with each key and each frame; laying a long table or code out anew each time froze the input."""
+    made: list[str] = []
+    render_block = markdown.render
+    monkeypatch.setattr(markdown, "render", lambda text, *, colour: made.append(text) or render_block(text, colour=colour))
+    growing = MarkdownStream(colour=False)
+    growing.feed("```python\n" + "".join(f"print({number})\n" for number in range(1000)))
+    monkeypatch.setattr("time.monotonic", lambda: 1.0)
+    assert [growing.tail(3) for _ in range(5)] == [["  print(997)", "  print(998)", "  print(999)"]] * 5
+    assert [text.count("\n") for text in made] == [4]
+    growing.feed("```\n\nnext")
+    assert growing.tail(3) == ["next"]
 
 
 def test_control_sequences_are_shown_and_not_obeyed() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from io import StringIO
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -49,6 +50,10 @@ class MarkdownStream:
         self._pending = ""
         self._before = ""
         """What kind of block was returned last."""
+        self._tail: list[str] = []
+        """The last lines of the block that grows; the next is what they were made of, and when they may be made again."""
+        self._tail_of = (0, 0, 0)
+        self._tail_due = 0.0
 
     @property
     def pending(self) -> str:
@@ -69,17 +74,35 @@ class MarkdownStream:
         return rest
 
     def tail(self, rows: int) -> list[str]:
-        """Return the last `rows` lines of the block that is still growing, without escape sequences."""
-        return render(self._pending, colour=False).rstrip("\n").split("\n")[-rows:] if self._pending.strip() else []
+        """Return the last `rows` lines of the block that is still growing, without escape sequences.
+
+        A table of 200 rows takes 120 ms, and this is asked for at each key: lines are made again only when nine times as
+        long as they took has passed.
+        """
+        made_of = len(self._pending), rows, shutil.get_terminal_size().columns
+        began = time.monotonic()
+        if made_of != self._tail_of and began >= self._tail_due:
+            text = _last_of_code(self._pending, rows)
+            self._tail = render(text, colour=False).rstrip("\n").split("\n")[-rows:] if text.strip() else []
+            self._tail_of, self._tail_due = made_of, time.monotonic() + 9 * (time.monotonic() - began)
+        return self._tail
 
     def _take(self, end: int) -> str:
         done, self._pending = self._pending[:end], self._pending[end:]
+        if end:
+            self._tail, self._tail_of, self._tail_due = [], (0, 0, 0), 0.0
         if not done.strip():
             return ""
         blocks = _blocks(done)
         before, self._before = self._before, blocks[-1].type if blocks else "text"
         goes_on = bool(blocks) and blocks[0].type == before and before in _LISTS
         return ("" if goes_on or not before else "\n") + render(done, colour=self._colour)
+
+
+def _last_of_code(text: str, rows: int) -> str:
+    """Return a block that grows; of one with code, which may be long, its first line and the last `rows`."""
+    first, *code = text.split("\n")
+    return "\n".join([first, *code[-rows - 1 :]]) if first.lstrip().startswith(("```", "~~~")) else text
 
 
 _LISTS = ("bullet_list_open", "ordered_list_open")
