@@ -100,7 +100,8 @@ def _result(result: SpawnResult, agent: Agent, order: Order, calls: Counter[str]
     why = result.error or ("" if fine else WHY.get(result.end_reason, result.end_reason))
     why = why if fine else f"{agent.id} did not finish: {why}"
     answer = result.text or ("(it gave no answer)" if fine else "")
-    refused = f"{len(result.denied)} of its calls were refused" if result.denied else ""
+    denied = len(result.denied)
+    refused = f"{denied} of its calls {'was' if denied == 1 else 'were'} refused" if denied else ""
     hint = f"[{summary}; to ask it more, pass task_id={result.session}]"
     return ToolResult(
         status="ok" if fine else "error",

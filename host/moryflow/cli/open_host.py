@@ -19,7 +19,7 @@ from moryflow.runtime.settings import settings_of_plugins
 from .commands.plugin_context import drift_notices, quote_name
 from .options import Flags, flags_of
 from .terminal.signals import run_on_loop
-from .terminal.text import plain
+from .terminal.text import say
 from .unknown_names import unknown_names
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
 def _tell_of(store: Store) -> None:
     """Say what was lost of a damaged database, also under ``-q``: it is said once and never again."""
     while store.notices:
-        click.echo(plain(f"moryflow: {store.notices.pop(0)}"), err=True)
+        say(f"moryflow: {store.notices.pop(0)}")
 
 
 @contextmanager
@@ -144,25 +144,25 @@ def warn(host: Host, given: Flags) -> None:
     """
     for problem in (*host.config.checked(settings_of_plugins(host)).problems, *unknown_names(host)):
         if problem.fatal or not given.quiet:
-            click.echo(plain(f"moryflow: {problem}"), err=True)
+            say(f"moryflow: {problem}")
     if given.quiet:
         return
     for notice in drift_notices(host.home):
-        click.echo(notice, err=True)
+        say(notice)
     tried_out = [record for record in host.plugin_set.records if record.status == "pending" and record.stage == "probe"]
     if tried_out:
         said, command = left_out(tried_out)
         all_of_them = " tries all of them now" if len(tried_out) > 1 else ""
-        click.echo(plain(f"moryflow: {said}; {command}{all_of_them}"), err=True)
+        say(f"moryflow: {said}; {command}{all_of_them}")
     for record in host.plugin_set.records:
         if record in tried_out:
             continue
         itself = bool(record.error) and record.tier != "builtin" and record.error != "; ".join(record.notes)
         if record.status in ("failed", "pending") or itself:
             line = f"moryflow: plugin {record.name} {complaint(record)}"
-            click.echo(plain(" ".join(line.splitlines())), err=True)  # the name of a file may hold the end of a line
+            say(" ".join(line.splitlines()))  # the name of a file may hold the end of a line
         elif record.notes:
-            click.echo(plain("\n".join(f"moryflow: {' '.join(note.splitlines())}" for note in _few(record))), err=True)
+            say("\n".join(f"moryflow: {' '.join(note.splitlines())}" for note in _few(record)))
 
 
 def _few(record: LoadRecord) -> list[str]:

@@ -182,6 +182,16 @@ async def context_report(host: Host, session: Session, model: str | None) -> Rep
         return await report(scope, await host.store.path(session.id), host.compaction.settings(host.config))
 
 
+async def whole_output(host: Host, session: Session, output: str) -> str:
+    """Return all of a stored output of a session.
+
+    :raises MoryflowError: it is not there, or its time is over.
+    """
+    async with host.looking(session.row.vault, session=session.id) as scope:
+        data: bytes = await scope.around.services["artifacts"](scope, "moryflow").read(output, offset=0, limit=1 << 40)
+    return data.decode("utf-8", "replace")
+
+
 # -------------------------------------------------------------------- what a host has
 
 

@@ -14,7 +14,7 @@ from moryflow.cli.terminal.question_text import question
 from moryflow.store.records import REPLIES
 from moryflow_sdk import MoryflowError
 
-OURS = re.compile(r"\? write wants t|    vault:/|  because: |      |  always |  …|  │ |  ┊ |  \[o\]nce")
+OURS = re.compile(r"\? write wants |    vault:/|  because: |      |  always |  …|  │ |  ┊ |  \[o\]nce")
 
 
 def request(**given: Any) -> dict[str, Any]:

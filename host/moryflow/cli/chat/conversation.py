@@ -18,7 +18,7 @@ from moryflow.cli.commands.run import RunFlags, explain, on_ask
 from moryflow.cli.options import Flags
 from moryflow.cli.terminal.keyboard import discard_typed, question
 from moryflow.cli.terminal.signals import catch_signals
-from moryflow.cli.terminal.text import first_line, folded, is_dumb, plain
+from moryflow.cli.terminal.text import first_line, is_dumb, say
 from moryflow.plugins.consent import said_yes_with
 from moryflow.plugins.reload import Reloader, ReloadReport
 from moryflow.runtime.subagents import with_background
@@ -94,7 +94,7 @@ class Conversation:
         self._code = 0
         self._full = False
         self._at_work: asyncio.Task[Any] | None = None
-        self._view.session = session.id
+        self._view.session, self._view.whole = session.id, self._whole_output
         self._interactive = False
         self._asker: Any = None
         if on_ask(chosen) == "prompt":
@@ -324,6 +324,11 @@ class Conversation:
         finally:
             self._asker.wait()
 
+    async def _whole_output(self, output: str) -> str:
+        from moryflow.runtime.documents import whole_output
+
+        return await whole_output(self.host, self.session, output)
+
     async def _show_whole(self, text: str) -> None:
         from prompt_toolkit.application import in_terminal
 
@@ -364,7 +369,7 @@ class Conversation:
 
     def say(self, text: str) -> None:
         """Tell the person something that is not part of the answer."""
-        click.echo(folded(plain(text)), err=True)
+        say(text)
 
 
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")

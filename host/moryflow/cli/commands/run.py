@@ -231,10 +231,7 @@ def _terminal_view(host: Host, flags: Flags, chosen: RunFlags, *, answers: bool)
 def explain(result: TurnResult, flags: Flags) -> None:
     """Say on standard error how a turn ended when it did not simply complete."""
     from moryflow.cli.failures import next_of
-    from moryflow.cli.terminal.text import folded, plain
-
-    def say(text: str) -> None:
-        click.echo(folded(plain(text)), err=True)
+    from moryflow.cli.terminal.text import say
 
     if result.error is not None:
         error = result.error

@@ -88,8 +88,8 @@ def screen() -> tuple[int, int]:
 def _lines(request: Mapping[str, Any], approval: str, whose: str, columns: int, rows: int) -> Iterator[str]:
     few, least = (ALL, ALL) if rows >= ALL else (3, 5) if rows < LOW else (4, 6)
     mark = f"  ({approval})" if approval else ""
-    head = _field("? ", f"{visible(whose)}{visible(str(request.get('tool', '')))} wants to{mark}", columns, few)
-    targets = [_field("    ", visible(target), columns, few) for target in request.get("targets", ())]
+    head = _field("? ", f"{visible(whose)}{visible(str(request.get('tool', '')))} wants to{mark}", columns, few, words=True)
+    targets = [_field("    ", visible(target), columns, few, words=True) for target in request.get("targets", ())]
     if request.get("folder", ROOT) != ROOT:
         targets.append(_field("  in ", visible(str(request["folder"])), columns, few))
     below = _field("  because: ", visible(str(request.get("reason", ""))), columns, few, words=True)

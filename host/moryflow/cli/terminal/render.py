@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
-from moryflow_sdk import Event
+from moryflow_sdk import Event, MoryflowError
 from moryflow_sdk.events import DELTAS
 from moryflow_sdk.support.texts import visible
 
 from .markdown import use_colour
+from .question_text import preview_lines, screen, show_whole
 from .spinner import Awaited, Spinner
 from .text import brief, cut, first_line, folded, is_dumb, plain, told_result
+from .tool_output import BOLD, DIFF_LINES, DIM, OUTPUT_LINES, RED, failed, output_lines
 
 TRUNCATED = {"en": "truncated", "zh": "已截断"}
 """What is said of an output that was cut, by interface language."""
 
-DIFF_LINES = 30
-"""Rows that what a call has changed may take."""
-OUTPUT_LINES = 4
-"""Lines of what a tool gave that are shown; a tool that only reads shows how many there are."""
 RECALLED, RECALLED_LINES = 2, 12
 """Exchanges that are shown of a conversation that goes on, and lines of each answer."""
 REMEMBERED = 20
@@ -67,12 +65,14 @@ class TerminalView:
         self._awaited = Awaited()
         self._spinner: Spinner | None = None
         self._error: Event | None = None
-        self._running: dict[str, str] = {}
-        """What running calls are shown as, by id."""
+        self._running: dict[tuple[str, str], str] = {}
+        """What running calls are shown as, by session and id: two sub-agents may give two calls the same id."""
         self._above = ""
         """What was printed last in this turn: ``call`` or ``answer``; an empty line stands between the two."""
-        self._cut: deque[tuple[str, str]] = deque(maxlen=REMEMBERED)
-        """Calls, and their outputs of which not all was shown; the last is the next to be shown whole."""
+        self._cut: deque[CutOutput] = deque(maxlen=REMEMBERED)
+        """Outputs of which not all was shown; the last is the next to be shown whole."""
+        self.whole: Callable[[str], Awaitable[str]] | None = None
+        """Returns a stored output that was too long for the model, by its id."""
         self._totals = Totals()
         if self._live:
             from .markdown import MarkdownStream
@@ -141,7 +141,7 @@ class TerminalView:
         """Say what the turn that has ended took."""
         self._above = ""
         if self._seen and (text := self._totals.line()):
-            self._write(text, _DIM)
+            self._write(text, DIM)
         self._totals = Totals()
 
     def recall(self, exchanges: Sequence[tuple[str, str]]) -> None:
@@ -149,19 +149,20 @@ class TerminalView:
         from .markdown import render
 
         if exchanges[:-RECALLED]:
-            self._write(f"… {len(exchanges) - RECALLED} exchanges before; /tree shows them", _DIM)
+            self._write(f"… {len(exchanges) - RECALLED} exchanges before; /tree shows them", DIM)
         for asked, answered in exchanges[-RECALLED:]:
-            self._write("\n" + "\n  ".join(f"> {asked}".split("\n")[:OUTPUT_LINES]), _DIM)
+            self._write("\n" + "\n  ".join(f"> {asked}".split("\n")[:OUTPUT_LINES]), DIM)
             lines = render(answered, colour=self._colours).rstrip("\n").split("\n")
             cut = [f"… {len(lines) - RECALLED_LINES} lines before"] if len(lines) > RECALLED_LINES else []
             sys.stderr.write("\n".join([*cut, *lines[-RECALLED_LINES:]]) + "\n")
 
     async def show_last(self) -> None:
         """Show the newest output of which not all was shown; asked again, the one before."""
-        from .question_text import show_whole
-
-        call, output = self._cut[-1] if self._cut else ("nothing was cut", "")
+        call, output, stored = self._cut[-1] if self._cut else CutOutput("nothing was cut", "", "")
         self._cut.rotate()
+        if stored and self.whole is not None:
+            with suppress(MoryflowError):  # its time is over: what the model read of it is shown
+                output = await self.whole(stored)
         await show_whole(plain(f"• {call}\n{output}".rstrip("\n") + "\n"))
 
     def _flush(self) -> None:
@@ -219,53 +220,32 @@ class TerminalView:
         """Show a call when it has ended: several that run at once do not mix their lines."""
         data = event.data
         if event.type == "tool.start":
-            self._running[data["call_id"]] = visible(f"{data['tool']} {brief(data['args'])}".rstrip())
+            self._running[event.session, data["call_id"]] = visible(f"{data['tool']} {brief(data['args'])}".rstrip())
             return
         self._flush()
         if self._above == "answer":
             self._write("")
         self._above = "call"
         indent = "    " if whose else ""
-        shown = self._running.pop(data["call_id"], data["tool"])
+        shown = self._running.pop((event.session, data["call_id"]), data["tool"])
         took = f" · {data['ms'] / 1000:.1f} s" if data.get("ms", 0) >= 100 else ""
         head = f"{indent}{whose}• "
-        room = self._columns() - len(head) - len(took)
+        room = screen()[0] - 1 - len(head) - len(took)
         name, _, args = cut(shown, room).partition(" ")
-        colour = "" if data["status"] == "ok" else _RED
-        self._write_pieces((head, colour), (name, _BOLD), (f" {args}".rstrip(), ""), (took, _DIM))
-        for line, style in self._result_lines(event, shown):
+        colour = RED if failed(data) else ""
+        self._write_pieces((head, colour), (name, BOLD), (f" {args}".rstrip(), ""), (took, DIM))
+        found = output_lines(data, screen()[0] - len(indent) - 3, self._how(data))
+        for line, style in found.lines:
             self._write(f"{indent}{line}", style)
+        if found.rest:
+            self._cut.append(CutOutput(shown, found.rest, str(data.get("output_id") or "")))
 
-    def _result_lines(self, event: Event, call: str) -> list[tuple[str, str]]:
-        """Return the first lines of what a call gave, each with its style."""
-        data, all_by = event.data, "Ctrl-O shows all" if self._chat else ""
-        output = str(data.get("output") or "")
-        if data["status"] != "ok":
-            self._cut.append((call, output))
-            said = textwrap.wrap(told_result(data["status"], output), self._columns())
-            return [(f"  {line}", _RED) for line in said]
-        if diff := str(data.get("diff") or ""):
-            self._cut.extend([(call, diff)] if diff.count("\n") >= DIFF_LINES else ())
-            return [(line, _DIFF.get(line.lstrip(" │┊")[:1], "")) for line in _changed(diff, all_by and f"; {all_by}")]
-        lines = output.rstrip().split("\n") if output.strip() else []
-        few = lines if len(lines) <= OUTPUT_LINES + 1 else lines[:OUTPUT_LINES]
-        if event.data.get("domain") == "read" or data["tool"] in _READERS:
-            few = lines if len(lines) == 1 else []
-        rest = len(lines) - len(few)
-        plain_lines = (visible(line, keep="\t").replace("\t", "    ") for line in few)
-        found = [(f"  {cut(line, self._columns())}", _DIM) for line in plain_lines]
-        if rest or data.get("truncated"):
-            self._cut.append((call, output))
-            how = f"{self._truncated}: moryflow output show {data.get('output_id', '')}" if data.get("truncated") else all_by
-            count = f"{'+' if few else ''}{rest:,} line{'s' if rest != 1 else ''}" if rest else ""
-            found.append((f"  {' · '.join(part for part in (count, how) if part)}", _DIM))
-        return found
-
-    @staticmethod
-    def _columns() -> int:
-        from .question_text import screen
-
-        return screen()[0] - 6
+    def _how(self, data: Mapping[str, Any]) -> str:
+        """Return how a person sees all of an output."""
+        truncated = bool(data.get("truncated"))
+        if self._chat:
+            return f"{self._truncated} · Ctrl-O shows all" if truncated else "Ctrl-O shows all"
+        return f"{self._truncated}: moryflow output show {data.get('output_id', '')}" if truncated else ""
 
     def _settle_error(self, event: Event) -> None:
         """Show the error before `event`, unless it is the one that ended the turn: that one is told with the result."""
@@ -303,9 +283,17 @@ class TerminalView:
 
 _FOLLOWED = 70
 """Characters of an answer that is being written which stand beside the spinner."""
-_BOLD, _DIM, _RED, _GREEN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m"
-_DIFF = {"+": _GREEN, "-": _RED, "@": "\x1b[36m"}
-_READERS = frozenset({"read", "ls", "glob", "grep", "skill"})
+
+
+class CutOutput(NamedTuple):
+    """An output of which not all was shown.
+
+    :ivar stored: the id under which all of it is stored, where it was too long for the model.
+    """
+
+    call: str
+    output: str
+    stored: str
 
 
 class Totals:
@@ -367,6 +355,4 @@ def _remark(event: Event, truncated: str) -> str:
 
 def _changed(diff: str, hint: str = "") -> list[str]:
     """Return what a call changed, path first, marked so that nothing in it looks like a line of ours."""
-    from .question_text import preview_lines, screen
-
     return preview_lines(diff, screen()[0], DIFF_LINES, hint)

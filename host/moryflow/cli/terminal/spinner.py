@@ -14,7 +14,7 @@ from moryflow_sdk.events import DELTAS
 from moryflow_sdk.support.texts import visible
 
 from .debugger import ASIDES
-from .text import brief, ending, fitting, plain, terminal_width
+from .text import brief, cut, ending, fitting, plain, terminal_width
 
 _FRAMES, _ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 _USUAL = 80
@@ -30,21 +30,22 @@ class Awaited:
     def __init__(self) -> None:
         self._what = ""
         self._since = 0.0
-        self._tools: dict[str, str] = {}
-        """What running calls are shown as, by id; the next is what each has printed."""
-        self._printed: dict[str, deque[str]] = {}
+        self._tools: dict[tuple[str, str], str] = {}
+        """What running calls are shown as, by session and id; the next is what each has printed."""
+        self._printed: dict[tuple[str, str], deque[str]] = {}
 
     def note(self, event: Event) -> None:
         """Take in what has happened."""
         data = event.data
+        call = event.session, str(data.get("call_id", ""))
         match event.type:
             case "tool.start" if data["state"] == "running":
-                self._tools[data["call_id"]] = visible(f"{data['tool']} {brief(data['args'])}".rstrip())
+                self._tools[call] = visible(f"{data['tool']} {brief(data['args'])}".rstrip())
             case "tool.result":
-                self._tools.pop(data["call_id"], None)
-                self._printed.pop(data["call_id"], None)
+                self._tools.pop(call, None)
+                self._printed.pop(call, None)
             case "tool.delta":
-                lines = self._printed.setdefault(data["call_id"], deque(maxlen=_LAST_LINES))
+                lines = self._printed.setdefault(call, deque(maxlen=_LAST_LINES))
                 lines.extend(line for line in plain(data.get("text", "")[-_END:]).split("\n") if line.strip())
             case "turn.finish" if event.parent is None:
                 self._tools.clear()
@@ -89,7 +90,9 @@ class Awaited:
         """Return the last lines that a running tool has printed; of several, the last line of each behind its name."""
         if len(self._tools) == 1:
             return [f"  {line}" for call in self._tools for line in self._printed.get(call, ())]
-        return [f"  {shown} · {self._printed[call][-1]}" for call, shown in self._tools.items() if self._printed.get(call)]
+        most = max((terminal_width() or _USUAL) // 3, 12)
+        lines = ((shown, self._printed[call][-1]) for call, shown in self._tools.items() if self._printed.get(call))
+        return [f"  {cut(shown, most)} · {line}" for shown, line in lines]
 
 
 class Spinner:

@@ -78,6 +78,11 @@ def folded(text: str) -> str:
     return "\n".join(lines)
 
 
+def say(text: str) -> None:
+    """Print sentences of ours on standard error, folded between words."""
+    click.echo(folded(plain(text)), err=True)
+
+
 def ending(text: str, columns: int) -> str:
     """Return the end of `text` that takes at most `columns` columns."""
     return fitting(text[: -columns - 1 : -1] if columns else "", columns)[::-1]

@@ -1,0 +1,86 @@
+"""What stands below a call: a few lines of what it gave, from the end that tells how it went (issue 17)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moryflow.cli.terminal.tool_output import failed, output_lines
+
+Begin = Callable[..., Any]
+
+
+def lines(how: str = "Ctrl-O shows all", **result: Any) -> list[str]:
+    """The lines at 40 columns, without their styles."""
+    whole = {"tool": "bash", "status": "ok", "truncated": False, **result}
+    return [line for line, _ in output_lines(whole, 40, how).lines]
+
+
+def test_a_command_that_failed_shows_its_end() -> None:
+    """The reason stands there; it is marked, though the call itself went well (the model reads the exit code)."""
+    output = "\n".join([*(f"line {number}" for number in range(50)), "E: no such file", "[exit code 2]"])
+    assert lines(output=output, title="exit code 2") == [
+        "  +48 lines before · Ctrl-O shows all",
+        "  line 48",
+        "  line 49",
+        "  E: no such file",
+        "  [exit code 2]",
+    ]
+    assert failed({"status": "ok", "title": "exit code 2"}) and not failed({"status": "ok", "title": "exit code 0"})
+
+
+def test_a_command_that_was_stopped_shows_what_it_had_said() -> None:
+    """Its first line says nothing of why it was stopped."""
+    output = "begins\n[stopped after 5 s]"
+    assert lines(output=output, status="error", title="stopped after 5 s") == ["  begins", "  [stopped after 5 s]"]
+
+
+def test_an_error_is_shown_whole_where_it_fits() -> None:
+    """No word is cut; a long one shows its beginning and how to see all."""
+    said = "error: " + " ".join(f"word{number}" for number in range(20))
+    shown = lines(output=said, status="error", tool="edit")
+    assert " ".join(line.strip() for line in shown) == said and shown[0].startswith("  error: word0")
+    shown = lines(output="\n".join(f"line {number}" for number in range(40)), status="error", tool="edit")
+    assert shown[0] == "  error: line 0" and shown[-2:] == ["  line 6", "  … Ctrl-O shows all"]
+
+
+def test_an_output_whose_beginning_was_left_out_shows_its_end() -> None:
+    """What is written for the model around it is not shown."""
+    output = "[… left out …]\n" + "\n".join(map(str, range(3001, 5001))) + "\n\n\n[Output truncated: a.\nNext: `read` it.]"
+    assert lines(output=output, title="exit code 0", truncated=True) == [
+        "  +1,996 lines before · Ctrl-O shows all",
+        "  4997",
+        "  4998",
+        "  4999",
+        "  5000",
+    ]
+
+
+def test_all_of_an_output_that_was_too_long_for_the_model_is_shown(cli: Any, at_terminal: Begin) -> None:
+    """Ctrl-O reads it where it is stored, not what the model was given of it."""
+    cli.plugin(
+        "counter",
+        """
+        from moryflow_sdk import *
+
+        @tool(domain="read")
+        def counter() -> str:
+            "Count."
+            return "\\n".join(f"number {number}" for number in range(5000))
+
+        @hookimpl
+        def tools():
+            return [counter]
+        """,
+    )
+    terminal = at_terminal("chat", "-m", cli.script(cli.calls("counter"), "counted"))
+    terminal.expect("\n>")
+    terminal.type("count\r")
+    terminal.expect("truncated · Ctrl-O shows all")
+    terminal.expect("counted")
+    terminal.expect("\n>")
+    terminal.type("\x0f")
+    terminal.expect("number 4321\n")
+    terminal.expect("number 4999\n")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
