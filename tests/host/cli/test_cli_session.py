@@ -57,7 +57,8 @@ def test_switching_leaves_a_branch_behind(cli: Any, talked: str) -> None:
     tree = cli("session", "tree").stdout.splitlines()
     assert len(tree) == 8
     assert [line for line in tree if line.startswith("*")] == [line for line in tree if "another answer" in line]
-    assert any(line.startswith("    ") and "second question" in line for line in tree)
+    assert [line[:5] for line in tree if "├" in line or "└" in line] == ["  ├─ ", "  └─ "]
+    assert any(line.startswith("  ├─ ") and "second question" in line for line in tree)
     done = cli("session", "switch", talked, "zzz")
     assert (done.returncode, "there is no node 'zzz'" in done.stderr) == (2, True)
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from moryflow.cli.terminal.text import first_line, plain, told_result
+from moryflow.cli.terminal.text import brief, first_line, plain, told_result
 
 from .session_compact import divider
 
 if TYPE_CHECKING:
     from moryflow.runtime.documents import Kin
     from moryflow.store import Node
+    from moryflow.store.tree import Branch
 
 SUMMARY = {"en": "summary", "zh": "摘要"}
 """What a person reads before a summary, by interface language."""
@@ -86,21 +87,28 @@ def tree_lines(
     for name in [name for name, child in known.items() if child.node and name not in told]:
         cut_off[known[name].node].append(known.pop(name))
     lines: list[tuple[str, str]] = []
-    waiting = [(branch, 0) for branch in reversed(tree(nodes))]
+    waiting = _below(tree(nodes), "")[::-1]
     while waiting:
-        branch, depth = waiting.pop()
+        branch, first, guide = waiting.pop()
         node = branch.node
         mark = "*" if node.id == active else " "
         label = f" ({labels[node.id]})" if node.id in labels else ""
-        lines.append((node.id, plain(f"{mark} {'  ' * depth}{node.id[:8]} {node.kind}{label}: {_gist(node)}".rstrip(": "))))
+        lines.append((node.id, plain(f"{mark} {first}{node.id[:8]} {node.kind}{label}: {_gist(node)}".rstrip(": "))))
         if (child := known.pop(_started(node), None)) is not None:
-            lines += _kin_lines(child, depth + 1)
+            lines += _kin_lines(child, f"{guide}  ")
         for child in cut_off.pop(node.id, ()):  # its call was interrupted, so that no result names it
-            lines += _kin_lines(child, depth + 1)
-        deeper = depth + 1 if len(branch.children) > 1 else depth
-        waiting += [(child, deeper) for child in reversed(branch.children)]
+            lines += _kin_lines(child, f"{guide}  ")
+        waiting += _below(branch.children, guide)[::-1]
     rest = [*known.values(), *(child for children in cut_off.values() for child in children)]
-    return [*lines, *(line for child in rest if not child.of for line in _kin_lines(child, 0))]
+    return [*lines, *(line for child in rest if not child.of for line in _kin_lines(child, ""))]
+
+
+def _below(children: Sequence[Branch], guide: str) -> list[tuple[Branch, str, str]]:
+    """Return branches, each with what stands before its first node and before all below that."""
+    if len(children) == 1:
+        return [(children[0], guide, guide)]
+    more = [(child, f"{guide}├─ ", f"{guide}│  ") for child in children[:-1]]
+    return [*more, *((child, f"{guide}└─ ", f"{guide}   ") for child in children[-1:])]
 
 
 def _started(node: Node) -> str:
@@ -108,12 +116,12 @@ def _started(node: Node) -> str:
     return str((node.payload.get("metadata") or {}).get("session", "")) if node.kind == "tool" else ""
 
 
-def _kin_lines(child: Kin, depth: int) -> list[tuple[str, str]]:
+def _kin_lines(child: Kin, guide: str) -> list[tuple[str, str]]:
     title = f" “{child.title}”" if child.title else ""
     steps = f"{child.steps} step{'s' if child.steps != 1 else ''}"
     of = f" (of {child.of})" if child.of else ""
-    line = plain(f"  {'  ' * depth}└ {child.agent} {child.session}{of}{title}: {child.end_reason}, {steps}")
-    return [("", line), *(below for lower in child.children for below in _kin_lines(lower, depth + 1))]
+    line = plain(f"  {guide}└ {child.agent} {child.session}{of}{title}: {child.end_reason}, {steps}")
+    return [("", line), *(below for lower in child.children for below in _kin_lines(lower, f"{guide}  "))]
 
 
 def _gist(node: Node) -> str:
@@ -121,10 +129,20 @@ def _gist(node: Node) -> str:
     if node.kind == "tool":
         return first_line(f"{payload.get('tool')} {payload.get('status')}", 80)
     text = payload.get("text") or payload.get("summary") or ""
-    calls = ", ".join(str(call.get("name")) for call in payload.get("calls", ()))
+    names = [str(call.get("name")) for call in payload.get("calls", ())]
+    calls = ", ".join(names) if len(names) != 1 else f"{names[0]} {_arguments(payload['calls'][0])}".rstrip()
     if node.kind == "marker" and "label" in payload:
         called = payload.get("node", node.parent)
         return f"label {first_line(str(payload['label']), 80)} {f'names {str(called)[:8]}' if called else 'removed'}"
     if node.kind == "marker":
         return first_line(", ".join(f"{key} {value}" for key, value in payload.items()), 120)
-    return first_line(text, 80) or (f"calls {calls}" if calls else "")
+    return first_line(text, 80) or (first_line(f"calls {calls}", 80) if calls else "")
+
+
+def _arguments(call: Mapping[str, Any]) -> str:
+    import json
+
+    try:
+        return brief(json.loads(str(call.get("arguments") or "{}")))
+    except ValueError:  # a model wrote it
+        return ""

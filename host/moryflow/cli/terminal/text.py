@@ -32,12 +32,15 @@ def first_line(text: str, width: int = 160) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
+_WRITTEN = frozenset({"content", "old_string", "new_string"})
+
+
 def brief(args: object) -> str:
     """Return the arguments of a call in one short line, a path before all others."""
     ordered = sorted(args.items(), key=lambda item: item[0] != "path") if isinstance(args, Mapping) else [("", args)]
     values = [str(value).strip() for _, value in ordered if isinstance(value, str | int)]
-    if ordered and ordered[0][0] == "path" and any("\n" in value for value in values):  # what is written is shown as a diff
-        values = values[:1]
+    if ordered and ordered[0][0] == "path" and (_WRITTEN & dict(ordered).keys() or any("\n" in value for value in values)):
+        values = values[:1]  # what is written is shown as a diff
     text = " ".join(values).strip()
     line = first_line(text, 100)
     return line if line == text or line.endswith("…") else f"{line} …"
