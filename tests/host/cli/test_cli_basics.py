@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moryflow.cli.commands.model import ProgressBar
+from moryflow.cli.terminal.keyboard import folded_question
 
 HEAVY = ("pydantic", "moryflow_builtins", "moryflow.kernel", "httpx", "rich", "prompt_toolkit", "litellm", "asyncio")
 
@@ -42,12 +45,32 @@ def test_without_a_key_a_person_is_offered_the_local_model(cli: Any, at_terminal
     cli.config(disabledPlugins=[])
     terminal = at_terminal("chat")
     terminal.expect("No key was found.")
-    terminal.expect(" MB to download, into ")
+    terminal.expect(" MB to download, into")
     terminal.expect("Install it now? [Y/n]:")
     terminal.type("n\n")
     terminal.expect("ANTHROPIC_API_KEY")
     assert terminal.end() == 2
     assert "No key was found." not in cli("run", "hi").stderr
+
+
+@pytest.mark.parametrize("columns", [30, 60, 200])
+def test_the_bar_of_a_download_stays_on_one_line(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """A line that is wrapped cannot be taken away: at 60 columns one stood below the other (issue 17)."""
+    drawn = io.StringIO()
+    monkeypatch.setattr("sys.stderr", drawn)
+    monkeypatch.setattr("moryflow.cli.commands.model.terminal_width", lambda: columns)
+    for done in (0, 60_000_000, 127_000_000):
+        ProgressBar().show("downloading the runtime", done, 127_000_000)
+    lines = drawn.getvalue().split("\r\x1b[K")[1:]
+    assert len(lines) == 3 and all(len(line) < columns for line in lines)
+    assert all(" 47% 60 of 127 MB" in line for line in lines[1:2]) and lines[2].startswith("████")
+
+
+def test_a_question_and_its_answers_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What click puts behind a question stands behind its last word."""
+    monkeypatch.setattr("moryflow.cli.terminal.text.terminal_width", lambda: 40)
+    monkeypatch.setenv("COLUMNS", "40")
+    assert folded_question("It is forty columns wide. Install it?") == "It is forty columns wide. Install\nit?"
 
 
 @pytest.mark.parametrize("words", [("--help",), ("session", "--help"), ("permission", "--help"), ("tool",)])

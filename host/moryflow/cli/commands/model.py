@@ -11,7 +11,8 @@ from moryflow_sdk import ConfigError
 
 from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import asking_options, document_options, flags_of
-from moryflow.cli.terminal.text import columns, plain, show
+from moryflow.cli.terminal.keyboard import folded_question
+from moryflow.cli.terminal.text import columns, fitting, is_dumb, plain, say, show, terminal_width
 from moryflow.runtime.documents import models_json
 
 if TYPE_CHECKING:
@@ -122,8 +123,8 @@ async def offer_model(host: Host, agent: str | None, flags: Flags) -> None:
     for provider in host.plugin_set.providers:
         if isinstance(provider, _Installable) and not provider.installed():
             [info] = await provider.available()
-            click.echo(f"No key was found. A model that needs none can be installed here: {info.name},", err=True)
-            click.echo(f"{_download(host, provider)}. It is {info.note.rpartition('; ')[2]}.", err=True)
+            say(f"No key was found. A model that needs none can be installed here: {info.name},")
+            say(f"{_download(host, provider)}. It is {info.note.rpartition('; ')[2]}.")
             if flags.yes or click.confirm("Install it now?", err=True, default=True):
                 await fetch(host, provider, info.id, quiet=flags.quiet)
             return
@@ -148,7 +149,7 @@ async def ensure_model(host: Host, wish: str | None, *, yes: bool, quiet: bool =
         if isinstance(provider, _Installable) and not provider.installed():
             size = provider.download_size() / 1e6
             text = f"The model {name!r} is not installed yet: {_download(host, provider)}. Install it now?"
-            if not yes and not (sys.stdin.isatty() and click.confirm(text, err=True, default=True)):
+            if not yes and not (sys.stdin.isatty() and click.confirm(folded_question(text), err=True, default=True)):
                 raise ConfigError(
                     f"the model {name!r} is not installed ({size:.0f} MB)", next_step="moryflow model install, or add -y"
                 )
@@ -172,8 +173,8 @@ def provider_of(host: Host, name: str) -> _Installable:
 async def fetch(host: Host, provider: _Installable, name: str, *, quiet: bool = False) -> None:
     """Run a provider's installation with a progress bar on standard error."""
     if not quiet:
-        click.echo(f"installing {name!r}: {_download(host, provider)}", err=True)
-    bar = ProgressBar() if sys.stderr.isatty() and not quiet else None
+        say(f"installing {name!r}: {_download(host, provider)}")
+    bar = ProgressBar() if terminal_width() and not is_dumb() and not quiet else None
 
     def progress(text: str, done: int, total: int) -> None:
         if bar:
@@ -189,17 +190,19 @@ async def fetch(host: Host, provider: _Installable, name: str, *, quiet: bool = 
 
 
 class ProgressBar:
-    """One line that grows."""
-
-    width = 30
+    """One line that grows, in the width that the terminal has at the moment: a longer one could not be taken away."""
 
     def show(self, text: str, done: int, total: int) -> None:
+        """Show how much there is, and what is being done."""
+        room = terminal_width() - 1
         share = min(done / total, 1.0) if total else 0.0
-        filled = "█" * round(share * self.width)
-        figures = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total else ""
-        sys.stderr.write(f"\r\x1b[K{filled:<{self.width}} {share:4.0%} {figures} {text[:40]}")
+        figures = f" {share:4.0%} {f'{done / 1e6:.0f} of {total / 1e6:.0f} MB ' if total else ''}"
+        width = max(4, min(30, room - len(figures) - len(text)))
+        line = "█" * round(share * width) + " " * (width - round(share * width)) + figures + text
+        sys.stderr.write(f"\r\x1b[K{fitting(line, room)}")
         sys.stderr.flush()
 
     def end(self) -> None:
+        """Take the line away."""
         sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()

@@ -93,7 +93,17 @@ def confirm(text: str, flags: Flags, *, default: bool = False, command: str = ""
 
         raise ConfigError(f"{text} Nobody can be asked here.", next_step=command or "add -y to confirm")
     discard_typed()
-    click.confirm(text, err=True, default=default, abort=True)
+    click.confirm(folded_question(text), err=True, default=default, abort=True)
+
+
+def folded_question(text: str) -> str:
+    """Return a question in lines that the terminal need not wrap, with room for ``[y/N]:``, which click puts behind it."""
+    from .text import folded
+
+    return folded(text + _OFFERED).removesuffix(_OFFERED)
+
+
+_OFFERED = "\u00a0[y/N]:"
 
 
 def question(item: str) -> str:
