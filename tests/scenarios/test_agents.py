@@ -487,7 +487,7 @@ async def test_a_child_that_asks_when_nobody_can_be_asked_is_refused_and_it_show
     result, _, kids = await run(rig, tasks({"agent": "runner"}), {"text": "ok"})
     assert (result.end_reason, result.exit_code) == ("completed", 4)
     assert [(item["session"], item["agent"], item["cause"]) for item in result.denied] == [(kids[0].id, "runner", "headless")]
-    assert "1 of its calls were refused" in results(rig)[0]["output"]
+    assert "1 of its calls was refused" in results(rig)[0]["output"]
 
 
 async def test_an_unanswered_question_of_a_child_ends_the_turn_and_can_be_answered_later(rig):

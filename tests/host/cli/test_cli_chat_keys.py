@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 from moryflow.cli.chat.completion import MOST_OFFERED, nearest
+from moryflow.cli.chat.keys import keys_joined
 from moryflow.cli.terminal import render
 from moryflow.cli.terminal.text import brief, cut, folded
 from moryflow_sdk import Event
+from prompt_toolkit.key_binding.key_processor import KeyPress
+from prompt_toolkit.keys import Keys
 
 Begin = Callable[..., Any]
 LISTER = """
@@ -68,7 +71,7 @@ def test_narrow_terminals_cut_no_words(cli: Any, at_terminal: Begin) -> None:
     terminal.expect("\n>")
     terminal.type("do it\r")
     terminal.expect("  [o]nce  [a]lways  [r]eject")
-    terminal.expect("  [s]top >")
+    terminal.expect("  [s]top\n  or why not >")
     terminal.type("?\r")
     terminal.expect("reject\n  refuses it")
     terminal.type("o\r")
@@ -174,6 +177,7 @@ def test_a_pager_that_fails_is_named(cli: Any, at_terminal: Begin, pager: str, s
 def test_a_call_that_writes_a_file_is_named_by_its_path() -> None:
     """What is written stands in the diff."""
     assert brief({"content": "one\ntwo\n", "path": "a.py"}) == "a.py"
+    assert brief({"path": "a.py", "old_string": "one", "new_string": "two"}) == "a.py"
     assert brief({"pattern": "x", "path": "a.py"}) == "a.py x"
     assert brief({"command": "one\ntwo"}) == "one …"
 
@@ -237,12 +241,12 @@ def test_esc_stops_at_a_question_and_leaves_a_list_first(cli: Any, at_terminal: 
     terminal = at_terminal("chat", "-m", cli.script(cli.calls("danger", what="it"), cli.holding(), "after all"))
     terminal.expect("\n>")
     terminal.type("do it\r")
-    terminal.expect("[s]top >")
+    terminal.expect("[s]top  or why not >")
     terminal.type("becau")
     terminal.expect("becau")
     terminal.wait_until_it_waits()
     terminal.type("\x1b")
-    terminal.expect("[s]top >")
+    terminal.expect("[s]top  or why not >")
     terminal.type("\x1b")
     terminal.expect("→ stop")
     terminal.expect("stopped; what was done so far is kept")
@@ -259,12 +263,14 @@ def test_esc_stops_at_a_question_and_leaves_a_list_first(cli: Any, at_terminal: 
 
 
 def test_ctrl_c_twice_at_an_empty_prompt_ends_the_conversation(cli: Any, at_terminal: Begin) -> None:
-    """As in other tools; the first only empties a line that is typed."""
+    """As in other tools; where a line is typed one only empties it, and says nothing of an end that it does not bring."""
     terminal = at_terminal("chat", "-m", cli.script("x"))
     terminal.expect("\n>")
     terminal.type("half\x03")
+    terminal.type("\x03")
     terminal.expect("Ctrl-C again, Ctrl-D or /quit")
-    terminal.type("\x03\x03")
+    assert terminal.text.count("Ctrl-C again") == 1
+    terminal.type("\x03")
     terminal.expect("goes on from here")
     assert terminal.end() == 0
 
@@ -347,6 +353,36 @@ def test_a_paste_drives_nothing_and_leaves_a_few_lines(cli: Any, at_terminal: Be
     assert "^I" not in terminal.text
 
 
+def test_a_paste_that_no_terminal_marks_is_one_too() -> None:
+    """A screen without bracketed paste sends keys: 10,000 lines of them took minutes. An Enter behind a line still sends it."""
+    typed = [KeyPress(one) for one in "x" * 40]
+    enter, escape = KeyPress(Keys.ControlM, "\r"), KeyPress(Keys.Escape, "\x1b")
+    paste = KeyPress(Keys.BracketedPaste, "x" * 40)
+    assert keys_joined([*typed, enter]) == [paste, enter]
+    assert keys_joined([*typed, enter, *typed]) == [KeyPress(Keys.BracketedPaste, "x" * 40 + "\r" + "x" * 40)]
+    assert keys_joined([escape, enter, *typed]) == [escape, enter, paste]
+    assert keys_joined([*typed[:5], enter]) == [*typed[:5], enter]
+
+
+def test_an_editor_gives_back_what_it_wrote(cli: Any, at_terminal: Begin) -> None:
+    """It is sent with Enter: an editor that is left without saving must send nothing."""
+    editor = cli.home / "editor"
+    editor.write_text('#!/bin/sh\necho " and more" >> "$1"\n')
+    editor.chmod(0o700)
+    cli.environ = {"EDITOR": str(editor), "VISUAL": str(editor)}
+    terminal = at_terminal("chat", "-m", cli.script("read"))
+    terminal.expect("\n>")
+    terminal.type("draft")
+    terminal.expect("draft")
+    terminal.type("\x18\x05")
+    terminal.expect("and more")
+    terminal.type("!\r")
+    terminal.expect("read")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    assert prompts(cli) == ["draft and more!"]
+
+
 def test_files_that_fit_best_are_offered_first() -> None:
     """Together before apart, in the name before elsewhere; not more than can be drawn with every key."""
     paths = ["src/models/very/deep.py", "m/o/d.py", "src/model.py", "tests/test_model.py", "readme.md"]
@@ -365,7 +401,7 @@ def test_a_terminal_that_moves_no_cursor_gets_plain_lines(cli: Any, at_terminal:
     terminal = at_terminal("chat", "-m", cli.script(cli.calls("danger", what="it"), "done that", "more"))
     terminal.expect("\n> ")
     terminal.type("do it\n")
-    terminal.expect("[o]nce  [a]lways  [r]eject  [s]top > ")
+    terminal.expect("[o]nce  [a]lways  [r]eject  [s]top  or why not > ")
     terminal.type("once\n")
     terminal.expect("done that")
     terminal.expect("\n> ")

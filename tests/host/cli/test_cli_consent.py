@@ -73,7 +73,7 @@ def test_lines_that_are_pasted_at_a_question_are_one_reason(cli: Any, at_termina
 def test_a_half_typed_answer_is_none(cli: Any, at_terminal: Begin) -> None:
     """Ctrl-D twice behind an `o` ends the input and allows nothing (R33)."""
     terminal = at_terminal("run", "-m", cli.script(cli.calls("danger", what="it"), "done"), "hi")
-    terminal.expect("[s]top > ")
+    terminal.expect("[s]top  or why not > ")
     terminal.type("o\x04\x04")
     assert terminal.end() == 130
     assert [status for status, _ in outputs(cli)] == ["denied"]
@@ -83,13 +83,13 @@ def test_a_question_is_shown_again_after_ctrl_z(cli: Any, at_terminal: Begin) ->
     """What was done meanwhile has pushed it away; what was typed before is dropped, and the new width counts (R33)."""
     cli.environ |= {"COLUMNS": "", "LINES": ""}
     terminal = at_terminal("run", "-m", cli.script(cli.calls("danger", what="x" * 300), "done"), "hi")
-    terminal.expect("[s]top > ")
+    terminal.expect("[s]top  or why not > ")
     terminal.type("o")
     terminal.stop()
     terminal.resize(columns=50)
     terminal.go_on()
     terminal.expect("danger wants to")
-    terminal.expect("[s]top > ")
+    terminal.expect("[s]top  or why not > ")
     assert max(map(len, terminal.text.rpartition("danger wants to")[2].splitlines())) < 50
     terminal.type("n\n")
     assert terminal.end() == 0
@@ -164,11 +164,11 @@ def test_all_of_a_long_question_is_shown_on_demand(editor: Any, at_terminal: Beg
     editor.environ = {"PAGER": "sed s/line.150/PAGED/"}
     content = "\n".join(f"line {number}" for number in range(300))
     terminal = at_terminal("run", "-m", editor.script(editor.calls("write", path="n.txt", content=content), "done"), "go")
-    terminal.expect("[v]iew all >")
+    terminal.expect("[v]iew all  or why not >")
     assert "line 150" not in terminal.text
     terminal.type("/show\n")
     terminal.expect("+PAGED")
-    terminal.expect("[v]iew all >")
+    terminal.expect("[v]iew all  or why not >")
     terminal.type("o\n")
     assert terminal.end() == 0
     assert (editor.vault / "n.txt").read_text() == content
@@ -197,7 +197,7 @@ def test_a_file_that_changes_while_the_question_stands_is_asked_about_again(edit
 def test_how_a_question_ended_is_in_the_audit_log(cli: Any, at_terminal: Begin, key: str, decision: str, by: str) -> None:
     """Ctrl-C too, where no decision is taken any more: who could have allowed what is known afterwards (R33, S0.72)."""
     terminal = at_terminal("run", "-m", cli.script(cli.calls("danger", what="it"), "never"), "hi")
-    terminal.expect("[s]top >")
+    terminal.expect("[s]top  or why not >")
     if key:
         terminal.type(key)
     else:
@@ -292,7 +292,7 @@ def test_a_question_is_readable_at_any_terminal(cli: Any, at_terminal: Begin, en
     model = cli.script({"text": "", "delay": 1.3, **cli.calls("danger", what="it 汉")}, "# done")
     terminal = at_terminal("run", "-m", model, "hi", columns=40)
     terminal.expect(mark)
-    terminal.expect("[s]top >")
+    terminal.expect("[s]top  or why not >")
     terminal.type("once\n")
     terminal.expect("done")
     assert terminal.end() == 0

@@ -241,7 +241,7 @@ def test_a_question_from_the_background_has_an_id_and_takes_the_same_words(
     terminal.expect(question["id"])
     terminal.expect("\n>")
     terminal.type("hello\r")
-    terminal.expect("[o]nce  [a]lways  [r]eject  [s]top >")
+    terminal.expect("[o]nce  [a]lways  [r]eject  [s]top  or why not >")
     terminal.expect("Late.")
     terminal.expect(f"answer with /reply {question['id']}")
     terminal.expect("\n>")
@@ -292,11 +292,11 @@ def test_nothing_is_written_over_a_question_that_stands(finder: Any, at_terminal
     file.chmod(0o600)
     both = [{"name": "task", "arguments": {"agent": name, "prompt": "go"}} for name in ("finder", "other")]
     terminal = at_terminal("run", "-m", finder.script({"calls": both}, "Done."), "go")
-    terminal.expect("[s]top > ")
+    terminal.expect("[s]top  or why not > ")
     finder.let_go()
     while "completed" not in [kid["end_reason"] for kid in shown(finder, "session", "tree")["children"]]:
         terminal.rest(0.2)
-    assert terminal.text.endswith("[s]top > ")
+    assert terminal.text.endswith("[s]top  or why not > ")
     terminal.type("once\n")
     terminal.expect("[other] • hello Ann")
     terminal.expect("Done.")

@@ -57,7 +57,7 @@ def test_a_question_is_answered_with_a_word(cli: Any, at_terminal: Begin, typed:
     terminal.expect("danger")
     terminal.expect("│ what: it")
     terminal.expect("because: ")
-    terminal.expect("[o]nce  [a]lways  [r]eject  [s]top >")
+    terminal.expect("[o]nce  [a]lways  [r]eject  [s]top  or why not >")
     terminal.type("\n")
     terminal.expect("reject refuses it")
     terminal.expect("[o]nce")
@@ -84,7 +84,7 @@ def test_ctrl_c_at_a_question_stops_the_turn(cli: Any, at_terminal: Begin) -> No
     terminal.expect("[o]nce")
     terminal.interrupt()
     assert terminal.end() == 130
-    assert re.search(r"\[s\]top > (\^C)?\s*\n• danger it\n.*skipped: the turn ended", terminal.text)
+    assert re.search(r"\[s\]top  or why not > (\^C)?\s*\n• danger it\n.*skipped: the turn ended", terminal.text)
 
 
 def test_a_spinner_turns_after_a_second_and_leaves_nothing(cli: Any, at_terminal: Begin) -> None:
@@ -145,7 +145,7 @@ def test_ctrl_c_at_the_prompt_ends_nothing(cli: Any, at_terminal: Begin) -> None
     """It says how to end; Ctrl-D does."""
     terminal = at_terminal("chat", "-m", cli.script("x"))
     terminal.expect("\n>")
-    terminal.type("half a li\x03")
+    terminal.type("half a li\x03\x03")
     terminal.expect("Ctrl-D or /quit")
     terminal.expect("\n>")
     terminal.type("\x04")

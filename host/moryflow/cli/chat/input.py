@@ -31,7 +31,7 @@ from moryflow.cli.terminal.text import brief, cut, terminal_width
 
 from .clipboard import Clipboard, image_of
 from .completion import LineCompleter, Unseen, completed
-from .keys import bindings
+from .keys import bindings, terminal_input
 from .picker import Choices, Picker, PickItem
 from .printer import Printer
 
@@ -100,11 +100,11 @@ class TerminalInput:
             complete_while_typing=Condition(self._completes),
             reserve_space_for_menu=6,
             input_processors=[TabsProcessor(char1=" ", char2=" "), Unseen()],
-            enable_open_in_editor=True,
             enable_suspend=True,
             key_bindings=bindings(self),
             style=Style.from_dict({"dim": "dim", "chosen": "reverse"}),
             erase_when_done=True,
+            input=terminal_input(),
             output=None if sys.stdout.isatty() else create_output(sys.stderr),
         )
         self._session.app.ttimeoutlen = 0.05  # Esc stops a turn; a terminal sends the keys that begin with it at once
@@ -321,15 +321,15 @@ class TerminalInput:
         self._settle("")
 
     def clear(self) -> None:
-        """Begin anew; where no question stands say how to leave, and leave when that is pressed twice."""
+        """Begin anew; at an empty input say how to leave, and leave when that is pressed twice."""
         empty, now = self.empty, time.monotonic()
         self._session.default_buffer.reset()
         if self._answer is not None:
             self._settle("")
         elif empty and now - self._cleared < TWICE:
             self._session.app.exit(exception=EOFError())
-        else:
-            self._cleared = now if empty else -TWICE
+        elif empty:
+            self._cleared = now
             sys.stderr.write("(Ctrl-C again, Ctrl-D or /quit ends the conversation)\n")
 
     def leave(self) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from prompt_toolkit.application.current import get_app
 from prompt_toolkit.filters import Condition, has_completions
+from prompt_toolkit.input import Input, create_input
 from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.key_binding.key_processor import KeyPress
+from prompt_toolkit.keys import Keys
 
 from .completion import complete_command
 
 if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyPressEvent
+
+AT_ONCE = 32
+"""More characters than that which come at once are a paste: nobody types so fast."""
 
 
 class KeyTarget(Protocol):
@@ -55,6 +62,52 @@ def bindings(shown: KeyTarget) -> KeyBindings:
     return keys
 
 
+def keys_joined(keys: Sequence[KeyPress]) -> list[KeyPress]:
+    """Return what came at once with each long run of characters as one paste; an Enter behind it stays an Enter.
+
+    A terminal that does not mark a paste sends it as keys, and each of 10,000 lines of keys is laid out anew.
+    """
+    joined: list[KeyPress] = []
+    run: list[KeyPress] = []
+    for key in [*keys, None]:
+        if key is not None and (len(key.key) == 1 or key.key in _WRITTEN) and not (not run and _begins_a_key(joined)):
+            run.append(key)
+            continue
+        end = len(run) if len(run) <= AT_ONCE or run[-1].key not in _ENTERS else len(run) - 1
+        text = "".join(one.data for one in run[:end])
+        joined += [KeyPress(Keys.BracketedPaste, text), *run[end:]] if end > AT_ONCE else run
+        joined += [key] if key is not None else []
+        run = []
+    return joined
+
+
+def _begins_a_key(keys: Sequence[KeyPress]) -> bool:
+    """Whether the last key is an Esc, as a terminal sends it before what is typed with Alt."""
+    return bool(keys) and keys[-1].key == Keys.Escape
+
+
+_ENTERS = (Keys.ControlM, Keys.ControlJ)
+_WRITTEN = (*_ENTERS, Keys.ControlI)
+
+
+if sys.platform == "win32":  # its own input joins what is pasted
+
+    def terminal_input() -> Input:
+        """Return the keys of the terminal."""
+        return create_input()
+
+else:
+    from prompt_toolkit.input.vt100 import Vt100Input
+
+    class _TerminalInput(Vt100Input):
+        def read_keys(self) -> list[KeyPress]:
+            return keys_joined(super().read_keys())
+
+    def terminal_input() -> Input:
+        """Return the keys of the terminal."""
+        return _TerminalInput(sys.stdin)
+
+
 def _lines(keys: KeyBindings, shown: KeyTarget) -> None:
     asked, begins = Condition(lambda: shown.asked), Condition(lambda: shown.begins)
 
@@ -67,6 +120,10 @@ def _lines(keys: KeyBindings, shown: KeyTarget) -> None:
     @keys.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
+
+    @keys.add("c-x", "c-e", filter=~asked)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.open_in_editor()  # Enter sends what it wrote
 
     @keys.add("c-v")
     async def _(event: KeyPressEvent) -> None:

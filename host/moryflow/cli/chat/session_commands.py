@@ -18,6 +18,7 @@ from moryflow.runtime.documents import fork_session, node_id_of, requested_label
 from .picker import PickItem
 
 if TYPE_CHECKING:
+    from moryflow.compaction.measure import Report
     from moryflow.kernel.ports import Journal
     from moryflow.store import Node, RunRow
 
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 
 LISTED = 100
 """Sessions that are offered, last used first."""
-BAR = 30
-"""Characters of a bar that stands for everything."""
+BAR, WINDOW_BAR = 30, 60
+"""Characters of a bar that stands for all that is used, and of one that stands for the model's window."""
+MARKS = {"system": "█", "tools": "▓", "instructions": "▚", "summary": "▒", "turns": "░"}
+"""How each source looks in the bar of the window."""
+_SAID_BY = {"user": "prompts", "assistant": "answers", "tool": "outputs of tools"}
 
 
 class SessionCommands:
@@ -150,16 +154,7 @@ class SessionCommands:
         from moryflow.runtime.documents import context_report
 
         talk = self._talk
-        found = await context_report(talk.host, talk.session, None)
-        used = sum(found.parts.values())
-        share = f" of {found.window:,} ({found.tokens / found.window:.0%})" if found.window else ""
-        limit = f"; a summary is made above {found.limit:,}" if found.window else ""
-        rows = [(part, tokens) for part, tokens in found.parts.items() if tokens]
-        rows += [(f"  by {plugin}", tokens) for plugin, tokens in sorted(found.plugins.items(), key=lambda item: -item[1])]
-        width = max([len(name) for name, _ in rows], default=0) + len("  123,456,789  ")
-        bar = min(BAR, max(1, (terminal_width() or BAR + width) - width))
-        shown = [(name, f"{tokens:>9,}", "█" * max(1, round(tokens / used * bar))) for name, tokens in rows]
-        talk.say(f"about {found.tokens:,} tokens{share}{limit}\n{columns(shown)}")
+        talk.say(context_text(await context_report(talk.host, talk.session, None), terminal_width() or 80))
         return ""
 
     async def cost(self, _: str) -> str:
@@ -213,6 +208,37 @@ def exchanges(path: Sequence[Node]) -> list[tuple[str, str]]:
         elif node.kind == "assistant" and text and found:
             found[-1] = (found[-1][0], text)
     return found
+
+
+def context_text(found: Report, width: int) -> str:
+    """Return what fills the window: one bar of the whole window, and what each source and each plugin takes of what is used."""
+    share = f" of {found.window:,} ({found.tokens / found.window:.0%})" if found.window else ""
+    limit = f"; a summary is made above {found.limit:,}" if found.window else ""
+    said = {role: sum(row["tokens"] for row in found.messages if row["role"] == role) for role in _SAID_BY}
+    rows: list[tuple[str, int]] = []
+    for part, tokens in found.parts.items():
+        rows += [(f"{MARKS[part]} {part}", tokens)]
+        rows += [(f"    {_SAID_BY[role]}", said[role]) for role in _SAID_BY] if part == "turns" else []
+    rows += [(f"  by {plugin}", tokens) for plugin, tokens in sorted(found.plugins.items(), key=lambda item: -item[1])]
+    rows = [(name, tokens) for name, tokens in rows if tokens]
+    used = sum(found.parts.values())
+    most = min(BAR, max(1, width - max([len(name) for name, _ in rows], default=0) - len("  123,456,789  ")))
+    shown = [(name, f"{tokens:>9,}", "█" * max(1, round(tokens / used * most))) for name, tokens in rows]
+    bar = _window_bar(found, min(WINDOW_BAR, width - 1))
+    return "\n".join([f"about {found.tokens:,} tokens{share}{limit}", *bar, columns(shown)])
+
+
+def _window_bar(found: Report, width: int) -> list[str]:
+    """Return the window as one bar: a mark for each source, then what is free; ``│`` where a summary is made."""
+    if not found.window:
+        return []
+    parts = {part: tokens for part, tokens in found.parts.items() if tokens}
+    bar = "".join(MARKS[part] * max(1, round(tokens / found.window * width)) for part, tokens in parts.items())
+    free = list("·" * (width - len(bar)))
+    limit = round(found.limit / found.window * width) - len(bar)
+    if 0 <= limit < len(free):
+        free[limit] = "│"
+    return [f"{bar[:width]}{''.join(free)}"]
 
 
 def _spent(model: str, runs: Sequence[RunRow]) -> tuple[str, ...]:

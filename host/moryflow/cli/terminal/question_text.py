@@ -25,7 +25,7 @@ LEAST_COLUMNS = 20
 LOW = 40
 """Rows below which a terminal gives each part of a question one row less."""
 MOST_TARGETS = 8
-ROW_OF_KEYS = 64
+ROW_OF_KEYS = 70
 """Columns that the answers on offer take, with the one that is typed."""
 ALL = 1 << 30
 V = "; v shows all"
@@ -58,6 +58,7 @@ class QuestionText(NamedTuple):
             "[r]eject",
             "[s]top",
             *(["[v]iew all"] if self.cut else []),
+            "or why not",
         ]
         lines = [""]
         for answer in offered:

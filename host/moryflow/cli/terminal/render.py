@@ -151,7 +151,9 @@ class TerminalView:
         if exchanges[:-RECALLED]:
             self._write(f"… {len(exchanges) - RECALLED} exchanges before; /tree shows them", DIM)
         for asked, answered in exchanges[-RECALLED:]:
-            self._write("\n" + "\n  ".join(f"> {asked}".split("\n")[:OUTPUT_LINES]), DIM)
+            said = f"> {asked}".split("\n")
+            rest = [f"… +{len(said) - OUTPUT_LINES:,} lines"] if len(said) > OUTPUT_LINES + 1 else said[OUTPUT_LINES:]
+            self._write("\n" + "\n  ".join([*said[:OUTPUT_LINES], *rest]), DIM)
             lines = render(answered, colour=self._colours).rstrip("\n").split("\n")
             cut = [f"… {len(lines) - RECALLED_LINES} lines before"] if len(lines) > RECALLED_LINES else []
             sys.stderr.write("\n".join([*cut, *lines[-RECALLED_LINES:]]) + "\n")
