@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from moryflow.cli.terminal.tool_output import failed, output_lines
+from moryflow.cli.terminal.tool_output import GREEN, failed, output_lines
 
 Begin = Callable[..., Any]
 
@@ -54,6 +54,13 @@ def test_an_output_whose_beginning_was_left_out_shows_its_end() -> None:
         "  4999",
         "  5000",
     ]
+
+
+def test_a_long_line_of_a_diff_keeps_its_words_and_its_colour() -> None:
+    """What goes on below is a part of the line that was added."""
+    diff = "vault:/a.md: +1 -1 lines\n-It prints.\n+It prints the weather of today, and of tomorrow."
+    found = output_lines({"tool": "edit", "status": "ok", "diff": diff}, 40, "")
+    assert found.lines[2:] == [("  │ +It prints the weather of today, and ", GREEN), ("  ┊ of tomorrow.", GREEN)]
 
 
 def test_all_of_an_output_that_was_too_long_for_the_model_is_shown(cli: Any, at_terminal: Begin) -> None:

@@ -13,6 +13,7 @@ SHOWN = 10
 """Items that are shown at once where the terminal has the rows."""
 PREVIEW = 6
 """Lines of a preview."""
+HINT = "Enter picks, Esc leaves; type to search > "
 Fragments = list[tuple[str, str]]
 
 
@@ -75,7 +76,7 @@ class Picker:
         if found:
             lines = self._preview_of(found[self._place].key)[: max(0, min(PREVIEW, rows // 2 - 4))]
             shown += [("class:dim", _line(f"  │ {line}", columns)) for line in lines]
-        return [*shown, ("class:dim", "Enter picks, Esc leaves; type to search > ")]
+        return [*shown, ("class:dim", HINT if len(HINT) < columns else "search > ")]
 
     def _narrow(self, typed: str) -> None:
         if typed != self._typed:

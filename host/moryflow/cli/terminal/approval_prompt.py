@@ -201,9 +201,10 @@ _STYLES = (("? ", "\x1b[1m"), ("  │ +", "\x1b[32m"), ("  │ -", "\x1b[31m"), 
 
 def _coloured(text: str) -> str:
     """Return a question with its head and a diff in it marked; by its text alone it is as clear."""
-    lines = []
+    lines, style = [], ""
     for line in text.split("\n"):
-        style = next((style for mark, style in _STYLES if line.startswith(mark)), "")
+        if not line.startswith(("      ", "  ┊")):  # else it goes on with the line before
+            style = next((style for mark, style in _STYLES if line.startswith(mark)), "")
         lines.append(f"{style}{line}\x1b[0m" if style else line)
     return "\n".join(lines)
 

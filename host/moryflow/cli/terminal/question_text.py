@@ -123,7 +123,7 @@ def preview_lines(text: str, columns: int, rows: int, hint: str = V) -> list[str
     if not text:
         return []
     lines = [visible(line, keep="\t").replace("\t", "    ") for line in text.split("\n")]
-    pieces = [piece for line in lines for piece in _wrapped("  │ ", "  ┊ ", line, columns)]
+    pieces = [piece for line in lines for piece in _wrapped("  │ ", "  ┊ ", line, columns, words=True)]
     return [line for lines in _middle([[piece] for piece in pieces], rows, f"lines{hint}", columns) for line in lines]
 
 

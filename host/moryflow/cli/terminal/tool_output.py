@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from moryflow_sdk.support.texts import visible
@@ -51,12 +51,21 @@ def output_lines(result: Mapping[str, Any], columns: int, how: str) -> OutputLin
     output, diff = str(result.get("output") or ""), str(result.get("diff") or "")
     if result["status"] == "ok" and diff:
         shown = preview_lines(diff, columns + 3, DIFF_LINES, f"; {how}" if how else "")
-        return OutputLines([(line, _DIFF.get(line.lstrip(" │┊")[:1], "")) for line in shown], diff * (len(shown) >= DIFF_LINES))
+        return OutputLines(_diff_lines(shown), diff if len(shown) >= DIFF_LINES else "")
     kept = _NOTICE.sub("", output) if result.get("truncated") else output
     lines = [visible(line, keep="\t").replace("\t", "    ") for line in kept.rstrip().split("\n")] if kept.strip() else []
     if result["status"] != "ok" and not _ends_with_how_it_ended(result, lines):
         return _error(str(result["status"]), lines, output, columns, how)
     return _few(result, lines, output, columns, how)
+
+
+def _diff_lines(lines: Sequence[str]) -> list[tuple[str, str]]:
+    shown: list[tuple[str, str]] = []
+    style = ""
+    for line in lines:
+        style = style if line.startswith("  ┊") else _DIFF.get(line.lstrip(" │")[:1], "")
+        shown.append((line, style))
+    return shown
 
 
 def _few(result: Mapping[str, Any], lines: list[str], output: str, columns: int, how: str) -> OutputLines:
