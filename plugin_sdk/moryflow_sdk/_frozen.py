@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from math import isfinite
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self, cast, dataclass_transform, get_type_hints
 
-from .field_types import Check, WrongType, check_of, freeze, shown, thaw
+from .field_types import Check, WrongType, check_of, freeze, short_text, thaw
 
 FrozenMapping = Mapping[str, Any]
 """A field type: any mapping goes in, a deeply read-only one is kept, a plain ``dict`` is written out."""
@@ -122,7 +122,7 @@ class Frozen:
         if isinstance(value, cls):
             return value
         if not isinstance(value, Mapping):
-            raise ValidationError(cls.__name__, [((), f"a mapping expected, not {shown(value)}")])
+            raise ValidationError(cls.__name__, [((), f"a mapping expected, not {short_text(value)}")])
         return cls(**{str(key): item for key, item in cast("Mapping[Any, Any]", value).items()})
 
     def model_dump(

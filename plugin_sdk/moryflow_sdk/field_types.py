@@ -182,7 +182,7 @@ def _instance(kind: type, name: str) -> Check:
     def convert(value: Any) -> Any:
         if _is_a(value, kind) and not (kind is int and type(value) is bool):
             return copied(value) if copied else value
-        raise WrongType(f"{name} expected, not {shown(value)}")
+        raise WrongType(f"{name} expected, not {short_text(value)}")
 
     return Check(frozenset({kind}), convert, name)
 
@@ -193,7 +193,7 @@ def _float(value: Any) -> float:
             return float.__float__(value) if _is_a(value, float) else float(int.__int__(value))
         except OverflowError:
             pass
-    raise WrongType(f"float expected, not {shown(value)}")
+    raise WrongType(f"float expected, not {short_text(value)}")
 
 
 def _nested(kind: Any) -> Convert:
@@ -208,14 +208,14 @@ def _nested(kind: Any) -> Convert:
             except ValueError as error:
                 path, message = getattr(error, "problems", [((), str(error))])[0]
                 raise WrongType(message, path) from error
-        raise WrongType(f"{kind.__name__} expected, not {shown(value)}")
+        raise WrongType(f"{kind.__name__} expected, not {short_text(value)}")
 
     return convert
 
 
 def _mapping(value: Any) -> FrozenDict:
     if not _is_a(value, Mapping):
-        raise WrongType(f"a mapping expected, not {shown(value)}")
+        raise WrongType(f"a mapping expected, not {short_text(value)}")
     try:
         return cast("FrozenDict", freeze(value))
     except ValueError as error:  # nested too deep
@@ -242,7 +242,7 @@ def _literal(allowed: tuple[Any, ...]) -> Check:
                 return value
         except TypeError:
             pass  # not hashable
-        raise WrongType(f"{name} expected, not {shown(value)}")
+        raise WrongType(f"{name} expected, not {short_text(value)}")
 
     return Check(frozenset(), convert, name)
 
@@ -261,7 +261,7 @@ def _union(members: list[Check]) -> Check:
             except WrongType as error:
                 found.append(error)
         deeper = [error for error in found if error.path]
-        raise deeper[0] if deeper else WrongType(f"{name} expected, not {shown(value)}")
+        raise deeper[0] if deeper else WrongType(f"{name} expected, not {short_text(value)}")
 
     return Check(frozenset().union(*(member.types for member in members)), convert, name)
 
@@ -283,7 +283,7 @@ def _between(check: Check, bounds: Between) -> Check:
     def convert(value: Any) -> Any:
         number = value if type(value) in check.types else check.convert(value)
         if not bounds.least <= number <= bounds.most:
-            raise WrongType(f"{name} expected, not {shown(value)}")
+            raise WrongType(f"{name} expected, not {short_text(value)}")
         return number
 
     return Check(frozenset(), convert, name)
@@ -296,7 +296,7 @@ def _tuple(items: tuple[Any, ...]) -> Check:
 
     def convert(value: Any) -> Any:
         if not _is_a(value, (list, tuple)) or len(cast("list[Any]", value)) != len(checks):
-            raise WrongType(f"{len(checks)} items expected, not {shown(value)}")
+            raise WrongType(f"{len(checks)} items expected, not {short_text(value)}")
         given = cast("list[Any]", value)
         return tuple([_item(check, item, index) for index, (check, item) in enumerate(zip(checks, given, strict=True))])
 
@@ -308,7 +308,7 @@ def _sequence(check: Check) -> Check:
 
     def convert(value: Any) -> Any:
         if not _is_a(value, _SEQUENCES):
-            raise WrongType(f"a sequence of {check.name} expected, not {shown(value)}")
+            raise WrongType(f"a sequence of {check.name} expected, not {short_text(value)}")
         items = cast("tuple[Any, ...]", value)
         if passing.issuperset(map(type, items)):
             return items if type(items) is tuple else tuple(items)
@@ -326,7 +326,7 @@ def _item(check: Check, value: Any, index: int | str) -> Any:
         raise WrongType(error.message, (index, *error.path)) from error
 
 
-def shown(value: Any) -> str:
+def short_text(value: Any) -> str:
     """Return `value` for a message: short, with its type, and without calling code of a foreign class."""
     kind = cast("type[Any]", type(value))
     if kind in (list, tuple, dict):

@@ -52,7 +52,7 @@ async def _costs() -> list[Figure]:
         with tempfile.TemporaryDirectory() as folder:
             home, vault = _place(Path(folder), with_bank=with_bank)
             environ = {"MEMORY_BANK_GUARD_MODE": "block"}
-            async with await open_host(home, environ=environ) as host, host.looking(str(vault)) as scope:
+            async with await open_host(home, environ=environ) as host, host.read_only(str(vault)) as scope:
                 scope.turn = "t_bench"
                 rows += await _gates(name, scope, with_bank=with_bank)
     return rows

@@ -15,7 +15,7 @@ from moryflow.kernel.decisions import combine, default_verdicts
 from moryflow.kernel.outcome import SessionPermissions
 from moryflow.kernel.tool_prepare import call_as_judged
 from moryflow.kernel.turn_context import TurnContext
-from moryflow.runtime.read_only import looking_scope
+from moryflow.runtime.read_only import read_only_scope
 from moryflow_sdk import Agent, ConfigError, Rule
 from moryflow_sdk.support.agent_files import parse_agent
 
@@ -84,7 +84,7 @@ async def test_no_child_may_do_more_than_its_parent_or_than_its_own_agent(rig):
     rig.config(doomLoop={"enabled": False})
     (rig.vault / "a.md").write_text("x")
     async with rig.host() as host:
-        base = looking_scope(host, (await host.new_session(rig.vault, model=rig.script({"text": "x"}))).row, None)
+        base = read_only_scope(host, (await host.new_session(rig.vault, model=rig.script({"text": "x"}))).row, None)
         loop = asyncio.get_running_loop()
 
         @settings(max_examples=120)

@@ -114,7 +114,7 @@ class Confined:
 
     async def ask(self, settled: Settled, result: ToolResult) -> ToolResult:
         """Ask whether what was put back shall be where the command wanted it, and tell the model how it ended."""
-        said = "the command made or moved what runs later" + (f": {settled.named}" if settled.changes else "")
+        said = "the command made or moved what runs later" + (f": {settled.summary}" if settled.changes else "")
         if not settled.changes:
             return _told(result, settled, said)
         question = f"{said}. It was put back; put it in place?"
@@ -212,7 +212,7 @@ async def run_confined(inside: Confined, command: Callable[[], Awaitable[ToolRes
     except BaseException:
         settled = await _anyhow(inside.end)
         if settled:
-            inside.ctx.log.warning("the command had made or moved what runs later: %s; it was put back", settled.named)
+            inside.ctx.log.warning("the command had made or moved what runs later: %s; it was put back", settled.summary)
         raise
     settled = await _anyhow(inside.end)
     result = inside.remark(result)
@@ -271,7 +271,7 @@ def settle_leftovers(data: Path, log: logging.Logger) -> None:
             if settled:
                 log.warning(
                     "a command whose host was ended had made or moved what runs later: %s; it was put back; kept: %s%s",
-                    settled.named,
+                    settled.summary,
                     _few([str(change.now) for change in settled.changes]),
                     f"; not put back: {'; '.join(settled.left)}" if settled.left else "",
                 )

@@ -264,7 +264,7 @@ class Relocation:
     home: str = ""
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """What it is, for people."""
         line = RUNS_LATER.find(self.path)
         moved = f", moved from {self.home}" if self.home else ""
@@ -285,10 +285,10 @@ class Settled:
         return bool(self.changes or self.left)
 
     @property
-    def named(self) -> str:
+    def summary(self) -> str:
         """The changes as the end of a sentence."""
         more = f" and {len(self.changes) - SHOWN} more" if len(self.changes) > SHOWN else ""
-        return ", ".join(change.told for change in self.changes[:SHOWN]) + more
+        return ", ".join(change.sentence for change in self.changes[:SHOWN]) + more
 
 
 def put_back(vault: Path, before: Mapping[str, GuardedEntry], now: Survey, aside: Path) -> Settled:

@@ -128,7 +128,7 @@ async def _ask(name: str, settings: SearchSettings, query: str, seconds: float) 
         finally:
             await client.aclose()
     except (ConnectFailed, TimedOut, Broken, Undecodable, ModelError, ValueError) as error:
-        raise ToolError(f"{name} at {endpoint.shown} cannot be asked: {error}") from None
+        raise ToolError(f"{name} at {endpoint.public_url} cannot be asked: {error}") from None
     if response.status != 200:
         raise _refused(name, settings, response.status)
     return _hits(service, answer, name)

@@ -12,7 +12,7 @@ from moryflow.compaction.summarizer import COMPACT_AGENT
 from moryflow.hooks.dispatcher import Withheld
 from moryflow.kernel.model_request import first_params, first_prompt
 from moryflow.kernel.tool_prepare import call_as_judged
-from moryflow.runtime.read_only import looking_scope
+from moryflow.runtime.read_only import read_only_scope
 from moryflow.services.session import node_view
 
 from .moments import UNKNOWN, Base, Moment, compaction_base, moments, with_events
@@ -49,7 +49,7 @@ class Rerun:
     def __init__(self, host: Host, recorded: RecordedSession, plugin_set: PluginSet) -> None:
         self._host = host
         self._recorded = recorded
-        self._scope = looking_scope(host, recorded.session, None)
+        self._scope = read_only_scope(host, recorded.session, None)
         self._scope.around = replace(self._scope.around, services=_harmless(host.surroundings.services))
         self._scope.plugin_set = plugin_set
 

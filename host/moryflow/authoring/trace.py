@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import HOOKS, ConfigError
 
 from moryflow.kernel.tool_prepare import offered_tools
-from moryflow.runtime.read_only import looking_scope
+from moryflow.runtime.read_only import read_only_scope
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
@@ -219,7 +219,7 @@ def _size(value: Any) -> int:
 
 def _schemas(host: Host, session: SessionRow) -> dict[str, int]:
     """Return how many characters the tools of each plugin take in a request of this session, as they are now."""
-    scope = looking_scope(host, session, None)
+    scope = read_only_scope(host, session, None)
     with suppress(ConfigError):  # a model that nobody knows any more: the tools that any model gets
         scope.model = host.models(host.plugin_set).choose(session.model)[1]
     sizes: dict[str, int] = {}

@@ -68,7 +68,7 @@ class HostCommandContext(ABC):
         self, *, session: str | None = None, vault: Path | None = None, mode: str | None = None
     ) -> AsyncIterator[Turn]:
         """Open a turn without a model; it writes nothing."""
-        async with self._host.looking(vault or self.vault, session=session, mode=mode) as scope:
+        async with self._host.read_only(vault or self.vault, session=session, mode=mode) as scope:
             view: Any = scope.view(self._plugin)
             yield view
 

@@ -172,7 +172,7 @@ async def context_report(host: Host, session: Session, model: str | None) -> Rep
     """
     from moryflow.compaction.measure import report
 
-    async with host.looking(session.row.vault, session=session.id) as scope:
+    async with host.read_only(session.row.vault, session=session.id) as scope:
         try:
             scope.model = host.choose_model(session)[1]
         except ConfigError:

@@ -34,7 +34,7 @@ from moryflow.services.call_effect import effect_of
 from moryflow.store import SessionLock, SessionRow, Store, open_store
 
 from .generation import STRICT_WAIT, WAIT, GenerationBuilder, GenerationRefs, in_development
-from .read_only import blank_session, looking_scope
+from .read_only import blank_session, read_only_scope
 from .selection import Models, agent_of, base_prompt, named_agent, refuse_failed
 from .session import Session
 from .session_lease import states_of
@@ -264,13 +264,13 @@ class Host:
                 self.forget(session)
 
     @asynccontextmanager
-    async def looking(
+    async def read_only(
         self, vault: Path | str | None, *, session: str | None = None, mode: str | None = None
     ) -> AsyncIterator[TurnContext]:
         """A turn that only looks: for commands that judge or explain without running anything. It writes nothing."""
         row = await self.store.session(session) if session else blank_session(vault, mode)
         self.approvals.attach(asyncio.get_running_loop())
-        scope = looking_scope(self, row, mode)
+        scope = read_only_scope(self, row, mode)
         if session:
             scope.live.state = await states_of(self.store, row.id, "session")
         yield scope

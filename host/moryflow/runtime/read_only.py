@@ -42,7 +42,7 @@ def blank_session(vault: Path | str | None, mode: str | None) -> SessionRow:
     )
 
 
-def looking_scope(host: SessionHost, row: SessionRow, mode: str | None) -> TurnContext:
+def read_only_scope(host: SessionHost, row: SessionRow, mode: str | None) -> TurnContext:
     """Return a scope for `row` that reads and never writes."""
     rights = SessionPermissions(mode or row.mode, [Rule(**grant) for grant in row.grants])
     live = SessionHandle(hold=ReadOnlyHold(row), permissions=rights)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from moryflow.kernel.model_request import RequestBuilder
 from moryflow.store import Node, path_to
 from moryflow.store.tree import effective
 
-from .read_only import looking_scope
+from .read_only import read_only_scope
 
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import TurnContext
@@ -108,7 +108,7 @@ async def delete_session(host: Host, row: SessionRow) -> Sequence[str]:
     gone = await host.store.family(row.id)
     outputs = [output for id in gone for output in await host.store.artifacts(id, state="stored", limit=1_000_000)]
     heirs = {heir.id: await _inherited(host, heir) for heir in await host.store.heirs(gone)}
-    scope = looking_scope(host, row, None)
+    scope = read_only_scope(host, row, None)
     await host.store.delete(row.id)
     if not heirs:  # a fork's answers lead to the files of its original; they go when their time has come
         from moryflow.services.artifacts import remove_files

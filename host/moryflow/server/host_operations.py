@@ -131,7 +131,7 @@ async def reply(
 
 @asynccontextmanager
 async def _artifacts(at: Call) -> AsyncIterator[Any]:
-    async with at.service.host.looking(at.service.vault) as scope:
+    async with at.service.host.read_only(at.service.vault) as scope:
         yield scope.around.services["artifacts"](scope, "moryflow")
 
 

@@ -40,7 +40,7 @@ _CODES = {
 }
 
 
-def shown(target: Target) -> str:
+def name_of(target: Target) -> str:
     """Return the name of `target` for messages: the vault-relative one, or the absolute one."""
     return target.text.removeprefix("vault:/").removeprefix("fs:") or "."
 
@@ -48,12 +48,14 @@ def shown(target: Target) -> str:
 def failure(error: OSError, target: Target) -> ToolError:
     """Return `error` as the model reads it."""
     code, what, next_step = _CODES.get(error.errno or 0, ("io", f"could not be used: {error.strerror}", ""))
-    return ToolError(f"{shown(target)} {what}", code=code, next_step=next_step)
+    return ToolError(f"{name_of(target)} {what}", code=code, next_step=next_step)
 
 
 def refuse_changed(target: Target) -> NoReturn:
     """Say that the object is no longer the one that was judged."""
-    raise ToolError(f"{shown(target)} changed after it was judged; nothing was done", code="changed", next_step="call it again")
+    raise ToolError(
+        f"{name_of(target)} changed after it was judged; nothing was done", code="changed", next_step="call it again"
+    )
 
 
 def path_of(target: Target) -> str:
@@ -184,7 +186,7 @@ def refuse_irregular(status: os.stat_result, target: Target) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise failure(OSError(errno.EISDIR, ""), target)
     if not stat.S_ISREG(status.st_mode):
-        raise ToolError(f"{shown(target)} is not a regular file (a device, socket or pipe)", code="not_a_file")
+        raise ToolError(f"{name_of(target)} is not a regular file (a device, socket or pipe)", code="not_a_file")
 
 
 @contextmanager

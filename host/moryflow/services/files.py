@@ -12,7 +12,7 @@ from typing import BinaryIO
 from moryflow_sdk import Entry, Target, ToolError
 
 from .file_tree import list_folder, read_files, walk_files
-from .file_walk import folder_at, held_folder, open_content, parent_folder, path_of, shown, status_at
+from .file_walk import folder_at, held_folder, name_of, open_content, parent_folder, path_of, status_at
 from .file_write import move_entry, remove_entry, write_file
 from .paths import PathResolver
 
@@ -53,7 +53,7 @@ class VaultFiles:
             content = file.read(limit + 1) if size <= limit else b""
         if size > limit or len(content) > limit:
             raise ToolError(
-                f"{shown(target)} has {max(size, len(content)):,} bytes; the limit is {limit:,}",
+                f"{name_of(target)} has {max(size, len(content)):,} bytes; the limit is {limit:,}",
                 code="too_large",
                 next_step="read a part of it with offset and limit, or search it with grep",
             )
@@ -134,7 +134,7 @@ class VaultFiles:
 
     def _refuse_home_path(self, path: str, target: Target) -> None:
         if path == self._home or path.startswith(self._home + "/"):
-            raise ToolError(f"{shown(target)} belongs to Moryflow itself and is not changed by tools", code="permission")
+            raise ToolError(f"{name_of(target)} belongs to Moryflow itself and is not changed by tools", code="permission")
 
     def _refuse_lost_vault(self, path: str) -> None:
         """A vault that was moved or removed is not made anew: what is written would lie apart from all the rest."""
@@ -151,4 +151,4 @@ class VaultFiles:
         path = path_of(target)
         for kept in (self._paths.vault, self._home):
             if kept == path or kept.startswith(path.rstrip("/") + "/"):
-                raise ToolError(f"{shown(target)} holds the vault or Moryflow's own folder and stays", code="permission")
+                raise ToolError(f"{name_of(target)} holds the vault or Moryflow's own folder and stays", code="permission")

@@ -50,7 +50,7 @@ class Endpoint:
         return self.base_url.lower().startswith("https:")
 
     @cached_property
-    def shown(self) -> str:
+    def public_url(self) -> str:
         """The address without user name, password and query, for messages."""
         parts = urlsplit(self.base_url)
         host = parts.netloc.rpartition("@")[2]

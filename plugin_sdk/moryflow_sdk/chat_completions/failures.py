@@ -324,7 +324,7 @@ WIRE_ERRORS = (ConnectFailed, TimedOut, Broken, Undecodable)
 
 def connection_error(error: Exception, endpoint: Endpoint, *, answered: bool = False) -> ModelError:
     """Return the error for a connection that failed; `answered`: a part of an answer had come."""
-    where = f"{endpoint.label} at {endpoint.shown}"
+    where = f"{endpoint.label} at {endpoint.public_url}"
     code: ModelErrorCode
     if isinstance(error, ConnectFailed):
         code, message = "unreachable", f"cannot reach {where}: {plain(str(error))[:300]}"

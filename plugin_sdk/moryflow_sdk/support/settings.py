@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypedDict, Unpack, cast
 
 from moryflow_sdk._frozen import REQUIRED, Frozen, ValidationError
-from moryflow_sdk.field_types import Check, Narrowing, WrongType, freeze, shown, thaw
+from moryflow_sdk.field_types import Check, Narrowing, WrongType, freeze, short_text, thaw
 
 if TYPE_CHECKING:
     import pydantic
@@ -56,7 +56,7 @@ class Meta(Narrowing):
                 return None
             try:
                 if not self._holds(kept):
-                    raise WrongType(f"{shown(value)} is beyond its limits")
+                    raise WrongType(f"{short_text(value)} is beyond its limits")
                 return self.then(kept) if self.then else kept
             except ValueError as error:
                 raise WrongType(str(error)) from error

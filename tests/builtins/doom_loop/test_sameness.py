@@ -82,7 +82,7 @@ OTHER = [
 @pytest.mark.parametrize(("name", "one", "two", "same"), [*((*row, True) for row in SAME), *((*row, False) for row in OTHER)])
 async def test_what_a_call_does_tells_calls_apart(bench, name, one, two, same):
     """Calls are the same where they do the same, and only there (S0.60)."""
-    async with bench.host() as host, host.looking(vault=bench.vault) as scope:
+    async with bench.host() as host, host.read_only(vault=bench.vault) as scope:
         turn = View(scope, "permission")
         first, second = (prepared_call(turn, name, args) for args in (one, two))
     assert (first.effect == second.effect) is same

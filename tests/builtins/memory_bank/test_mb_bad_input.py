@@ -82,7 +82,7 @@ async def test_a_front_page_that_cannot_be_shown(project, rows, data, said):
         system = talk.systems[0]
         assert "protocol_version: memory-bank/v1" in system and said in system and len(system) < 10_000
         assert talk.last["status"] == "denied" and talk.result.end_reason == "completed"
-    async with project.host() as host, host.looking(str(project.vault)) as scope:
+    async with project.host() as host, host.read_only(str(project.vault)) as scope:
         turn = scope.view("memory_bank")
         assert MEMORY in [finding.file for finding in check_bank(turn)[0]]
         assert make_bank(turn)[MEMORY].startswith("left alone")

@@ -17,7 +17,7 @@ async def run(project, work, **settings):
     """Call what a command calls, in a host of its own and without a process."""
     if settings:
         project.configure(bank=settings)
-    async with project.host() as host, host.looking(str(project.vault)) as scope:
+    async with project.host() as host, host.read_only(str(project.vault)) as scope:
         return work(scope.view("memory_bank"))
 
 

@@ -162,7 +162,7 @@ async def test_explain_gives_the_answer_that_a_call_gets(bench, folder):
     allow(bench, "echo *", "git status", "cat *", "touch *", more=PRIVATE)
     found = {}
 
-    async with bench.host() as host, host.looking(vault=bench.vault) as scope:
+    async with bench.host() as host, host.read_only(vault=bench.vault) as scope:
         turn = View(scope, "permission")
         for command in COMMANDS:
             said = explain_input(turn, "bash", command, "agent", folder)
@@ -201,7 +201,7 @@ async def test_explained_is_judged_in_every_folder(bench, rules):
     allow(bench, more=rules)
     (bench.vault / "loop").symlink_to("loop")
     (bench.vault / "a.md").write_text("a")
-    async with bench.host() as host, host.looking(vault=bench.vault) as scope:
+    async with bench.host() as host, host.read_only(vault=bench.vault) as scope:
         turn = View(scope, "permission")
         for folder in EVERYWHERE:
             for command in COMMANDS:
