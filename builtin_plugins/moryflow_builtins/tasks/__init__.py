@@ -5,12 +5,29 @@ What a child may do, what it spends and who is asked is the host's business (``t
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, NamedTuple
 
-from moryflow_sdk import SystemBlock, TargetRequest, Tool, ToolContext, ToolResult, Turn, hookimpl, task_target, tool
+from moryflow_sdk import (
+    Agent,
+    SpawnResult,
+    SystemBlock,
+    TargetRequest,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    Turn,
+    hookimpl,
+    task_target,
+    tool,
+)
 from moryflow_sdk.field_types import Between
 from moryflow_sdk.support.settings import Meta, Settings
+from moryflow_sdk.support.texts import did_you_mean
 
 name = "tasks"
 services = ("history", "info", "spawn")
@@ -53,8 +70,6 @@ async def task(
 
     For work that can be told in one message: searching widely, or several independent parts, one call each in one step.
     """
-    from .child import Order, run_task
-
     return await run_task(ctx, Order(agent, prompt, description, task_id, background))
 
 
@@ -67,6 +82,139 @@ def tools() -> list[Tool]:
 @hookimpl
 async def system_blocks(turn: Turn) -> list[SystemBlock]:
     """List the agents that this agent may start."""
-    from .child import roster
-
     return await roster(turn)
+
+
+GO_ON = "Read the results of the tasks above, check what matters, and go on with what the person asked for."
+"""The synthetic message behind the results of a step."""
+WHY = {
+    "max_steps": "it reached its limit of steps",
+    "doom_loop": "it went in circles and was ended",
+    "budget": "the budget of the turn is used up",
+    "prompt_too_long": "its conversation no longer fits into the model",
+    "model_error": "its model failed",
+    "plugin_failed": "a plugin failed under --strict",
+    "host_error": "the host failed",
+    "stopped": "a person stopped it",
+    "interrupted": "it was interrupted",
+    "denied": "a rule ended it",
+    "approval_required": "it waits for a person's answer, and goes on when the session does; if it has not, pass its task_id",
+}
+
+
+class Order(NamedTuple):
+    """What was asked for."""
+
+    agent: str
+    prompt: str
+    description: str
+    task_id: str | None
+    background: bool
+
+
+async def run_task(ctx: ToolContext, order: Order) -> ToolResult:
+    """Run the child and return what it gave.
+
+    :raises ToolError: it cannot be started.
+    """
+    agent = _agent_named(ctx, order.agent)
+    depth: int = ctx.config.depth
+    above = await ctx.spawn.depth()
+    if above >= depth:
+        raise ToolError("a sub-agent starts no agents of its own", code="too_deep", next_step="do this part yourself")
+    if above + 1 >= depth:
+        agent = agent.replace(deny_tools=(*agent.deny_tools, TOOL))
+    try:
+        async with asyncio.timeout(ctx.config.minutes * 60):
+            result = await ctx.spawn(
+                agent, order.prompt, session=order.task_id, title=order.description, background=order.background
+            )
+    except TimeoutError as error:
+        raise ToolError(
+            f"{agent.id} worked longer than {ctx.config.minutes:g} minutes and was stopped", code="timeout"
+        ) from error
+    if order.background:
+        return _background_result(result, agent, order)
+    await _ask_to_go_on(ctx)
+    return _result(result, agent, order, await _calls(ctx, result.session))
+
+
+def _agent_named(ctx: ToolContext, wanted: str) -> Agent:
+    known = {agent.id: agent for agent in ctx.spawn.agents()}
+    if wanted in known:
+        return known[wanted]
+    hint = did_you_mean(wanted, known) or f"; the agents are {', '.join(sorted(known)) or 'none'}"
+    raise ToolError(f"there is no agent {wanted[:80]!r} to start{hint}", code="unknown_agent")
+
+
+async def _ask_to_go_on(ctx: ToolContext) -> None:
+    """Append the synthetic message once a step, however many tasks ended in it."""
+    if ctx.state.get("asked") != (here := f"{ctx.id} {ctx.step}"):  # a turn that goes on has the state of the one before
+        ctx.state["asked"] = here
+        await ctx.info.note(GO_ON, title="tasks")
+
+
+async def _calls(ctx: ToolContext, session: str) -> Counter[str]:
+    """Count the child's calls by tool; every call of all its turns."""
+    return Counter(call.tool for call in await ctx.history.calls(session=session))
+
+
+def _background_result(result: SpawnResult, agent: Agent, order: Order) -> ToolResult:
+    return ToolResult(
+        output=f"{agent.id} works in the background as {result.session}; its result will come as a note. Go on meanwhile.",
+        title=_title(agent, order, "in the background"),
+        metadata={"session": result.session, "agent": agent.id, "end_reason": "running", "background": True},
+    )
+
+
+def _result(result: SpawnResult, agent: Agent, order: Order, calls: Counter[str]) -> ToolResult:
+    counted = ", ".join(f"{tool} {count}" for tool, count in calls.most_common(8))
+    steps = f"{result.steps} step{'s' if result.steps != 1 else ''}"
+    summary = f"{agent.id} {result.session}: {result.end_reason}, {steps}{f', calls: {counted}' if counted else ''}"
+    fine = result.end_reason == "completed"
+    why = result.error or ("" if fine else WHY.get(result.end_reason, result.end_reason))
+    why = why if fine else f"{agent.id} did not finish: {why}"
+    answer = result.text or ("(it gave no answer)" if fine else "")
+    denied = len(result.denied)
+    refused = f"{denied} of its calls {'was' if denied == 1 else 'were'} refused" if denied else ""
+    hint = f"[{summary}; to ask it more, pass task_id={result.session}]"
+    return ToolResult(
+        status="ok" if fine else "error",
+        code=None if fine else result.end_reason,
+        output="\n\n".join(filter(None, (why, answer, refused, hint))),
+        title=_title(agent, order, f"{result.end_reason}, {steps}"),
+        metadata={
+            "session": result.session,
+            "agent": agent.id,
+            "end_reason": result.end_reason,
+            "summary": summary,
+            "calls": dict(calls),
+            "steps": result.steps,
+            "usage": result.usage.model_dump(),
+            "cost": result.cost,
+            "denied": len(result.denied),
+        },
+    )
+
+
+def _title(agent: Agent, order: Order, how: str) -> str:
+    return f"{agent.id}: {order.description or order.prompt.splitlines()[0][:60]} ({how})"
+
+
+TOOL = "task"
+
+
+async def roster(turn: Turn) -> list[SystemBlock]:
+    """Return the block that lists the agents, or nothing where ``task`` is not offered."""
+    if turn.model is None or not turn.model.tools or not _has_tool(turn.agent):
+        return []
+    agents = turn.spawn.agents()
+    if not agents or await turn.spawn.depth() >= turn.config.depth:
+        return []
+    lines = [f"- {agent.id}: {agent.description or agent.name}" for agent in agents]
+    return [SystemBlock(id="agents", text="Agents that the task tool can start:\n" + "\n".join(lines))]
+
+
+def _has_tool(agent: Agent) -> bool:
+    named = agent.tools is None or any(fnmatchcase(TOOL, pattern) for pattern in agent.tools)
+    return named and not any(fnmatchcase(TOOL, pattern) for pattern in agent.deny_tools)
