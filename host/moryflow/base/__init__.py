@@ -1,4 +1,4 @@
-"""The ground floor: where things are, the table of built-in plugins, writing a file whole. It imports nothing of the host."""
+"""The ground floor: paths, the table of built-in plugins, the event bus, foreign errors. It imports nothing of the host."""
 
 from __future__ import annotations
 
