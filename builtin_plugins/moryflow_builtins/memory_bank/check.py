@@ -105,12 +105,8 @@ def read_page(name: str, text: str) -> BankPage:
         page.links += [PageLink(match[1], number, True, int(match[2] or 0)) for match in _POINTER.finditer(line)]
         route = _ROUTE.match(line) if section == "Routing Rules" else None
         if route:
-            page.routes.append((route[1], [link.goal for link in links] or _code(route[2]), number))
+            page.routes.append((route[1], [link.goal for link in links] or re.findall(r"`([^`]+)`", route[2]), number))
     return page
-
-
-def _code(text: str) -> list[str]:
-    return re.findall(r"`([^`]+)`", text)
 
 
 def _front(page: BankPage, text: str) -> int:

@@ -109,7 +109,7 @@ def _lines_differ(old: str, new: str, proposal: Proposal) -> str:
     agreed = " ".join(plain_line(line) for line in proposal.draft.splitlines())
     replaced = Counter(_lines(proposal.replaces))
     for line in after - before:
-        if line not in agreed and not _STAMP.match(line) and not _is_user_placeholder(line):
+        if line not in agreed and not _STAMP.match(line) and line != plain_line(USER_PLACEHOLDER):
             return f"the line {line[:80]!r} is not in the draft"
         if redact(line) != line:
             return "it holds what looks like a secret"
@@ -117,10 +117,6 @@ def _lines_differ(old: str, new: str, proposal: Proposal) -> str:
         if count > replaced[line] and not _STAMP.match(line):
             return f"the line {line[:80]!r} was not to be replaced"
     return ""
-
-
-def _is_user_placeholder(line: str) -> bool:
-    return line == plain_line(USER_PLACEHOLDER)
 
 
 def _lines(text: str) -> list[str]:

@@ -139,7 +139,7 @@ class _Walk:
     def _look(self, entry: os.DirEntry[str], folder: _Folder, *, is_folder: bool) -> None:
         name, path = entry.name, folder.below + entry.name
         later = folder.guarded
-        if not later and (_part_of_git(name) if folder.git else _tells_later(name)):
+        if not later and (plain_names(name)[-1] in GIT_PARTS if folder.git else _tells_later(name)):
             later = folder.git or (RUNS_LATER.find_folder(path) if is_folder else RUNS_LATER.find(path)) is not None
         later = later or path in self._named or entry.inode() in self._lost
         later = later or (folder.git and name == "rebase-merge" and _executes(entry.path))
@@ -237,10 +237,6 @@ def _executes(rebase: str) -> bool:
 
 def _is_git(name: str) -> bool:
     return plain_names(name)[-1] == ".git"
-
-
-def _part_of_git(name: str) -> bool:
-    return plain_names(name)[-1] in GIT_PARTS
 
 
 def _is_installed(below: str) -> bool:

@@ -33,7 +33,7 @@ async def end_group(group: int, leader_ended: Callable[[], bool]) -> None:
     if not _send(group, signal.SIGTERM):
         return
     waited = 0.0
-    while waited < POLITE_SECONDS and (not leader_ended() or _alive(group)):
+    while waited < POLITE_SECONDS and (not leader_ended() or _send(group, 0)):
         await asyncio.sleep(_STEP)
         waited += _STEP
     _send(group, signal.SIGKILL)
@@ -46,10 +46,6 @@ def _send(group: int, number: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _alive(group: int) -> bool:
-    return _send(group, 0)
 
 
 MEMORY_BYTES = 32 * 1024 * 1024

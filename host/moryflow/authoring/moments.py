@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import ChatParams, CompactionPlan, Event, Frozen, Message, SystemPrompt, ToolCall, ToolError, ToolResult
+from moryflow_sdk import ChatParams, CompactionPlan, Event, Message, SystemPrompt, ToolCall, ToolError, ToolResult
 from moryflow_sdk.events import DELTAS
 
 from moryflow.compaction.plan import in_view
@@ -211,15 +211,11 @@ def _with(value: Any, fields: Mapping[str, Any]) -> Any:
     """Return `value` with other `fields`, :data:`UNKNOWN` when one of them was not written down."""
     if value is UNKNOWN or any(name not in type(value).model_fields or _lost(item) for name, item in fields.items()):
         return UNKNOWN
-    return type(value).model_validate({**_json(value), **fields})
+    return type(value).model_validate({**value.model_dump(mode="json"), **fields})
 
 
 def _lost(item: Any) -> bool:
     return isinstance(item, dict) and len(item) == 1 and next(iter(item)) in ("withheld", "too_large")
-
-
-def _json(value: Frozen) -> dict[str, Any]:
-    return value.model_dump(mode="json")
 
 
 def compaction_base(recorded: RecordedSession, turn: RecordedTurn, config: Config, model: ModelInfo | None) -> Base:

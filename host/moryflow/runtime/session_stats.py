@@ -104,7 +104,12 @@ async def collect_stats(store: Store, row: SessionRow) -> dict[str, Any]:
         "turns": len(turns),
         "ends": dict(Counter(run.end_reason or run.state for run in turns)),
         **whole,
-        "sub_agents": {"sessions": len(below), "turns": _turns(theirs), **lower, "share": _share(lower, whole)},
+        "sub_agents": {
+            "sessions": len(below),
+            "turns": sum(not run.is_compaction for run in theirs),
+            **lower,
+            "share": _share(lower, whole),
+        },
         "tools": _tools(calls),
         "intercepted": interceptions(calls, approvals),
         "questions": _questions(approvals),
@@ -153,10 +158,6 @@ async def descendants(store: Store, session: str) -> list[SessionRow]:
     for row in reversed(await store.sessions(1000, purpose=None, parent=session)):
         found += [row, *await descendants(store, row.id)]
     return found
-
-
-def _turns(runs: Iterable[RunRow]) -> int:
-    return sum(not run.is_compaction for run in runs)
 
 
 def _spent(runs: Iterable[RunRow]) -> dict[str, Any]:

@@ -80,7 +80,9 @@ def put(content: Content, name: str, places: Iterable[OutputFolder]) -> Stored:
     for place in places:
         try:
             with open_folder(place, create=True) as folder:
-                size, digest = _move(folder, name, content) if isinstance(content, Path) else _write(folder, name, content)
+                size, digest = (
+                    _move(folder, name, content) if isinstance(content, Path) else _fill(folder, name, _chunks(content))
+                )
             return Stored(place.path / name, size, digest)
         except OSError as error:
             problem = error
@@ -149,10 +151,6 @@ def _keep_out_of_git(folder: int) -> None:
             os.write(ignore, b"*\n")
         finally:
             os.close(ignore)
-
-
-def _write(folder: int, name: str, content: str | bytes) -> tuple[int, str]:
-    return _fill(folder, name, _chunks(content))
 
 
 def _move(folder: int, name: str, source: Path) -> tuple[int, str]:

@@ -116,14 +116,12 @@ def command(context: CommandContext, domain: str | None, session: str | None) ->
         return [rule for layer in policy.layers for rule in layer.rules if domain in (None, rule.domain)]
 
     rules: list[Rule] = context.run(work, session=session)
-    rows = [(rule.source, rule.domain, rule.decision, _pattern(rule), _place(rule)) for rule in rules]
+    rows = [
+        (rule.source, rule.domain, rule.decision, stored_words(rule.pattern, rule.folder, rule.contents), _place(rule))
+        for rule in rules
+    ]
     document = [{**rule_json(rule), "problem": compile_rule(rule).problem or None} for rule in rules]
     context.print(document, text="\n".join(table(rows, limit=100)) or "no rules")
-
-
-def _pattern(rule: Rule) -> str:
-    """Return the pattern of a rule, and what the rule is bound to."""
-    return stored_words(rule.pattern, rule.folder, rule.contents)
 
 
 def _place(rule: Rule) -> str:

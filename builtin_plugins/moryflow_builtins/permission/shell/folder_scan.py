@@ -68,7 +68,7 @@ class IgnoreFiles:
         said = set[bool]()
         for count in range(len(parts)):
             for name in self._names:
-                lines = _lines(top.joinpath(*parts[:count], name))
+                lines = tuple(_read(_text(top.joinpath(*parts[:count], name))))
                 hits = [not line.back for line in lines if line.names(parts[count:], folder=folder)]
                 said |= set(hits[-1:])
         return None if not said else False not in said
@@ -78,10 +78,6 @@ def _top(root: str) -> Path | None:
     """Return the top of the repository that `root` is in, whose ignore files hold."""
     found = repository(Path(root))
     return found.parent if found is not None and found.name == ".git" else None
-
-
-def _lines(file: Path) -> tuple[_IgnoreLine, ...]:
-    return tuple(_read(_text(file)))
 
 
 def _text(file: Path) -> str:

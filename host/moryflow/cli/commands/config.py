@@ -130,13 +130,12 @@ def explain(ctx: click.Context, key: str) -> None:
     layers = [{"value": shown_at(key, value, known), **origin._asdict()} for value, origin in config.setters(key)]
     layers.append({"value": default, "source": "default", "file": None, "line": None})
     document = {"key": key, "value": layers[0]["value"], "origin": config.origin(key)._asdict(), "layers": layers}
-    rows = [(_mark(index), json.dumps(layer["value"], ensure_ascii=False), _place(layer)) for index, layer in enumerate(layers)]
+    rows = [
+        (" " if index else "*", json.dumps(layer["value"], ensure_ascii=False), _place(layer))
+        for index, layer in enumerate(layers)
+    ]
     notes = [plain(str(problem)) for problem in config.problems if key in problem.message]
     show(flags_of(ctx), document, "\n".join([key, columns(rows), *notes]))
-
-
-def _mark(index: int) -> str:
-    return "*" if index == 0 else " "
 
 
 def _place(layer: dict[str, Any]) -> str:

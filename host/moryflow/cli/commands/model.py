@@ -43,13 +43,9 @@ def list_models(ctx: click.Context, provider: str | None) -> None:
         return await models_json(host, provider)
 
     rows = with_host(ctx, work)
-    table = columns((_mark(row), row["id"], _window(row), _price(row), plain(row["note"])) for row in rows)
+    table = columns(("*" if row["in_use"] else " ", row["id"], _window(row), _price(row), plain(row["note"])) for row in rows)
     of = f" of {provider!r}; moryflow model list shows all" if provider else "; moryflow doctor says what would help"
     show(flags_of(ctx), rows, table or f"no model is known here{of}")
-
-
-def _mark(row: dict[str, Any]) -> str:
-    return "*" if row["in_use"] else " "
 
 
 def _window(row: dict[str, Any]) -> str:

@@ -119,15 +119,15 @@ def _left(before: set[threading.Thread]) -> list[str]:
     """Return the threads that go on although the plugin was unloaded; they get a second to end."""
     ending = time.monotonic() + 1.0
     while True:
-        left = [thread for thread in threading.enumerate() if thread not in before and not _ours(thread)]
+        left = [
+            thread
+            for thread in threading.enumerate()
+            if thread not in before and not thread.name.startswith(("moryflow", "asyncio"))
+        ]
         if not left or time.monotonic() >= ending:
             break
         time.sleep(0.02)
     return [f"{thread.name}{' (daemon)' if thread.daemon else ''}" for thread in left]
-
-
-def _ours(thread: threading.Thread) -> bool:
-    return thread.name.startswith(("moryflow", "asyncio"))
 
 
 if __name__ == "__main__":
