@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from ._frozen import Frozen, FrozenMapping
 
@@ -129,8 +129,3 @@ class ChatParams(Frozen):
     max_tokens: int | None = None
     response_format: FrozenMapping | None = None
     extra: FrozenMapping = {}
-
-
-def as_dict(value: Frozen) -> dict[str, Any]:
-    """Return `value` as plain JSON types, without fields that stand at their default."""
-    return value.model_dump(mode="json", exclude_defaults=True)

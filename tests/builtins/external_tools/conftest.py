@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,6 +54,19 @@ class Toolbox:
         """Call one tool through the whole chain and return its result."""
         async with self.bench.host() as host:
             return (await host.call_tool(name, args, vault=self.bench.vault, mode=mode)).result
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition` is true."""
+        for _ in range(10_000):
+            if condition():
+                return
+            await asyncio.sleep(0.02)
+        pytest.fail("it did not happen")
+
+    async def expect_gone(self, pid: str) -> None:
+        """Wait until a process has ended."""
+        status = Path(f"/proc/{pid}/stat")
+        await self.until(lambda: not status.exists() or ") Z " in status.read_text(encoding="utf-8"))
 
 
 @pytest.fixture

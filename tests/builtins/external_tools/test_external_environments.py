@@ -7,7 +7,6 @@ import importlib.util
 import json
 import os
 import sys
-from pathlib import Path
 
 import pytest
 from moryflow_builtins.external_tools.environment import environment_of, requirements
@@ -172,20 +171,11 @@ async def test_cancelling_ends_the_process_and_its_children(box, greet, tmp_path
     pids = tmp_path / "pids"
     async with box.bench.host() as host:
         call = asyncio.ensure_future(host.call_tool("wait", {"pids": str(pids)}, vault=box.bench.vault))
-        await _until(lambda: pids.exists() and " " in pids.read_text())
+        await box.until(lambda: pids.exists() and " " in pids.read_text())
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
         for pid in pids.read_text().split():
-            status = Path(f"/proc/{pid}/stat")
-            await _until(lambda status=status: not status.exists() or ") Z " in status.read_text())
-
-
-async def _until(condition) -> None:
-    for _ in range(10_000):
-        if condition():
-            return
-        await asyncio.sleep(0.02)
-    pytest.fail("it did not happen")
+            await box.expect_gone(pid)
 
 
 async def test_a_file_that_cannot_be_imported_there_is_named(box, greet):

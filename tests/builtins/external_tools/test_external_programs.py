@@ -242,7 +242,7 @@ async def test_a_program_that_hangs_is_ended(box):
     result = await box.call("say")
     assert (result.status, result.code) == ("error", "timeout")
     for pid in pids.read_text(encoding="utf-8").split() if pids.exists() else ():  # a slow machine may not get that far
-        await _gone(pid)
+        await box.expect_gone(pid)
 
 
 async def test_cancelling_ends_the_program(box):
@@ -252,25 +252,12 @@ async def test_cancelling_ends_the_program(box):
     box.enable()
     async with box.bench.host() as host:
         call = asyncio.ensure_future(host.call_tool("say", {}, vault=box.bench.vault, mode="full_access"))
-        await _until(pids.exists)
+        await box.until(pids.exists)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
     for pid in pids.read_text(encoding="utf-8").split():
-        await _gone(pid)
+        await box.expect_gone(pid)
     assert not list((box.bench.home / "data" / "external_tools").glob("program-*"))
-
-
-async def _gone(pid: str) -> None:
-    status = Path(f"/proc/{pid}/stat")
-    await _until(lambda: not status.exists() or ") Z " in status.read_text(encoding="utf-8"))
-
-
-async def _until(condition) -> None:
-    for _ in range(10_000):
-        if condition():
-            return
-        await asyncio.sleep(0.02)
-    pytest.fail("it did not happen")
 
 
 async def test_what_was_agreed_to_is_what_runs(box):

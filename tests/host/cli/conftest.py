@@ -143,6 +143,11 @@ class Cli:
         file.write_text(json.dumps(list(turns)), "utf-8")
         return f"script:{file}"
 
+    def prompts(self, *session: str) -> list[str]:
+        """What the person asked in a session, or in the last one, in order."""
+        nodes = json.loads(self("session", "show", *session, "--json").stdout)["nodes"]
+        return [node["payload"]["text"] for node in nodes if node["kind"] == "user"]
+
     def calls(self, *names: str, **arguments: Any) -> dict[str, Any]:
         """A model's answer that calls tools, all with the same arguments."""
         return {"calls": [{"name": name, "arguments": arguments} for name in names]}

@@ -26,11 +26,6 @@ def tools():
 """
 
 
-def prompts(cli: Any) -> list[str]:
-    nodes = json.loads(cli("session", "show", "--json").stdout)["nodes"]
-    return [node["payload"]["text"] for node in nodes if node["kind"] == "user"]
-
-
 def test_a_line_that_is_typed_while_a_turn_runs_waits_for_its_end(cli: Any, at_terminal: Begin) -> None:
     """It is shown as queued, and what is half typed stays in the input."""
     terminal = at_terminal("chat", "-m", cli.script(cli.holding(), "first", "second", "third"))
@@ -48,7 +43,7 @@ def test_a_line_that_is_typed_while_a_turn_runs_waits_for_its_end(cli: Any, at_t
     terminal.expect("third")
     terminal.type("/quit\r")
     assert terminal.end() == 0
-    assert prompts(cli) == ["go", "and then?", "drafted"]
+    assert cli.prompts() == ["go", "and then?", "drafted"]
 
 
 def test_a_draft_answers_no_question_and_comes_back(cli: Any, at_terminal: Begin) -> None:
@@ -71,7 +66,7 @@ def test_a_draft_answers_no_question_and_comes_back(cli: Any, at_terminal: Begin
     terminal.expect("end")
     terminal.type("/quit\r")
     assert terminal.end() == 0
-    assert prompts(cli) == ["do it", "go on"]
+    assert cli.prompts() == ["do it", "go on"]
 
 
 def test_an_answer_is_chosen_with_the_arrow_keys(cli: Any, at_terminal: Begin) -> None:
@@ -120,7 +115,7 @@ def test_lines_that_come_at_once_are_one_prompt(cli: Any, at_terminal: Begin) ->
     terminal.expect("read")
     terminal.type("/quit\r")
     assert terminal.end() == 0
-    assert prompts(cli) == ["one\ntwo\nthree"]
+    assert cli.prompts() == ["one\ntwo\nthree"]
 
 
 def test_the_result_of_a_call_is_shown_in_a_few_lines(cli: Any, at_terminal: Begin) -> None:
@@ -160,7 +155,7 @@ def test_another_session_is_picked_from_a_list_and_recalled(cli: Any, at_termina
     terminal.expect("more of it")
     terminal.type("/quit\r")
     assert terminal.end() == 0
-    assert prompts(cli) == ["tell me of birches", "go on"]
+    assert cli.prompts() == ["tell me of birches", "go on"]
 
 
 def test_a_list_is_left_without_a_choice(cli: Any, at_terminal: Begin) -> None:
@@ -177,7 +172,7 @@ def test_a_list_is_left_without_a_choice(cli: Any, at_terminal: Begin) -> None:
     terminal.expect("in the wood")
     terminal.type("/quit\r")
     assert terminal.end() == 0
-    assert prompts(cli) == ["where?"]
+    assert cli.prompts() == ["where?"]
 
 
 def test_a_prompt_of_the_tree_comes_back_for_editing(cli: Any, at_terminal: Begin) -> None:
@@ -197,7 +192,7 @@ def test_a_prompt_of_the_tree_comes_back_for_editing(cli: Any, at_terminal: Begi
     terminal.expect("The oak is old.")
     terminal.type("/quit\r")
     assert terminal.end() == 0
-    assert prompts(cli) == ["tell me of birches and oaks"]
+    assert cli.prompts() == ["tell me of birches and oaks"]
     nodes = json.loads(cli("session", "tree", "--json").stdout)["nodes"]
     assert sum(node["kind"] == "user" for node in nodes) == 2
 
@@ -276,7 +271,7 @@ def test_characters_that_nobody_sees_are_spelled_out_where_they_are_typed(cli: A
     terminal.expect("seen")
     terminal.type("/quit\r")
     assert terminal.end() == 0
-    assert prompts(cli) == ["ru\u200bn e\u0301 \ufeffit \u202eback"]
+    assert cli.prompts() == ["ru\u200bn e\u0301 \ufeffit \u202eback"]
 
 
 def test_title_and_bell_call_a_person_where_they_are_wanted(cli: Any, at_terminal: Begin) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import termios
 from collections.abc import Callable
@@ -30,11 +29,6 @@ def lister(start: int) -> str:
 def tools():
     return [lister]
 """
-
-
-def prompts(cli: Any) -> list[str]:
-    nodes = json.loads(cli("session", "show", "--json").stdout)["nodes"]
-    return [node["payload"]["text"] for node in nodes if node["kind"] == "user"]
 
 
 def history(cli: Any) -> str:
@@ -211,7 +205,7 @@ def test_lines_that_wait_come_back_one_before_the_other(cli: Any, at_terminal: B
     terminal.expect("second")
     terminal.type("/quit\r")
     assert terminal.end() == 0
-    assert prompts(cli) == ["go", "one\ntwo\nmore\nthree"]
+    assert cli.prompts() == ["go", "one\ntwo\nmore\nthree"]
 
 
 def test_a_stopped_turn_sends_nothing_that_waits(cli: Any, at_terminal: Begin) -> None:
@@ -229,7 +223,7 @@ def test_a_stopped_turn_sends_nothing_that_waits(cli: Any, at_terminal: Begin) -
     terminal.expect("never")
     terminal.type("/quit\r")
     assert terminal.end() == 0
-    assert prompts(cli) == ["go", "one\ntwo and more"]
+    assert cli.prompts() == ["go", "one\ntwo and more"]
 
 
 # ---------------------------------------------------------------- leaving
@@ -329,7 +323,7 @@ def test_the_input_works_after_a_stop_that_it_did_not_ask_for(cli: Any, at_termi
     terminal.expect("answered")
     terminal.type("/quit\r")
     assert terminal.end() == 0
-    assert prompts(cli) == ["hello"]
+    assert cli.prompts() == ["hello"]
 
 
 # ---------------------------------------------------------------- what is pasted and offered
@@ -347,7 +341,7 @@ def test_a_paste_drives_nothing_and_leaves_a_few_lines(cli: Any, at_terminal: Be
     terminal.expect("read")
     terminal.type("/quit\r")
     assert terminal.end() == 0
-    assert prompts(cli) == [pasted]
+    assert cli.prompts() == [pasted]
     for character in "\x07\x0f\x03\x9b":
         assert character not in terminal.raw
     assert "^I" not in terminal.text
@@ -380,7 +374,7 @@ def test_an_editor_gives_back_what_it_wrote(cli: Any, at_terminal: Begin) -> Non
     terminal.expect("read")
     terminal.type("/quit\r")
     assert terminal.end() == 0
-    assert prompts(cli) == ["draft and more!"]
+    assert cli.prompts() == ["draft and more!"]
 
 
 def test_files_that_fit_best_are_offered_first() -> None:
@@ -419,4 +413,4 @@ def test_a_terminal_that_moves_no_cursor_gets_plain_lines(cli: Any, at_terminal:
     assert terminal.end() == 0
     assert "\x1b" not in terminal.raw and "\b" not in terminal.raw
     assert not set(terminal.raw) & set("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
-    assert prompts(cli) == ["tell me of birches", "go on"]
+    assert cli.prompts() == ["tell me of birches", "go on"]

@@ -38,12 +38,6 @@ def end(running: Any) -> None:
     running.communicate()
 
 
-def prompts(cli: Any, session: str) -> list[str]:
-    """Return what the person asked, in order."""
-    nodes = json.loads(cli("session", "show", session, "--json").stdout)["nodes"]
-    return [node["payload"]["text"] for node in nodes if node["kind"] == "user"]
-
-
 @pytest.mark.parametrize("flags", [["-c"], ["-r", "ID"]])
 def test_a_prompt_waits_for_its_turn(cli: Any, flags: list[str]) -> None:
     """It says for whom it waits, and runs when the other turn has ended (ARCHITECTURE §5)."""
@@ -55,7 +49,7 @@ def test_a_prompt_waits_for_its_turn(cli: Any, flags: list[str]) -> None:
     end(running)
     out, err = waiting.communicate()
     assert (waiting.returncode, out) == (0, "at last\n"), err
-    assert prompts(cli, session) == ["one", "two", "three"]
+    assert cli.prompts(session) == ["one", "two", "three"]
 
 
 def test_waiting_has_a_limit_and_can_be_given_up(cli: Any) -> None:
@@ -72,7 +66,7 @@ def test_waiting_has_a_limit_and_can_be_given_up(cli: Any) -> None:
         assert (waiting.returncode, out, err) == (130, "", "moryflow: gave up waiting; nothing was begun\n")
     assert running.poll() is None
     end(running)
-    assert prompts(cli, session) == ["one", "two"]
+    assert cli.prompts(session) == ["one", "two"]
 
 
 @pytest.mark.parametrize("given", ["--wait=soon", "--wait=nan", "--wait=inf"])

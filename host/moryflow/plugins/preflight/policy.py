@@ -230,8 +230,3 @@ def probe_all(items: Sequence[Item], *, home: Path, config: Mapping[str, Any], s
     verdicts = [future.result() for future in asked]
     policy.cache.save()
     return verdicts
-
-
-def cached_verdict(item: Item, *, home: Path) -> ProbeVerdict | None:
-    """Return the verdict on an item as it is now, ``None`` when it was not probed."""
-    return AdmissionPolicy(home).cached(item)

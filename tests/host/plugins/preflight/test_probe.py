@@ -14,7 +14,7 @@ from textwrap import dedent
 import pytest
 from moryflow import open_host
 from moryflow.plugins.discovery import Candidate
-from moryflow.plugins.preflight.policy import AdmissionPolicy, cached_verdict, probe, probe_all
+from moryflow.plugins.preflight.policy import AdmissionPolicy, probe, probe_all
 from moryflow.plugins.preflight.prober import Prober, ProbeVerdict
 from moryflow.plugins.preflight.shared_state import take
 
@@ -123,7 +123,7 @@ async def test_code_that_fills_memory_is_ended_far_below_what_the_machine_has(ho
     verdict = await probed(home, source, 60.0)
     assert (verdict.ok, verdict.fatal, verdict.stands, verdict.stage) == (False, True, False, stage)
     assert "it fills more than 512 MB of memory" in verdict.error and verdict.line in (0, line)
-    known = cached_verdict(written(home, source), home=home)
+    known = AdmissionPolicy(home).cached(written(home, source))
     assert known is not None and known.fatal and not known.stands
     async with await open_host(home, environ={}) as host:
         (record,) = [record for record in host.plugin_set.records if record.name == "mine"]
@@ -233,17 +233,17 @@ def test_verdicts_are_of_one_python_and_of_what_is_installed(home, tmp_path, mon
     install("1.0")
     [verdict] = probe_all([item], home=home, config={})
     assert verdict.fresh
-    assert cached_verdict(item, home=home) is not None
+    assert AdmissionPolicy(home).cached(item) is not None
     install("2.0")
-    assert cached_verdict(item, home=home) is None
+    assert AdmissionPolicy(home).cached(item) is None
     install("1.0")
-    assert cached_verdict(item, home=home) is not None
+    assert AdmissionPolicy(home).cached(item) is not None
     monkeypatch.setattr(sys, "version", "4.0")
     shutil.rmtree(home / "cache" / "entry_points", ignore_errors=True)
     for kept in (home / "cache").iterdir():
         if kept.name != "probes.json":
             kept.unlink()
-    assert cached_verdict(item, home=home) is None
+    assert AdmissionPolicy(home).cached(item) is None
 
 
 @pytest.mark.parametrize(
@@ -418,18 +418,18 @@ async def test_two_probes_run_at_a_time(home):
 async def test_a_verdict_is_kept_by_content_and_surroundings(home):
     """Known code costs a look-up; another content, Python or dependency is probed again (ARCHITECTURE §4)."""
     item = written(home, HELLO)
-    assert cached_verdict(item, home=home) is None
+    assert AdmissionPolicy(home).cached(item) is None
     assert (await probe(item, home=home)).fresh
-    known = cached_verdict(item, home=home)
+    known = AdmissionPolicy(home).cached(item)
     assert known is not None and known.ok and not known.fresh
     written(home, HELLO + "\n# changed")
-    assert cached_verdict(item, home=home) is None
+    assert AdmissionPolicy(home).cached(item) is None
     written(home, HELLO)
-    assert cached_verdict(item, home=home) == known
+    assert AdmissionPolicy(home).cached(item) == known
     file = home / "cache" / "probes.json"
     content = json.loads(file.read_text())
     file.write_text(json.dumps({**content, "surroundings": [content["surroundings"][0], "other"]}))
-    assert cached_verdict(item, home=home) is None
+    assert AdmissionPolicy(home).cached(item) is None
 
 
 def test_verdicts_that_are_not_used_make_room(home, monkeypatch):
@@ -500,4 +500,4 @@ async def test_a_probe_that_cannot_be_made_is_said_and_not_remembered(home, monk
     await admission.examine([item], {}, wait=5)
     verdict = admission.cached(item)
     assert verdict is not None and not verdict.stands and "Too many open files" in verdict.error
-    assert cached_verdict(item, home=home) is None
+    assert AdmissionPolicy(home).cached(item) is None
