@@ -42,6 +42,15 @@ def test_a_hook_has_its_page_its_example_and_its_test(generator, hook):
     assert (DOCS / "hooks" / f"{hook}.md").is_file(), REFRESH
 
 
+def test_the_test_on_a_hooks_page_stands_alone(generator, tmp_path):
+    """Whoever pastes it has every name that it uses (issue C, 2)."""
+    for hook in HOOK_NAMES:
+        (tmp_path / f"test_my_{hook}.py").write_text(generator["hook_pages"].test_of(hook), encoding="utf-8")
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 def test_a_hook_that_says_too_little_is_named(generator):
     """The generator refuses a docstring with a question open, and a hook whose example has no test (S0-i)."""
     pages = generator["hook_pages"]

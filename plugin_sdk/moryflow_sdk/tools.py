@@ -208,7 +208,7 @@ def _context_parameter(function: Callable[..., Any]) -> str | None:
     """Return the name of the parameter that receives the context, checking the others on the way."""
     found = None
     for parameter in parameters(function).values():
-        where = f"{function.__module__}.{function.__qualname__}"
+        where = function.__qualname__
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY, parameter.VAR_KEYWORD):
             raise TypeError(f"{where}: a tool takes named parameters only, not {parameter}")
         annotation = parameter.annotation

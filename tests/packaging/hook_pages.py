@@ -83,8 +83,8 @@ def page(name: str) -> str:
         "",
         "## Its test",
         "",
-        "With the fixture `moryflow` that [every installation brings](../testing.md); here `example` is that host, with the",
-        "plugin above in it.",
+        f"`test_my_{name}.py`, in a folder with a copy of the plugin; `python3 -m pytest` runs it. The fixture `moryflow` is",
+        "[a host for tests](../testing.md) and comes with every installation.",
         "",
         f"```python\n{test_of(name)}\n```",
     ]
@@ -123,17 +123,41 @@ def signature(name: str) -> str:
     return f"@hookimpl\ndef {name}({parameters}) -> {found.return_annotation}: ..."
 
 
+FIXTURE = """@pytest.fixture
+def example(moryflow):
+    \"\"\"A host of its own, with the plugin.\"\"\"
+    moryflow.plugin(Path(__file__).with_name("my_{name}.py"))
+    return moryflow"""
+
+
 def test_of(name: str) -> str:
-    """Return the source of the test of a hook's example.
+    """Return the test of a hook's example as a file that stands alone.
 
     :raises ValueError: it has none.
     """
     source = TESTS.read_text(encoding="utf-8")
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef) and node.name == f"test_example_of_{name}":
-            # The numbers of requirements in its docstring are for us.
-            return re.sub(r" \([^()]*\)\.\"\"\"", '."""', str(ast.get_source_segment(source, node)), count=1)
-    raise ValueError(f"{TESTS.name}: the example of the hook {name} has no test test_example_of_{name}")
+    body = ast.parse(source).body
+    defined = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+    test = defined.get(f"test_example_of_{name}")
+    if test is None:
+        raise ValueError(f"{TESTS.name}: the example of the hook {name} has no test test_example_of_{name}")
+    helpers = [defined[used] for used in _names(test) if used in defined and used != "example"]
+    wanted = {"pytest", "Path"}.union(*(_names(node) for node in (test, *helpers)))
+    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom) and wanted & _bound(node)]
+    standard = [ast.unparse(node) for node in imports if not _bound(node) & {"pytest", "moryflow", "moryflow_sdk"}]
+    others = [ast.unparse(node) for node in imports if _bound(node) & {"pytest", "moryflow", "moryflow_sdk"}]
+    functions = [str(ast.get_source_segment(source, node)) for node in (*helpers, test)]
+    # The numbers of requirements in its docstring are for us.
+    functions[-1] = re.sub(r" \([^()]*\)\.\"\"\"", '."""', functions[-1], count=1)
+    return "\n\n\n".join(["\n".join([*standard, "", *others]), FIXTURE.format(name=name), *functions])
+
+
+def _names(node: ast.AST) -> list[str]:
+    return list(dict.fromkeys(found.id for found in ast.walk(node) if isinstance(found, ast.Name)))
+
+
+def _bound(node: ast.Import | ast.ImportFrom) -> set[str]:
+    return {alias.asname or alias.name for alias in node.names}
 
 
 def kind(info: HookInfo) -> str:

@@ -62,24 +62,12 @@ def test_example_of_models(example):
     assert example.run("good morning", session=session).text.strip() == "good morning"
 
 
-def test_example_of_commands(shell):
-    """A person types it as any other command (S0-i)."""
-    shell.install(HOOKS / "commands.py", "plugins")
-    (shell.vault / "a.md").write_text("12345", encoding="utf-8")
-    assert shell.run("vault-size") == "1 notes, 5 bytes\n"
-
-
-def test_example_of_commands_in_chat(moryflow):
-    """The slash command answers the person (S0-i)."""
-    moryflow.plugin(HOOKS / "commands.py")
-    (moryflow.vault / "a.md").write_text("12345", encoding="utf-8")
-    command = moryflow.host.plugin_set.commands["vault-size"]
-    session = moryflow.session()
-
-    async def typed(scope):
-        return await command.slash("", scope.view("commands"))
-
-    assert moryflow.wait(session.scoped(typed))[0].text == "1 notes, 5 bytes"
+def test_example_of_commands(example):
+    """A person types it at a shell and in a conversation (S0-i)."""
+    (example.vault / "a.md").write_text("12345", encoding="utf-8")
+    assert example.command("vault-size") == "1 notes, 5 bytes\n"
+    assert example.command("vault-size", "--json") == '{"files": 1, "bytes": 5}\n'
+    assert example.slash("/vault-size").text == "1 notes, 5 bytes"
 
 
 def test_example_of_system_blocks(example):
