@@ -41,13 +41,13 @@ def masked(text: str) -> str:
 def same(expected: str, actual: str) -> bool:
     """Whether `actual` is `expected` but for what differs from run to run.
 
-    A line ``...`` stands for any lines that the page leaves out, and ``…`` for anything.
+    A line ``[... WORDS]`` stands for any lines that the page leaves out, and ``…`` for anything.
     """
     return re.fullmatch(rf"\s*{_pattern(masked(expected))}\s*", masked(actual), re.DOTALL) is not None
 
 
 def _pattern(expected: str) -> str:
-    text = re.sub(r"(^|\n)\.\.\.(?=\n|$)", "…", expected)
+    text = re.sub(r"(^|\n)\[\.\.\. [^\n]*\](?=\n|$)", "…", expected)
     return ".*?".join(re.escape(part.strip()) for part in text.split("…"))
 
 

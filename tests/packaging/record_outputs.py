@@ -1,7 +1,7 @@
 """Write the outputs that the documentation shows anew: ``python tests/packaging/record_outputs.py docs/guide.md …``.
 
 Where a page has ``…`` in an output, or an output that is not what the command prints, it gets the lines that were printed. Of a
-long output those stay that the page showed, whole, and a line ``...`` stands for the others.
+long output those stay that the page showed, whole, and a line ``[... more]`` stands for the others: say there what they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from test_documents import YOU, begun, play
 SHORT = 9
 """Lines that are shown whole."""
 GAP = 2
-"""Lines that no ``...`` stands for."""
+"""Lines that are not worth leaving out."""
 
 
 def main(names: list[str]) -> int:
@@ -57,7 +57,10 @@ def shown(expected: str, actual: str) -> str:
     if len(lines) <= SHORT:
         return actual
     wanted = [
-        masked(part).strip() for line in expected.splitlines() for part in line.split("…") if part.strip() not in ("", "...")
+        masked(part).strip()
+        for line in expected.splitlines()
+        for part in line.split("…")
+        if part.strip() and not part.startswith("[... ")
     ]
     kept: set[int] = set()
     start = 0
@@ -70,7 +73,7 @@ def shown(expected: str, actual: str) -> str:
     last = -1
     for index in [*sorted(kept), len(lines)]:
         gap = lines[last + 1 : index]
-        out += gap if len(gap) <= GAP else ["..."]
+        out += gap if len(gap) <= GAP else ["[... more]"]
         out += lines[index : index + 1]
         last = index
     return "\n".join(out)

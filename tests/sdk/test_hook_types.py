@@ -197,3 +197,30 @@ def test_settings_are_what_they_are_said_to_be() -> None:
     assert config_of(Context(), Limits) is Context.config  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Limits, not ToolCall: name it config_model"):
         config_of(Context(), ToolCall)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("result", "problem"),
+    [
+        ("str", "tool_gate: it says that it returns str, which the hook does not take; it takes Allow, Ask, Deny, Stop, None"),
+        ("bool | None", "tool_gate: it says that it returns bool, which the hook does not take"),
+        ("Deny | None", ""),
+        ("object", ""),
+        ("OnlyForTypeCheckers", ""),
+    ],
+)
+def test_a_wrong_result_is_an_error_at_load(moryflow: IsolatedHost, result: str, problem: str) -> None:
+    """What pyright and mypy refuse is refused with its line, where it can be read at all (issue C, 2)."""
+    source = f"""
+        from __future__ import annotations
+
+        from moryflow_sdk import Deny, hookimpl
+
+        @hookimpl
+        def tool_gate(call) -> {result}:
+            return None
+    """
+    moryflow.plugin(source, "gate")
+    (record,) = [record for record in moryflow.host.plugin_set.records if record.name == "gate"]
+    assert (record.status, record.line if problem else None) == (("failed", 6) if problem else ("loaded", None))
+    assert problem in record.error

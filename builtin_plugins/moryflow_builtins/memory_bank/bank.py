@@ -44,13 +44,14 @@ class MemoryBankSettings(Settings):
     :ivar more_sensitive_paths: globs beside those.
     :ivar high_risk_tools: tools whose every call is high risk, whatever it touches.
     :ivar inject_characters: at most so much of MEMORY.md goes into the system prompt.
-    :ivar reader_files: more files than this in one turn, or more than `reader_lines` lines, are the reader's work.
-    :ivar max_memory_lines: a longer MEMORY.md is a finding of ``check``; `max_file_lines` for the files in ``details/``.
+    :ivar reader_files: more files than this in one turn, or more than ``readerLines`` lines, are the work of the agent
+        ``memory-reader``.
+    :ivar max_memory_lines: a longer MEMORY.md is a finding of ``memory-bank check``.
     :ivar max_draft_characters: a longer proposal is refused.
     :ivar remind: remind the model to read ``patterns.md`` first, or to propose, where a message or what was done speaks for it.
-    :ivar propose_files: so many files changed in one turn speak for a proposal.
-    :ivar reader_lines: see `reader_files`.
-    :ivar max_file_lines: a longer file in ``details/`` is a finding of ``check``.
+    :ivar propose_files: when this many files changed in one turn, the model is reminded to propose what is worth remembering.
+    :ivar reader_lines: see ``readerFiles``.
+    :ivar max_file_lines: a longer file in ``details/`` is a finding of ``memory-bank check``.
     """
 
     guard_mode: Literal["off", "warn", "block"] = "warn"

@@ -47,7 +47,7 @@ class ToolLimits(Settings):
 class TruncationSettings(Settings):
     """How much of an output a model reads, and how long the whole is kept.
 
-    :ivar direction: which end is shown; ``None`` means the head, and the tail for `bash`.
+    :ivar direction: which end is shown; without it the head, and of ``bash`` the tail.
     :ivar tools: name or glob → other limits; of several that match, a later one wins and an exact name beats globs.
     :ivar max_lines: lines of an output that the model reads.
     :ivar max_bytes: bytes of an output that the model reads.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
-from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import cache, wraps
+from types import CodeType, FunctionType, MethodType, ModuleType, NoneType, SimpleNamespace, UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 import pluggy
 from moryflow_sdk import HOOKS, HookOptions, hookspecs
@@ -60,6 +60,8 @@ class Registry(pluggy.PluginManager):
         )
         try:
             _check_order(plugin.name, implementations)
+            for hook, function in self._seen if plugin.tier != "builtin" else ():
+                _check_result(hook, function)
         except LoadFailure:
             self.unregister(name=plugin.name)
             raise
@@ -165,6 +167,47 @@ def _check_order(name: str, implementations: Iterable[Implementation]) -> None:
         if both := sorted(before & after):
             text = f"{item.hook}: it asks to come both before and after {' and '.join(map(repr, both))}"
             raise LoadFailure("register", text, hint="drop one of the wishes", **place)
+
+
+def _check_result(hook: str, function: Any) -> None:
+    """Refuse a function that says it returns what the hook does not take; one of the kind ``observe`` may say anything.
+
+    :raises LoadFailure: with the line of the function.
+    """
+    taken = _taken(hook)
+    odd = [said for said in _results(function) if not any(_related(said, one) for one in taken)]
+    if odd and HOOKS[hook].kind != "observe":
+        text = f"{hook}: it says that it returns {_named(odd)}, which the hook does not take; it takes {_named(taken)}"
+        raise LoadFailure("register", text, hint="change what stands behind ->, and what it returns", **_place(function))
+
+
+@cache
+def _taken(hook: str) -> tuple[type, ...]:
+    """Return the classes that a hook takes; nothing at all always counts as no answer."""
+    return tuple(dict.fromkeys((*_results(getattr(hookspecs, hook)), NoneType)))
+
+
+def _results(function: Any) -> tuple[type, ...]:
+    """Return the classes that `function` says it returns; none where that cannot be read at run time."""
+    plain = inspect.unwrap(function)
+    try:
+        said = SimpleNamespace(__annotations__={"return": plain.__annotations__["return"]})
+        hint = get_type_hints(said, plain.__globals__)["return"]
+    except Exception:  # the annotation is code of the plugin, or a name that only type checkers import
+        return ()
+    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return tuple(kind for member in members if isinstance(kind := get_origin(member) or member, type))
+
+
+def _related(said: type, taken: type) -> bool:
+    try:
+        return issubclass(said, (taken, Awaitable)) or issubclass(taken, said)
+    except TypeError:  # a protocol, which cannot be asked
+        return True
+
+
+def _named(kinds: Iterable[type]) -> str:
+    return ", ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
 
 
 def _implementation(found: Any, hook: str, plugin: Plugin) -> Implementation:

@@ -111,8 +111,8 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
     ),
     (
         hooks.test_its_results_have_the_types_of_the_hook,
-        "@hookimpl\ndef tool_gate(call) -> bool:\n    return True\n",
-        ("bool", "Deny"),
+        "@hookimpl\ndef tool_gate(call) -> object:\n    return True\n",
+        ("object", "Deny"),
     ),
     (
         hooks.test_its_async_functions_do_not_block,
