@@ -87,6 +87,18 @@ def test_the_end_of_a_block_that_grows_is_made_seldom(monkeypatch: pytest.Monkey
     assert growing.tail(3) == ["next"]
 
 
+def test_code_is_parsed_again_only_where_it_may_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line of 1,000 meant to parse all before it; a fence within a longer one is no end."""
+    parsed: list[str] = []
+    end_of_complete = markdown._end_of_complete
+    monkeypatch.setattr(markdown, "_end_of_complete", lambda text: parsed.append(text) or end_of_complete(text))
+    growing = MarkdownStream(colour=False)
+    for line in ("````\n", "a\n", "```\n", "b\n"):
+        assert growing.feed(line) == ""
+    assert parsed == []
+    assert growing.feed("````\n") + growing.feed("\nnext") == "  a\n  ```\n  b\n"
+
+
 def test_control_sequences_are_shown_and_not_obeyed() -> None:
     """In every kind of block (R3)."""
     for text in ("\x1b[2J", "`\x1b[2J`", "```\n\x1b[2J\n```", "- \x1b[2J", "# \x1b[2J", "| \x1b[2J |\n|---|\n| x |"):

@@ -63,7 +63,7 @@ class MarkdownStream:
     def feed(self, text: str) -> str:
         """Take in more of the answer; return the blocks that it completes."""
         self._pending += text
-        if "\n" not in text:
+        if "\n" not in text or _is_open_code(self._pending):
             return ""
         return self._take(_end_of_complete(self._pending))
 
@@ -97,6 +97,15 @@ class MarkdownStream:
         before, self._before = self._before, blocks[-1].type if blocks else "text"
         goes_on = bool(blocks) and blocks[0].type == before and before in _LISTS
         return ("" if goes_on or not before else "\n") + render(done, colour=self._colour)
+
+
+def _is_open_code(text: str) -> bool:
+    """Whether `text` is a block of code that has no end yet: it need not be parsed again with each line."""
+    fence = _FENCE.match(text)
+    return fence is not None and re.search(rf"^ {{0,3}}{fence[1]}+[ \t]*$", text[fence.end() :], re.MULTILINE) is None
+
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[^`\n]*\n")
 
 
 def _last_of_code(text: str, rows: int) -> str:
