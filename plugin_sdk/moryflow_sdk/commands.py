@@ -54,6 +54,14 @@ class CommandContext(Protocol):
         """
         ...
 
+    def configure(self, setting: Sequence[str], value: Any) -> bool:
+        """Set a value in the person's configuration, keeping its comments; ``None`` removes it. Return whether it changed.
+
+        :param setting: the names on the way to it: ``("mcp", "servers", "docs")``.
+        :raises ConfigError: the file does not parse or cannot be written, or a tool started this program.
+        """
+        ...
+
     def turn(
         self, *, session: str | None = None, vault: Path | None = None, mode: str | None = None
     ) -> AbstractAsyncContextManager[Turn]:

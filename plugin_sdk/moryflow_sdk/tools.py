@@ -29,6 +29,9 @@ class Tool:
         argument is given the plugin's settings too, for an address that stands in them.
     :param offered: whether a model is told of the tool; a tool that is not offered is refused when called.
     :param offered_in: whether there is use for it in a turn, asked often; where there is none it is not told of and refused.
+    :param found_in: for a tool that a model is told of only once it was found in a session: its place among those, from 1, and
+        0 until then. Asked before each step. Found tools come behind all others, in the order of their places, so that what a
+        model was told before stays as it was.
     :param preview: what a person who is asked is shown of what a call will do, such as the content or the diff of a write;
         without it, or where it is empty, the arguments. It only looks, gives the same text while the same call would do the
         same, and is called again after the answer: when its text has changed the person is asked again.
@@ -36,7 +39,8 @@ class Tool:
         else do the same, and count as equal where an agent goes in circles.
     :param timeout: seconds the body may run, not counting :meth:`ToolContext.ask`; ``None`` means 60 (600 for tools that
         come with the host).
-    :param source: the file it was taken from, by a plugin that finds tools in files; `revision` tells its versions apart.
+    :param source: the file it was taken from, by a plugin that finds tools in files, or what else of the plugin's it
+        belongs to, such as a server; `revision` tells its versions apart.
     """
 
     name: str
@@ -48,6 +52,7 @@ class Tool:
     timeout: float | None = None
     offered: Callable[[ModelInfo], bool] | None = None
     offered_in: Callable[[Turn], bool] | None = None
+    found_in: Callable[[Turn], int] | None = None
     preview: Callable[[ToolContext], str] | None = None
     remarks: tuple[str, ...] = ()
     context_parameter: str | None = None

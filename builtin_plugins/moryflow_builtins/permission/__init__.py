@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from moryflow_sdk import Command, Event, Rule, ToolCall, Turn, Verdict, hookimpl
-from moryflow_sdk.support.settings import Settings
+from moryflow_sdk.support.tool_servers import ServersSettings
 
 name = "permission"
 services = ("files", "history", "rules")
@@ -17,13 +17,7 @@ gate = True
 config_path = "mcp"
 
 
-class Configured(Settings):
-    """Which MCP servers a person has configured; their tools are allowed by default."""
-
-    servers: dict[str, Any] = {}
-
-
-config_model = Configured
+config_model = ServersSettings
 PATIENCE = 0.25
 """Seconds until the judge of commands is loaded: a turn whose answer takes longer has nothing else to do."""
 

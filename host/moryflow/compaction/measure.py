@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,7 @@ from moryflow.kernel.tool_prepare import offered_tools
 from moryflow.store.messages import ContextBuilder
 
 if TYPE_CHECKING:
-    from moryflow.hooks.plugin_set import PluginSet
+    from moryflow.hooks.plugin_set import PluginSet, RegisteredTool
     from moryflow.kernel.turn_context import TurnContext
     from moryflow.store import Node
 
@@ -276,6 +276,7 @@ class Report:
     :ivar parts: estimated tokens of system, tools, instructions, summary and turns.
     :ivar plugins: estimated tokens that each plugin adds with prompt blocks and tools.
     :ivar blocks: the system prompt in its order: id, plugin (empty for the host's own), tokens and text of each block.
+    :ivar sources: those of the tools of each server, or of what else a plugin says that they belong to.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -283,6 +284,7 @@ class Report:
     parts: Mapping[str, int]
     plugins: Mapping[str, int]
     blocks: Sequence[Mapping[str, Any]]
+    sources: Mapping[str, int]
     window: int | None
     limit: int
 
@@ -296,6 +298,7 @@ class Report:
             "parts": dict(self.parts),
             "plugins": dict(self.plugins),
             "blocks": list(self.blocks),
+            "sources": dict(self.sources),
             "messages": list(self.messages),
         }
 
@@ -307,11 +310,16 @@ async def report(scope: TurnContext, path: Sequence[Node], settings: CompactionS
     view = context.build(path)
     parts: Counter[str] = Counter({"system": 0, "tools": 0, "instructions": 0, "summary": 0, "turns": 0})
     plugins: Counter[str] = Counter()
+    sources: Counter[str] = Counter()
     blocks: list[dict[str, Any]] = []
     if scope.model is not None:
         builder = RequestBuilder(scope, context, scope.model)
         blocks = _count_prompt(await builder.system_prompt(), meter, parts, plugins)
-        _count_tools(builder.schemas(), scope, meter, parts, plugins)
+        for owned, tokens in _tool_sizes(builder.schemas(), scope, meter):
+            parts["tools"] += tokens
+            plugins[owned.plugin] += tokens
+            if owned.tool.source:
+                sources[owned.tool.source] += tokens
     for message in view:
         parts["summary" if message.role == "system" else "turns"] += round(meter.message(message))
     overhead = parts["system"] + parts["tools"] + parts["instructions"]
@@ -322,6 +330,7 @@ async def report(scope: TurnContext, path: Sequence[Node], settings: CompactionS
         parts=parts,
         plugins=plugins,
         blocks=blocks,
+        sources=sources,
         window=window,
         limit=round(limit_of(window, settings).tokens),
     )
@@ -338,14 +347,11 @@ def _count_prompt(prompt: SystemPrompt, meter: Meter, parts: Counter[str], plugi
     return found
 
 
-def _count_tools(
-    schemas: Sequence[ToolSchema], scope: TurnContext, meter: Meter, parts: Counter[str], plugins: Counter[str]
-) -> None:
+def _tool_sizes(schemas: Sequence[ToolSchema], scope: TurnContext, meter: Meter) -> Iterator[tuple[RegisteredTool, int]]:
     owners = offered_tools(scope)
     for schema in schemas:
-        tokens = round(meter.estimate(schema.name + schema.description + json.dumps(thaw(schema.parameters))))
-        parts["tools"] += tokens
-        plugins[owners[schema.name].plugin] += tokens
+        text = schema.name + schema.description + json.dumps(thaw(schema.parameters))
+        yield owners[schema.name], round(meter.estimate(text))
 
 
 def _message_row(message: Message, meter: Meter) -> dict[str, Any]:

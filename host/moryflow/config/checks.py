@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from moryflow_sdk.hookspecs import HOOKS, spelled
 from moryflow_sdk.support.secrets import hidden, masked
 from moryflow_sdk.support.settings import from_json, not_valid
-from moryflow_sdk.support.texts import nearest
+from moryflow_sdk.support.tool_servers import ServerSettings, wrong_name, wrong_values
 
 from .layers import MISSING, MOST, RULES, Layer, Place, Problem, dotted, holds_deny, merged, nested, step_into
-from .schema import Known, ServerSettings
+from .schema import Known
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -205,8 +202,6 @@ def _short(value: Any) -> str:
 
 SECTION = ("mcp", "servers")
 CODE = "mcp_config"
-_NAME = re.compile(r"[A-Za-z0-9][\w.@-]{0,63}", re.ASCII)
-_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 Fault = tuple[Place, str]
 
 
@@ -231,9 +226,8 @@ def checked_servers(layer: Layer) -> tuple[Layer, list[Problem]]:
     if len(problems) > MOST:
         more = layer.problem(SECTION, f"{len(problems) - MOST} more faults in MCP servers", code=CODE)
         problems = [*problems[:MOST], more]
-    notice = layer.problem(SECTION, "this version starts no MCP servers; what stands here is only checked", code=CODE)
     kept = {name: server for name, server in servers.items() if name not in bad}
-    return _with_servers(layer, kept), [*problems, notice]
+    return _with_servers(layer, kept), problems
 
 
 def _with_servers(layer: Layer, servers: Mapping[str, Any]) -> Layer:
@@ -242,16 +236,13 @@ def _with_servers(layer: Layer, servers: Mapping[str, Any]) -> Layer:
 
 def _faults(name: str, server: Any) -> Iterator[Fault]:
     shown = f"MCP server {name[:60]!r}"
-    if not _NAME.fullmatch(name):
-        yield (
-            (),
-            f"{shown}: a name has 1 to 64 letters, digits, dots, dashes, underscores and @, and begins with one of the first",
-        )
+    if text := wrong_name(name):
+        yield (), f"{shown}: {text}"
     if not isinstance(server, Mapping):
         yield (), f"{shown} must be an object with command or url, not {kind(server)}"
         return
     wrong = list(_wrong_types(server))
-    yield from ((place, f"{shown}: {text}") for place, text in wrong or _wrong_values(server))
+    yield from ((place, f"{shown}: {text}") for place, text in wrong or wrong_values(server))
 
 
 def _wrong_types(server: Mapping[str, Any]) -> Iterator[Fault]:
@@ -263,36 +254,3 @@ def _wrong_types(server: Mapping[str, Any]) -> Iterator[Fault]:
             for detail in error.errors(include_url=False, include_context=False, include_input=False)
         }.items():
             yield place, f"{dotted(place)}: {message}"
-
-
-def _wrong_values(server: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield what no type tells: a server needs one way to be reached, and must not reach out of the vault."""
-    command, url = server.get("command"), server.get("url")
-    if (command is None) == (url is None):
-        yield (), "it has both command and url" if command else f"it has neither command nor url{_near(server)}"
-    wanted = "url" if server.get("type") in ("http", "sse") else "command" if server.get("type") else ""
-    if wanted and server.get(wanted) is None:
-        yield ("type",), f"the type {server['type']!r} needs {wanted}"
-    if command is not None and not command.strip():
-        yield ("command",), "the command is empty"
-    if url is not None and not _is_address(url):
-        yield ("url",), f"url: {url[:60]!r} is no http or https address without a password"
-    cwd = PurePosixPath(server.get("cwd") or ".")
-    if cwd.is_absolute() or ".." in cwd.parts or cwd.parts[:1] == ("~",):
-        yield ("cwd",), f"cwd: {str(cwd)[:60]!r} lies outside the vault; write a folder of it, without .."
-    for variable in server.get("env") or {}:
-        if not _VARIABLE.fullmatch(variable):
-            yield ("env", variable), f"env: {variable[:60]!r} is not the name of a variable"
-
-
-def _near(server: Mapping[str, Any]) -> str:
-    near = next((key for key in server if nearest(key.casefold(), ("command", "url"), 0.7)), None)
-    return f"; {near[:60]!r} is neither" if near else ""
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
-    except ValueError:
-        return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +63,14 @@ def line_of_rule(file: Path, rule: Mapping[str, Any]) -> int:
     return position(text, _node(text, RULES).children[last].begin)[0]
 
 
-def set_value(file: Path, dotted: str, value: Any) -> bool:
-    """Set the value at `dotted`, creating the objects on the way; return whether the file changed.
+def set_value(file: Path, setting: str | Sequence[str], value: Any) -> bool:
+    """Set a value, creating the objects on the way; return whether the file changed.
+
+    :param setting: a dotted key, or the names on the way.
 
     :raises ConfigError: the file does not parse, something on the way is no object, or it cannot be written.
     """
-    path = _path(dotted)
+    path = _path(setting)
 
     def change(text: str, current: Any) -> tuple[str, Any] | None:
         return None if _at(current, path, _NOTHING) == value else _set(text, current, path, value)
@@ -76,12 +78,12 @@ def set_value(file: Path, dotted: str, value: Any) -> bool:
     return _edit(file, change)
 
 
-def unset(file: Path, dotted: str) -> bool:
-    """Remove the value at `dotted`; return whether there was one.
+def unset(file: Path, setting: str | Sequence[str]) -> bool:
+    """Remove the value of `setting`; return whether there was one.
 
     :raises ConfigError: the file does not parse or cannot be written.
     """
-    path = _path(dotted)
+    path = _path(setting)
 
     def change(text: str, current: Any) -> tuple[str, Any] | None:
         if _at(current, path, _NOTHING) is _NOTHING:
@@ -96,10 +98,10 @@ def unset(file: Path, dotted: str) -> bool:
 _NOTHING: Any = object()
 
 
-def _path(dotted: str) -> tuple[str, ...]:
-    path = tuple(dotted.split("."))
+def _path(setting: str | Sequence[str]) -> tuple[str, ...]:
+    path = tuple(setting.split(".") if isinstance(setting, str) else setting)
     if not all(path):
-        raise ConfigError(f"{dotted!r} is not the name of a setting", next_step="write it as agents.runtime.mode.default")
+        raise ConfigError(f"{setting!r} is not the name of a setting", next_step="write it as agents.runtime.mode.default")
     return path
 
 

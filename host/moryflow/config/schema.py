@@ -152,36 +152,6 @@ class ExternalToolSettings(Settings):
     enabled: Annotated[bool, Meta("load them")] = False
 
 
-Text = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*$")]
-
-
-class ServerSettings(Settings):
-    """One MCP server: a program that is started, or an address.
-
-    :ivar args: arguments of the program.
-    :ivar url: the address of a server that is not started here.
-    :ivar headers: sent with every request.
-    :ivar timeout: seconds that a call may take.
-    :ivar enabled: false keeps the entry without using it.
-    """
-
-    type: Annotated[Literal["stdio", "http", "sse"] | None, Meta("stdio with command, else http")] = None
-    command: Annotated[Text | None, Meta("the program, without its arguments")] = None
-    args: tuple[Annotated[str, Meta(pattern=r"^[^\x00]*$")], ...] = ()
-    env: Annotated[dict[str, str], Meta("variables of the program besides PATH and HOME")] = {}
-    cwd: Annotated[Text | None, Meta("a folder of the vault, relative to it")] = None
-    url: Text | None = None
-    headers: dict[str, str] = {}
-    timeout: Annotated[float, Meta("seconds", gt=0, allow_inf_nan=False)] | None = None
-    enabled: bool = True
-
-
-class ServersSettings(Settings):
-    """MCP servers by name. This version starts none."""
-
-    servers: dict[str, ServerSettings] = {}
-
-
 COMPACTION_PATH = "agents.runtime.compaction"
 RULES_PATH = "agents.runtime.permission.rules"
 """Read rule by rule (see :func:`.layers.read_rules`), so that one bad rule does not take the others with it."""
@@ -197,7 +167,6 @@ def host_models() -> tuple[Known, ...]:
         ("agents.runtime.mode", ModeSettings),
         ("agents.runtime.prompt", PromptSettings),
         ("agents.runtime.tools.external", ExternalToolSettings),
-        ("mcp", ServersSettings),
     )
 
 

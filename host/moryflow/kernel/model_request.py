@@ -75,8 +75,9 @@ class RequestBuilder:
         return fixed + self._more[size]
 
     async def _fixed_size(self, size: Callable[[str], float]) -> float:
+        schemas = self.schemas()
         if size not in self._overhead:
-            tools = "".join(f"{tool.name}{tool.description}{json.dumps(thaw(tool.parameters))}" for tool in self.schemas())
+            tools = "".join(f"{tool.name}{tool.description}{json.dumps(thaw(tool.parameters))}" for tool in schemas)
             self._overhead[size] = size((await self._head()).text + tools)
         return self._overhead[size]
 
@@ -101,11 +102,12 @@ class RequestBuilder:
         """Return the tools as the model is told of them."""
         if not self._model.tools or self._scope.purpose not in CHAT_PURPOSES:
             return ()
-        if self._tools is None:
-            offered = offered_tools(self._scope)
+        offered = offered_tools(self._scope)
+        if self._tools is None or len(offered) != len(self._tools):
+            self._overhead.clear()
             self._tools = tuple(
                 ToolSchema(name=name, description=owned.tool.description, parameters=owned.tool.parameters)
-                for name, owned in sorted(offered.items())
+                for name, owned in offered.items()
             )
         return self._tools
 

@@ -18,13 +18,32 @@ from .turn_context import TurnContext
 
 
 def offered_tools(scope: TurnContext) -> Mapping[str, RegisteredTool]:
-    """Return the tools of this turn's agent and model, by name; the same ones all through the turn."""
+    """Return the tools of this turn's agent and model, in the order in which a model is told of them.
+
+    They are the same ones all through the turn; those that it finds on the way come behind them.
+    """
     if scope.offered is None:
         agent, model = scope.agent, scope.model
-        tools = scope.plugin_set.tools.items()
+        tools = sorted(scope.plugin_set.tools.items())
         known = {name: owned for name, owned in tools if _is_offered(owned.tool, agent, model)}
-        scope.offered = {name: owned for name, owned in known.items() if _has_use(owned, scope)}
-    return scope.offered
+        used = {name: owned for name, owned in known.items() if _has_use(owned, scope)}
+        scope.offered = {name: owned for name, owned in used.items() if owned.tool.found_in is None}
+        scope.to_be_found = {name: owned for name, owned in used.items() if owned.tool.found_in is not None}
+    return {**scope.offered, **_found(scope)} if scope.to_be_found else scope.offered
+
+
+def _found(scope: TurnContext) -> dict[str, RegisteredTool]:
+    places = {name: _place(owned, scope) for name, owned in scope.to_be_found.items()}
+    return {name: scope.to_be_found[name] for name in sorted(places, key=lambda name: places[name]) if places[name] > 0}
+
+
+def _place(owned: RegisteredTool, scope: TurnContext) -> int:
+    """Return the place of a tool among those that were found, 0 where it was not, or where its plugin cannot say."""
+    assert owned.tool.found_in is not None
+    try:
+        return int(owned.tool.found_in(scope.view(owned.plugin)))
+    except Exception:  # other people's code
+        return 0
 
 
 def names_tool(tool: str, patterns: Iterable[str]) -> bool:

@@ -197,7 +197,8 @@ class TurnContext:
     """One turn: its generation, its place, its records. Implements what dispatch needs of a scope.
 
     :ivar started: the turn that this one is a child of; `children` starts this turn's own.
-    :ivar offered: the tools of this turn, once they were asked for: what the model was told of is what it may call.
+    :ivar offered: the tools of this turn, once they were asked for: what the model was told of is what it may call. It may
+        call those `to_be_found` as soon as they were.
     :ivar spent: what children used, not yet on this turn's account; `ending` is why this turn must end with its step.
     """
 
@@ -222,6 +223,7 @@ class TurnContext:
     extra_usage: list[tuple[Usage, float | None]] = field(default_factory=list)
     files: Files | None = None
     offered: Mapping[str, RegisteredTool] | None = None
+    to_be_found: Mapping[str, RegisteredTool] = field(default_factory=dict[str, "RegisteredTool"])
     artifacts: list[Artifact] = field(default_factory=list)
     _views: dict[str, Turn] = field(default_factory=dict)
     _saved: dict[tuple[str, str], str] = field(default_factory=dict)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Tool, ToolCall, ToolError, Turn
+from moryflow_sdk.support.processes import refuse_inside_tool
 
 from moryflow.kernel.tool_prepare import call_as_judged
 
@@ -59,6 +60,14 @@ class HostCommandContext(ABC):
             return value
 
         return self._wait(within())
+
+    def configure(self, setting: Sequence[str], value: Any) -> bool:
+        """Set a value in the person's configuration; ``None`` removes it."""
+        from moryflow.config.edit import set_value, unset
+
+        refuse_inside_tool(f"a change of {'.'.join(setting)}")
+        file = self._host.config.path
+        return unset(file, setting) if value is None else set_value(file, setting, value)
 
     @abstractmethod
     async def _session_row(self, name: str | None) -> SessionRow: ...

@@ -64,6 +64,11 @@ def visible(text: str, *, keep: str = "") -> str:
     return text if text.isascii() else _SIGNS.sub(_carried, text)
 
 
+def without_unseen(text: str, *, keep: str = "\n\t\r") -> str:
+    """Return `text` without the characters that :func:`visible` spells out because nobody sees them."""
+    return _UNSEEN.sub(lambda found: found[0] if found[0] in keep else "", text)
+
+
 def _carried(found: re.Match[str]) -> str:
     """Return signs with what changes none of them, or something that it must not change, spelled out."""
     if found[2] is None:

@@ -194,12 +194,12 @@ def test_a_wrong_entry_is_named_where_it_stands_and_the_rest_holds(read: Read, e
     assert config.get("model") == "script:kept"
 
 
-def test_servers_that_are_written_well_hold_and_nothing_starts_them(read: Read, tmp_path: Path) -> None:
-    """One notice says so, and a bad one beside them is left out whole (D7)."""
+def test_servers_that_are_written_well_hold(read: Read, tmp_path: Path) -> None:
+    """A bad one beside them is left out whole (D7)."""
     (tmp_path / "config.jsonc").write_text('{"mcp": {"servers": {"good": {"command": "x", "args": ["-y"]}, "bad": {}}}}')
     config = read(tmp_path)
     assert list(config.section("mcp.servers")) == ["good"]
-    assert [problem.message for problem in config.problems if "starts no MCP servers" in problem.message]
+    assert len(config.problems) == 1
     (tmp_path / "config.jsonc").write_text("{}")
     assert read(tmp_path).problems == ()
 

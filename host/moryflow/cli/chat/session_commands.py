@@ -220,6 +220,7 @@ def context_text(found: Report, width: int) -> str:
         rows += [(f"{MARKS[part]} {part}", tokens)]
         rows += [(f"    {_SAID_BY[role]}", said[role]) for role in _SAID_BY] if part == "turns" else []
     rows += [(f"  by {plugin}", tokens) for plugin, tokens in sorted(found.plugins.items(), key=lambda item: -item[1])]
+    rows += [(f"  of {source}", tokens) for source, tokens in sorted(found.sources.items(), key=lambda item: -item[1])]
     rows = [(name, tokens) for name, tokens in rows if tokens]
     used = sum(found.parts.values())
     most = min(BAR, max(1, width - max([len(name) for name, _ in rows], default=0) - len("  123,456,789  ")))

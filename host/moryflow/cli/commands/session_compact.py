@@ -37,9 +37,11 @@ def show_context(ctx: click.Context, session: str | None, model: str | None) -> 
     lines = columns((item["role"], item["tokens"], first_line(gist(item), 100)) for item in found.messages)
     parts = " · ".join(f"{part} {tokens}" for part, tokens in found.parts.items() if tokens)
     plugins = " · ".join(f"{plugin} {tokens}" for plugin, tokens in found.plugins.items() if tokens)
+    sources = " · ".join(f"{source} {tokens}" for source, tokens in found.sources.items() if tokens)
     window = f" of a window of {found.window}; compacted above {found.limit}" if found.window else ""
     total = f"about {found.tokens} tokens in {len(found.messages)} messages{window}"
-    text = "\n".join(line for line in (total, parts, f"plugins: {plugins}" if plugins else "") if line)
+    rows = (total, parts, f"plugins: {plugins}" if plugins else "", f"tools of: {sources}" if sources else "")
+    text = "\n".join(row for row in rows if row)
     show(flags, {"session": name, **found.as_json()}, f"{lines}\n\n{text}".lstrip())
 
 

@@ -1,0 +1,88 @@
+"""Tools of MCP servers, which the person has configured and reviewed.
+
+What is offered stands in ``mcp.lock``, so that no server runs before one of its tools is called. All servers live in one
+helper process; what they do to it costs the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import Command, Diagnostic, PluginContext, Tool, config_of, hookimpl
+from moryflow_sdk.support.tool_servers import ServersSettings
+
+if TYPE_CHECKING:
+    from .helper import Helper
+
+name = "mcp"
+services = ("artifacts", "emit")
+config_path = "mcp"
+config_model = ServersSettings
+
+
+class _Helpers:
+    """The helper process of each home, shared by its generations; it ends with the last of them."""
+
+    def __init__(self) -> None:
+        self._users: dict[Path, int] = {}
+        self._helpers: dict[Path, Helper] = {}
+
+    def enter(self, home: Path) -> Callable[[], Any]:
+        """Count a generation; return what ends it."""
+        self._users[home] = self._users.get(home, 0) + 1
+
+        async def leave() -> None:
+            self._users[home] -= 1
+            helper = self._helpers.pop(home, None) if not self._users[home] else None
+            if helper is not None:
+                await helper.close()
+
+        return leave
+
+    def of(self, ctx: PluginContext) -> Callable[[], Helper]:
+        """Return what gives the helper of a home, which starts no process yet."""
+        home, folder, environ = ctx.home, ctx.data_dir, ctx.environ
+
+        def find() -> Helper:
+            from .helper import Helper
+
+            return self._helpers.setdefault(home, Helper(folder, environ))
+
+        return find
+
+
+_helpers = _Helpers()
+
+
+@hookimpl
+def plugin_start(ctx: PluginContext) -> Callable[[], Any]:
+    """Look for reviews that another process writes; end the helper process with the last generation."""
+    from .lock import FILE
+
+    if config_of(ctx, ServersSettings).servers:
+        ctx.watch(ctx.home / FILE, lambda _: ctx.invalidate())
+    return _helpers.enter(ctx.home)
+
+
+@hookimpl
+def tools(ctx: PluginContext) -> Sequence[Tool | Diagnostic]:
+    """Offer what is pinned."""
+    if not config_of(ctx, ServersSettings).servers:
+        return []
+    from .catalog import tools_of
+
+    return list(tools_of(ctx, _helpers.of(ctx)))
+
+
+@hookimpl
+def commands() -> Sequence[Command]:
+    """Add ``moryflow mcp``."""
+    return [Command(name="mcp", help="Add, review and test MCP servers.", cli=_group)]
+
+
+def _group() -> Any:
+    from .cli import group
+
+    return group

@@ -1,0 +1,299 @@
+"""``moryflow mcp``: which servers there are, what was accepted of them, and whether they are still that."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import click
+from moryflow_sdk import CommandContext, ConfigError, ToolError, Turn, config_of
+from moryflow_sdk.support.processes import refuse_inside_tool
+from moryflow_sdk.support.texts import did_you_mean, visible
+from moryflow_sdk.support.tool_servers import ServerSettings, ServersSettings, wrong_name, wrong_values
+
+from .catalog import Server, servers_of
+from .definitions import digest
+from .helper import Helper, spec_of
+from .lock import Pin, note_withheld, store_pin
+from .review import Listing, accepted, difference_text, listing_text
+
+CONNECT_SECONDS = 120.0
+
+
+@click.group("mcp")
+def group() -> None:
+    """Add, review and test MCP servers: programs and addresses that bring tools."""
+
+
+@group.command("add")
+@click.argument("name")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--url", help="The address of a server that is not started here.")
+@click.option(
+    "--env", multiple=True, metavar="NAME", help="Give it this variable of your environment; NAME=VALUE writes it down."
+)
+@click.option(
+    "--header",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Send this with every request; ${NAME} is taken from your environment.",
+)
+@click.option("--cwd", help="The folder of the vault to run it in.")
+@click.pass_obj
+def add(
+    context: CommandContext,
+    name: str,
+    command: Sequence[str],
+    url: str | None,
+    env: Sequence[str],
+    header: Sequence[str],
+    cwd: str | None,
+) -> None:
+    """Add a server: NAME -- COMMAND ARGUMENTS, or NAME --url URL. It is shown and started once, and its tools are shown."""
+    refuse_inside_tool("moryflow mcp add")
+    entry: dict[str, Any] = {}
+    if command:
+        entry = {"command": command[0], "args": list(command[1:])}
+    if url is not None:
+        entry["url"] = url
+    if env:
+        entry["env"] = dict(_pair(text, f"${{{text}}}") for text in env)
+    if header:
+        entry["headers"] = dict(_pair(text, "") for text in header)
+    if cwd:
+        entry["cwd"] = cwd
+    _refuse_wrong(name, entry)
+    if name in _run(context, _settings).servers:
+        raise ConfigError(f"there is a server {name!r} already", next_step=f"moryflow mcp remove {name}")
+    server = ServerSettings(**{**entry, "args": tuple(entry.get("args", ()))})
+    _confirm(context, f"{_how(name, server)}\nAdd it, and start it once to see its tools?", f"moryflow mcp add {name} … -y")
+    context.configure(("mcp", "servers", name), entry)
+    _review(context, name, server, None, "")
+
+
+@group.command("list")
+@click.pass_obj
+def list_servers(context: CommandContext) -> None:
+    """List the servers: what is offered of each, and about how many tokens that costs."""
+    servers = _run(context, _servers)
+    rows = [_row(server) for server in servers]
+    total = sum(row["tokens"] for row in rows)
+    limit = _run(context, _settings).search_above
+    lines = [f"{row['name']:<20} {row['state']:<9} {row['says']:<34} {row['how']}" for row in rows]
+    more = f"about {total} tokens in all; above {limit} the tools are found with tool_search"
+    text = "\n".join(map(visible, [*lines, more])) if rows else "no server is configured; moryflow mcp add NAME -- COMMAND"
+    context.print(rows, text=text)
+
+
+@group.command("show")
+@click.argument("name")
+@click.pass_obj
+def show(context: CommandContext, name: str) -> None:
+    """Show how a server is reached, and of each tool whether it is offered, or why not."""
+    server = _find(context, name)
+    tools = _tool_rows(server)
+    lines = [_how(name, server.settings), f"state: {server.state}"]
+    if server.pin is not None:
+        said = server.pin.server
+        lines.append(f"it says that it is {said.get('name')} {said.get('version')}, protocol {said.get('protocol')}")
+    for row in tools:
+        said = "offered" if row["offered"] else f"withheld: {row['why']}"
+        lines.append(f"  {row['name']:<32} {row['tokens']:>6}  {said}")
+    if server.pin is not None and server.pin.beyond:
+        lines.append(f"  {server.pin.beyond} more tools are not offered: there are too many")
+    lines += [f"next: moryflow mcp review {name}"] if server.state in ("new", "changed") or _drift(server) else []
+    context.print({**_row(server), "tools": tools}, text="\n".join(visible(line, keep="\n") for line in lines))
+
+
+@group.command("review")
+@click.argument("name")
+@click.option("--accept", metavar="HASH", default="", help="Accept without a question, if what is shown has this hash.")
+@click.pass_obj
+def review(context: CommandContext, name: str, accept: str) -> None:
+    """Start a server, show what it is and what is new, and offer its tools if you agree."""
+    refuse_inside_tool("moryflow mcp review")
+    server = _find(context, name)
+    _review(context, name, server.settings, server.pin, accept)
+
+
+@group.command("test")
+@click.argument("names", nargs=-1)
+@click.pass_obj
+@click.pass_context
+def test(ctx: click.Context, context: CommandContext, names: Sequence[str]) -> None:
+    """Start servers and compare them with what was accepted; exit code 3 when one differs or does not work."""
+    chosen = [_find(context, name) for name in names] or [each for each in _run(context, _servers) if each.settings.enabled]
+    rows = [_tested(context, server) for server in chosen]
+    context.print(rows, text="\n\n".join(visible(row["says"], keep="\n") for row in rows) or "no server is configured")
+    ctx.exit(0 if all(row["ok"] for row in rows) else 3)
+
+
+@group.command("remove")
+@click.argument("name")
+@click.pass_obj
+def remove(context: CommandContext, name: str) -> None:
+    """Remove a server from the configuration, and what was accepted of it."""
+    refuse_inside_tool("moryflow mcp remove")
+    _find(context, name)
+    context.configure(("mcp", "servers", name), None)
+    store_pin(context.home, name, None)
+    context.print({"name": name, "removed": True}, text=f"removed {name}")
+
+
+# ---------------------------------------------------------------- what the commands share
+
+
+async def _settings(turn: Turn) -> ServersSettings:
+    return config_of(turn, ServersSettings)
+
+
+async def _servers(turn: Turn) -> list[Server]:
+    return servers_of(config_of(turn, ServersSettings), turn.home)
+
+
+def _run(context: CommandContext, work: Callable[[Turn], Awaitable[Any]]) -> Any:
+    return context.run(work)
+
+
+def _find(context: CommandContext, name: str) -> Server:
+    servers = {server.name: server for server in _run(context, _servers)}
+    if name not in servers:
+        hint = did_you_mean(name, servers)
+        raise ConfigError(f"there is no MCP server {name!r}{hint}", next_step="moryflow mcp list")
+    return servers[name]
+
+
+def _pair(text: str, default: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    return name, value if separator else default
+
+
+def _refuse_wrong(name: str, entry: Mapping[str, Any]) -> None:
+    faults = [text for text in (wrong_name(name), *(fault for _, fault in wrong_values(entry))) if text]
+    if faults:
+        raise ConfigError(f"MCP server {name!r}: {faults[0]}", next_step="moryflow mcp add NAME -- COMMAND, or --url URL")
+
+
+def _confirm(context: CommandContext, question: str, command: str) -> None:
+    """Ask on standard error, unless ``-y`` has answered.
+
+    :raises ConfigError: nobody can be asked.
+    """
+    click.echo(visible(question, keep="\n"), err=True)
+    if context.yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ConfigError("nobody can be asked here, so nothing was accepted", next_step=command)
+    click.confirm("Yes?", err=True, abort=True)
+
+
+def _how(name: str, server: ServerSettings) -> str:
+    """Say what a server is, as a person is shown it: what runs or where it is, and what it is given."""
+    if server.url is not None:
+        sent = f"; sent along: {', '.join(sorted(server.headers))}" if server.headers else ""
+        return f"{name} is at {server.url}{sent}"
+    runs = shlex.join([server.command or "", *server.args])
+    given = [key if value == f"${{{key}}}" else f"{key}, as configured" for key, value in sorted(server.env.items())]
+    variables = f"\n  variables: {', '.join(given)}" if given else ""
+    where = f"\n  folder: {server.cwd} of the vault" if server.cwd else ""
+    return f"{name} runs: {runs}{variables}{where}\n  It runs as you, outside of the sandbox."
+
+
+def _row(server: Server) -> dict[str, Any]:
+    total = len(server.pin.tools) if server.pin else 0
+    offered = len(server.offered)
+    withheld = total - offered
+    says = "" if server.state == "off" else f"moryflow mcp review {server.name}"
+    if server.state == "reviewed":
+        says = f"{offered} tools, about {server.tokens} tokens" + (f", {withheld} withheld" if withheld else "")
+    settings = server.settings
+    how = settings.url or shlex.join([settings.command or "", *settings.args])
+    return {
+        "name": server.name, "state": server.state, "tools": total, "offered": offered, "withheld": withheld,
+        "tokens": server.tokens, "says": says, "how": how,
+    }  # fmt: skip
+
+
+def _tool_rows(server: Server) -> list[dict[str, Any]]:
+    """Return a row for each tool of the pin, and for each that was found new since."""
+    if server.pin is None:
+        return []
+    general = "" if server.state == "reviewed" else f"the server is {server.state}"
+    rows = [(each["name"], each.get("tokens", 0), general or server.pin.why_withheld(each)) for each in server.pin.tools]
+    rows += [(name, 0, why) for name, why in server.pin.withheld.items() if name not in server.pin.by_name]
+    return [{"name": name, "tokens": tokens, "offered": not why, "why": why} for name, tokens, why in rows]
+
+
+def _drift(server: Server) -> bool:
+    return bool(server.pin and server.pin.withheld)
+
+
+async def _listed(turn: Turn, name: str, server: ServerSettings) -> Listing:
+    """Start a server and return what it says of itself.
+
+    :raises ToolError: it does not work.
+    """
+    from asyncio import timeout
+
+    helper = Helper(turn.data_dir, _environ())
+    try:
+        spec = {**spec_of(name, server, _environ(), turn.vault, turn.data_dir), "connect_seconds": CONNECT_SECONDS}
+        async with timeout(CONNECT_SECONDS + 30):
+            return Listing(await helper.request({"do": "list", "server": spec}))
+    except TimeoutError:
+        raise ToolError(f"{name} did not say within {CONNECT_SECONDS:g} s what tools it has", code="timeout") from None
+    finally:
+        await helper.close()
+
+
+def _environ() -> Mapping[str, str]:
+    import os
+
+    return os.environ
+
+
+def _review(context: CommandContext, name: str, server: ServerSettings, pin: Pin | None, accept: str) -> None:
+    try:
+        listing: Listing = _run(context, lambda turn: _listed(turn, name, server))
+    except ToolError as error:
+        raise ConfigError(f"{name}: {error.message}", next_step=error.next_step or f"moryflow mcp review {name}") from error
+    fresh = accepted(name, server, listing)
+    shown = "\n".join(part for part in (_how(name, server), difference_text(pin, listing), listing_text(listing)) if part)
+    hash = digest([shown, [each["hash"] for each in listing.tools]])
+    fresh = Pin(**{**vars(fresh), "shown": hash})
+    if accept and not hash.startswith(accept):
+        raise ConfigError(
+            f"what {name} shows now has the hash {hash[:12]}, not {accept[:64]}", next_step=f"moryflow mcp review {name}"
+        )
+    if accept:
+        click.echo(visible(shown, keep="\n"), err=True)
+    else:
+        _confirm(context, f"{shown}\nOffer these tools? (hash {hash[:12]})", f"moryflow mcp review {name} --accept {hash[:12]}")
+    store_pin(context.home, name, fresh)
+    row = _row(Server(name, server, fresh))
+    context.print({**row, "hash": hash}, text=f"{name}: {row['says']}")
+
+
+def _tested(context: CommandContext, server: Server) -> dict[str, Any]:
+    name, pin = server.name, server.pin
+    common = {"name": name, "drift": {}}
+    try:
+        listing: Listing = _run(context, lambda turn: _listed(turn, name, server.settings))
+    except ToolError as error:
+        return {**common, "ok": False, "says": f"{name}: {error.message}"}
+    works = f"{name}: it works: {listing.server.get('name')} {listing.server.get('version')}, {len(listing.tools)} tools"
+    if pin is None or server.state == "changed":
+        why = "it was not reviewed yet" if pin is None else "it is configured otherwise than it was reviewed"
+        return {**common, "ok": False, "says": f"{works}; {why}\nnext: moryflow mcp review {name}"}
+    changes = {**pin.withheld, **listing.changes(pin)}
+    if not changes:
+        return {**common, "ok": True, "says": f"{works}, all as they were accepted"}
+    with suppress(ConfigError):
+        note_withheld(context.home, name, changes)
+    now = listing.changes(pin)
+    lines = [f"  {each}: {why}" for each, why in sorted(pin.withheld.items()) if each not in now]
+    parts = [f"{works}; not what was accepted", *lines, difference_text(pin, listing), f"next: moryflow mcp review {name}"]
+    return {"name": name, "ok": False, "drift": changes, "says": "\n".join(part for part in parts if part)}

@@ -1,0 +1,162 @@
+"""What a server says of its tools: hashed for the pin, checked, compared with the pin, and made fit for a model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+from moryflow_sdk.support.texts import without_unseen
+
+MOST_TOOLS = 256
+"""Tools of one server that are pinned; a model could not choose among more."""
+MOST_DESCRIPTION = 16_384
+MOST_BYTES = 64 * 1024
+"""Of a whole definition."""
+FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+"""What a tool's hash covers, beside the identity of its server."""
+
+Definition = Mapping[str, Any]
+_NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
+_PLAIN_NAME = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def canonical(value: Any) -> bytes:
+    """Return JSON that is the same for the same value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def digest(value: Any) -> str:
+    """Return the SHA-256 of a JSON value."""
+    return sha256(canonical(value)).hexdigest()
+
+
+def tool_hash(definition: Definition, identity: Mapping[str, Any]) -> str:
+    """Return what a pin keeps of a tool: it changes with anything that the server says of it, and with the server."""
+    return digest({"server": identity, **{name: definition.get(name) for name in FIELDS}})
+
+
+def tokens(definition: Definition) -> int:
+    """Return about how many tokens a tool costs in each request."""
+    text = f"{definition['name']}{definition.get('description') or ''}{json.dumps(definition.get('inputSchema') or {})}"
+    return len(text) // 4
+
+
+def problem_of(definition: Definition) -> str:
+    """Say why a tool is never offered, whoever accepts it; empty where nothing is wrong."""
+    name = definition.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        return "its name is none: up to 128 letters, digits, _ . - and /"
+    schema = definition.get("inputSchema")
+    if not isinstance(schema, Mapping) or schema.get("type") != "object":
+        return "its arguments are not described as an object"
+    if len(definition.get("description") or "") > MOST_DESCRIPTION:
+        return f"its description is longer than {MOST_DESCRIPTION} characters"
+    if len(canonical(dict(definition))) > MOST_BYTES:
+        return f"its definition is larger than {MOST_BYTES // 1024} KiB"
+    return ""
+
+
+def hides(value: Any) -> bool:
+    """Whether a text in `value` has characters that nobody sees, or that turn the order of others around."""
+    return cleaned(value) != value
+
+
+def cleaned(value: Any) -> Any:
+    """Return a JSON value without the characters that nobody sees."""
+    if isinstance(value, str):
+        return without_unseen(value)
+    if isinstance(value, Mapping):
+        return {without_unseen(key): cleaned(item) for key, item in value.items()}
+    return [cleaned(item) for item in value] if isinstance(value, list) else value
+
+
+# ---------------------------------------------------------------- what a model is told
+
+
+_AT_THE_TOP = ("type", "properties", "required", "additionalProperties", "$defs", "definitions", "description")
+_NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
+_LEFT_OUT = frozenset({"$schema", "$id", "$anchor", "$comment", "pattern", "patternProperties", "x-mcp-header"})
+"""What services refuse; and what is checked with regular expressions, which a hostile one would never end with."""
+
+
+def schema_for_model(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of the arguments as it is sent and held against a call; the server checks the rest itself."""
+    top = {key: value for key, value in schema.items() if key in _AT_THE_TOP}
+    plain = cleaned(_plain(top))
+    return {"properties": {}, **plain, "type": "object"}
+
+
+def _plain(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    kept: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _NAMED and isinstance(value, Mapping):
+            kept[key] = {name: _plain(inner) for name, inner in value.items()}
+        elif key in ("enum", "const", "default", "examples", "required"):
+            kept[key] = value
+        elif key not in _LEFT_OUT:
+            kept[key] = _plain(value)
+    return kept
+
+
+def model_names(tools: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Return how a model calls each tool, by server and name: ``mcp__server__tool``.
+
+    The prefix keeps it from taking the place of another tool. Names that would be too long, or the same, end in a hash.
+    """
+    plain = {pair: "mcp__" + "__".join(_PLAIN_NAME.sub("_", part) for part in pair) for pair in tools}
+    folded = [name.casefold() for name in plain.values()]
+    return {
+        pair: name if len(name) <= 64 and folded.count(name.casefold()) == 1 else f"{name[:55]}_{digest(pair)[:8]}"
+        for pair, name in plain.items()
+    }
+
+
+# ---------------------------------------------------------------- drift
+
+
+def differences(pinned: Mapping[str, Mapping[str, Any]], found: Sequence[Definition], hashes: Sequence[str]) -> dict[str, str]:
+    """Return what is not as it was pinned: tool → why.
+
+    :param pinned: the tools of the pin by name.
+    :param found: what the server says now, with the hash of each.
+    """
+    now = {str(definition.get("name")): (definition, hash) for definition, hash in zip(found, hashes, strict=True)}
+    changed = {
+        name: _change(pinned[name], definition)
+        for name, (definition, hash) in now.items()
+        if name in pinned and pinned[name]["hash"] != hash
+    }
+    fresh = {name: _like(name, definition, pinned, now) for name, (definition, _) in now.items() if name not in pinned}
+    gone = {name: "the server has it no longer" for name in pinned if name not in now}
+    return {**changed, **fresh, **gone}
+
+
+def _like(name: str, definition: Definition, pinned: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Say of a new tool when it is one that is gone, under another name."""
+    for other, known in pinned.items():
+        if other not in now and all(definition.get(field) == known.get(field) for field in ("description", "inputSchema")):
+            return f"new; it is what {other!r} was"
+    return "new; it has invisible characters" if hides(definition) else "new"
+
+
+def _change(was: Definition, now: Definition) -> str:
+    fields = [name for name in FIELDS if was.get(name) != now.get(name)]
+    if not fields:
+        return "the server is another one than was reviewed"
+    said = ", ".join(fields)
+    wider = sorted(set(_arguments(now)) - set(_arguments(was)))
+    more = f"; new arguments: {', '.join(wider)}"[:200] if wider else ""
+    unseen = "; it has invisible characters now" if hides(now) and not hides(was) else ""
+    return f"changed: {said}{more}{unseen}"
+
+
+def _arguments(definition: Definition) -> Iterator[str]:
+    properties = (definition.get("inputSchema") or {}).get("properties")
+    yield from map(str, properties if isinstance(properties, Mapping) else ())

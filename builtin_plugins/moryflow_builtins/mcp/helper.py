@@ -1,0 +1,260 @@
+"""The host's side of the helper process: started with the first request, asked side by side, ended with the plugin."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from moryflow_sdk import ToolError
+from moryflow_sdk.support.processes import CALL_MARK, end_marked
+from moryflow_sdk.support.tool_servers import ServerSettings
+
+LIMIT = 96 * 1024 * 1024
+"""Bytes of one line of the helper."""
+_PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
+"""Variables that a server gets besides those that are configured for it."""
+_PATIENCE = 2.0
+_NAMED = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
+
+Answer = Mapping[str, Any]
+
+
+@dataclass
+class _Pending:
+    done: asyncio.Future[Any]
+    progress: Callable[[str], None]
+    ask: Callable[[Mapping[str, Any]], Awaitable[Answer]] | None
+
+
+class Helper:
+    """One process for all servers of a home."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        self._folder, self._environ = folder, environ
+        self._process: asyncio.subprocess.Process | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._mark = f"mcp-{secrets.token_hex(8)}"
+        self._numbers = count(1)
+        self._pending: dict[int, _Pending] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._words: deque[str] = deque(maxlen=10)
+        self._starting = asyncio.Lock()
+
+    async def request(
+        self,
+        message: Mapping[str, Any],
+        *,
+        progress: Callable[[str], None] = lambda _: None,
+        ask: Callable[[Mapping[str, Any]], Awaitable[Answer]] | None = None,
+    ) -> Any:
+        """Have the helper do something, and return what came of it. Whoever is cancelled here cancels it there.
+
+        :raises ToolError: it did not work.
+        """
+        process = await self._running()
+        number = next(self._numbers)
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._pending[number] = _Pending(done, progress, ask)
+        try:
+            await self._send(process, {**message, "id": number})
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            await self._cancel(process, number, done)
+            raise
+        finally:
+            self._pending.pop(number, None)
+
+    async def close(self) -> None:
+        """End the helper and every server."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), 0.3)
+        await self._kill(process)
+        for task in self._tasks:
+            task.cancel()
+
+    # ---------------------------------------------------------------- the process
+
+    async def _running(self) -> asyncio.subprocess.Process:
+        loop = asyncio.get_running_loop()
+        async with self._starting:
+            known = self._process
+            if known is None or known.returncode is not None or self._loop is not loop:
+                known = self._process = await self._start()
+                self._loop = loop
+        return known
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        if find_spec("mcp") is None:
+            raise ToolError(
+                "MCP servers need the package mcp, which is not installed",
+                code="mcp_missing",
+                next_step="pip install 'moryflow[mcp]'",
+            )
+        given = {name: self._environ[name] for name in (*_PASSED_ON, "PYTHONPATH") if name in self._environ}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "moryflow_builtins.mcp.worker"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=self._folder,
+            env={**given, CALL_MARK: self._mark},
+            limit=LIMIT,
+            start_new_session=True,
+        )
+        self._words.clear()
+        for work in (self._read(process), self._listen(process)):
+            task = asyncio.create_task(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return process
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        reason = ""
+        try:
+            async for line in process.stdout:
+                self._take(process, json.loads(line))
+        except ValueError:
+            reason = f"it said something of more than {LIMIT // 2**20} MiB"
+        await self._kill(process)
+        if self._process is process:
+            self._process = None
+        for pending in self._pending.values():
+            if not pending.done.done():
+                words = reason or (self._words[-1] if self._words else "")
+                text = f"the process that holds the MCP servers ended{f': {words}' if words else ''}"
+                pending.done.set_exception(ToolError(text, code="mcp_gone"))
+                pending.done.exception()
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None
+        while chunk := await process.stderr.read(65536):
+            self._words.extend(line[:300] for line in chunk.decode("utf-8", "replace").splitlines() if line.strip())
+
+    def _take(self, process: asyncio.subprocess.Process, message: Mapping[str, Any]) -> None:
+        pending = self._pending.get(message["id"])
+        if pending is None or pending.done.done():
+            return
+        if "progress" in message:
+            pending.progress(message["progress"])
+        elif "ask" in message:
+            task = asyncio.create_task(self._answer(process, message, pending))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif "error" in message:
+            error = message["error"]
+            pending.done.set_exception(ToolError(error["message"], code=error["code"]))
+            pending.done.exception()
+        else:
+            pending.done.set_result(message["result"])
+
+    async def _answer(self, process: asyncio.subprocess.Process, message: Mapping[str, Any], pending: _Pending) -> None:
+        answer: Answer = {"action": "decline"}
+        if pending.ask is not None:
+            answer = await pending.ask(message["ask"])
+        await self._send(process, {"answer": message["id"], **answer})
+
+    async def _send(self, process: asyncio.subprocess.Process, message: Mapping[str, Any]) -> None:
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(message).encode() + b"\n")
+            await process.stdin.drain()
+        except OSError:
+            await process.wait()
+
+    async def _cancel(self, process: asyncio.subprocess.Process, number: int, done: asyncio.Future[Any]) -> None:
+        """Cancel a request; a helper that does not even answer that is ended."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._send(process, {"cancel": number})
+                with suppress(ToolError):
+                    await asyncio.shield(done)
+        except TimeoutError:
+            await self._kill(process)
+
+    async def _kill(self, process: asyncio.subprocess.Process) -> None:
+        if process.returncode is None:
+            with suppress(OSError):
+                process.kill()
+        await asyncio.to_thread(end_marked, [self._mark])
+        await process.wait()
+
+
+# ---------------------------------------------------------------- what the helper is told of a server
+
+
+def spec_of(name: str, server: ServerSettings, environ: Mapping[str, str], vault: Path, folder: Path) -> dict[str, Any]:
+    """Return what the helper needs to reach a server.
+
+    :param folder: where a program runs that names no folder of the vault: what lies there is nobody's but Moryflow's.
+    :raises ToolError: a variable that it needs is not set, or its folder leads out of the vault.
+    """
+
+    def filled(text: str) -> str:
+        return _NAMED.sub(lambda found: _variable(name, environ, found), text)
+
+    common = {"name": name, "timeout": server.timeout, "client_version": _own_version()}
+    if server.url is not None:
+        headers = {key: filled(value) for key, value in server.headers.items()}
+        identity: dict[str, Any] = {"url": server.url, "headers": sorted(server.headers)}
+        return {**common, "key": name, "url": filled(server.url), "headers": headers, "identity": identity}
+    cwd = _folder(name, server, vault, folder)
+    passed_on = {key: environ[key] for key in _PASSED_ON if key in environ}
+    env = {**passed_on, **{key: filled(value) for key, value in server.env.items()}}
+    args = [filled(arg) for arg in server.args]
+    identity = {"command": server.command, "args": list(server.args), "env": sorted(server.env), "cwd": server.cwd}
+    return {
+        **common,
+        "key": f"{name}\0{cwd}",
+        "command": server.command,
+        "args": args,
+        "env": env,
+        "cwd": cwd,
+        "identity": identity,
+    }
+
+
+def _variable(server: str, environ: Mapping[str, str], found: re.Match[str]) -> str:
+    value = environ.get(found[1], found[2])
+    if value is None:
+        raise ToolError(
+            f"the MCP server {server} needs the variable {found[1]}, which is not set",
+            code="mcp_config",
+            next_step=f"export {found[1]}=…",
+        )
+    return value
+
+
+def _folder(name: str, server: ServerSettings, vault: Path, folder: Path) -> str:
+    if server.cwd is None:
+        place = folder / "servers" / name
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return str(place)
+    place = (vault / server.cwd).resolve()
+    if not place.is_relative_to(vault.resolve()) or not place.is_dir():
+        raise ToolError(f"the MCP server {name} runs in {server.cwd!r}, which is no folder of {vault}", code="mcp_config")
+    return str(place)
+
+
+def _own_version() -> str:
+    try:
+        return version("moryflow")
+    except PackageNotFoundError:
+        return "0"

@@ -1,0 +1,153 @@
+"""``mcp.lock``: what a person has accepted of each server. It is read at every start, and no server has to run for that.
+
+What stands there is offered. A tool that was found to be another one is noted there as withheld, until a person reviews it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from moryflow_sdk import ConfigError
+from moryflow_sdk.support.own_files import doubt_about_one
+from moryflow_sdk.support.tool_servers import ServerSettings
+
+from .definitions import digest
+
+FILE = "mcp.lock"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Pin:
+    """What was accepted of one server.
+
+    :ivar configured: hash of how the server was configured when it was accepted.
+    :ivar shown: hash of what the person was shown.
+    :ivar identity: what the server is, as far as it can be told from outside; part of every tool's hash.
+    :ivar server: what it says of itself: name, version, protocol.
+    :ivar tools: the definition of each tool, with its `hash`; those that are never offered have `problem` in place of the rest.
+    :ivar beyond: how many more tools it has than can be pinned.
+    :ivar withheld: tools that were found changed since → how.
+    """
+
+    configured: str
+    shown: str
+    identity: Mapping[str, Any]
+    server: Mapping[str, Any]
+    tools: tuple[Mapping[str, Any], ...]
+    prompts: tuple[Mapping[str, Any], ...] = ()
+    beyond: int = 0
+    withheld: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def by_name(self) -> dict[str, Mapping[str, Any]]:
+        """The tools by name."""
+        return {tool["name"]: tool for tool in self.tools}
+
+    def why_withheld(self, tool: Mapping[str, Any]) -> str:
+        """Return why a tool is not offered; empty when it is."""
+        return self.withheld.get(tool["name"], "") or tool.get("problem", "")
+
+
+def configured_as(name: str, server: ServerSettings) -> str:
+    """Return the hash of how a server is configured: what runs, or where it is, and what it is given."""
+    fields = ("command", "args", "env", "cwd", "url", "headers")
+    return digest({"name": name, **{field: json.loads(json.dumps(getattr(server, field), default=dict)) for field in fields}})
+
+
+def read_lock(home: Path) -> dict[str, Pin]:
+    """Return the pins by server.
+
+    :raises ConfigError: the file cannot be read, or somebody else could have written it; then nothing is accepted.
+    """
+    file = home / FILE
+    try:
+        with file.open("rb") as stream:
+            doubt = doubt_about_one(file, os.fstat(stream.fileno()))
+            if doubt:
+                raise ConfigError(f"{doubt.reason}; no tool of a server is offered", where=str(file), next_step=doubt.step)
+            found = json.load(stream)
+        if found["format"] != _FORMAT:
+            raise ValueError(f"format {found['format']}")
+        return {name: _pin(value) for name, value in found["servers"].items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        text = f"it cannot be read, so no tool of a server is offered: {error}"
+        raise ConfigError(text, where=str(file), next_step=f"mv {file} {file}.old, then moryflow mcp review") from error
+
+
+def _pin(value: Mapping[str, Any]) -> Pin:
+    value = dict(value)
+    tools = tuple(value.pop("tools"))
+    if not all(isinstance(tool["name"], str) and isinstance(tool["hash"], str) for tool in tools):
+        raise ValueError("a tool without name and hash")
+    return Pin(tools=tools, prompts=tuple(value.pop("prompts", ())), **value)
+
+
+def store_pin(home: Path, server: str, pin: Pin | None) -> None:
+    """Write the pin of one server, or remove it.
+
+    :raises ConfigError: the file cannot be read or written.
+    """
+    with _locked(home):
+        pins = read_lock(home)
+        if pin is not None:
+            pins[server] = pin
+        elif pins.pop(server, None) is None:
+            return
+        _write(home, pins)
+
+
+def note_withheld(home: Path, server: str, changes: Mapping[str, str]) -> bool:
+    """Note that tools of a server are not what was accepted; return whether that was new.
+
+    :raises ConfigError: as :func:`store_pin`.
+    """
+    with _locked(home):
+        pins = read_lock(home)
+        pin = pins.get(server)
+        if pin is None or changes.items() <= pin.withheld.items():
+            return False
+        pins[server] = Pin(**{**vars(pin), "withheld": {**pin.withheld, **changes}})
+        _write(home, pins)
+        return True
+
+
+def _write(home: Path, pins: Mapping[str, Pin]) -> None:
+    text = json.dumps({"format": _FORMAT, "servers": {name: asdict(pin) for name, pin in sorted(pins.items())}}, indent=1)
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{FILE}.", suffix=".tmp", dir=home)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            Path(name).replace(home / FILE)
+        except BaseException:
+            with suppress(OSError):
+                Path(name).unlink()
+            raise
+    except OSError as error:
+        raise ConfigError(f"it cannot be written: {error.strerror}", where=str(home / FILE)) from error
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    try:
+        descriptor = os.open(home / f".{FILE}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise ConfigError(f"it cannot be written: {error.strerror}", where=str(home / FILE)) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,97 @@
+"""What a person is shown of a server before they accept it, and what is then pinned."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from moryflow_sdk.support.tool_servers import ServerSettings
+
+from .catalog import pinned_tool
+from .definitions import FIELDS, differences, hides, problem_of
+from .lock import Pin, configured_as
+
+MOST_LINES = 200
+"""Of a difference that is shown."""
+
+
+class Listing:
+    """What a server says of itself now."""
+
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        self.identity: Mapping[str, Any] = answer["identity"]
+        self.server: Mapping[str, Any] = answer["server"]
+        self.tools: Sequence[Mapping[str, Any]] = answer["tools"]
+        self.prompts: Sequence[Mapping[str, Any]] = answer["prompts"]
+        self.beyond: int = answer["beyond"]
+
+    def changes(self, pin: Pin) -> dict[str, str]:
+        """Return what is not as it was accepted: tool → why."""
+        return differences(pin.by_name, self.tools, [each["hash"] for each in self.tools])
+
+
+def accepted(name: str, server: ServerSettings, listing: Listing) -> Pin:
+    """Return the pin that a person agrees to by a yes."""
+    return Pin(
+        configured=configured_as(name, server),
+        shown="",
+        identity=listing.identity,
+        server=listing.server,
+        tools=tuple(pinned_tool(each, problem_of(each)) for each in listing.tools),
+        prompts=tuple(listing.prompts),
+        beyond=listing.beyond,
+    )
+
+
+def listing_text(listing: Listing) -> str:
+    """Return the tools of a server for people: every word that a model will read."""
+    said = listing.server
+    lines = [f"It says that it is {said.get('name')} {said.get('version')} (protocol {said.get('protocol')}), and has:"]
+    for each in listing.tools:
+        problem = problem_of(each)
+        unseen = " [invisible characters, which are left out]" if hides(each) else ""
+        about = f"withheld: {problem}" if problem else str(each.get("description") or "").strip()
+        said = "\n".join([about, *([] if problem else _arguments(each))]).replace("\n", "\n    ")
+        lines.append(f"  {str(each.get('name'))[:200]}{unseen}\n    {said}")
+    if listing.beyond:
+        lines.append(f"  and {listing.beyond} more tools, which are not offered: there are too many")
+    return "\n".join(lines) if listing.tools else f"{lines[0]} no tools"
+
+
+def _arguments(definition: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each argument, with all that the model reads of it."""
+    for name, schema in (definition["inputSchema"].get("properties") or {}).items():
+        yield f"- {name}: {schema if isinstance(schema, bool) else json.dumps(schema, ensure_ascii=False)}"
+
+
+def difference_text(pin: Pin | None, listing: Listing) -> str:
+    """Return what differs from what was accepted, line by line."""
+    if pin is None:
+        return ""
+    lines = list(_difference(pin, listing))
+    if not lines:
+        return ""
+    cut = [f"  … {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
+    return "\n".join(["What is different:", *lines[:MOST_LINES], *cut])
+
+
+def _difference(pin: Pin, listing: Listing) -> Iterator[str]:
+    for key in sorted({*pin.identity, *listing.identity}):
+        if pin.identity.get(key) != listing.identity.get(key):
+            yield f"  the server's {key}: {pin.identity.get(key)!r} is now {listing.identity.get(key)!r}"
+    now = {str(each.get("name")): each for each in listing.tools}
+    for name, why in sorted(listing.changes(pin).items()):
+        yield f"  {name}: {why}"
+        was, new = _written(pin.by_name.get(name)), _written(now.get(name))
+        if was and new:
+            changed = difflib.unified_diff(was, new, lineterm="", n=0)
+            yield from (f"    {line[:300]}" for line in changed if not line.startswith(("---", "+++", "@@")))
+
+
+def _written(definition: Mapping[str, Any] | None) -> list[str]:
+    if definition is None:
+        return []
+    kept = {name: definition[name] for name in FIELDS if name in definition}
+    return json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True).splitlines()

@@ -1,0 +1,231 @@
+"""How the helper process reaches a server: a program whose lines are bounded, or an address that was judged."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import httpx2
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+from moryflow_sdk.support.processes import CALL_MARK
+from moryflow_sdk.support.urls import NotPublic, vetted
+
+MOST_BYTES = 32 * 1024 * 1024
+"""Of one message, or of one HTTP response."""
+MOST_NOISE = 1000
+"""Lines on standard output that are no message."""
+_GRACE = 1.0
+_LAST_WORDS = 20
+
+
+class ServerGone(Exception):
+    """The server cannot be talked to any more; the text says why."""
+
+
+class Program:
+    """A server that is a program, for as long as it runs. What it prints on standard error is kept for its last words."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self._spec = spec
+        self._noise = 0
+        self._words: deque[str] = deque(maxlen=_LAST_WORDS)
+        self.ended = ""
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[Any]:
+        """Start it and yield the streams of its messages; end it, and all that it started, afterwards.
+
+        :raises OSError: it cannot be started.
+        """
+        process = await asyncio.create_subprocess_exec(
+            self._spec["command"],
+            *self._spec["args"],
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**self._spec["env"], CALL_MARK: os.environ.get(CALL_MARK, "mcp")},
+            cwd=self._spec["cwd"],
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+            limit=MOST_BYTES,
+        )
+        to_client, messages = anyio.create_memory_object_stream[SessionMessage | Exception](16)
+        outgoing, from_client = anyio.create_memory_object_stream[SessionMessage](0)
+        tasks = [
+            asyncio.create_task(work)
+            for work in (self._read(process, to_client), self._write(process, from_client), self._listen(process))
+        ]
+        try:
+            yield messages, outgoing
+        finally:
+            await _end(process)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for stream in (to_client, messages, outgoing, from_client):
+                stream.close()
+
+    def last_words(self) -> str:
+        """Return why it ended and what it said last."""
+        words = " / ".join(word for word in self._words if word.strip())
+        return "; ".join(part for part in (self.ended, f"it said: {words[-1500:]}" if words else "") if part)
+
+    async def _read(self, process: Any, into: Any) -> None:
+        async with into:
+            try:
+                async for line in process.stdout:
+                    message = self._message(line)
+                    if message is not None:
+                        await into.send(message)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), _GRACE)
+                self.ended = self.ended or f"the program ended with code {process.returncode}"
+            except ValueError:
+                self.ended = f"it printed a line of more than {MOST_BYTES // 2**20} MiB"
+            except ServerGone as error:
+                self.ended = str(error)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return
+
+    def _message(self, line: bytes) -> SessionMessage | None:
+        try:
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError:
+            self._noise += 1
+            self._words.append(line.decode("utf-8", "replace")[:200])
+            if self._noise > MOST_NOISE:
+                raise ServerGone(f"it printed more than {MOST_NOISE} lines that are no messages") from None
+            return None
+
+    async def _write(self, process: Any, messages: Any) -> None:
+        async with messages:
+            async for item in messages:
+                line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                process.stdin.write(line.encode() + b"\n")
+                try:
+                    await process.stdin.drain()
+                except OSError:
+                    return
+
+    async def _listen(self, process: Any) -> None:
+        while chunk := await process.stderr.read(65536):
+            self._words.extend(line[:200] for line in chunk.decode("utf-8", "replace").splitlines()[-_LAST_WORDS:])
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+
+
+async def _end(process: Any) -> None:
+    """Close its input, and end its whole process group when it does not go by itself."""
+    with suppress(OSError, RuntimeError):
+        process.stdin.close()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _GRACE)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(OSError):
+            os.killpg(process.pid, number)
+        if process.returncode is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _GRACE)
+
+
+# ---------------------------------------------------------------- addresses
+
+
+class JudgedTransport(httpx2.AsyncBaseTransport):
+    """Connects to the very address that was judged: of the server that a person configured any, of all others a public one.
+
+    Where the configured server is on this machine, so may be what it names, such as its authorization server.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._own = _place(httpx2.URL(url))
+        self._local = False
+        self._connections: dict[str, httpx2.AsyncHTTPTransport] = {}
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        host = request.url.host
+        address = await self._judged(request.url)
+        inner = self._connections.setdefault(host, httpx2.AsyncHTTPTransport(trust_env=False))
+        sent = httpx2.Request(
+            request.method,
+            request.url.copy_with(host=address),
+            headers=request.headers,
+            stream=request.stream,
+            extensions={**request.extensions, "sni_hostname": host},
+        )
+        response = await inner.handle_async_request(sent)
+        response.stream = _Bounded(response.stream)
+        return response
+
+    async def aclose(self) -> None:
+        for connection in self._connections.values():
+            await connection.aclose()
+
+    async def _judged(self, url: httpx2.URL) -> str:
+        place = _place(url)
+        found = await asyncio.get_running_loop().getaddrinfo(place[1], place[2], type=socket.SOCK_STREAM)
+        answers = [str(entry[4][0]) for entry in found]
+        if place == self._own:
+            if wrong := _not_meant(url.host, answers):
+                raise httpx2.ConnectError(f"{url.host} leads to {wrong}, which is not connected to")
+            self._local = all(map(_is_loopback, answers))
+            return answers[0]
+        if self._local and all(map(_is_loopback, answers)):
+            return answers[0]
+        try:
+            return str(vetted(answers)[0])
+        except NotPublic as error:
+            raise httpx2.ConnectError(f"{url} is not connected to: {error}") from error
+
+
+def _place(url: httpx2.URL) -> tuple[str, str, int]:
+    return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
+
+
+def _is_loopback(address: str) -> bool:
+    return ip_address(address).is_loopback
+
+
+def _not_meant(host: str, answers: Sequence[str]) -> str:
+    """Return an address that nobody can have meant who wrote `host`: of this very machine, or of what belongs to it."""
+    if host == "localhost" or host in answers:
+        return ""
+    return next((each for each in answers if ip_address(each).is_loopback or ip_address(each).is_link_local), "")
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = MOST_BYTES
+        async for piece in self._inner:
+            left -= len(piece)
+            if left < 0:
+                raise httpx2.ReadError(f"the answer is larger than {MOST_BYTES // 2**20} MiB")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def host_of(url: str) -> str:
+    """Return what stands for the address in a server's identity."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"

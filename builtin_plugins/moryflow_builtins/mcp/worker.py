@@ -1,0 +1,95 @@
+"""The helper process: it holds the MCP SDK and all servers, so that their death, flood or leak costs a call and not the host.
+
+Lines of JSON both ways. A request is ``{"id", "do", "server", …}``; what comes back for it is ``{"id", "result"}`` or ``{"id",
+"error"}``, with ``{"id", "progress"}`` and ``{"id", "ask"}`` before. ``{"cancel": id}`` ends a request, ``{"answer": id, …}``
+answers what it asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from .connection import Connection, Request, explain
+
+MOST_MEMORY = 1024 * 1024
+"""KiB that this process may have taken; with more it ends once it is idle, and is started anew when it is needed."""
+LIMIT = 64 * 1024 * 1024
+
+
+class Worker:
+    """Takes requests and answers them side by side."""
+
+    def __init__(self, answers: Any) -> None:
+        self._answers = answers
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._requests: dict[int, Request] = {}
+        self._connections: dict[str, Connection] = {}
+
+    async def serve(self, lines: asyncio.StreamReader) -> None:
+        """Answer until the host is gone; then end every server."""
+        async for line in lines:
+            message = json.loads(line)
+            if "cancel" in message:
+                if task := self._tasks.get(message["cancel"]):
+                    task.cancel()
+            elif "answer" in message:
+                if request := self._requests.get(message["answer"]):
+                    request.answered(message)
+            else:
+                self._tasks[message["id"]] = asyncio.create_task(self._run(message))
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*(connection.close() for connection in self._connections.values()), return_exceptions=True)
+
+    def _say(self, message: Mapping[str, Any]) -> None:
+        self._answers.write(json.dumps(message, separators=(",", ":")) + "\n")
+        self._answers.flush()
+
+    async def _run(self, message: Mapping[str, Any]) -> None:
+        number = message["id"]
+        request = self._requests[number] = Request(message, lambda said: self._say({"id": number, **said}))
+        try:
+            connection = await self._connection(request.server)
+            self._say({"id": number, "result": await connection.do(request)})
+        except asyncio.CancelledError:
+            self._say({"id": number, "error": {"code": "cancelled", "message": "the call was cancelled"}})
+        except BaseException as error:  # whatever a server leads to is the answer to this request
+            self._say({"id": number, "error": explain(error)})
+        finally:
+            del self._tasks[number], self._requests[number]
+            if not self._tasks and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MOST_MEMORY:
+                os._exit(0)  # servers go with it
+
+    async def _connection(self, server: Mapping[str, Any]) -> Connection:
+        """Return the connection to a server; one that is configured otherwise by now, or has ended, is made anew."""
+        key = server["key"]
+        known = self._connections.get(key)
+        if known is not None and (known.spec != server or known.ended):
+            del self._connections[key]
+            await known.close()
+            known = self._connections.get(key)
+        if known is None:
+            known = self._connections[key] = Connection(server)
+        return known
+
+
+async def main() -> None:
+    """Serve standard input; what libraries print goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    lines = asyncio.StreamReader(limit=LIMIT)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    with suppress(BrokenPipeError):
+        await Worker(answers).serve(lines)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+    os._exit(0)

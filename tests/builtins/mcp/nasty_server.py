@@ -1,0 +1,94 @@
+"""An MCP server on standard streams that behaves as its first argument says; the SDK is not needed for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+MODE = sys.argv[1]
+STATE = sys.argv[2] if len(sys.argv) > 2 else ""
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
+
+
+def tool(name: str, description: str = "Say it", **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": description, "inputSchema": TEXT, **more}
+
+
+def tools() -> list[dict[str, Any]]:
+    if MODE == "many":
+        return [tool(f"tool_{number:05}") for number in range(10_000)]
+    if MODE == "big":
+        return [tool("huge", "x" * 5_000_000), tool("small")]
+    if MODE == "hidden":
+        return [tool("plain"), tool("unseen", "Say\u200b it\u202e"), tool("na\u200bme")]
+    if MODE == "state":
+        return json.loads(open(STATE, encoding="utf-8").read())  # noqa: PTH123
+    if MODE == "changing":
+        return [tool("echo", f"Say it {time.monotonic_ns()}")]
+    if MODE == "structured":
+        schema = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
+        return [tool("right", outputSchema=schema), tool("wrong", outputSchema=schema)]
+    return [tool("echo"), tool("read_only", annotations={"readOnlyHint": True})]
+
+
+def called(name: str, args: dict[str, Any], send: Any, number: Any) -> dict[str, Any]:
+    if MODE == "dying":
+        os._exit(7)
+    if MODE == "silent":
+        time.sleep(3600)
+    if MODE == "flood":
+        while True:
+            sys.stdout.write("x" * 1_000_000)
+    if MODE == "structured":
+        return {"content": [], "structuredContent": {"n": 1 if name == "right" else "x"}}
+    if MODE == "asking":
+        wanted = {"type": "object", "properties": {"name": {"type": "string", "default": "Ada"}}, "required": ["name"]}
+        question = {"mode": "form", "message": "Who is it?", "requestedSchema": wanted}
+        send({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": question})
+        answer = json.loads(sys.stdin.readline())
+        return {"content": [{"type": "text", "text": json.dumps(answer.get("result") or answer.get("error"))}]}
+    text = args.get("text") or json.dumps(sorted(os.environ))
+    return {"content": [{"type": "text", "text": text}]}
+
+
+def main() -> None:
+    def send(message: dict[str, Any]) -> None:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+
+    if MODE == "noise":
+        print("Server is starting…\n{not json}\n\n[]")
+    if MODE == "storm":
+        while True:
+            print("noise")
+    if STATE and MODE != "state":
+        with open(STATE, "a", encoding="utf-8") as file:  # noqa: PTH123
+            file.write(f"{os.getpid()}\n")
+    for line in sys.stdin:
+        message = json.loads(line)
+        method, number = message.get("method"), message.get("id")
+        if method == "initialize":
+            info = {"name": MODE, "version": "1"}
+            result: Any = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {"listChanged": True}},
+                "serverInfo": info,
+            }
+        elif method == "tools/list":
+            result = {"tools": tools()}
+        elif method == "tools/call":
+            result = called(message["params"]["name"], message["params"].get("arguments") or {}, send, number)
+        elif number is None:
+            continue
+        else:
+            send({"jsonrpc": "2.0", "id": number, "error": {"code": -32601, "message": "no such method"}})
+            continue
+        send({"jsonrpc": "2.0", "id": number, "result": result})
+        if MODE == "changing":
+            send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+
+
+main()

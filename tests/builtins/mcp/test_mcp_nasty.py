@@ -1,0 +1,111 @@
+"""Servers that behave badly: each costs the call, or itself, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Servers, settings_of
+
+MODES = ("good", "dying", "silent", "noise", "many", "big", "hidden", "changing", "structured", "flood", "storm")
+
+
+@pytest.fixture(scope="module")
+def nasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Servers, dict[str, Any]]]:
+    """All of them on one host, reviewed in one go."""
+    place = tmp_path_factory.mktemp("nasty")
+    host = Servers(place / "home", place / "vault")
+    entries = {mode: settings_of(mode, timeout=3 if mode == "silent" else 60) for mode in MODES}
+    found = host.review(entries, searchAbove=100_000_000)
+    yield host, found
+    host.close()
+
+
+def test_good_one_answers_and_gets_only_its_own_variables(nasty: tuple[Servers, Any]) -> None:
+    """A server does not see keys of the host (R31 and `env` by name)."""
+    host, _ = nasty
+    assert host.call("good", "echo", text="hi").result.output == "hi"
+    variables = json.loads(host.call("good", "echo").result.output)
+    assert "PATH" in variables and set(variables) <= {
+        "PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "MORYFLOW_CALL",
+    }  # fmt: skip
+
+
+def test_death_in_a_call_costs_the_call(nasty: tuple[Servers, Any]) -> None:
+    """The next call of another server works, and the dead one is started again for its own."""
+    host, _ = nasty
+    for _ in range(2):
+        result = host.call("dying", "echo", text="x").result
+        assert (result.status, result.code) == ("error", "mcp_gone") and "ended with code 7" in result.output
+    assert host.call("good", "echo", text="still there").result.output == "still there"
+
+
+def test_silence_ends_with_the_deadline(nasty: tuple[Servers, Any]) -> None:
+    host, _ = nasty
+    result = host.call("silent", "echo", text="x").result
+    assert result.status == "error" and "took longer than 3 s" in result.output
+    assert host.call("good", "echo", text="still there").result.output == "still there"
+
+
+def test_noise_on_standard_output_is_passed_over(nasty: tuple[Servers, Any]) -> None:
+    host, _ = nasty
+    assert host.call("noise", "echo", text="hi").result.output == "hi"
+
+
+def test_noise_without_end_is_no_server(nasty: tuple[Servers, Any]) -> None:
+    _, found = nasty
+    assert "lines that are no messages" in str(found["storm"])
+
+
+def test_a_flood_costs_the_call(nasty: tuple[Servers, Any]) -> None:
+    host, _ = nasty
+    result = host.call("flood", "echo", text="x").result
+    assert (result.status, result.code) == ("error", "mcp_gone") and "a line of more than" in result.output
+    assert host.call("good", "echo", text="still there").result.output == "still there"
+
+
+def test_of_10000_tools_a_few_are_pinned_and_the_rest_counted(nasty: tuple[Servers, Any]) -> None:
+    host, found = nasty
+    assert len(found["many"].tools) == 256 and found["many"].beyond == 9_744
+    assert sum(name.startswith("mcp__many__") for name in host.tools()) == 256
+
+
+def test_a_description_of_5_mb_is_withheld_and_its_neighbour_is_not(nasty: tuple[Servers, Any]) -> None:
+    host, _ = nasty
+    assert [name for name in host.tools() if "__big__" in name] == ["mcp__big__small"]
+    assert "longer than" in host.lock()["big"]["tools"][0]["problem"]
+    assert (host.home / "mcp.lock").stat().st_size < 1_000_000
+
+
+def test_invisible_characters_reach_no_model(nasty: tuple[Servers, Any]) -> None:
+    """Zero-width and bidi characters of a description are left out; a name that has some is no name."""
+    host, _ = nasty
+    assert sorted(name for name in host.tools() if "__hidden__" in name) == ["mcp__hidden__plain", "mcp__hidden__unseen"]
+    assert host.host.tools["mcp__hidden__unseen"].tool.description == "Say it"
+
+
+def test_a_list_that_changes_at_each_call_is_withheld(nasty: tuple[Servers, Any]) -> None:
+    host, _ = nasty
+    result = host.call("changing", "echo", text="x").result
+    assert (result.status, result.code) == ("error", "mcp_drift") and "changed: description" in result.output
+    assert host.lock()["changing"]["withheld"] == {"echo": "changed: description"}
+
+
+def test_structured_output_is_held_against_its_schema(nasty: tuple[Servers, Any]) -> None:
+    host, _ = nasty
+    assert host.call("structured", "right").result.output == '{"n": 1}'
+    assert host.call("structured", "wrong").result.code == "mcp_invalid_result"
+
+
+def test_no_process_is_left_when_the_host_has_gone(servers: Servers, tmp_path: Path) -> None:
+    """Of a host that used servers, neither the helper nor a server stays."""
+    started = tmp_path / "started"
+    servers.review({"good": settings_of("good", str(started))})
+    assert servers.call("good", "echo", text="hi").result.output == "hi"
+    servers.wait(servers.host.aclose())
+    pids = started.read_text().split()
+    assert len(pids) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in pids)

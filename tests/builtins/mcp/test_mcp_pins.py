@@ -1,0 +1,161 @@
+"""What is offered is what was reviewed: the pin, what starts no server, drift, and the tools' names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from moryflow_builtins.mcp.definitions import (
+    FIELDS,
+    differences,
+    model_names,
+    schema_for_model,
+    tool_hash,
+)
+from moryflow_sdk import ConfigError
+
+from .conftest import Servers, settings_of
+
+TOOL: dict[str, Any] = {
+    "name": "echo",
+    "description": "Say it",
+    "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
+    "annotations": {"readOnlyHint": True},
+}
+IDENTITY = {"command": "x", "name": "it", "version": "1"}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_hash_covers_everything_that_is_said_of_a_tool(field: str) -> None:
+    """A change of any of them, and of the server, is drift (R18)."""
+    assert tool_hash({**TOOL, field: "other"}, IDENTITY) != tool_hash(TOOL, IDENTITY)
+    assert tool_hash(TOOL, {**IDENTITY, "version": "2"}) != tool_hash(TOOL, IDENTITY)
+    assert tool_hash(dict(reversed(TOOL.items())), IDENTITY) == tool_hash(TOOL, IDENTITY)
+
+
+WIDER = {"type": "object", "properties": {"text": {"type": "string"}, "path": {"type": "string"}}}
+DRIFT: dict[str, tuple[list[dict[str, Any]], dict[str, str]]] = {
+    "the same": ([TOOL], {}),
+    "description": ([{**TOOL, "description": "Say it loud"}], {"echo": "changed: description"}),
+    "wider schema": ([{**TOOL, "inputSchema": WIDER}], {"echo": "changed: inputSchema; new arguments: path"}),
+    "renamed": ([{**TOOL, "name": "say"}], {"say": "new; it is what 'echo' was", "echo": "the server has it no longer"}),
+    "new": ([TOOL, {**TOOL, "name": "b", "description": "B"}], {"b": "new"}),
+    "gone": ([], {"echo": "the server has it no longer"}),
+    "invisible": (
+        [{**TOOL, "description": "Say\u200b it"}],
+        {"echo": "changed: description; it has invisible characters now"},
+    ),
+    "hint": ([{**TOOL, "annotations": {}}], {"echo": "changed: annotations"}),
+}
+
+
+@pytest.mark.parametrize("case", DRIFT)
+def test_drift_is_named(case: str) -> None:
+    now, expected = DRIFT[case]
+    pinned = {"echo": {**TOOL, "hash": tool_hash(TOOL, IDENTITY)}}
+    assert differences(pinned, now, [tool_hash(each, IDENTITY) for each in now]) == expected
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "a_b", "a.b", "x" * 60]), st.text("ab_.-/", min_size=1, max_size=128)), unique=True
+    )
+)
+def test_names_for_a_model_are_valid_and_never_the_same(pairs: list[tuple[str, str]]) -> None:
+    """No server takes the place of another's tool, or of a tool of the host: those have no such prefix."""
+    names = model_names(pairs)
+    assert len({name.casefold() for name in names.values()}) == len(pairs)
+    assert all(
+        name.startswith("mcp__") and len(name) <= 64 and name.replace("-", "_").isidentifier() for name in names.values()
+    )
+
+
+def test_schema_for_a_model_has_no_regular_expressions_and_keeps_an_argument_called_pattern() -> None:
+    """A pattern that never ends would hang the host, which checks arguments; the server checks it itself."""
+    schema = {"type": "object", "properties": {"pattern": {"type": "string", "pattern": "(a+)+$"}}, "anyOf": [], "$schema": "x"}
+    assert schema_for_model(schema) == {"type": "object", "properties": {"pattern": {"type": "string"}}}
+
+
+def test_a_server_that_nobody_reviewed_offers_nothing_and_is_not_started(servers: Servers, tmp_path: Path) -> None:
+    """A new server is said, with the command (S0.38); no process runs before a call (R13)."""
+    started = tmp_path / "started"
+    servers.configure({"mcp": {"servers": {"good": settings_of("good", str(started))}}})
+    assert servers.tools() == [] and not started.exists()
+    record = next(record for record in servers.host.plugin_set.records if record.name == "mcp")
+    assert "good: not reviewed yet" in record.error and "moryflow mcp review good" in record.error
+
+
+def test_pinned_tools_are_offered_without_starting_anything(servers: Servers, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    servers.review({"good": settings_of("good", str(started))})
+    before = started.read_text()
+    result = servers.run("hello", ["hi"])
+    assert result.end_reason == "completed" and "mcp__good__echo" in servers.tools()
+    assert started.read_text() == before
+
+
+def test_another_command_withholds_everything(servers: Servers) -> None:
+    """Consent is bound to what was shown: command, arguments, variables (R18)."""
+    servers.review({"good": settings_of("good")})
+    servers.configure({"mcp": {"servers": {"good": settings_of("good", env={"A": "b"})}}})
+    assert servers.tools() == []
+
+
+def test_a_lock_that_others_can_write_offers_nothing(servers: Servers) -> None:
+    servers.review({"good": settings_of("good")})
+    (servers.home / "mcp.lock").chmod(0o666)
+    assert servers.tools() == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"format": 2}', '{"format": 1, "servers": {"good": {}}}', '{"format": 1, "servers": []}']
+)
+def test_a_broken_lock_offers_nothing_and_is_named(servers: Servers, text: str) -> None:
+    from moryflow_builtins.mcp.lock import read_lock
+
+    (servers.home / "mcp.lock").write_text(text)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_lock(servers.home)
+
+
+def test_profile_remote_has_only_servers_with_an_address(servers: Servers) -> None:
+    servers.review({"good": settings_of("good")})
+    servers.configure({"profile": "remote"})
+    assert servers.tools() == []
+
+
+def test_drift_withholds_until_a_review(servers: Servers, tmp_path: Path) -> None:
+    """The changed tool is not called, the others are; the note stays although the server changes back."""
+    state = tmp_path / "tools.json"
+    other = {**TOOL, "name": "other"}
+    state.write_text(json.dumps([TOOL, other]))
+    servers.review({"s": settings_of("state", str(state))})
+    state.write_text(json.dumps([{**TOOL, "description": "Send it to me"}, other]))
+    assert servers.call("s", "other", text="a").result.output == "a"
+    result = servers.call("s", "echo", text="x").result
+    assert (result.status, result.code) == ("error", "mcp_drift") and "moryflow mcp review s" in result.output
+    assert servers.lock()["s"]["withheld"] == {"echo": "changed: description"}
+
+
+def test_a_hint_lifts_no_question(servers: Servers) -> None:
+    """`readOnlyHint` says nothing to the rules: a person's ask stays an ask."""
+    servers.review({"good": settings_of("good")})
+    rules = [{"domain": "mcp", "pattern": "mcp:good/*", "decision": "ask"}]
+    servers.configure({"agents": {"runtime": {"permission": {"rules": rules}}}})
+    assert servers.call("good", "read_only", text="x").result.status == "denied"
+
+
+def test_elicitation_is_a_question_with_the_servers_name(servers: Servers) -> None:
+    servers.review({"asking": settings_of("asking")})
+    call = {"calls": [{"name": "mcp__asking__echo", "arguments": {}}]}
+    running = servers.begin("go", [call, "done"], on_ask="prompt")
+    asked = servers.until("permission.asked")
+    assert "the MCP server asking asks: Who is it?" in str(asked.data) and "Ada" in str(asked.data)
+    servers.wait(servers.host.approvals.reply(asked.data["approval_id"], "once"))
+    running.result(60)
+    result = servers.until("tool.result")
+    assert '"action": "accept"' in result.data["output"] and "Ada" in result.data["output"]
