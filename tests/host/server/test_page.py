@@ -156,15 +156,17 @@ def test_a_question_of_another_session_is_found(server: Server, tab: Callable[..
     page.locator(".ended", has_text="stopped").wait_for()
 
 
+@pytest.mark.slow
 def test_a_killed_server_loses_nothing_of_a_tab(start: Callable[..., Server], tab: Callable[..., Any]) -> None:
-    """kill -9 with the tab open: it says so, keeps what is typed, and goes on with the next server of the port."""
+    """kill -9 with five tabs open: each says so, keeps what is typed, and goes on with the next server of the port."""
     server = start()
     session = server.session("One.", "Two.")
-    page = tab(server, session)
+    page, *others = [tab(server, session) for _ in range(5)]
     say(page, "first")
     page.locator(".markdown", has_text="One.").wait_for()
     server.end(signal.SIGKILL)
-    page.locator(".offline").wait_for()
+    for one in (page, *others):
+        one.locator(".offline").wait_for()
     say(page, "second")
     page.locator(".queue li", has_text="second").wait_for()
     say(page, "/undo")
@@ -173,7 +175,9 @@ def test_a_killed_server_loses_nothing_of_a_tab(start: Callable[..., Server], ta
     page.fill("#message", "a draft")
     start(port=server.port)
     page.locator(".markdown", has_text="One.").nth(1).wait_for()  # the script begins anew with its process
-    page.locator(".offline").wait_for(state="detached")
+    for one in (page, *others):
+        one.locator(".markdown", has_text="One.").nth(1).wait_for()
+        one.locator(".offline").wait_for(state="detached")
     assert page.input_value("#message") == "a draft"
     assert page.locator("article.user").count() == 2
     page.reload()
@@ -263,9 +267,39 @@ def test_a_line_of_five_megabytes_is_shown(server: Server, tab: Callable[..., An
     page.locator(".markdown", has_text="Next.").wait_for()
 
 
+ATTACKS = """async ([own, token]) => {
+    const put = (kind, fields) => document.documentElement.appendChild(Object.assign(document.createElement(kind), fields));
+    const loaded = (kind, address) => new Promise((got, not) =>
+        put(kind, {src: address, onload: () => got({status: 200}), onerror: not}));
+    const framed = (address) => new Promise((got) => {
+        const frame = put("iframe", {src: address});
+        frame.onload = () => got({status: frame.contentDocument?.body.childElementCount ? 200 : 0});
+    });
+    const followed = (address) => new Promise((got, not) =>
+        Object.assign(new EventSource(address), {onmessage: got, onopen: () => got({status: 200}), onerror: not}));
+    const sent = (address) => {
+        put("iframe", {name: "away"});
+        const form = put("form", {action: address, method: "post", target: "away", enctype: "text/plain"});
+        form.innerHTML = "<input name='{}' value=''>";
+        form.submit();
+        return new Promise((got) => setTimeout(got, 300, null));
+    };
+    const post = {method: "POST", body: "{}"}, all = own + "/sessions";
+    const tries = [
+        fetch(all), fetch(all, {headers: {Authorization: "Bearer " + token}}), fetch(all, {...post, mode: "no-cors"}),
+        fetch(all, {...post, headers: {"Content-Type": "application/json"}}), fetch(own + "/events", {mode: "no-cors"}),
+        fetch(all, {...post, mode: "no-cors", headers: {"Content-Type": "text/plain"}}), fetch(all, {method: "DELETE"}),
+        loaded("script", own + "/page/page.js"), loaded("img", own + "/page/icon.svg"), followed(own + "/events"),
+        framed(own + "/"), sent(all),
+    ];
+    const seen = reply => reply && reply.type !== "opaque" ? reply.status : 0;
+    return (await Promise.allSettled(tries)).map(one => seen(one.value));
+}"""
+
+
 @pytest.mark.parametrize("origin", ["http://evil.test:{other}", "http://127.0.0.1:{other}", "http://rebind.test:{own}"])
 def test_a_foreign_page_gets_nothing(server: Server, browser: Any, origin: str) -> None:
-    """Another site, another port of this machine, and another name for ours: no way of asking is answered (R2)."""
+    """Another site, another port of this machine, and another name for ours: none of twelve ways is answered (R2)."""
     foreign = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Blank)
     threading.Thread(target=foreign.serve_forever, daemon=True).start()
     own = f"http://127.0.0.1:{server.port}"
@@ -277,16 +311,7 @@ def test_a_foreign_page_gets_nothing(server: Server, browser: Any, origin: str) 
             assert reply.status == 421
             own = address
         found = page.evaluate(
-            """async ([own, token]) => {
-                const tries = [
-                    fetch(own + "/sessions"), fetch(own + "/sessions", {headers: {Authorization: "Bearer " + token}}),
-                    fetch(own + "/sessions", {method: "POST", mode: "no-cors", body: "{}"}),
-                    fetch(own + "/sessions", {method: "POST", headers: {"Content-Type": "application/json"}, body: "{}"}),
-                    fetch(own + "/events", {mode: "no-cors"}),
-                ];
-                const seen = reply => reply && reply.type !== "opaque" ? reply.status : 0;
-                return (await Promise.allSettled(tries)).map(one => seen(one.value));
-            }""",
+            ATTACKS,
             [own, server.token],
         )
         assert set(found) <= {0, 403, 421}

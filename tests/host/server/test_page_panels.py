@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from .conftest import Server
 from .test_page import ASKS, browser, say, tab
 
@@ -14,6 +16,12 @@ __all__ = ("browser", "tab")
 DRAFT = "Sums are kept in cents."
 WHY = "Floats lose money."
 PROPOSE = {"name": "memory_propose", "arguments": {"target": "details/patterns.md", "draft": DRAFT, "why": WHY}}
+
+
+@pytest.fixture
+def server(shared: Server) -> Server:
+    """The one server of this module."""
+    return shared
 
 
 def beside(page: Any, name: str) -> Any:
@@ -101,6 +109,9 @@ def test_authors_see_plugins_what_they_did_and_why(server: Server, tab: Callable
     page.locator(".notice", has_text="another").wait_for()
     panel.locator(".plugins summary", has_text="another").wait_for()
     panel.locator(".reloads li", has_text="another").first.wait_for()
+    home = server.get("/stats?limit=1")
+    assert home["onboarding_seconds"] >= 0
+    assert home["clients"] >= 1
     panel = beside(page, "Statistics")
     panel.locator(".bars th", has_text="lengthy").wait_for()
     assert panel.locator(".figures dd").first.inner_text() == "1"

@@ -1,0 +1,233 @@
+"""A conversation on the page, in a real Chromium: what streams, is cut, compacted, found, delegated (issue D, part 2)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import MORYFLOW, PATIENCE, Server
+from .test_page import ASKS, browser, say, tab
+
+__all__ = ("browser", "tab")
+
+Tab = Callable[..., Any]
+
+
+@pytest.fixture
+def server(shared: Server) -> Server:
+    """The one server of this module."""
+    return shared
+
+
+def hold(name: str) -> dict[str, Any]:
+    """Return an answer whose call waits for a file."""
+    return {"calls": [{"name": "hold", "arguments": {"name": name}}]}
+
+
+def let_go(server: Server, name: str) -> None:
+    (server.home.parent / "files" / name).touch()
+
+
+def test_the_first_message_begins_a_session(server: Server, tab: Tab) -> None:
+    """In the folder of the server; the message outlives a refusal: here there is no model until one is named."""
+    script = server.vault / "begins.json"
+    script.write_text('["Begun."]')
+    page = tab(server)
+    page.fill("#message", "Begin here")
+    page.press("#message", "Enter")
+    page.locator(".notice", has_text="no model").wait_for()
+    page.route("**/sessions", lambda route: route.continue_(post_data={"model": f"script:{script}"}))
+    assert page.input_value("#message") == "Begin here"
+    with page.expect_response(lambda reply: reply.request.method == "POST" and reply.url.endswith("/prompt")) as sent:
+        page.press("#message", "Enter")
+    session = sent.value.url.split("/")[-2]
+    page.locator(".markdown", has_text="Begun.").wait_for()
+    assert server.get(f"/sessions/{session}")["vault"] == str(server.vault)
+
+
+def test_what_is_finished_is_drawn_once(server: Server, tab: Tab) -> None:
+    """While the next answer streams, the elements of the one before stay the very same; focus stays in the input."""
+    session = server.session("**One.** " * 20, "Two. " * 200)
+    server.whole_turn(session, "first")
+    page = tab(server, session)
+    page.evaluate("document.querySelector('.assistant .markdown strong').known = true")
+    say(page, "second")
+    page.locator(".assistant:not(.live) .markdown", has_text="Two.").wait_for()
+    assert page.evaluate("document.querySelector('.assistant .markdown strong').known") is True
+    assert page.evaluate("document.activeElement.id") == "message"
+
+
+def test_a_failed_turn_says_why_after_a_reload(server: Server, tab: Tab) -> None:
+    """And goes on from where it failed; a call keeps its time (S0.47)."""
+    session = server.session(
+        {"calls": [{"name": "lengthy", "arguments": {"text": "a", "times": 1}}]},
+        {"error": {"code": "auth", "message": "the key is not known"}},
+        "Now it works.",
+    )
+    server.whole_turn(session)
+    page = tab(server, session)
+    page.locator(".ended", has_text="the key is not known").wait_for()
+    page.locator(".card.ok .time", has_text="ms").wait_for()
+    page.locator(".ended button", has_text="Go on").click()
+    page.locator(".markdown", has_text="Now it works.").wait_for()
+    assert page.locator(".ended").count() == 0
+    assert page.locator("article.user").count() == 1
+
+
+def test_a_turn_is_stopped(server: Server, tab: Tab) -> None:
+    """By the button, and by Escape in the input; what runs is named meanwhile."""
+    session = server.session(hold("never"), hold("never"), "Done.")
+    page = tab(server, session)
+    for stop in (lambda: page.locator(".composer .stop").click(), lambda: page.press("#message", "Escape")):
+        say(page, "hold on")
+        page.locator(".doing", has_text="runs hold").wait_for()
+        stop()
+        page.locator(".ended").wait_for()
+        page.locator(".composer .stop").wait_for(state="detached")
+    assert page.locator(".card.interrupted").count() == 2
+
+
+def test_full_access_asks_nothing(server: Server, tab: Tab) -> None:
+    """No card; the call runs."""
+    session = server.session(ASKS, "Done.", mode="full_access", confirm=True)
+    page = tab(server, session)
+    page.evaluate(
+        "() => new MutationObserver(() => { window.asked ||= document.querySelector('.question') !== null; })"
+        ".observe(document.body, {childList: true, subtree: true})"
+    )
+    say(page, "Do it")
+    page.locator(".card.ok", has_text="danger").wait_for()
+    assert not page.evaluate("window.asked")
+
+
+def test_circles_are_asked_about_once(server: Server, tab: Tab) -> None:
+    """On, always, or stop: refusing one call would not end it (S0.61)."""
+    call = {"calls": [{"name": "lengthy", "arguments": {"text": "a", "times": 1}}]}
+    session = server.session(*[call] * 5, "Out of it.")
+    page = tab(server, session)
+    say(page, "round and round")
+    question = page.locator(".question", has_text="It goes in circles")
+    question.wait_for()
+    assert [text.split()[0] for text in question.locator(".answers button").all_inner_texts()] == ["Once", "Always", "Stop"]
+    assert "this session only" in question.locator(".always").inner_text()
+    question.locator("button", has_text="Always").click()
+    page.locator(".markdown", has_text="Out of it.").wait_for()
+
+
+def test_compaction_is_shown_and_taken_back(server: Server, tab: Tab) -> None:
+    """A line with tokens before and after, the summary, and the way back; a long output can still be read (S0.28, S0.56)."""
+    lengthy = {"calls": [{"name": "lengthy", "arguments": {"text": "abc", "times": 5_000}}]}
+    session = server.session(lengthy, *[f"Answer {n}. " + "word " * 300 for n in range(4)], "## Goal\nTo count.", "After.")
+    for number in range(4):
+        server.whole_turn(session, f"Question {number}")
+    page = tab(server, session)
+    panel = _beside(page, "Prompt")
+    panel.locator("button", has_text="Compact now").click()
+    divider = page.locator(".divider", has_text="Compacted")
+    page.wait_for_function("() => / → [^ ]+ tokens/.test(document.querySelector('.divider')?.textContent)")
+    divider.locator("summary").click()
+    divider.locator(".markdown h2", has_text="Goal").wait_for()
+    assert page.locator("article.user").count() == 4
+    page.locator(".card .whole").click()
+    page.locator(".card .output", has_text="abc").wait_for()
+    divider.locator("button", has_text="Undo compaction").click()
+    page.locator(".divider.undone").wait_for()
+    assert divider.locator("button").count() == 0
+    with page.expect_response(lambda reply: reply.request.method == "PUT") as changed:
+        panel.get_by_label("by itself, when the window fills").uncheck()
+    assert changed.value.json() == {"enabled": False}
+    with page.expect_response(lambda reply: reply.request.method == "PUT") as changed:
+        panel.get_by_label("by itself, when the window fills").check()
+    assert changed.value.json() == {"enabled": True}
+
+
+def _beside(page: Any, name: str) -> Any:
+    page.locator(".session-head nav button", has_text=name).click()
+    page.locator(f".panel[aria-label='{name}']").wait_for()
+    return page.locator(".panel")
+
+
+def test_an_output_that_expired_says_so(server: Server, tab: Tab) -> None:
+    """In place of the text (S0.56)."""
+    session = server.session({"calls": [{"name": "lengthy", "arguments": {"text": "abc", "times": 5_000}}]}, "Done.")
+    server.whole_turn(session)
+    [stored] = [node["payload"]["output_id"] for node in server.get(f"/sessions/{session}")["nodes"] if node["kind"] == "tool"]
+    for file in (server.vault / ".agent-output").rglob(f"*{stored}*"):
+        file.unlink()
+    assert server.ask("GET", f"/outputs/{stored}").json["code"] == "expired"
+    page = tab(server, session)
+    page.locator(".card .whole").click()
+    page.locator(".card .output", has_text="The stored output has expired.").wait_for()
+
+
+@pytest.mark.slow
+def test_a_search_leads_to_the_place(server: Server, tab: Tab) -> None:
+    """Also to one that is older than what is shown."""
+    many = {"calls": [{"name": "lengthy", "arguments": {"text": str(number), "times": 1}} for number in range(50)]}
+    session = server.session("The word is xylophone.", *[many, "Counted."] * 4)
+    for _ in range(5):
+        server.whole_turn(session)
+    assert server.get(f"/sessions/{session}")["more"]
+    page = tab(server, server.session("Another."))
+    page.fill(".sessions input", "xylophone")
+    page.keyboard.press("Enter")
+    page.locator(".sessions li button", has_text="xylophone").click()
+    page.locator("article.assistant:focus", has_text="xylophone").wait_for()
+
+
+def test_a_sub_agent_is_seen_while_it_works(server: Server, tab: Tab) -> None:
+    """With its question, which stands in its own run; Tree lists it afterwards."""
+    task = {"calls": [{"name": "task", "arguments": {"agent": "general", "prompt": "Do a thing."}}]}
+    session = server.session(task, ASKS, "It is done.", "All done.")
+    page = tab(server, session)
+    say(page, "Have it done")
+    question = page.locator(".child .question")
+    question.wait_for()
+    question.locator("button.primary").click()
+    page.locator(".transcript > [role=log] > .assistant .markdown", has_text="All done.").wait_for()
+    assert page.locator(".transcript > .child").count() == 0
+    _beside(page, "Tree").locator(".kin button", has_text="general").click()
+    page.locator(".markdown", has_text="It is done.").wait_for()
+    page.locator(".kin button", has_text="Parent session").wait_for()
+
+
+@pytest.fixture
+def terminal(server: Server) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Run a prompt in a terminal of its own."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def terminal(script: Path, prompt: str) -> subprocess.Popen[str]:
+        environ = {**os.environ, "MORYFLOW_HOME": str(server.home)}
+        command = [*MORYFLOW, "run", "-m", f"script:{script}", "--on-ask", "prompt", "--output", "stream-json", prompt]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        begun.append(subprocess.Popen(command, text=True, env=environ, cwd=server.vault, **pipes))  # type: ignore[call-overload]
+        return begun[-1]
+
+    yield terminal
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def test_two_tabs_and_a_terminal(server: Server, tab: Tab, terminal: Callable[..., subprocess.Popen[str]]) -> None:
+    """A terminal asks, one tab answers, the other sees it, and the terminal goes on."""
+    one, other = tab(server), tab(server)
+    script = server.vault / "terminal.json"
+    script.write_text('[{"calls": [{"name": "danger", "arguments": {"what": "by a terminal"}}]}, "The terminal is done."]')
+    process = terminal(script, "From a terminal")
+    for page in (one, other):
+        page.locator(".sessions li", has_text="From a terminal").locator(".mark").wait_for()
+        page.locator(".sessions li button", has_text="From a terminal").click()
+        page.locator(".question").wait_for()
+    one.locator(".question button.primary").click()
+    for page in (one, other):
+        page.locator(".markdown", has_text="The terminal is done.").wait_for()
+        assert page.locator(".question").count() == 0
+    said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, said
+    assert '"reply":"once"' in said.replace(" ", "")
