@@ -27,7 +27,7 @@ LEVELS: tuple[frozenset[str], ...] = tuple(
     map(
         frozenset,
         (
-            {"base"},
+            {"base", "attach"},
             {"store", "config"},
             {"hooks"},
             {"kernel"},

@@ -25,9 +25,36 @@ def start() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # No work has begun, so leave at once: an exception could come up where Python only prints it.
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    if _may_attach() and (code := _attached()) is not None:
+        sys.exit(code)
     from moryflow.cli import main
 
     sys.exit(main())
+
+
+def _may_attach() -> bool:
+    """Whether a turn may run in a server: the flag is there, or the user's file names that setting."""
+    if sys.argv[1:2] != ["run"]:
+        return False
+    if any(word.partition("=")[0] == "--attach" for word in sys.argv):
+        return True
+    home = os.environ.get("MORYFLOW_HOME") or os.path.expanduser("~/.moryflow")  # noqa: PTH111
+    try:
+        with open(f"{home}/config.jsonc", "rb") as file:  # noqa: PTH123
+            return b'"attach"' in file.read(1 << 22)
+    except OSError:
+        return False
+
+
+def _attached() -> int | None:
+    from moryflow.attach import quick
+
+    def command_line() -> quick.CommandLine:
+        from moryflow.cli.quick_side import QuickSide
+
+        return QuickSide()
+
+    return quick.run(sys.argv[1:], command_line)
 
 
 def _printed_page() -> bool:

@@ -47,7 +47,7 @@ class ApprovalDesk:
         self._store = store
         self._open: dict[str, tuple[tuple[str, ...], Ruling, asyncio.Future[ApprovalReply]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._deserted = False
+        self._deserted: set[str | None] = set()
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Remember the loop that turns run on."""
@@ -78,11 +78,16 @@ class ApprovalDesk:
             if session in owners and not future.done() and all(getattr(v, "bypass", "never") == "mode" for v in asks):
                 future.set_result(ApprovalReply("once", by="mode"))
 
-    async def nobody_left(self) -> None:
-        """Deny the open questions and all later ones: nobody is left to answer."""
-        self._deserted = True
-        for approval_id in tuple(self._open):
-            await self.reply(approval_id, "reject", by=CLOSED)
+    async def nobody_left(self, session: str | None = None) -> None:
+        """Deny the open questions and all later ones, or those of a session and its children: nobody is left to answer."""
+        self._deserted.add(session)
+        for approval_id, (owners, _, _) in tuple(self._open.items()):
+            if session is None or session in owners:
+                await self.reply(approval_id, "reject", by=CLOSED)
+
+    def somebody_is_there(self, session: str) -> None:
+        """Ask the questions of `session` again from here on."""
+        self._deserted.discard(session)
 
     async def settle(
         self,
@@ -108,7 +113,7 @@ class ApprovalDesk:
             return await self._apply(scope, journal, ruling, earlier)
         if earlier is None:
             ruling = with_changes(call, ruling, before, preview)
-        if self._nobody(on_ask):
+        if self._nobody(scope, on_ask):
             return _refuse_unasked(ruling)
         row = earlier or _question(scope, call, ruling, about, preview)
         self._expire(journal, (other for other in before if other.id not in (row.id, *self._open)))
@@ -121,8 +126,8 @@ class ApprovalDesk:
 
         return await preview_of(scope, owned, call)
 
-    def _nobody(self, on_ask: OnAsk) -> bool:
-        return on_ask == "deny" or (on_ask == "prompt" and self._deserted)
+    def _nobody(self, scope: TurnContext, on_ask: OnAsk) -> bool:
+        return on_ask == "deny" or (on_ask == "prompt" and not self._deserted.isdisjoint((None, *scope.lineage)))
 
     async def _wait_for_answer(
         self, scope: TurnContext, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow, *, fail: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from moryflow_sdk import MoryflowError
 
@@ -28,6 +28,21 @@ class ApprovalReply(NamedTuple):
     reply: str
     message: str = ""
     by: str = "user"
+
+
+class Answers(Protocol):
+    """Where answers go: to the questions of this process, or of a server."""
+
+    async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> object:
+        """Answer a question; the first answer stands.
+
+        :raises MoryflowError: there is no such question, or it is no longer open.
+        """
+        ...
+
+    async def nobody_left(self) -> None:
+        """Deny the open questions and all later ones: nobody is left to answer."""
+        ...
 
 
 def reply_of(word: str) -> Reply:

@@ -33,6 +33,24 @@ class Flags(NamedTuple):
     debug: bool = False
 
 
+class RunFlags(NamedTuple):
+    """The flags of ``run`` and ``chat`` beside the common ones."""
+
+    prompt: str | None
+    files: tuple[Path, ...]
+    model: str | None
+    agent: str | None
+    mode: str | None
+    resume: str | None
+    output: str
+    on_ask: str | None
+    max_steps: int | None
+    max_cost: float | None
+    wait: float | None = None
+    typed: int | None = None
+    schema: str | None = None
+
+
 def flags_of(ctx: click.Context) -> Flags:
     """Return the flags given so far on the command line."""
     return ctx.find_object(Flags) or Flags()
@@ -190,11 +208,20 @@ def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float
 
 
 class TurnCommand(click.Command):
-    """A command that runs turns. ``--wait`` has its seconds behind an equals sign: the word after it is the prompt."""
+    """A command that runs turns. ``--wait`` has its seconds behind an equals sign: the word after it is the prompt, as it is
+    behind ``--attach`` unless it is an address."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        said = args.index("--") if "--" in args else len(args)
-        return super().parse_args(ctx, ["--wait=" if word == "--wait" else word for word in args[:said]] + args[said:])
+        from moryflow.attach.quick import is_address
+
+        own = args.index("--") if "--" in args else len(args)
+        said: list[str] = []
+        for word in args[:own]:
+            if said[-1:] == ["--attach="] and is_address(word):
+                said[-1] += word
+            else:
+                said.append(f"{word}=" if word in ("--wait", "--attach") else word)
+        return super().parse_args(ctx, said + args[own:])
 
 
 class InputCommand(click.Command):
@@ -262,6 +289,9 @@ _TURN = (
         callback=_patience,
         help="Wait for a session that is in use, instead of ending as busy.",
     ),
+    click.option(
+        "--attach", metavar="[URL]", is_flag=False, flag_value="", help="Let the running server (moryflow serve) do the work."
+    ),
     click.option("--on-ask", type=ON_ASK, help="What to do with a question."),
     click.option("--max-steps", type=click.IntRange(min=1), help="The most model calls that a turn may make."),
     click.option(
@@ -306,7 +336,7 @@ def behind_the_verb(args: list[str]) -> list[str]:
         if name in valued:
             moved += [word] if "=" in word else [word, *rest[:1]]
             del rest[: 0 if "=" in word else 1]
-        elif name in ("-c", "--continue", "-r", "--resume", "--wait"):
+        elif name in ("-c", "--continue", "-r", "--resume", "--wait", "--attach"):
             moved.append(word)
         else:
             kept += [word, *(rest[:1] if word in ("--vault", "--config", "--profile") else ())]

@@ -51,6 +51,12 @@ class ChatSettings(Settings):
     title: Annotated[bool, Meta("show the conversation, and whether it works or waits, as the terminal's title")] = False
 
 
+class RunCommandSettings(Settings):
+    """How ``moryflow run`` works."""
+
+    attach: Annotated[bool, Meta("let the server of this home do the work while it runs, as --attach does")] = False
+
+
 class AgentSettings(Settings):
     """Which agent answers."""
 
@@ -162,6 +168,7 @@ def host_models() -> tuple[Known, ...]:
     return (
         ("", RootSettings),
         ("chat", ChatSettings),
+        ("run", RunCommandSettings),
         (COMPACTION_PATH, CompactionSettings),
         ("agents.runtime.agent", AgentSettings),
         ("agents.runtime.mode", ModeSettings),

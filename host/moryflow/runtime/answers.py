@@ -39,12 +39,12 @@ class AnswerSchema:
         except SchemaError as error:
             place = "/".join(map(str, error.absolute_path))
             raise ConfigError(f"no JSON Schema: {error.message[:300]}", where=place, next_step="json-schema.org") from error
-        self._schema = schema
+        self.document = schema
 
     @property
     def instructions(self) -> str:
         """What is said behind the prompt; every model understands it, and the session shows it."""
-        written = json.dumps(self._schema, ensure_ascii=False)
+        written = json.dumps(self.document, ensure_ascii=False)
         return f"\n\nEnd with an answer that is one JSON value and nothing else, and that fits this JSON Schema:\n{written}"
 
     def read(self, text: str) -> tuple[Any, str]:
@@ -53,7 +53,7 @@ class AnswerSchema:
             value = json.loads(_unfenced(text))
         except (ValueError, RecursionError) as error:
             return None, f"it is not JSON: {error}"
-        faults = misfits(self._schema, value)
+        faults = misfits(self.document, value)
         return value, "; ".join(f"{'.'.join(map(str, place)) or 'the value'}: {fault}" for place, fault in faults)
 
 

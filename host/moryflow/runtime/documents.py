@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ConfigError, ModelInfo, MoryflowError, thaw
 
+from moryflow.base.events import now
+
 if TYPE_CHECKING:
     from moryflow_sdk import Agent
 
@@ -37,6 +39,27 @@ def first_line(text: str, width: int) -> str:
 def session_json(row: SessionRow) -> dict[str, Any]:
     """Return a session as JSON."""
     return {**row._asdict(), "origin": thaw(row.origin), "grants": [thaw(grant) for grant in row.grants]}
+
+
+def init_json(host: Host, session: Session) -> dict[str, Any]:
+    """Return the first event of a run: who works where, with what."""
+    _, model = host.choose_model(session)
+    plugins = []
+    for record in host.plugin_set.records:
+        shown = {"name": record.name, "version": record.version, "tier": record.tier, "status": record.status}
+        plugins.append(shown | ({"error": record.error} if record.error else {}))
+    return {
+        "v": 1,
+        "type": "init",
+        "ts": now(),
+        "session": session.id,
+        "vault": session.row.vault,
+        "agent": session.agent.id,
+        "model": model.id,
+        "mode": session.mode,
+        "plugin_set": host.plugin_set.id,
+        "plugins": plugins,
+    }
 
 
 async def with_title(store: Store, row: SessionRow) -> SessionRow:

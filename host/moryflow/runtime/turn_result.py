@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from moryflow_sdk import MoryflowError, Usage
+from moryflow_sdk import ModelError, MoryflowError, Usage
 
 from moryflow.base.events import now
 from moryflow.kernel.outcome import NOT_WHOLE, EndReason, TurnUsage, error_json
@@ -71,6 +72,31 @@ class TurnResult(NamedTuple):
     value: tuple[Any, ...] = ()
     unfit: str = ""
 
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> TurnResult:
+        """Return the result that :meth:`as_json` gave, in another process."""
+        error = found.get("error")
+        if error is not None:
+            said = {"where": error.get("where", ""), "next_step": error.get("next", "")}
+            of_model = found["end_reason"] == "model_error"
+            code, kind = error["code"], ModelError if of_model else MoryflowError
+            error = kind(error["message"], **said, **({"code": code} if of_model else {}))
+            error.code = code
+        return cls(
+            session=found["session"],
+            end_reason=found["end_reason"],
+            text=found["text"],
+            usage=Usage(**found["usage"]),
+            cost=found["cost"],
+            steps=found["steps"],
+            denied=tuple(found["denied"]),
+            unasked=found["end_reason"] == "completed" and found["exit_code"] == NOBODY_ASKED,
+            error=error,
+            finish=found["finish"],
+            value=(found["value"],) if "value" in found else (),
+            unfit=found.get("unfit", ""),
+        )
+
     @property
     def exit_code(self) -> int:
         """The process's exit code. An answer that is not whole shows, and a call refused because nobody could be asked."""
@@ -111,6 +137,7 @@ class TurnResult(NamedTuple):
             "denied": list(self.denied),
             "session": self.session,
             **({"value": self.value[0]} if self.value else {}),
+            **({"unfit": self.unfit} if self.unfit else {}),
         }
         return found if self.error is None else {**found, "error": error_json(self.error)}
 

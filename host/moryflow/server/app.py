@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from moryflow import __version__
 
-from . import host_operations, session_operations
+from . import host_operations, session_operations, turn_operations
 from .events import Filter
 from .guard import BODY_LIMIT, Access, Guard, TooLarge
 from .openapi import document
@@ -38,7 +38,7 @@ _POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types moryflow"
 )
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-_MODULES = (host_operations, session_operations)
+_MODULES = (host_operations, session_operations, turn_operations)
 """Imported for what they add to the table."""
 
 After = Annotated[int | None, "the last seq that was seen; 0 is the beginning; without it, from now on"]

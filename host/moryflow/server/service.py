@@ -16,7 +16,7 @@ from moryflow_sdk.support.processes import using_environment
 from moryflow_sdk.support.secrets import know_environment
 
 from moryflow.base.events import now
-from moryflow.kernel.outcome import RunOptions
+from moryflow.kernel.outcome import RunOptions, error_json
 from moryflow.runtime.answers import AnswerSchema, whole_answer
 from moryflow.runtime.host import Host
 from moryflow.runtime.session import Session
@@ -186,7 +186,13 @@ class Service:
                     result = await session.resume(options)
                 else:
                     result = await session.prompt(**prompt, options=options, queue=queue)
-                return await whole_answer(session, result, options._replace(key=""), schema)
+                whole = await whole_answer(session, result, options._replace(key=""), schema)
+            except MoryflowError as error:
+                self._publish(session, begun, "turn.failed", error_json(error))
+                raise
+            else:
+                self._publish(session, begun, "result", whole.as_json())
+                return whole
             finally:
                 unsubscribe()
 
@@ -194,18 +200,13 @@ class Service:
         self._prompts[session.id] += 1
         task = self._spawn(work())
 
-        def remember(done: asyncio.Future[str]) -> None:
-            if not done.cancelled() and done.exception() is None:
-                self._turns[session.id, done.result()] = task
-                for key in [*self._turns][:-MOST_RESULTS]:
-                    del self._turns[key]
-
-        begun.add_done_callback(remember)
+        begun.add_done_callback(lambda done: self._remember(session.id, done, task))
 
         def ended(done: asyncio.Task[TurnResult]) -> None:
             self._prompts[session.id] -= 1
             if not self._prompts[session.id]:
                 del self._prompts[session.id], self._sessions[session.id]
+                self.host.approvals.somebody_is_there(session.id)
                 self.let_go(session)
             error = None if done.cancelled() else done.exception()
             if error is not None and not begun.done():
@@ -218,6 +219,20 @@ class Service:
 
         task.add_done_callback(ended)
         return begun
+
+    def _remember(self, session: str, begun: asyncio.Future[str], task: asyncio.Task[TurnResult]) -> None:
+        """Keep the work of a turn for those who ask for its result."""
+        if not begun.cancelled() and begun.exception() is None:
+            self._turns[session, begun.result()] = task
+            for key in [*self._turns][:-MOST_RESULTS]:
+                del self._turns[key]
+
+    def _publish(self, session: Session, begun: asyncio.Future[str], kind: str, document: Mapping[str, Any]) -> None:
+        """Tell who follows a turn how it ended; they may ask for the result as well."""
+        if begun.done() and not begun.cancelled() and begun.exception() is None:
+            data = {name: value for name, value in document.items() if name not in ("v", "type", "ts", "session")}
+            row = session.row
+            self.host.bus.publish(Event(type=kind, session=row.id, parent=row.parent, turn=begun.result(), ts=now(), data=data))
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)

@@ -212,40 +212,6 @@ class Operations:
         """Write a session and its sub-agents as JSON Lines, without loss."""
         return await self._call("GET", f"/sessions/{quote(id, safe='')}/export", {}, raw=True)
 
-    async def prompt(
-        self,
-        id: str,
-        text: str,
-        *,
-        files: Sequence[Any] = (),
-        images: Sequence[Any] = (),
-        agent: str | None = None,
-        model: str | None = None,
-        queue: bool = False,
-        on_ask: str = "prompt",
-        max_steps: int | None = None,
-        max_cost: float | None = None,
-        schema: None = None,
-        environment: None = None,
-        key: str = "",
-    ) -> Any:
-        """Begin a turn. With an Idempotency-Key, the same prompt sent again is the first one."""
-        given: dict[str, Any] = {"text": text, "files": files, "images": images, "agent": agent, "model": model, "queue": queue, "on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost, "schema": schema, "environment": environment}
-        return await self._call("POST", f"/sessions/{quote(id, safe='')}/prompt", given, headers={"Idempotency-Key": key} if key else None)
-
-    async def resume(self, id: str, *, on_ask: str = "prompt", environment: None = None) -> Any:
-        """Go on with what a turn that was interrupted, or waits for an answer, has left."""
-        given: dict[str, Any] = {"on_ask": on_ask, "environment": environment}
-        return await self._call("POST", f"/sessions/{quote(id, safe='')}/resume", given)
-
-    async def turn_result(self, id: str, turn: str) -> Any:
-        """Wait for the end of a turn that began in this server, and give its result."""
-        return await self._call("GET", f"/sessions/{quote(id, safe='')}/turns/{quote(turn, safe='')}", {})
-
-    async def cancel(self, id: str) -> Any:
-        """Stop the turn that runs, and its sub-agents; what they have is kept."""
-        return await self._call("POST", f"/sessions/{quote(id, safe='')}/cancel", {})
-
     async def compact(self, id: str, *, focus: str = "") -> Any:
         """Replace the older part of a conversation by a summary, in the model's view only."""
         given: dict[str, Any] = {"focus": focus}
@@ -284,6 +250,58 @@ class Operations:
         """Run a slash command that a plugin brings."""
         given: dict[str, Any] = {"name": name, "text": text}
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/command", given)
+
+    async def prompt(
+        self,
+        id: str,
+        text: str,
+        *,
+        files: Sequence[Any] = (),
+        images: Sequence[Any] = (),
+        agent: str | None = None,
+        model: str | None = None,
+        queue: bool = False,
+        on_ask: str = "prompt",
+        max_steps: int | None = None,
+        max_cost: float | None = None,
+        schema: None = None,
+        environment: None = None,
+        typed: int | None = None,
+        key: str = "",
+    ) -> Any:
+        """Begin a turn. With an Idempotency-Key, the same prompt sent again is the first one."""
+        given: dict[str, Any] = {"text": text, "files": files, "images": images, "agent": agent, "model": model, "queue": queue, "on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost, "schema": schema, "environment": environment, "typed": typed}
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/prompt", given, headers={"Idempotency-Key": key} if key else None)
+
+    async def resume(
+        self,
+        id: str,
+        *,
+        on_ask: str = "prompt",
+        max_steps: int | None = None,
+        max_cost: float | None = None,
+        schema: None = None,
+        environment: None = None,
+    ) -> Any:
+        """Go on with what a turn that was interrupted, or waits for an answer, has left."""
+        given: dict[str, Any] = {"on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost, "schema": schema, "environment": environment}
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/resume", given)
+
+    async def turn_result(self, id: str, turn: str) -> Any:
+        """Wait for the end of a turn that began in this server, and give its result."""
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}/turns/{quote(turn, safe='')}", {})
+
+    async def init(self, id: str) -> Any:
+        """Say who would answer where, with which plugins."""
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}/init", {})
+
+    async def nobody_left(self, id: str) -> Any:
+        """Refuse the open questions of the turn that runs, and all later ones: nobody is left to answer."""
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/nobody-left", {})
+
+    async def cancel(self, id: str) -> Any:
+        """Stop the turn that runs, and its sub-agents; what they have is kept."""
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/cancel", {})
 
     async def openapi(self, *, version: str = "3.2") -> Any:
         """Describe the operations as OpenAPI."""

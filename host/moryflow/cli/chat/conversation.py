@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 import click
 from moryflow_sdk import MoryflowError
 
-from moryflow.cli.commands.run import RunFlags, explain, on_ask
-from moryflow.cli.options import Flags
+from moryflow.cli.commands.run import explain, on_ask
+from moryflow.cli.options import Flags, RunFlags
 from moryflow.cli.terminal.keyboard import discard_typed, question
 from moryflow.cli.terminal.signals import catch_signals
 from moryflow.cli.terminal.text import first_line, is_dumb, say
@@ -100,7 +100,7 @@ class Conversation:
         if on_ask(chosen) == "prompt":
             from moryflow.cli.terminal.approval_prompt import TerminalAsker
 
-            self._asker = TerminalAsker(host, self._view)
+            self._asker = TerminalAsker(host.approvals, self._view)
         host.bus.subscribe(self._asker or self._view)
 
     def commands(self) -> dict[str, str]:
@@ -150,7 +150,7 @@ class Conversation:
         going = True
         while going:
             # The prompt and a turn take Ctrl-C for themselves; between the two it must not end the program either.
-            with _Stopping(self._give_up, _ENDING if source.interactive else ()) as self._stopping:
+            with Stopping(self._give_up, _ENDING if source.interactive else ()) as self._stopping:
                 line = await self._line(source)
                 going = line is not None and await self._answered(line.strip(), source, reloader) and not self._stopping.leave
 
@@ -267,11 +267,11 @@ class Conversation:
 
         chosen = self.chosen
         options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
-        with _Stopping(self.session.cancel) as stopping, self.typing(), self._questions():
+        with Stopping(self.session.cancel) as stopping, self.typing(), self._questions():
             if text is None:
                 result = await self.session.resume(options)
             else:
-                files, images = self._attached(text)
+                files, images = attachments(text, Path(self.session.row.vault)) if self._interactive else ([], [])
                 result = await self.session.prompt(text, options=options, files=files, images=images)
             if not self._interactive:
                 result = await with_background(self.session, result, options)
@@ -287,20 +287,6 @@ class Conversation:
             explain(result, self.flags)
         if stopping.leave:
             raise Quit
-
-    def _attached(self, text: str) -> tuple[list[Any], list[Any]]:
-        """Return the files and the images of the vault that a line at a terminal names behind an @."""
-        from moryflow.cli.terminal.stdin import attachment
-
-        from .clipboard import mentioned
-
-        attached: dict[str, list[Any]] = {"files": [], "images": []}
-        names = mentioned(text) if self._interactive else ()
-        for path in (Path(self.session.row.vault, name) for name in names):
-            if path.is_file():
-                kind, item = attachment(path)
-                attached[kind].append(item)
-        return attached["files"], attached["images"]
 
     @contextmanager
     def typing(self) -> Iterator[None]:
@@ -372,10 +358,24 @@ class Conversation:
         say(text)
 
 
+def attachments(text: str, vault: Path) -> tuple[list[Any], list[Any]]:
+    """Return the files and the images of a vault that a line at a terminal names behind an @."""
+    from moryflow.cli.terminal.stdin import attachment
+
+    from .clipboard import mentioned
+
+    attached: dict[str, list[Any]] = {"files": [], "images": []}
+    for path in (vault / name for name in mentioned(text)):
+        if path.is_file():
+            kind, item = attachment(path)
+            attached[kind].append(item)
+    return attached["files"], attached["images"]
+
+
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
-class _Stopping:
+class Stopping:
     """Turns signals into a stopped turn for as long as a turn runs; SIGTERM and SIGHUP end the conversation too.
 
     A turn that cannot be stopped, because a plugin blocks the loop, ends with the program at the third.
@@ -386,7 +386,7 @@ class _Stopping:
         self._signals = signals
         self.leave = False
 
-    def __enter__(self) -> _Stopping:
+    def __enter__(self) -> Stopping:
         self._restore = catch_signals(self._signals, self._received, leave_at=3)
         return self
 

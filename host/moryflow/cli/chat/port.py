@@ -8,8 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from moryflow.cli.commands.run import RunFlags
-    from moryflow.cli.options import Flags
+    from moryflow.cli.options import Flags, RunFlags
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
 

@@ -9,33 +9,38 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from moryflow.cli.options import Flags, TurnCommand, TurnWords, flags_of, talk_options
+from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, flags_of, talk_options
+from moryflow.cli.terminal.text import is_dumb
 
 if TYPE_CHECKING:
-    from moryflow.runtime.host import Host
+    from collections.abc import Callable, Coroutine, Iterator
 
-    from .run import RunFlags
+    from moryflow.runtime.host import Host
 
 
 @click.command("chat", cls=TurnCommand)
 @talk_options
 @click.pass_context
-def command(ctx: click.Context, again: bool, resume: str | None, **given: Unpack[TurnWords]) -> int:
+def command(ctx: click.Context, again: bool, resume: str | None, attach: str | None, **given: Unpack[TurnWords]) -> int:
     """Talk with an agent. /help lists the commands; Ctrl-C stops the turn, Ctrl-D ends the conversation."""
-    from moryflow.cli.open_host import with_host
-
-    from .run import RunFlags
-
     flags = flags_of(ctx)
     if flags.as_json:
         raise click.UsageError("a conversation is not printed as JSON; for programs: moryflow run --output stream-json", ctx)
     chosen = RunFlags(prompt=None, files=(), resume="" if again and resume is None else resume, output="text", **given)
+    from moryflow.cli.attached import server_for
+
+    if attach is not None and (server := server_for(flags, attach)) is not None:
+        from moryflow.cli.chat.attached import attached_chat
+        from moryflow.cli.terminal.signals import run_on_loop
+
+        return run_on_loop(lambda: attached_chat(server, flags, chosen, _source))
+    from moryflow.cli.open_host import with_host
+
     return with_host(ctx, lambda host: _chat(host, flags, chosen))
 
 
 async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     from moryflow.cli.chat.conversation import Conversation
-    from moryflow.cli.terminal.text import is_dumb
 
     from .model import ensure_model, offer_model
     from .run import open_session
@@ -47,19 +52,29 @@ async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     host.choose_model(session)
     await session.keep()
     talk = Conversation(host, session, flags, chosen)
+    source = _source(host.home, session.row.vault, talk.files, talk.commands, talk.next_agent)
+    return await talk.run(source)
+
+
+def _source(
+    home: Path,
+    vault: str,
+    files: Callable[[], Iterator[str]],
+    commands: Callable[[], dict[str, str]],
+    next_agent: Callable[[], Coroutine[Any, Any, None]],
+) -> Any:
+    """Return where the lines of a conversation come from."""
     if not sys.stdin.isatty():
         from moryflow.cli.chat.piped import PipedInput
 
-        source: Any = PipedInput()
-    elif is_dumb():
+        return PipedInput()
+    if is_dumb():
         from moryflow.cli.chat.piped import PlainInput
 
-        source = PlainInput()
-    else:
-        from moryflow.cli.chat.input import TerminalInput
+        return PlainInput()
+    from moryflow.cli.chat.input import TerminalInput
 
-        source = TerminalInput(_history(host.home, session.row.vault), talk.files, talk.commands, talk.next_agent)
-    return await talk.run(source)
+    return TerminalInput(_history(home, vault), files, commands, next_agent)
 
 
 def _history(home: Path, vault: str) -> Path | None:

@@ -11,35 +11,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import click
 
-from moryflow.cli.options import Flags, TurnCommand, TurnWords, flags_of, turn_options
+from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, flags_of, turn_options
 from moryflow.cli.terminal.signals import catch_signals, stop_on_signals
 from moryflow.cli.terminal.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from moryflow_sdk import Event
+
+    from moryflow.approvals.replies import Answers
+    from moryflow.attach.wire import Server
+    from moryflow.cli.terminal.render import TerminalView
     from moryflow.runtime.answers import AnswerSchema
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
     from moryflow.runtime.turn_result import TurnResult
-
-
-class RunFlags(NamedTuple):
-    """The flags of ``run`` beside the common ones."""
-
-    prompt: str | None
-    files: tuple[Path, ...]
-    model: str | None
-    agent: str | None
-    mode: str | None
-    resume: str | None
-    output: str
-    on_ask: str | None
-    max_steps: int | None
-    max_cost: float | None
-    wait: float | None = None
-    typed: int | None = None
-    schema: str | None = None
 
 
 class _RunWords(TurnWords):
@@ -57,7 +44,13 @@ class _RunWords(TurnWords):
 @turn_options
 @click.pass_context
 def command(
-    ctx: click.Context, again: bool, resume: str | None, prompt: str | None, output: str, **given: Unpack[_RunWords]
+    ctx: click.Context,
+    again: bool,
+    resume: str | None,
+    attach: str | None,
+    prompt: str | None,
+    output: str,
+    **given: Unpack[_RunWords],
 ) -> int:
     """Run one prompt and print the answer.
 
@@ -65,7 +58,7 @@ def command(
     """
     from moryflow_sdk import ConfigError
 
-    from moryflow.cli.open_host import with_host
+    from moryflow.cli.attached import server_for
     from moryflow.cli.terminal.stdin import attachment, piped_text
 
     flags = flags_of(ctx)
@@ -78,10 +71,17 @@ def command(
     if whole is None and chosen.resume is None and not chosen.files:
         raise ConfigError("there is no prompt", next_step='moryflow run "your question", or pipe it in')
     schema = None if chosen.schema is None else _schema(chosen.schema)
+    server = server_for(flags, attach)
     attached: dict[str, list[Any]] = {"files": [], "images": []}
     for path in chosen.files:  # before there is a loop, which takes the first Ctrl-C for itself: a pipe may never speak
         kind, item = attachment(path)
         attached[kind].append(item)
+    if server is not None:
+        from moryflow.cli.terminal.signals import run_on_loop
+
+        return run_on_loop(lambda: _run_attached(server, flags, chosen, attached, schema))
+    from moryflow.cli.open_host import with_host
+
     return with_host(ctx, lambda host: _run(host, flags, chosen, attached, schema))
 
 
@@ -106,6 +106,7 @@ def _schema(given: str) -> AnswerSchema:
 
 async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None) -> int:
     from moryflow.kernel.outcome import RunOptions
+    from moryflow.runtime.documents import init_json
 
     from .model import ensure_model, offer_model
 
@@ -114,7 +115,7 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
     await ensure_model(host, chosen.model, yes=flags.yes, quiet=flags.quiet)
     session = await open_session(host, flags, chosen)
     options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
-    view = _view(host, session, flags, chosen)
+    view = _view(_source(host, session, chosen), flags, chosen, init_json(host, session))
     stop_on_signals(session.cancel)
     if chosen.prompt is None and not any(attached.values()):
         work = session.resume(options)
@@ -131,6 +132,26 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
         from .trace import last_turn
 
         click.echo(await last_turn(host, session.id), err=True)
+    return result.exit_code
+
+
+async def _run_attached(
+    server: Server, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None
+) -> int:
+    """Run the turn in a server, and show it as one of this process."""
+    from moryflow.cli.attached import AttachedSession, session_of, wanted_of
+
+    await confirm_mode(chosen.mode, flags)
+    more = {name: tuple(items) for name, items in attached.items()}
+    more |= {"typed": chosen.typed, "schema": None if schema is None else schema.document}
+    text = None if chosen.prompt is None and not any(attached.values()) else chosen.prompt or ""
+    wanted = wanted_of(flags, chosen, on_ask(chosen), text=text, **more)
+    session = AttachedSession(server, await session_of(server, wanted))
+    source = TurnSource(session, server.language, session.subscribers.append, session.cancel)
+    view = _view(source, flags, chosen, await session.ask("GET", "init") if chosen.output == "stream-json" else {})
+    stop_on_signals(session.cancel)
+    result = await session.run(wanted)
+    view(result)
     return result.exit_code
 
 
@@ -190,42 +211,63 @@ def on_ask(chosen: RunFlags) -> Any:
     return "prompt" if interactive else "deny"
 
 
-def _view(host: Host, session: Session, flags: Flags, chosen: RunFlags) -> Callable[[TurnResult], None]:
-    """Subscribe what shows the turn; return what shows its result."""
+class TurnSource(NamedTuple):
+    """What shows a turn needs of whoever runs it: this process, or a server.
+
+    :ivar subscribe: calls its argument with the events to come.
+    """
+
+    answers: Answers
+    language: str
+    subscribe: Callable[[Callable[[Event], None]], object]
+    stop: Callable[[], None]
+
+
+def _source(host: Host, session: Session, chosen: RunFlags) -> TurnSource:
+    subscribe = session.subscribe if chosen.output == "stream-json" else host.bus.subscribe
+    return TurnSource(host.approvals, host.config.get("language") or "en", subscribe, session.cancel)
+
+
+def _view(source: TurnSource, flags: Flags, chosen: RunFlags, init: Mapping[str, Any]) -> Callable[[TurnResult], None]:
+    """Subscribe what shows the turn; return what shows its result.
+
+    :param init: the first line of the events.
+    """
     if chosen.output == "stream-json":
-        from moryflow.cli.terminal.stream_json import Lines, answer_from_stdin, init_event
+        from moryflow.cli.terminal.stream_json import Lines, answer_from_stdin
 
-        lines = Lines(session.cancel, init_event(host, session))
-        session.subscribe(lines)
+        lines = Lines(source.stop, init)
+        source.subscribe(lines)
         if on_ask(chosen) == "prompt":
-            answer_from_stdin(host)
+            answer_from_stdin(source.answers)
         return lines.finish
-    return _terminal_view(host, flags, chosen, answers=chosen.output == "text" and chosen.schema is None)
+    return _terminal_view(source, flags, chosen, answers=chosen.output == "text" and chosen.schema is None)
 
 
-def _terminal_view(host: Host, flags: Flags, chosen: RunFlags, *, answers: bool) -> Callable[[TurnResult], None]:
+def _terminal_view(source: TurnSource, flags: Flags, chosen: RunFlags, *, answers: bool) -> Callable[[TurnResult], None]:
     """Show the turn, or without `answers` only what goes wrong in it, and then the result as JSON."""
     from moryflow.cli.terminal.render import TerminalView
-    from moryflow.cli.terminal.text import as_json
 
-    language = host.config.get("language") or "en"
-    view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=language, answers=answers)
+    view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=source.language, answers=answers)
     listener: Any = view
     if on_ask(chosen) == "prompt":
         from moryflow.cli.terminal.approval_prompt import TerminalAsker
 
-        listener = TerminalAsker(host, view)
-    host.bus.subscribe(listener)
+        listener = TerminalAsker(source.answers, view)
+    source.subscribe(listener)
+    return lambda result: show_result(result, view, flags, chosen.output)
 
-    def show(result: TurnResult) -> None:
-        view.finish(result.text if answers else "")
-        if chosen.output == "json":
-            click.echo(as_json(result.as_json(), indent=None))
-        elif result.value:
-            click.echo(as_json(result.value[0]))
-        explain(result, flags)
 
-    return show
+def show_result(result: TurnResult, view: TerminalView, flags: Flags, output: str) -> None:
+    """Print what a turn gave, and say how it ended."""
+    from moryflow.cli.terminal.text import as_json
+
+    view.finish(result.text if view.answers else "")
+    if output == "json":
+        click.echo(as_json(result.as_json(), indent=None))
+    elif result.value:
+        click.echo(as_json(result.value[0]))
+    explain(result, flags)
 
 
 def explain(result: TurnResult, flags: Flags) -> None:

@@ -150,7 +150,7 @@ def run_tool(
         args = tool_arguments(tool, given, ctx.args)
         view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, answers=False)
         asks: OnAsk = on_ask or ("prompt" if sys.stdin.isatty() and sys.stderr.isatty() else "deny")
-        host.bus.subscribe(TerminalAsker(host, view) if asks == "prompt" else view)
+        host.bus.subscribe(TerminalAsker(host.approvals, view) if asks == "prompt" else view)
         started = time.perf_counter()
         done = await host.call_tool(name, args, vault=flags.vault, mode=mode, agent=agent, options=RunOptions(on_ask=asks))
         view.finish("")

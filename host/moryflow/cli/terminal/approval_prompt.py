@@ -12,8 +12,7 @@ from functools import partial
 
 from moryflow_sdk import Event, MoryflowError
 
-from moryflow.approvals.replies import OFFERED, WORDS, ApprovalReply, answer_of
-from moryflow.runtime.host import Host
+from moryflow.approvals.replies import OFFERED, WORDS, Answers, ApprovalReply, answer_of
 
 from .keyboard import discard_typed, read_line
 from .markdown import use_colour
@@ -39,8 +38,8 @@ class TerminalAsker:
     :ivar show_whole: shows a text that is longer than the screen.
     """
 
-    def __init__(self, host: Host, view: TerminalView | None = None) -> None:
-        self._host = host
+    def __init__(self, answers: Answers, view: TerminalView | None = None) -> None:
+        self._answers = answers
         self._view = view
         self._later: deque[Callable[[], None]] = deque()
         self.read: Callable[[str], Awaitable[str]] = read_answer
@@ -123,7 +122,7 @@ class TerminalAsker:
         async with self._turn:
             if sys.stdin.isatty() and not sys.stderr.isatty():  # it would be answered unseen
                 sys.stderr.write("moryflow: standard error is no terminal, so nobody can see a question\n")
-                await self._host.approvals.nobody_left()
+                await self._answers.nobody_left()
                 return
             if self._view is not None:
                 self._view.pause()
@@ -132,13 +131,13 @@ class TerminalAsker:
             self._shown = ""
             try:
                 if answer is None:
-                    await self._host.approvals.nobody_left()  # first: the terminal may be gone, and take no word
+                    await self._answers.nobody_left()  # first: the terminal may be gone, and take no word
                     sys.stderr.write("\nmoryflow: standard input has ended, so nobody can be asked\n")
                 else:
                     if self.read is not read_answer:  # the input takes the answers on offer away, and what was typed
                         said = f"  → {answer.reply}{f': {answer.message}' if answer.message else ''}"
                         sys.stderr.write(f"{folded(plain(said))}\n")
-                    await self._host.approvals.reply(event.data["approval_id"], answer.reply, message=answer.message)
+                    await self._answers.reply(event.data["approval_id"], answer.reply, message=answer.message)
             except MoryflowError as error:
                 sys.stderr.write(f"{folded(plain(f'moryflow: {error}'))}\n")
             self._catch_up()

@@ -33,14 +33,14 @@ NOTICE_LINES = 60
 class TerminalView:
     """Shows a turn as it happens. The answer is printed whole at the end when standard output is no terminal.
 
-    :param answers: an answer is expected; a call without a model gives none.
+    :ivar answers: an answer is expected; a call without a model gives none.
     :param chat: somebody types below, and can ask for what was cut.
     """
 
     def __init__(
         self, *, quiet: bool = False, verbose: bool = False, language: str = "en", answers: bool = True, chat: bool = False
     ) -> None:
-        self._answers = answers
+        self.answers = answers
         self._live = answers and sys.stdout.isatty()
         self._quiet = quiet
         self._verbose = verbose
@@ -209,7 +209,7 @@ class TerminalView:
     def _note(self, event: Event) -> None:
         waits = event.type == "session.status" and event.data["status"] == "retry"
         told = (waits or event.type.endswith(".notice")) and not self._quiet
-        if not (self._talks or told) or (event.type == "tool.result" and not self._answers):
+        if not (self._talks or told) or (event.type == "tool.result" and not self.answers):
             return
         whose = f"[{event.agent}] " if event.parent and event.session != self.session else ""
         if self._seen and event.type in ("tool.start", "tool.result"):

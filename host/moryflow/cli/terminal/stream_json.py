@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Event, MoryflowError
 
-from moryflow.approvals.replies import OFFERED, reply_in
+from moryflow.approvals.replies import OFFERED, Answers, reply_in
 from moryflow.base.events import now
 
 from .text import as_json
 
 if TYPE_CHECKING:
-    from moryflow.runtime.host import Host
-    from moryflow.runtime.session import Session
     from moryflow.runtime.turn_result import TurnResult
 
 SHAPE = f'{{"type": "permission.reply", "approval_id": …, "reply": "{OFFERED}"}}'
@@ -63,28 +61,7 @@ class Lines:
         write_line(result.as_json())
 
 
-def init_event(host: Host, session: Session) -> dict[str, Any]:
-    """Return the first event: who works where, with what."""
-    _, model = host.choose_model(session)
-    plugins = []
-    for record in host.plugin_set.records:
-        shown = {"name": record.name, "version": record.version, "tier": record.tier, "status": record.status}
-        plugins.append(shown | ({"error": record.error} if record.error else {}))
-    return {
-        "v": 1,
-        "type": "init",
-        "ts": now(),
-        "session": session.id,
-        "vault": session.row.vault,
-        "agent": session.agent.id,
-        "model": model.id,
-        "mode": session.mode,
-        "plugin_set": host.plugin_set.id,
-        "plugins": plugins,
-    }
-
-
-def answer_from_stdin(host: Host) -> None:
+def answer_from_stdin(answers: Answers) -> None:
     """Take ``{"type": "permission.reply", "approval_id": …, "reply": …}`` lines from standard input.
 
     When standard input has ended, questions are denials, as nobody can be asked; nothing waits for ever.
@@ -93,7 +70,7 @@ def answer_from_stdin(host: Host) -> None:
     tasks: set[asyncio.Task[Any]] = set()
 
     def start(document: object) -> None:
-        task = loop.create_task(_reply(host, document))
+        task = loop.create_task(_reply(answers, document))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
@@ -112,10 +89,10 @@ def answer_from_stdin(host: Host) -> None:
     threading.Thread(target=read, name="moryflow-stdin", daemon=True).start()
 
 
-async def _reply(host: Host, document: object) -> None:
+async def _reply(answers: Answers, document: object) -> None:
     """Take one line; ``None`` is the end of them."""
     if document is None:
-        await host.approvals.nobody_left()
+        await answers.nobody_left()
         return
     try:
         if not isinstance(document, dict) or document.get("type") != "permission.reply":
@@ -123,7 +100,7 @@ async def _reply(host: Host, document: object) -> None:
                 "a line on standard input is not a permission.reply", next_step='{"type": "permission.reply", …}'
             )
         approval, message = (str(document.get(name, "")) for name in ("approval_id", "message"))
-        await host.approvals.reply(approval, reply_in(document), message=message, by="client")
+        await answers.reply(approval, reply_in(document), message=message, by="client")
     except MoryflowError as error:
         told = {"code": error.code, "message": error.message, "where": "", "next": error.next_step}
         write_line({"v": 1, "type": "error", "ts": now(), **told})

@@ -1,0 +1,265 @@
+"""``moryflow run --attach`` where no terminal shows the turn: the start takes a third of what the whole command line would.
+
+What is unusual, the flags that stand in no table here and all that has to be explained to a person, is done by
+:mod:`moryflow.cli`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from .turn import AttachedTurn, Wanted, opened
+from .wire import Refused, Server, find, home_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+VALUED = {
+    "-m": "model", "--model": "model", "--agent": "agent", "--mode": "mode", "--vault": "vault", "--output": "output",
+    "--format": "output", "--on-ask": "on_ask",
+}  # fmt: skip
+SWITCHES = {"-c": "again", "--continue": "again", "-q": "quiet", "--quiet": "quiet", "-y": "yes", "--yes": "yes"}
+SETTINGS = (
+    "MORYFLOW_CONFIG", "MORYFLOW_PLUGINS", "MORYFLOW_SAFE_MODE", "MORYFLOW_STRICT", "MORYFLOW_TRACE", "MEMORY_BANK_GUARD_MODE",
+)  # fmt: skip
+"""Variables that configure the process which runs turns: a server has its own."""
+INSIDE_TOOL = "MORYFLOW_CALL"
+OUTPUTS = ("text", "json", "stream-json")
+
+
+class Quick(NamedTuple):
+    """What a command line says, as far as it is understood here."""
+
+    prompt: str = ""
+    attach: str | None = None
+    model: str | None = None
+    agent: str | None = None
+    mode: str | None = None
+    vault: str = "."
+    output: str = "text"
+    on_ask: str | None = None
+    again: bool = False
+    quiet: bool = False
+    yes: bool = False
+
+
+class View(Protocol):
+    """What says what goes wrong in a turn, and how it ended if it did not simply complete."""
+
+    def __call__(self, document: dict[str, Any]) -> None:
+        """Take an event."""
+
+    def finish(self, result: Mapping[str, Any]) -> int:
+        """Print the result and return the exit code."""
+        ...
+
+
+class CommandLine(Protocol):
+    """What is left to the command line, which takes long to import."""
+
+    def view(self, output: str, *, quiet: bool) -> View: ...
+
+    def refused(self, error: Refused) -> int:
+        """Say why the server refused, and return the exit code."""
+        ...
+
+    def unwritten(self, error: OSError) -> int:
+        """Say that standard output cannot be written, and return the exit code."""
+        ...
+
+
+def run(arguments: list[str], cli: Callable[[], CommandLine]) -> int | None:
+    """Run a turn in a server and return the exit code; ``None``: the command line has to.
+
+    :param cli: imports the command line.
+    """
+    said = _read(arguments)
+    if said is None or _is_unusual(said):
+        return None
+    home = home_of(os.environ)
+    if said.attach is None and not is_set(f"{home}/config.jsonc"):
+        return None
+    try:
+        server = find(home, said.attach or "")
+    except Refused:
+        return None  # the command line says so, or does without a server
+    return _Run(server, said, cli).whole()
+
+
+def _read(arguments: list[str]) -> Quick | None:
+    """Return what `arguments` say; nothing where a flag is not one of the few that are known here."""
+    given: dict[str, Any] = {}
+    words = iter(arguments[1:])
+    for word in words:
+        name, equals, value = word.partition("=")
+        if word == "--attach":
+            given["attach"] = ""
+        elif name in VALUED:
+            given[VALUED[name]] = value if equals else next(words, None)
+        elif name in SWITCHES and not equals:
+            given[SWITCHES[name]] = True
+        elif word == "--json":
+            given.setdefault("output", "json")
+        elif word.startswith("-") or "prompt" in given or is_address(word):
+            return None
+        else:
+            given["prompt"] = word
+    usual = given.get("prompt", "").strip() and None not in given.values() and given.get("output", "text") in OUTPUTS
+    return Quick(**given) if usual else None
+
+
+def is_address(word: str) -> bool:
+    """Whether `word`, behind ``--attach``, is the address of a server and no prompt."""
+    return word.startswith(("http://", "https://", "unix:"))
+
+
+def _is_unusual(said: Quick) -> bool:
+    """Whether a person has to be shown or asked something, text is piped in, or what is asked for is no server's."""
+    try:
+        shown = said.output == "text" and (os.isatty(1) or os.isatty(2))
+        piped = not (os.isatty(0) or stat.S_ISCHR(os.fstat(0).st_mode))
+        plain = sys.stdout.encoding == "utf-8" == sys.stderr.encoding
+    except (OSError, AttributeError):  # a stream was closed
+        return True
+    settings = any(name in os.environ for name in (*SETTINGS, INSIDE_TOOL, "_MORYFLOW_COMPLETE"))
+    odd = (
+        said.mode not in (None, "agent", "full_access" if said.yes else "agent")
+        or said.on_ask not in (None, "deny", "fail")
+        or said.output not in OUTPUTS
+    )
+    return shown or piped or not plain or settings or odd
+
+
+def is_set(path: str) -> bool:
+    """Whether the user's own configuration file, which nobody else may write, says ``run.attach: true``."""
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123
+            status = os.fstat(file.fileno())
+            text = file.read(1 << 22)
+        if '"attach"' not in text or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            return False
+        found = json.loads(text if "//" not in text and "/*" not in text else _without_comments(text))
+        return found["run"]["attach"] is True
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _without_comments(text: str) -> str:
+    import re
+
+    return re.sub(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', lambda found: found[1] or " ", text, flags=re.DOTALL)
+
+
+class _Run:
+    """One turn, printed when it has ended, or line by line as events."""
+
+    def __init__(self, server: Server, said: Quick, cli: Callable[[], CommandLine]) -> None:
+        self._server, self._said, self._cli = server, said, cli
+        self._turn: AttachedTurn | None = None
+        self._view: View | None = None
+        self._seen: list[dict[str, Any]] = []
+
+    def whole(self) -> int:
+        """Run it and return the exit code."""
+        self._catch_signals()
+        try:
+            return self._ended(self._ran())
+        except Refused as error:
+            return self._cli().refused(error)
+        except _Unwritten as error:
+            return self._cli().unwritten(error.cause)
+
+    def _ran(self) -> dict[str, Any]:
+        said = self._said
+        model = said.model or (None if said.agent else os.environ.get("MORYFLOW_MODEL", "").strip() or None)
+        wanted = Wanted(
+            folder=os.path.realpath(said.vault), text=said.prompt, resume="" if said.again else None, agent=said.agent,
+            model=model if not said.again else said.model, mode=said.mode, on_ask=said.on_ask or "deny",
+        )  # fmt: skip
+        row = opened(self._server, wanted)
+        self._turn = turn = AttachedTurn(self._server, row["id"], wanted)
+        lines = said.output == "stream-json"
+        try:
+            if lines:
+                _print_line(self._server.ask("GET", f"/sessions/{row['id']}/init"))
+            for document in turn.events():
+                _print_line(document) if lines else self._show(document)
+        except _Unwritten:
+            turn.stop()
+            raise
+        return turn.result
+
+    def _show(self, document: dict[str, Any]) -> None:
+        """Say what has to be said of an event; what was said before it is known to the view then."""
+        if self._view is not None:
+            self._view(document)
+            return
+        self._seen.append(document)
+        if speaks(document):
+            self._speak()
+
+    def _speak(self) -> View:
+        self._view = view = self._cli().view(self._said.output, quiet=self._said.quiet)
+        for seen in self._seen:
+            view(seen)
+        return view
+
+    def _ended(self, result: Mapping[str, Any]) -> int:
+        """Print the result and return the exit code."""
+        output, text = self._said.output, str(result["text"])
+        told = result["exit_code"] or any(one["cause"] == "headless" for one in result["denied"])
+        if output != "stream-json" and (told or self._view is not None):
+            return (self._view or self._speak()).finish(result)
+        if output != "text":
+            _print_line(result)
+        elif text:
+            _write(text if text.endswith("\n") else text + "\n")
+        return int(result["exit_code"])
+
+    def _catch_signals(self) -> None:
+        """Stop the turn at the first signal, and leave at once at the second."""
+        numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+        def received(*_: object) -> None:
+            for number in numbers:
+                signal.signal(number, lambda *_: os._exit(130))
+            if self._turn is None:
+                os._exit(130)
+            self._turn.stop()
+
+        for number in numbers:
+            signal.signal(number, received)
+
+
+def speaks(document: Mapping[str, Any]) -> bool:
+    """Whether something is said of this event also where no terminal is."""
+    kind = str(document["type"])
+    if kind == "session.status":
+        return document.get("status") == "retry" or bool(document.get("answered"))
+    return kind in ("error", "plugin.failed", "plugin.quarantined") or kind.endswith(".notice")
+
+
+def _print_line(document: Mapping[str, Any]) -> None:
+    _write(json.dumps(document, ensure_ascii=False) + "\n")
+
+
+def _write(text: str) -> None:
+    data = memoryview(text.encode("utf-8", "backslashreplace"))
+    try:
+        while data:
+            data = data[os.write(1, data) :]
+    except OSError as error:
+        raise _Unwritten(error) from None
+
+
+class _Unwritten(Exception):
+    """Standard output took no more."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(cause)
+        self.cause = cause

@@ -1,0 +1,213 @@
+"""One turn in a server: begin it, follow it over broken connections, stop it, and give its result."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from .wire import Refused, Server, find
+
+PAUSES = (0.1, 0.3, 1.0, 2.0, 3.0, 4.0)
+"""Seconds between tries to reach a server that is away; after the last one the turn counts as broken off."""
+
+
+class Wanted(NamedTuple):
+    """What is asked for: the flags of ``run``, and the folder.
+
+    :ivar text: the prompt; ``None`` goes on with what a turn has left.
+    :ivar resume: the session to go on with; empty: the last one of the folder; ``None``: a new one.
+    :ivar wait: seconds for which a busy session is waited for.
+    """
+
+    folder: str
+    text: str | None = None
+    files: tuple[Mapping[str, str], ...] = ()
+    images: tuple[Mapping[str, str], ...] = ()
+    typed: int | None = None
+    resume: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    mode: str | None = None
+    on_ask: str = "deny"
+    max_steps: int | None = None
+    max_cost: float | None = None
+    schema: Mapping[str, Any] | None = None
+    wait: float | None = None
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that go along: not those of Moryflow itself, nor what is no text."""
+    return {name: value for name, value in environ.items() if not name.startswith("MORYFLOW_") and _is_text(name + value)}
+
+
+def quoted(text: str) -> str:
+    """Return a text as it stands in an address; :mod:`urllib.parse` does so too, and takes long to import."""
+    return "".join(chr(byte) if chr(byte).isalnum() and byte < 128 else f"%{byte:02X}" for byte in os.fsencode(text))
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def opened(server: Server, wanted: Wanted) -> dict[str, Any]:
+    """Begin a session, or find the one to go on with, in the mode that was asked for; return its row.
+
+    :raises Refused: the server says no, or there is no such session.
+    """
+    changes = {name: getattr(wanted, name) for name in ("agent", "model", "mode") if getattr(wanted, name) is not None}
+    if wanted.mode == "full_access":
+        changes["confirm"] = True
+    if wanted.resume is None:
+        return server.ask("POST", "/sessions", {"vault": wanted.folder, **changes})
+    if wanted.resume:
+        row = server.ask("GET", f"/sessions/{quoted(wanted.resume)}?limit=1")
+    else:
+        found = server.ask("GET", f"/sessions?limit=1&vault={quoted(wanted.folder)}")
+        if not found:
+            raise Refused(404, "config", f"no session of {wanted.folder} to continue", "", "moryflow session list")
+        row = found[0]
+    if changes.get("mode") == row["mode"]:
+        del changes["mode"]
+    return server.ask("PATCH", f"/sessions/{row['id']}", changes) if changes else row
+
+
+class AttachedTurn:
+    """A turn that runs in a server.
+
+    :ivar result: the ``result`` object, once :meth:`events` has ended.
+    :ivar broken: how often the connection broke; what was being written then is not sent again.
+    """
+
+    def __init__(self, server: Server, session: str, wanted: Wanted) -> None:
+        self._server, self.session, self._wanted = server, session, wanted
+        self.turn = ""
+        self.result: dict[str, Any] = {}
+        self.broken = 0
+        self._seen: int | None = None
+        self._ended: dict[str, Any] | None = None
+        self._key = os.urandom(12).hex()
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Begin the turn and yield its events and those of its sub-agents, until its result is there.
+
+        :raises Refused: the server says no.
+        """
+        while not self.result:
+            try:
+                yield from self._followed()
+            except OSError:
+                pass
+            except Refused as error:
+                if not self.turn or error.status not in (0, 429, 503):
+                    raise
+            if not self.result:
+                self._reconnect()
+
+    def _followed(self) -> Iterator[dict[str, Any]]:
+        for number, document in self._server.events(self.session, self._seen):
+            kind = document["type"]
+            if kind == "open" and not self.turn:
+                self._seen = number
+                self.turn = self._begun()
+            elif kind in ("open", "reset"):
+                if self.broken and self._ended is not None:
+                    self._fetch()
+            elif kind in ("result", "turn.failed") and document.get("turn") == self.turn:
+                self._settle(document)
+            elif kind not in ("result", "turn.failed"):
+                self._seen = number or self._seen
+                self._note(document)
+                yield document
+                if self.broken and self._ended is not None and kind == "session.status":
+                    self._fetch()
+            if self.result:
+                return
+
+    def _note(self, document: Mapping[str, Any]) -> None:
+        if document["type"] == "turn.finish" and document.get("turn") == self.turn and document["session"] == self.session:
+            self._ended = dict(document)
+
+    def _settle(self, document: dict[str, Any]) -> None:
+        """Take the last word on the turn; what it lacks of the ``result`` object is nothing."""
+        if document["type"] == "turn.failed":
+            raise Refused(500, str(document["code"]), document["message"], document.get("where", ""), document.get("next", ""))
+        self.result = {name: value for name, value in document.items() if name != "turn"}
+
+    def _fetch(self) -> None:
+        """Ask for the result: it may have come while the connection was broken."""
+        path = f"/sessions/{self.session}/turns/{self.turn}"
+        try:
+            self.result = self._server.ask("GET", path, wait=True)
+        except Refused as error:
+            if error.status != 404:
+                raise
+            self.result = self._interrupted()
+
+    def _begun(self) -> str:
+        """Send the prompt; return the turn."""
+        wanted, path = self._wanted, f"/sessions/{self.session}"
+        body: dict[str, Any] = {"on_ask": wanted.on_ask, "environment": environment(os.environ)}
+        body |= {"max_steps": wanted.max_steps, "max_cost": wanted.max_cost, "schema": wanted.schema}
+        if wanted.text is None:
+            return self._sent(f"{path}/resume", {name: value for name, value in body.items() if value is not None})
+        body |= {"text": wanted.text, "files": wanted.files, "images": wanted.images, "typed": wanted.typed}
+        return self._sent(f"{path}/prompt", {name: value for name, value in body.items() if value is not None})
+
+    def _sent(self, path: str, body: dict[str, Any]) -> str:
+        """Send a prompt until it is taken: a session that is busy is waited for as long as was said."""
+        until = time.monotonic() + (self._wanted.wait or 0.0)
+        while True:
+            try:
+                return str(self._server.ask("POST", path, body, key=self._key)["turn"])
+            except Refused as error:
+                if error.code != "busy" or time.monotonic() >= until:
+                    raise
+            time.sleep(0.2)
+
+    def _reconnect(self) -> None:
+        """Find the server again; in one that was started anew, and where there is none, the turn was broken off."""
+        if self.broken >= len(PAUSES):
+            self.result = self._interrupted()
+            return
+        time.sleep(PAUSES[self.broken])
+        self.broken += 1
+        before = self._server
+        try:
+            self._server = find(before.home, before.url if self.broken == 1 else "")
+            if self.turn and before.process not in (0, self._server.process):
+                self.result = self._interrupted()
+        except Refused:
+            if self.broken >= len(PAUSES) or not os.path.exists(f"{before.home}/server/running.json"):  # noqa: PTH110
+                self.result = self._interrupted()
+
+    def _interrupted(self) -> dict[str, Any]:
+        """Return the result of a turn whose server has ended; what is stored of it may say that it came to its end."""
+        ended, text = self._ended or {}, ""
+        try:
+            found = self._server.ask("GET", f"/sessions/{self.session}?limit=20")
+            ended = next((run for run in found["turns"] if run["id"] == self.turn and run["end_reason"]), ended)
+            said = [node["payload"].get("text") or "" for node in found["nodes"] if node["kind"] == "assistant"]
+            text = said[-1] if said and ended.get("end_reason") == "completed" else ""
+        except (OSError, Refused):
+            pass  # nobody knows more than we have seen
+        reason = ended.get("end_reason") or "interrupted"
+        code = {"completed": 0, "interrupted": 130, "stopped": 130}.get(reason, 1)
+        usage = {name: (ended.get("usage") or {}).get(name, 0) for name in ("input", "output", "cached")}
+        return {
+            "v": 1, "type": "result", "ts": ended.get("ts", ""), "status": "failed" if code else "completed",
+            "end_reason": reason, "finish": "", "exit_code": code, "text": text, "usage": usage, "cost": ended.get("cost"),
+            "steps": ended.get("steps") or 0, "denied": [], "session": self.session,
+        }  # fmt: skip
+
+    def stop(self) -> None:
+        """Stop the turn and its sub-agents; what they have is kept."""
+        try:
+            self._server.ask("POST", f"/sessions/{self.session}/cancel", {})
+        except (OSError, Refused):
+            return

@@ -1,0 +1,208 @@
+"""A running server as an attached command line speaks to it: one request a connection, and a stream of events.
+
+Not :mod:`moryflow_sdk.client`, which does the same for programs with a loop: asyncio and the SDK's types would take four
+times as long to import as everything here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+CONNECT_SECONDS = 5.0
+SILENCE_SECONDS = 40.0
+"""A stream without even a heartbeat for that long is broken."""
+MARKERS = ("session.compacted", "approval.requested")
+"""Events that are sent a second time under the name that other hosts have for them."""
+
+
+class Refused(Exception):
+    """The server said no, or cannot be used.
+
+    :ivar status: of HTTP; 0 where no server answered.
+    """
+
+    def __init__(self, status: int, code: str, message: str, where: str = "", next_step: str = "") -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.where, self.next_step = status, code, message, where, next_step
+
+
+class NoServer(Refused):
+    """Nobody answers."""
+
+    def __init__(self, where: str, said: str = "no server of Moryflow answers") -> None:
+        super().__init__(0, "config", said, where, "moryflow serve, or leave out --attach")
+
+
+class Server:
+    """A server, and the token of its home."""
+
+    def __init__(self, home: str, url: str, token: str) -> None:
+        self.home, self.url, self._token = home, url, token
+        self.language, self.process = "en", 0
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, key: str = "", wait: bool = False) -> Any:
+        """Return the JSON of an answer.
+
+        :param key: a prompt that is sent again with it is the first one.
+        :param wait: for as long as it takes.
+        :raises Refused: the server says no.
+        :raises OSError: it is away.
+        """
+        status, stream = self._request(method, path, body, {"Idempotency-Key": key} if key else {}, wait=wait)
+        with stream:
+            data = stream.read()
+        try:
+            found = json.loads(data or b"null")
+        except ValueError:
+            raise Refused(status, "config", "what answers there is no server of Moryflow", self.url, "moryflow serve") from None
+        if status >= 400:
+            said = found if isinstance(found, dict) else {}
+            raise self._refused(status, said)
+        return found
+
+    def _refused(self, status: int, said: Mapping[str, Any]) -> Refused:
+        if status == 401:
+            message = f"the server does not take the token of this home, {self.home}: it is the server of another home"
+            return Refused(status, "config", message, self.url, "moryflow serve, or set MORYFLOW_HOME")
+        code, message, next_step = (str(said.get(name, "")) for name in ("code", "message", "next"))
+        return Refused(status, code or "error", message or f"HTTP {status}", str(said.get("where", "")), next_step)
+
+    def events(self, session: str, after: int | None) -> Iterator[tuple[int | None, dict[str, Any]]]:
+        """Yield what happens in a session and its sub-agents, each with its id; end where the connection does.
+
+        :param after: the id of the last event that is known; from now on if ``None``.
+        """
+        place = {} if after is None else {"Last-Event-ID": str(after)}
+        status, stream = self._request("GET", f"/sessions/{session}/events", None, place, wait=False, silence=SILENCE_SECONDS)
+        with stream:
+            if status >= 400:
+                raise self._refused(status, json.loads(stream.read() or b"{}"))
+            number: int | None = None
+            for line in stream:
+                if line.startswith(b"id: "):
+                    number = int(line[4:])
+                elif line.startswith(b"data: "):
+                    document = json.loads(line[6:])
+                    if document["type"] not in MARKERS:
+                        yield number, document
+                    number = None
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        headers: Mapping[str, str],
+        *,
+        wait: bool,
+        silence: float = 120.0,
+    ) -> tuple[int, BinaryIO]:
+        """Send a request; return the status and the body that is still to be read. HTTP/1.0: it ends with the connection."""
+        data = b"" if body is None else json.dumps(body).encode()
+        host = "localhost" if self.url.startswith("unix:") else self.url.partition("//")[2]
+        given = {
+            "Host": host, "Authorization": f"Bearer {self._token}", "Content-Type": "application/json",
+            "Content-Length": str(len(data)), **headers,
+        }  # fmt: skip
+        lines = [f"{method} {path} HTTP/1.0", *(f"{name}: {value}" for name, value in given.items()), "", ""]
+        with self._connected() as connection:
+            connection.settimeout(None if wait else silence)
+            connection.sendall("\r\n".join(lines).encode() + data)
+            stream = connection.makefile("rb")
+        try:
+            return _head(stream), stream
+        except (IndexError, ValueError):
+            stream.close()
+            raise Refused(0, "config", "what answers there does not speak HTTP", self.url, "moryflow serve") from None
+        except BaseException:
+            stream.close()
+            raise
+
+    def _connected(self) -> socket.socket:
+        if self.url.startswith("unix:"):
+            connection = socket.socket(socket.AF_UNIX)
+            try:
+                connection.settimeout(CONNECT_SECONDS)
+                connection.connect(self.url[5:])
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+        scheme, _, rest = self.url.partition("://")
+        host, _, port = rest.rpartition(":")
+        connection = socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS)
+        if scheme == "https":
+            import ssl
+
+            return ssl.create_default_context().wrap_socket(connection, server_hostname=host.strip("[]"))
+        return connection
+
+
+def _head(stream: BinaryIO) -> int:
+    first = stream.readline()
+    if not first:
+        raise ConnectionResetError("the server closed the connection")
+    status = int(first.split()[1])
+    while stream.readline().strip():
+        pass
+    return status
+
+
+def home_of(environ: Mapping[str, str]) -> str:
+    """Return Moryflow's own folder."""
+    return os.path.abspath(os.path.expanduser(environ.get("MORYFLOW_HOME") or "~/.moryflow"))  # noqa: PTH100, PTH111
+
+
+def find(home: str, url: str = "") -> Server:
+    """Return the server of `home`, or that at `url`, if it is one of this home, this version and this machine.
+
+    :raises Refused: it is not, or none runs.
+    """
+    from moryflow import __version__
+
+    try:
+        token = _text(f"{home}/server/token").strip()
+        url = url or _address(home)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise NoServer(home) from None
+    if not url.startswith("unix:") and not _is_near(url):
+        said = "only a server of this machine can be attached to: the turn works in a folder of yours, with your environment"
+        raise Refused(0, "config", said, url, "http://127.0.0.1:PORT, unix:PATH, or --attach alone")
+    server = Server(home, url.rstrip("/"), token)
+    try:
+        about = server.ask("GET", "/health")
+    except OSError as error:
+        raise NoServer(url, f"no server of Moryflow answers: {error.strerror or error}") from None
+    server.language, server.process = str(about.get("language") or "en"), int(about.get("pid") or 0)
+    version, other = str(about.get("version")), str(about.get("home"))
+    if version != __version__:
+        said = f"the server is version {version}, and this is {__version__}"
+        raise Refused(0, "config", said, url, "stop the server and start it anew: moryflow serve")
+    if other != home and os.path.realpath(other) != os.path.realpath(home):
+        raise Refused(0, "config", f"the server is that of another home, {other}", url, "moryflow serve, or set MORYFLOW_HOME")
+    return server
+
+
+def _address(home: str) -> str:
+    """Return where the server of `home` listens.
+
+    :raises OSError: the process that said so is gone: somebody else may listen there by now.
+    """
+    found = json.loads(_text(f"{home}/server/running.json"))
+    os.kill(int(found["pid"]), 0)
+    return str(found["url"])
+
+
+def _is_near(url: str) -> bool:
+    scheme, _, rest = url.partition("://")
+    host, _, port = rest.rstrip("/").rpartition(":")
+    return scheme in ("http", "https") and host in ("127.0.0.1", "localhost", "[::1]") and port.isdecimal()
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123
+        return file.read()
