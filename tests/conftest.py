@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))  # for what test files of several folders share
 
 # Options for this run, such as the number of processes, are not for the runs of pytest that some tests start.
 os.environ.pop("PYTEST_ADDOPTS", None)

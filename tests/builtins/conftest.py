@@ -14,6 +14,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import forked_command
 import pytest
 from moryflow import RunOptions, open_host
 
@@ -115,7 +116,7 @@ class Bench:
         """Run ``moryflow`` in a process of its own."""
         env = {"PATH": os.environ["PATH"], "MORYFLOW_HOME": str(self.home), "HOME": str(self.home.parent), **environ}
         command = [sys.executable, "-m", "moryflow", *arguments]
-        return subprocess.run(command, env=env, cwd=self.vault, capture_output=True, text=True, check=False)
+        return forked_command.run(command, env=env, cwd=self.vault, text=True)
 
     def audit(self, session: str | None = None) -> list[dict[str, Any]]:
         """Return the audit lines of a session, or of all."""

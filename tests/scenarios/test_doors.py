@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 
+import forked_command
 import pytest
 from moryflow import RunOptions
 
@@ -123,15 +123,8 @@ class Doors:
     def command(self, *arguments, typed=""):
         """Run the real command; `typed` is its standard input."""
         environ = {**os.environ, "MORYFLOW_HOME": str(self.rig.home)}
-        return subprocess.run(
-            [sys.executable, "-m", "moryflow", *arguments],
-            cwd=self.rig.vault,
-            env=environ,
-            input=typed,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [sys.executable, "-m", "moryflow", *arguments]
+        return forked_command.run(command, cwd=self.rig.vault, env=environ, input=typed, text=True)
 
     def counted(self):
         """Return what happened, by call; only of calls whose body ran."""

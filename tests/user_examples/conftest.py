@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import forked_command
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +34,7 @@ class Shell:
         if self.path:
             environ["PYTHONPATH"] = str(self.path)
         command = [sys.executable, "-m", "moryflow", *arguments]
-        done = subprocess.run(command, env=environ, cwd=self.vault, capture_output=True, text=True, check=False)
+        done = forked_command.run(command, env=environ, cwd=self.vault, text=True)
         assert done.returncode == exit_code, done.stdout + done.stderr
         return done.stdout if exit_code == 0 else done.stderr
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import forked_command
 import pytest
 from moryflow import RunOptions, open_host
 from moryflow.base.builtins import BUILTINS
@@ -111,7 +112,7 @@ class Project:
         """Run ``moryflow`` in a process of its own."""
         env = {"PATH": os.environ["PATH"], "MORYFLOW_HOME": str(self.home), "HOME": str(self.home.parent), **environ}
         command = [sys.executable, "-m", "moryflow", *arguments]
-        return subprocess.run(command, env=env, cwd=self.vault, stdin=stdin, capture_output=True, text=True, check=False)
+        return forked_command.run(command, env=env, cwd=self.vault, stdin=stdin, text=True)
 
     def tree(self) -> dict[str, bytes]:
         """Return every file of the vault."""

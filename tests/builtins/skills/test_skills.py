@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked_command
 import pytest
 from moryflow import RunOptions, open_host
 from moryflow.testing import replies
@@ -173,7 +174,7 @@ def test_the_command_lists_and_shows(vault, home):
     def cli(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "moryflow", "skill", *words]
         environ = {**os.environ, "MORYFLOW_HOME": str(home)}
-        return subprocess.run(command, cwd=vault, env=environ, capture_output=True, text=True, check=False)
+        return forked_command.run(command, cwd=vault, env=environ, text=True)
 
     assert "nameless" in cli("list").stdout and "not used: it has no name" in cli("list").stdout
     assert [row["usable"] for row in json.loads(cli("list", "--json").stdout)] == [False, True]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked_command
 import pytest
 from moryflow import RunOptions, open_host
 
@@ -53,15 +54,8 @@ class Desk:
 
     def cli(self, *words: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the real program."""
-        done = subprocess.run(
-            [sys.executable, "-m", "moryflow", *words],
-            cwd=self.vault,
-            env={**os.environ, "MORYFLOW_HOME": str(self.home), **environ},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        env = {**os.environ, "MORYFLOW_HOME": str(self.home), **environ}
+        done = forked_command.run([sys.executable, "-m", "moryflow", *words], cwd=self.vault, env=env, text=True)
         assert done.returncode == code, done.stderr
         return done
 

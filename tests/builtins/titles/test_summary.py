@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forked_command
 import pytest
 from moryflow import RunOptions, open_host
 from moryflow.testing import replies
@@ -62,7 +63,7 @@ def cli(place: tuple[Path, Path], *words: str, stdin: str = "", **environ: str) 
     home, vault = place
     env = {"PATH": os.environ["PATH"], "MORYFLOW_HOME": str(home), "HOME": str(home.parent), **environ}
     command = [sys.executable, "-m", "moryflow", *words]
-    return subprocess.run(command, cwd=vault, env=env, input=stdin, text=True, capture_output=True, check=False)
+    return forked_command.run(command, cwd=vault, env=env, input=stdin, text=True)
 
 
 def test_the_last_session_is_summed_up_on_demand(place) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import forked_command
 import pytest
 
 NOT_NEEDED = ["files", "search", "shell", "local_model", "litellm_models"]
@@ -88,7 +89,7 @@ class Cli:
         data = stdin.encode() if isinstance(stdin, str) else stdin
         source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
         command = [sys.executable, "-m", "moryflow", *arguments]
-        done = subprocess.run(command, cwd=self.vault, env=self.env, capture_output=True, check=False, **source, **options)
+        done = forked_command.run(command, cwd=self.vault, env=self.env, **source, **options)
         out, err = (stream.decode("utf-8", "backslashreplace") for stream in (done.stdout, done.stderr))
         return subprocess.CompletedProcess(command, done.returncode, out, err)
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 
+import forked_command
 import pytest
 from compaction_paths import ANSWERED, calls, compact, kinds, result, says, talk, texts, user
 from moryflow.runtime.session_commands import compact_now, undo
@@ -61,7 +62,7 @@ async def test_nothing_to_compact_is_said(bench):
 def run(bench, *arguments: str) -> subprocess.CompletedProcess[str]:
     environ = {"PATH": os.environ["PATH"], "HOME": str(bench.home.parent), "MORYFLOW_HOME": str(bench.home)}
     command = [sys.executable, "-m", "moryflow", *arguments]
-    return subprocess.run(command, env=environ, cwd=bench.vault, capture_output=True, text=True, check=False)
+    return forked_command.run(command, env=environ, cwd=bench.vault, text=True)
 
 
 def cli(bench, *arguments: str) -> str:

@@ -1,0 +1,193 @@
+"""Run ``moryflow`` in a process that is forked from one which has imported it.
+
+It is a process of its own, with its own folder, environment and streams, and ends as any other; what it does not do is
+import some 300 modules once more, which is most of the time of a short command. Tests start thousands of them. What is about
+the start itself, about terminals, closed streams or another interpreter starts a process from nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+_COMMAND = [sys.executable, "-m", "moryflow"]
+_KEPT = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "SSL_")
+"""Variables that count when an interpreter starts."""
+_MODULES = ("cli.commands.run", "cli.commands.tool", "cli.open_host", "runtime.host", "runtime.session", "store.sqlite.store")
+_NUMBER = struct.Struct("i")
+
+
+def run(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    text: bool = False,
+    check: bool = False,
+    capture_output: bool = True,
+    timeout: float | None = None,
+    **source: Any,
+) -> subprocess.CompletedProcess[Any]:
+    """Do what :func:`subprocess.run` does, with what `command` prints captured.
+
+    :param source: ``stdin=subprocess.DEVNULL`` or ``input``, as there; whatever else it takes means a start from nothing.
+    """
+    data = source.pop("input", None)
+    if source.pop("stdin", subprocess.DEVNULL) != subprocess.DEVNULL or source or not _can_be_forked(command, env):
+        how: dict[str, Any] = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
+        return subprocess.run(
+            command, cwd=cwd, env=env, text=text, check=check, capture_output=True, timeout=timeout, **how, **source
+        )
+    typed = data.encode() if isinstance(data, str) else data
+    code, out, err = _run([*command[3:]], cwd, env, typed, timeout)
+    printed: Any = (out.decode(), err.decode()) if text else (out, err)
+    done = subprocess.CompletedProcess(command, code, *printed)
+    if check:
+        done.check_returncode()
+    return done
+
+
+def _at_start(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, value) for name, value in env.items() if name.startswith(_KEPT)))
+
+
+def _can_be_forked(command: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Whether an interpreter of ours is meant that starts as this one did, or with less."""
+    return [*command[:3]] == _COMMAND and {*_at_start(env)} <= {*_at_start(os.environ)}
+
+
+def _run(
+    arguments: list[str], cwd: Path, env: Mapping[str, str], typed: bytes | None, timeout: float | None
+) -> tuple[int, bytes, bytes]:
+    reading, told = socket.socketpair()
+    pipes = [os.pipe() for _ in range(3)]
+    theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
+    ours = [pipes[0][1], pipes[1][0], pipes[2][0]]
+    request = json.dumps({"arguments": arguments, "cwd": str(cwd), "env": dict(env)}).encode("utf-8", "surrogateescape")
+    with reading, told:
+        told.settimeout(timeout)
+        socket.send_fds(_server(_at_start(env)), [_NUMBER.pack(len(request))], [*theirs, reading.fileno()])
+        for descriptor in theirs:
+            os.close(descriptor)
+        reading.close()
+        told.sendall(request)
+        found: dict[int, bytes] = {}
+        workers = [threading.Thread(target=_collect, args=(place, found)) for place in ours[1:]]
+        workers.append(threading.Thread(target=_type, args=(ours[0], typed)))
+        for worker in workers:
+            worker.start()
+        (pid,) = _NUMBER.unpack(told.recv(_NUMBER.size))
+        try:
+            (code,) = _NUMBER.unpack(told.recv(_NUMBER.size))
+        except TimeoutError:
+            os.kill(pid, signal.SIGKILL)
+            raise subprocess.TimeoutExpired(arguments, timeout or 0) from None
+        for worker in workers:
+            worker.join()
+    return code, found[ours[1]], found[ours[2]]
+
+
+def _collect(descriptor: int, found: dict[int, bytes]) -> None:
+    with os.fdopen(descriptor, "rb") as stream:
+        found[descriptor] = stream.read()
+
+
+def _type(descriptor: int, typed: bytes | None) -> None:
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(typed or b"")
+    except BrokenPipeError:
+        pass
+
+
+@functools.cache
+def _server(variables: tuple[tuple[str, str], ...]) -> socket.socket:
+    """Start the process that is forked, with `variables`; it ends when this one does."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        subprocess.Popen(
+            [sys.executable, "-P", __file__, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+            env={"PATH": os.environ["PATH"], **dict(variables)},
+        )
+    return ours
+
+
+# ------------------------------------------------------------------------------------------------
+# In the other process
+# ------------------------------------------------------------------------------------------------
+
+
+def _serve(requests: socket.socket) -> dict[str, Any] | None:
+    """Fork for each request; return it in the process that is to run it, ``None`` when no more will come."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        size, descriptors, _, _ = socket.recv_fds(requests, _NUMBER.size, 4)
+        if not size:
+            return None
+        if os.fork() == 0:
+            requests.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            return _begun(_NUMBER.unpack(size)[0], descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _begun(size: int, descriptors: list[int]) -> dict[str, Any]:
+    """Return the request in a process whose parent waits for it and tells how it ended."""
+    client = socket.socket(fileno=descriptors[3])
+    with client.makefile("rb") as stream:
+        request = json.loads(stream.read(size).decode("utf-8", "surrogateescape"))
+    if pid := os.fork():
+        for descriptor in (0, 1, 2, *descriptors[:3]):
+            os.close(descriptor)
+        client.sendall(_NUMBER.pack(pid))
+        client.sendall(_NUMBER.pack(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+        os._exit(0)
+    client.close()
+    for place, descriptor in enumerate(descriptors[:3]):
+        os.dup2(descriptor, place)
+        os.close(descriptor)
+    for place, (name, mode, buffering) in enumerate((("stdin", "r", -1), ("stdout", "w", -1), ("stderr", "w", 1))):
+        like = getattr(sys, name)
+        stream = open(place, mode, buffering, like.encoding, like.errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    return request
+
+
+def _main() -> None:
+    import gc
+    import runpy
+
+    for name in _MODULES:
+        import_module(f"moryflow.{name}")
+    for name in import_module("moryflow.base.builtins").BUILTINS:
+        import_module(name)
+    gc.freeze()
+    request = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if request is not None:
+        os.chdir(request["cwd"])
+        os.environ.clear()
+        os.environ.update(request["env"])
+        sys.path.insert(0, str(Path.cwd()))
+        sys.argv = ["moryflow", *request["arguments"]]
+        runpy.run_module("moryflow", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _main()
