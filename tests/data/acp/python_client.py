@@ -1,0 +1,36 @@
+"""Speaks with an agent through the Python SDK: FOLDER OF THE SDK, FOLDER TO WORK IN, COMMAND."""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+sys.path.insert(0, sys.argv[1])
+from acp import PROTOCOL_VERSION, spawn_agent_process, text_block  # pyright: ignore
+from acp.interfaces import Client  # pyright: ignore
+
+
+class Editor(Client):  # pyright: ignore
+    def __init__(self) -> None:
+        self.kinds: set[str] = set()
+        self.asked = 0
+
+    async def request_permission(self, options: Any, session_id: str, tool_call: Any, **_: Any) -> Any:
+        self.asked += 1
+        return {"outcome": {"outcome": "selected", "optionId": options[0].option_id}}
+
+    async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
+        self.kinds.add(update.session_update)
+
+
+async def main() -> None:
+    editor = Editor()
+    async with spawn_agent_process(editor, *sys.argv[3:]) as (agent, _):
+        await agent.initialize(protocol_version=PROTOCOL_VERSION)
+        session = (await agent.new_session(cwd=sys.argv[2], mcp_servers=[])).session_id
+        turns = [await agent.prompt(session_id=session, prompt=[text_block("Go on.")]) for _ in range(3)]
+    reasons = [turn.stop_reason for turn in turns]
+    print(json.dumps({"reasons": reasons, "asked": editor.asked, "kinds": sorted(editor.kinds)}))
+
+
+asyncio.run(main())
