@@ -245,7 +245,7 @@ def test_a_client_that_does_not_read_is_given_up(place: Place) -> None:
     with (place.home.parent / "errors").open("w") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "moryflow", "acp", "-m", f"script:{script}"],
-            stdin=ours, stdout=ours, stderr=errors, env={**os.environ, "MORYFLOW_HOME": str(place.home)},
+            stdin=ours.fileno(), stdout=ours.fileno(), stderr=errors, env={**os.environ, "MORYFLOW_HOME": str(place.home)},
         )  # fmt: skip
     ours.close()
     with theirs, theirs.makefile("rb") as answers:
