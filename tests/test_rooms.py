@@ -340,6 +340,16 @@ def test_nothing_is_left_for_later() -> None:
     assert found == []
 
 
+def test_no_two_public_classes_share_a_name() -> None:
+    """Who searches for a class finds the one that is meant (HOUSE, names)."""
+    found: dict[str, list[str]] = {}
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(name)
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}
+
+
 def test_every_module_says_what_it_is_for() -> None:
     """One screen must tell what a file is for, so each begins with a docstring (STYLE)."""
     silent = [

@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult, ErrorData, Implementation, ToolListChangedNotification
 
 from .definitions import FIELDS, MOST_TOOLS, tool_hash
-from .transports import MOST_BYTES, JudgedTransport, Program, ServerGone, host_of
+from .transports import MOST_BYTES, JudgedTransport, ServerGone, ServerProgram, host_of
 
 LONGEST_LIST = 20_000
 """Tools that a server may list; more are not even counted."""
@@ -50,12 +50,12 @@ class Request:
         self.say({"progress": f"{share}: {message}"[:500] if message else share})
 
 
-class Connection:
+class McpConnection:
     """A connection to a server. The SDK wants it opened and closed by one task, so it has one."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self.spec = spec
-        self._program = Program(spec) if spec.get("command") else None
+        self._program = ServerProgram(spec) if spec.get("command") else None
         self._client: Any = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leave = asyncio.Event()

@@ -33,7 +33,7 @@ class ServerGone(Exception):
     """The server cannot be talked to any more; the text says why."""
 
 
-class Program:
+class ServerProgram:
     """A server that is a program, for as long as it runs. What it prints on standard error is kept for its last words."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:

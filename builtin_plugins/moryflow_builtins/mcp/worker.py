@@ -16,21 +16,21 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from .connection import Connection, Request, explain
+from .connection import McpConnection, Request, explain
 
 MOST_MEMORY = 1024 * 1024
 """KiB that this process may have taken; with more it ends once it is idle, and is started anew when it is needed."""
 LIMIT = 64 * 1024 * 1024
 
 
-class Worker:
+class McpWorker:
     """Takes requests and answers them side by side."""
 
     def __init__(self, answers: Any) -> None:
         self._answers = answers
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._requests: dict[int, Request] = {}
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, McpConnection] = {}
 
     async def serve(self, lines: asyncio.StreamReader) -> None:
         """Answer until the host is gone; then end every server."""
@@ -67,7 +67,7 @@ class Worker:
             if not self._tasks and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MOST_MEMORY:
                 os._exit(0)  # servers go with it
 
-    async def _connection(self, server: Mapping[str, Any]) -> Connection:
+    async def _connection(self, server: Mapping[str, Any]) -> McpConnection:
         """Return the connection to a server; one that is configured otherwise by now, or has ended, is made anew."""
         key = server["key"]
         known = self._connections.get(key)
@@ -76,7 +76,7 @@ class Worker:
             await known.close()
             known = self._connections.get(key)
         if known is None:
-            known = self._connections[key] = Connection(server)
+            known = self._connections[key] = McpConnection(server)
         return known
 
 
@@ -87,7 +87,7 @@ async def main() -> None:
     lines = asyncio.StreamReader(limit=LIMIT)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     with suppress(BrokenPipeError):
-        await Worker(answers).serve(lines)
+        await McpWorker(answers).serve(lines)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from moryflow.base.paths import readable_vault
 from moryflow.plugins.consent import said_yes_with
 from moryflow.runtime.documents import known_models, with_title
 
-from .connection import AUTH_REQUIRED, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND, Connection, Params, RpcError
+from .connection import AUTH_REQUIRED, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND, EditorConnection, Params, RpcError
 from .content import prompt_of
 from .sessions import EditorSession
 
@@ -65,7 +65,7 @@ class EditorAgent:
             "session/set_mode": self._set_mode,
             "session/set_config_option": self._set_option,
         }
-        self._connection = Connection(requests, {"session/cancel": self._cancel})
+        self._connection = EditorConnection(requests, {"session/cancel": self._cancel})
 
     async def run(self, read_from: int, write_to: int, stopping: asyncio.Event) -> None:
         """Serve one client until it has gone, or until `stopping` is set."""

@@ -77,7 +77,7 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
-class Connection:
+class EditorConnection:
     """One client.
 
     :param requests: what answers a method: takes the parameters, returns the result.

@@ -30,7 +30,7 @@ _OTHER_KINDS = {"delete": "delete", "move": "move", "glob": "search", "grep": "s
 """The kind of a tool whose domain does not say it."""
 
 
-class Prompt(NamedTuple):
+class EditorPrompt(NamedTuple):
     """A prompt, as :meth:`moryflow.runtime.session.Session.prompt` takes it."""
 
     text: str
@@ -39,7 +39,7 @@ class Prompt(NamedTuple):
     images: list[dict[str, str]]
 
 
-def prompt_of(blocks: Any, vault: Path) -> Prompt:
+def prompt_of(blocks: Any, vault: Path) -> EditorPrompt:
     """Return the prompt that blocks of content stand for.
 
     What is named in the text stands below it under a number, so that no name of a file is taken for a person's words.
@@ -48,7 +48,7 @@ def prompt_of(blocks: Any, vault: Path) -> Prompt:
     """
     if not isinstance(blocks, list) or not blocks:
         raise RpcError(INVALID_PARAMS, "a prompt is a list of blocks, and has one at least")
-    made = Prompt("", 0, [], [])
+    made = EditorPrompt("", 0, [], [])
     said: list[str] = []
     named: list[str] = []
     for block in blocks:

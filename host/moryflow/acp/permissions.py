@@ -21,7 +21,7 @@ from .updates import Update
 if TYPE_CHECKING:
     from moryflow.approvals.questions import ApprovalDesk
 
-    from .connection import Connection
+    from .connection import EditorConnection
 
 _BY = "client"
 FULL_ACCESS = "full_access allows every tool what you may do yourself, without asking; explicit denies stay"
@@ -33,7 +33,9 @@ class PermissionAsker:
     :param session: under which name the editor knows it.
     """
 
-    def __init__(self, connection: Connection, desk: ApprovalDesk, session: str, vault: Path, domain: Callable[[str], str]):
+    def __init__(
+        self, connection: EditorConnection, desk: ApprovalDesk, session: str, vault: Path, domain: Callable[[str], str]
+    ):
         self._connection, self._desk, self._session, self._vault = connection, desk, session, vault
         self._domain = domain
         self._open: dict[str, asyncio.Task[None]] = {}
@@ -149,7 +151,7 @@ def _all_of(data: Mapping[str, Any]) -> str:
     return f"all of {patterns}" if patterns else "the same again"
 
 
-async def full_access_confirmed(connection: Connection, session: str) -> bool:
+async def full_access_confirmed(connection: EditorConnection, session: str) -> bool:
     """Ask once before full access; whatever is no clear yes is a no."""
     options = [
         {"optionId": "confirm:full_access", "name": "Turn full access on", "kind": "allow_once"},

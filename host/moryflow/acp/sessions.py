@@ -14,8 +14,8 @@ from moryflow.kernel.outcome import RunOptions
 from moryflow.runtime.answers import whole_answer
 from moryflow.runtime.session_commands import compact_now, run_slash
 
-from .connection import INVALID_PARAMS, INVALID_REQUEST, Connection, RpcError
-from .content import Prompt
+from .connection import INVALID_PARAMS, INVALID_REQUEST, EditorConnection, RpcError
+from .content import EditorPrompt
 from .permissions import PermissionAsker, full_access_confirmed
 from .updates import Update, UpdateMapper, chunk
 
@@ -52,7 +52,12 @@ class EditorSession:
     """
 
     def __init__(
-        self, connection: Connection, host: Host, session: Session, models: Callable[[], tuple[ModelInfo, ...]], notices: bool
+        self,
+        connection: EditorConnection,
+        host: Host,
+        session: Session,
+        models: Callable[[], tuple[ModelInfo, ...]],
+        notices: bool,
     ) -> None:
         self._connection, self._host, self._session, self._models = connection, host, session, models
         self._takes_notices = notices
@@ -108,7 +113,7 @@ class EditorSession:
         """Whether a prompt is worked on."""
         return self._work is not None
 
-    async def prompt(self, prompt: Prompt) -> dict[str, Any]:
+    async def prompt(self, prompt: EditorPrompt) -> dict[str, Any]:
         """Run a turn and return how it ended.
 
         :raises RpcError: the session works on another prompt.
@@ -126,7 +131,7 @@ class EditorSession:
             self._work = None
             self._tell_title()
 
-    async def _turn(self, prompt: Prompt) -> str:
+    async def _turn(self, prompt: EditorPrompt) -> str:
         options = RunOptions(on_ask="prompt")
         if (slash := self._slash_in(prompt.text)) is not None:
             text = await self._command(*slash)

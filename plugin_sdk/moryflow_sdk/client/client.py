@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from moryflow_sdk.errors import ConfigError, MoryflowError
 from moryflow_sdk.events import Event
 
-from .http import HttpReply, ServerAddress, request
+from .http import HttpReply, ServerUrl, request
 from .operations import Operations
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ async def connect(url: str | None = None, token: str | None = None, *, home: Pat
     try:
         token = token or (folder / "server" / "token").read_text(encoding="ascii").strip()
         url = url or str(json.loads((folder / "server" / "running.json").read_text(encoding="utf-8"))["url"])
-        client = Client(ServerAddress.of(url), token)
+        client = Client(ServerUrl.of(url), token)
         about = await client.health()
     except ValueError as error:
         raise ConfigError(str(error), where=url or str(folder), next_step="moryflow serve") from error
@@ -71,7 +71,7 @@ class Client(Operations):
     :param token: what it wants as ``Authorization: Bearer``.
     """
 
-    def __init__(self, place: ServerAddress, token: str) -> None:
+    def __init__(self, place: ServerUrl, token: str) -> None:
         self._place, self._token = place, token
 
     async def _call(

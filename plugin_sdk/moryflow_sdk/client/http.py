@@ -12,7 +12,7 @@ LONGEST_LINE = 1 << 26
 """Characters of one line of a stream: an event is one line."""
 
 
-class ServerAddress(NamedTuple):
+class ServerUrl(NamedTuple):
     """Where a server is: a Unix socket, or host and port."""
 
     unix: str
@@ -21,7 +21,7 @@ class ServerAddress(NamedTuple):
     tls: bool
 
     @classmethod
-    def of(cls, url: str) -> ServerAddress:
+    def of(cls, url: str) -> ServerUrl:
         """Return the place of ``http://HOST:PORT`` or ``unix:PATH``.
 
         :raises ValueError: `url` is neither.
@@ -95,7 +95,7 @@ class HttpReply:
 
 
 async def request(
-    place: ServerAddress, method: str, path: str, *, headers: Mapping[str, str], query: Mapping[str, Any], body: bytes | None
+    place: ServerUrl, method: str, path: str, *, headers: Mapping[str, str], query: Mapping[str, Any], body: bytes | None
 ) -> HttpReply:
     """Send a request on a connection of its own and return the answer.
 

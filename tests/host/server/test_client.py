@@ -15,7 +15,7 @@ import pytest
 from moryflow.server.app import OPERATIONS
 from moryflow_sdk import ConfigError, Event
 from moryflow_sdk.client import Client, ClientError, connect, connect_sync
-from moryflow_sdk.client.http import ServerAddress
+from moryflow_sdk.client.http import ServerUrl
 
 from .conftest import Server
 
@@ -154,4 +154,4 @@ def test_it_imports_nothing_heavy() -> None:
 def test_what_is_no_address_is_refused(url: str) -> None:
     """Before anything is sent."""
     with pytest.raises(ValueError, match="no address"):
-        ServerAddress.of(url)
+        ServerUrl.of(url)

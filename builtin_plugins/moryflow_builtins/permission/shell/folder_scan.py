@@ -127,7 +127,7 @@ _TEMPLATE = re.compile(r"(?i)(?:\A|/)\.env(?:\.[\w-]+)*\.(?:example|sample|templ
 """Named, it asks like any ``.env``; in a folder it is what everybody may read in its repository."""
 
 
-class Listing(NamedTuple):
+class FolderFiles(NamedTuple):
     """The files below a folder, by their paths from there; `links` are followed by some programs.
 
     :param complete: everything was seen.
@@ -145,7 +145,7 @@ class TreeFiles:
         self._policy = policy
         self._resolve = resolve
         self._left = MAX_ENTRIES
-        self._listings: dict[tuple[str, tuple[str, ...], int | None], Listing] = {}
+        self._listings: dict[tuple[str, tuple[str, ...], int | None], FolderFiles] = {}
         self._asking: dict[tuple[str, tuple[str, ...], int | None], tuple[tuple[str, Judgement], ...]] = {}
         every = (compiled for layer in policy.layers for compiled in layer.of("read"))
         self._rules = [one for one in every if one.rule.decision != "allow" and one.rule.source != "default"]
@@ -200,12 +200,12 @@ class TreeFiles:
             suspects |= {text for text, path in texts.items() if f"{root.path}/{path}".startswith(home)}
         return suspects
 
-    def _folder_listing(self, key: tuple[str, tuple[str, ...], int | None]) -> Listing:
+    def _folder_listing(self, key: tuple[str, tuple[str, ...], int | None]) -> FolderFiles:
         if key not in self._listings:
             self._listings[key] = self._walk(*key)
         return self._listings[key]
 
-    def _walk(self, root: str, without: tuple[str, ...], depth: int | None) -> Listing:
+    def _walk(self, root: str, without: tuple[str, ...], depth: int | None) -> FolderFiles:
         files: list[str] = []
         links: list[str] = []
         todo: list[tuple[str, int]] = [("", 0)]
@@ -217,7 +217,7 @@ class TreeFiles:
                 continue  # nobody can read in there
             self._left -= len(entries)
             if self._left < 0:
-                return Listing((), (), complete=False)
+                return FolderFiles((), (), complete=False)
             for entry in entries:
                 path = below + entry.name
                 if entry.is_symlink():
@@ -230,7 +230,7 @@ class TreeFiles:
                     and not _name_matches(entry.name, without)
                 ):
                     todo.append((f"{path}/", level + 1))
-        return Listing(tuple(files), tuple(links), complete=True)
+        return FolderFiles(tuple(files), tuple(links), complete=True)
 
 
 def _is_plain_git_config(path: str, part: Judgement) -> bool:

@@ -93,7 +93,7 @@ def main() -> None:
     os.dup2(nowhere, 0)
     os.dup2(nowhere, 1)
     adopt_orphans()
-    Helper(source, sink, _preload()).serve()
+    ProbeHelper(source, sink, _preload()).serve()
 
 
 def _preload() -> SharedCode:
@@ -115,7 +115,7 @@ def _preload() -> SharedCode:
 
 
 @dataclass
-class Helper:
+class ProbeHelper:
     """Forks a child per request and writes what became of it.
 
     :param source: where requests come from; `sink` takes verdicts.
