@@ -154,7 +154,7 @@ def _tool(
         timeout=server.settings.timeout or CALL_SECONDS,
         found_in=place if to_be_found else None,
         context_parameter=CONTEXT,
-        schema=schema_for_model(each["inputSchema"]),
+        schema=each["parameters"],
         source=f"mcp.servers.{server.name}",
         revision=each["hash"],
     )
@@ -264,6 +264,8 @@ def _words(text: str) -> list[str]:
 
 
 def pinned_tool(definition: Mapping[str, Any], problem: str) -> dict[str, Any]:
-    """Return what a pin keeps of a tool; of one that is never offered, only that it is there."""
+    """Return what a pin keeps of a tool, made ready for a start; of one that is never offered, only that it is there."""
     kept = {"name": str(definition.get("name"))[:200], "hash": definition["hash"]}
-    return {**kept, "problem": problem} if problem else {**definition, "tokens": tokens(definition)}
+    if problem:
+        return {**kept, "problem": problem}
+    return {**definition, "parameters": schema_for_model(definition["inputSchema"]), "tokens": tokens(definition)}

@@ -88,8 +88,11 @@ def read_lock(home: Path) -> dict[str, Pin]:
 def _pin(value: Mapping[str, Any]) -> Pin:
     value = dict(value)
     tools = tuple(value.pop("tools"))
-    if not all(isinstance(tool["name"], str) and isinstance(tool["hash"], str) for tool in tools):
-        raise ValueError("a tool without name and hash")
+    for tool in tools:
+        if not isinstance(tool["name"], str) or not isinstance(tool["hash"], str):
+            raise ValueError("a tool without name and hash")
+        if "problem" not in tool and not isinstance(tool["parameters"], dict):
+            raise ValueError("a tool without parameters")
     return Pin(tools=tools, prompts=tuple(value.pop("prompts", ())), **value)
 
 
