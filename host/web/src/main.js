@@ -10,12 +10,18 @@ import { speak } from "./strings.js";
 const LANGUAGE = "moryflow.language";
 
 speak(localStorage.getItem(LANGUAGE));
-document.body.replaceChildren();
+
+/** Put `what` in the place of what stands there, at first the frame of the document. */
+function show(what) {
+  document.querySelector(".shell")?.remove();
+  document.querySelector("noscript")?.remove();
+  render(what, document.body);
+}
 
 /** Draw all of it; anew when the language is another one. */
-const draw = () => render(html`<${App} key=${document.documentElement.lang} />`, document.body);
+const draw = () => show(html`<${App} key=${document.documentElement.lang} />`);
 
-const locked = () => render(html`<${Locked} />`, document.body);
+const locked = () => show(html`<${Locked} />`);
 
 async function main() {
   if (!(await enter().catch(() => false))) return locked();

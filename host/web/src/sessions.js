@@ -28,6 +28,7 @@ export function Sessions() {
   return html`
     <aside class="sessions" aria-label=${t("sessions")}>
       <header>
+        <b>Moryflow</b>
         <button class="new" onClick=${() => begin(open.value?.row.value?.vault)}>+ ${t("new")}</button>
         <form role="search" onSubmit=${look}>
           <input type="search" aria-label=${t("search")} placeholder=${t("search")} value=${text} onInput=${(event) => {
