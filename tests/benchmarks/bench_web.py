@@ -18,7 +18,7 @@ def figures() -> Iterator[tuple[str, float, str, float | None]]:
     from moryflow.testing.replies import Reply
     from moryflow.testing.server import LoopbackServer
     from moryflow_builtins.web.page import markdown, result_of
-    from moryflow_sdk.support.fetching import Fetcher
+    from moryflow_sdk.support.fetcher import Fetcher
 
     paragraph = '<h2>Part</h2><p>Some <b>words</b> and a <a href="/x">link</a>, as on many pages.</p>\n'
     page = "<html><body>" + paragraph * (SIZE // len(paragraph)) + "</body></html>"

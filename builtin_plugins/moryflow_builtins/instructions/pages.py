@@ -63,7 +63,7 @@ async def _fetch(address: str, most: int) -> str:
 
     :raises ToolError: it does not come, or is no plain text.
     """
-    from moryflow_sdk.support.fetching import Fetcher
+    from moryflow_sdk.support.fetcher import Fetcher
 
     # A service of this machine may be named; no page of another place leads to one.
     got = await Fetcher(seconds=PATIENCE, most=most, permitted=lambda _: True).fetch(address)
