@@ -24,10 +24,10 @@ CHANGES = frozenset(
         "plugin key set", "plugin key remove", "plugin key rm", "config set",
         "config unset", "config prompt edit", "config prompt param", "config prompt reset",
         "approval reply", "model use", "model install", "tool allow", "tool install", "new tool", "new agent",
-        "mcp add", "mcp remove", "mcp rm", "mcp review", "mcp login", "serve",
+        "mcp add", "mcp remove", "mcp rm", "mcp review", "mcp login", "serve", "acp",
     }
 )  # fmt: skip
-"""Commands that change what is allowed, loaded or configured, or open a way to do so: `serve` hands out keys."""
+"""Commands that change what is allowed, loaded or configured, or open a way to do so: `serve` hands out keys, `acp` takes answers."""
 
 READS = frozenset(
     {
