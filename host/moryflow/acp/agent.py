@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk import ConfigError, Event, MoryflowError
+from moryflow_sdk.support.texts import visible
 
 from moryflow import __version__
 from moryflow.base.paths import readable_vault
@@ -307,8 +309,18 @@ SETUP_METHOD = {
 
 
 def _about_servers(servers: Sequence[Any]) -> str:
-    names = ", ".join(str(one.get("name"))[:50] for one in servers if isinstance(one, Mapping))
-    return f"The editor names MCP servers ({names}). Moryflow starts none that you have not agreed to, so they are left out."
+    """Say which servers are left out, and how a person adds them."""
+    adding = [_adding(one) for one in servers if isinstance(one, Mapping)]
+    left_out = "Moryflow starts no MCP server that you have not added and reviewed, so those of the editor are left out"
+    return visible(f"{left_out}. Next: {'; '.join(adding) or 'moryflow mcp list'}")
+
+
+def _adding(server: Mapping[str, Any]) -> str:
+    """Return the command that adds a server; what its environment and its headers hold is not repeated."""
+    name, args = str(server.get("name"))[:100], server.get("args")
+    words = [str(server.get("command")), *map(str, args if isinstance(args, list) else ())]
+    how = ["--url", str(server["url"])] if "url" in server else ["--", *words]
+    return shlex.join(("moryflow", "mcp", "add", name, *how))[:1_000]
 
 
 def _text(params: Params, name: str) -> str:

@@ -219,7 +219,11 @@ def test_servers_that_a_client_names_are_not_started(client: Client, vault: Path
     server = {"name": "evil", "command": "/usr/bin/touch", "args": [str(touched)], "env": []}
     session = client.ask("session/new", {"cwd": str(vault), "mcpServers": [server]})["sessionId"]
     client.send_prompt(session)
-    client.until(lambda one: _is(one, "agent_message_chunk") and "evil" in one["params"]["update"]["content"]["text"])
+    client.until(
+        lambda one: (
+            _is(one, "agent_message_chunk") and "mcp add evil -- /usr/bin/touch" in one["params"]["update"]["content"]["text"]
+        )
+    )
     assert not touched.exists()
 
 

@@ -27,7 +27,10 @@ CHANGES = frozenset(
         "mcp add", "mcp remove", "mcp rm", "mcp review", "mcp login", "serve", "acp",
     }
 )  # fmt: skip
-"""Commands that change what is allowed, loaded or configured, or open a way to do so: `serve` hands out keys, `acp` takes answers."""
+"""Commands that change what is allowed, loaded or configured, or open a way to do so.
+
+`serve` hands out keys, and `acp` takes answers.
+"""
 
 READS = frozenset(
     {
