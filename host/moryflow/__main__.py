@@ -49,7 +49,7 @@ def _may_attach() -> bool:
 def _attached() -> int | None:
     from moryflow.attach import quick
 
-    def command_line() -> quick.CommandLine:
+    def command_line() -> quick.FullCommandLine:
         from moryflow.cli.quick_side import QuickSide
 
         return QuickSide()

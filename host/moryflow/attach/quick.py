@@ -13,8 +13,8 @@ import stat
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from .turn import AttachedTurn, Wanted, opened
-from .wire import Refused, Server, find, home_of
+from .turn import AttachedTurn, TurnOrder, opened
+from .wire import RunningServer, ServerRefusal, find, home_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ class Quick(NamedTuple):
     yes: bool = False
 
 
-class View(Protocol):
+class AnswerView(Protocol):
     """What says what goes wrong in a turn, and how it ended if it did not simply complete."""
 
     def __call__(self, document: dict[str, Any]) -> None:
@@ -59,12 +59,12 @@ class View(Protocol):
         ...
 
 
-class CommandLine(Protocol):
+class FullCommandLine(Protocol):
     """What is left to the command line, which takes long to import."""
 
-    def view(self, output: str, *, quiet: bool) -> View: ...
+    def view(self, output: str, *, quiet: bool) -> AnswerView: ...
 
-    def refused(self, error: Refused) -> int:
+    def refused(self, error: ServerRefusal) -> int:
         """Say why the server refused, and return the exit code."""
         ...
 
@@ -73,7 +73,7 @@ class CommandLine(Protocol):
         ...
 
 
-def run(arguments: list[str], cli: Callable[[], CommandLine]) -> int | None:
+def run(arguments: list[str], cli: Callable[[], FullCommandLine]) -> int | None:
     """Run a turn in a server and return the exit code; ``None``: the command line has to.
 
     :param cli: imports the command line.
@@ -86,7 +86,7 @@ def run(arguments: list[str], cli: Callable[[], CommandLine]) -> int | None:
         return None
     try:
         server = find(home, said.attach or "")
-    except Refused:
+    except ServerRefusal:
         return None  # the command line says so, or does without a server
     return _Run(server, said, cli).whole()
 
@@ -158,10 +158,10 @@ def _without_comments(text: str) -> str:
 class _Run:
     """One turn, printed when it has ended, or line by line as events."""
 
-    def __init__(self, server: Server, said: Quick, cli: Callable[[], CommandLine]) -> None:
+    def __init__(self, server: RunningServer, said: Quick, cli: Callable[[], FullCommandLine]) -> None:
         self._server, self._said, self._cli = server, said, cli
         self._turn: AttachedTurn | None = None
-        self._view: View | None = None
+        self._view: AnswerView | None = None
         self._seen: list[dict[str, Any]] = []
 
     def whole(self) -> int:
@@ -169,7 +169,7 @@ class _Run:
         self._catch_signals()
         try:
             return self._ended(self._ran())
-        except Refused as error:
+        except ServerRefusal as error:
             return self._cli().refused(error)
         except _Unwritten as error:
             return self._cli().unwritten(error.cause)
@@ -177,7 +177,7 @@ class _Run:
     def _ran(self) -> dict[str, Any]:
         said = self._said
         model = said.model or (None if said.agent else os.environ.get("MORYFLOW_MODEL", "").strip() or None)
-        wanted = Wanted(
+        wanted = TurnOrder(
             folder=os.path.realpath(said.vault), text=said.prompt, resume="" if said.again else None, agent=said.agent,
             model=model if not said.again else said.model, mode=said.mode, on_ask=said.on_ask or "deny",
         )  # fmt: skip
@@ -203,7 +203,7 @@ class _Run:
         if speaks(document):
             self._speak()
 
-    def _speak(self) -> View:
+    def _speak(self) -> AnswerView:
         self._view = view = self._cli().view(self._said.output, quiet=self._said.quiet)
         for seen in self._seen:
             view(seen)

@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from .wire import Refused, Server, find
+from .wire import RunningServer, ServerRefusal, find
 
 PAUSES = (0.1, 0.3, 1.0, 2.0, 3.0, 4.0)
 """Seconds between tries to reach a server that is away; after the last one the turn counts as broken off."""
 
 
-class Wanted(NamedTuple):
+class TurnOrder(NamedTuple):
     """What is asked for: the flags of ``run``, and the folder.
 
     :ivar text: the prompt; ``None`` goes on with what a turn has left.
@@ -55,10 +55,10 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def opened(server: Server, wanted: Wanted) -> dict[str, Any]:
+def opened(server: RunningServer, wanted: TurnOrder) -> dict[str, Any]:
     """Begin a session, or find the one to go on with, in the mode that was asked for; return its row.
 
-    :raises Refused: the server says no, or there is no such session.
+    :raises ServerRefusal: the server says no, or there is no such session.
     """
     changes = {name: getattr(wanted, name) for name in ("agent", "model", "mode") if getattr(wanted, name) is not None}
     if wanted.mode == "full_access":
@@ -70,7 +70,7 @@ def opened(server: Server, wanted: Wanted) -> dict[str, Any]:
     else:
         found = server.ask("GET", f"/sessions?limit=1&vault={quoted(wanted.folder)}")
         if not found:
-            raise Refused(404, "config", f"no session of {wanted.folder} to continue", "", "moryflow session list")
+            raise ServerRefusal(404, "config", f"no session of {wanted.folder} to continue", "", "moryflow session list")
         row = found[0]
     if changes.get("mode") == row["mode"]:
         del changes["mode"]
@@ -84,7 +84,7 @@ class AttachedTurn:
     :ivar broken: how often the connection broke; what was being written then is not sent again.
     """
 
-    def __init__(self, server: Server, session: str, wanted: Wanted) -> None:
+    def __init__(self, server: RunningServer, session: str, wanted: TurnOrder) -> None:
         self._server, self.session, self._wanted = server, session, wanted
         self.turn = ""
         self.result: dict[str, Any] = {}
@@ -96,14 +96,14 @@ class AttachedTurn:
     def events(self) -> Iterator[dict[str, Any]]:
         """Begin the turn and yield its events and those of its sub-agents, until its result is there.
 
-        :raises Refused: the server says no.
+        :raises ServerRefusal: the server says no.
         """
         while not self.result:
             try:
                 yield from self._followed()
             except OSError:
                 pass
-            except Refused as error:
+            except ServerRefusal as error:
                 if not self.turn or error.status not in (0, 429, 503):
                     raise
             if not self.result:
@@ -136,7 +136,9 @@ class AttachedTurn:
     def _settle(self, document: dict[str, Any]) -> None:
         """Take the last word on the turn; what it lacks of the ``result`` object is nothing."""
         if document["type"] == "turn.failed":
-            raise Refused(500, str(document["code"]), document["message"], document.get("where", ""), document.get("next", ""))
+            raise ServerRefusal(
+                500, str(document["code"]), document["message"], document.get("where", ""), document.get("next", "")
+            )
         self.result = {name: value for name, value in document.items() if name != "turn"}
 
     def _fetch(self) -> None:
@@ -144,7 +146,7 @@ class AttachedTurn:
         path = f"/sessions/{self.session}/turns/{self.turn}"
         try:
             self.result = self._server.ask("GET", path, wait=True)
-        except Refused as error:
+        except ServerRefusal as error:
             if error.status != 404:
                 raise
             self.result = self._interrupted()
@@ -165,7 +167,7 @@ class AttachedTurn:
         while True:
             try:
                 return str(self._server.ask("POST", path, body, key=self._key)["turn"])
-            except Refused as error:
+            except ServerRefusal as error:
                 if error.code != "busy" or time.monotonic() >= until:
                     raise
             time.sleep(0.2)
@@ -182,7 +184,7 @@ class AttachedTurn:
             self._server = find(before.home, before.url if self.broken == 1 else "")
             if self.turn and before.process not in (0, self._server.process):
                 self.result = self._interrupted()
-        except Refused:
+        except ServerRefusal:
             if self.broken >= len(PAUSES) or not os.path.exists(f"{before.home}/server/running.json"):  # noqa: PTH110
                 self.result = self._interrupted()
 
@@ -194,7 +196,7 @@ class AttachedTurn:
             ended = next((run for run in found["turns"] if run["id"] == self.turn and run["end_reason"]), ended)
             said = [node["payload"].get("text") or "" for node in found["nodes"] if node["kind"] == "assistant"]
             text = said[-1] if said and ended.get("end_reason") == "completed" else ""
-        except (OSError, Refused):
+        except (OSError, ServerRefusal):
             pass  # nobody knows more than we have seen
         reason = ended.get("end_reason") or "interrupted"
         code = {"completed": 0, "interrupted": 130, "stopped": 130}.get(reason, 1)
@@ -209,5 +211,5 @@ class AttachedTurn:
         """Stop the turn and its sub-agents; what they have is kept."""
         try:
             self._server.ask("POST", f"/sessions/{self.session}/cancel", {})
-        except (OSError, Refused):
+        except (OSError, ServerRefusal):
             return

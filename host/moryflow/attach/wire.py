@@ -19,7 +19,7 @@ MARKERS = ("session.compacted", "approval.requested")
 """Events that are sent a second time under the name that other hosts have for them."""
 
 
-class Refused(Exception):
+class ServerRefusal(Exception):
     """The server said no, or cannot be used.
 
     :ivar status: of HTTP; 0 where no server answered.
@@ -30,14 +30,14 @@ class Refused(Exception):
         self.status, self.code, self.message, self.where, self.next_step = status, code, message, where, next_step
 
 
-class NoServer(Refused):
+class NoServer(ServerRefusal):
     """Nobody answers."""
 
     def __init__(self, where: str, said: str = "no server of Moryflow answers") -> None:
         super().__init__(0, "config", said, where, "moryflow serve, or leave out --attach")
 
 
-class Server:
+class RunningServer:
     """A server, and the token of its home."""
 
     def __init__(self, home: str, url: str, token: str) -> None:
@@ -49,7 +49,7 @@ class Server:
 
         :param key: a prompt that is sent again with it is the first one.
         :param wait: for as long as it takes.
-        :raises Refused: the server says no.
+        :raises ServerRefusal: the server says no.
         :raises OSError: it is away.
         """
         status, stream = self._request(method, path, body, {"Idempotency-Key": key} if key else {}, wait=wait)
@@ -58,18 +58,20 @@ class Server:
         try:
             found = json.loads(data or b"null")
         except ValueError:
-            raise Refused(status, "config", "what answers there is no server of Moryflow", self.url, "moryflow serve") from None
+            raise ServerRefusal(
+                status, "config", "what answers there is no server of Moryflow", self.url, "moryflow serve"
+            ) from None
         if status >= 400:
             said = found if isinstance(found, dict) else {}
             raise self._refused(status, said)
         return found
 
-    def _refused(self, status: int, said: Mapping[str, Any]) -> Refused:
+    def _refused(self, status: int, said: Mapping[str, Any]) -> ServerRefusal:
         if status == 401:
             message = f"the server does not take the token of this home, {self.home}: it is the server of another home"
-            return Refused(status, "config", message, self.url, "moryflow serve, or set MORYFLOW_HOME")
+            return ServerRefusal(status, "config", message, self.url, "moryflow serve, or set MORYFLOW_HOME")
         code, message, next_step = (str(said.get(name, "")) for name in ("code", "message", "next"))
-        return Refused(status, code or "error", message or f"HTTP {status}", str(said.get("where", "")), next_step)
+        return ServerRefusal(status, code or "error", message or f"HTTP {status}", str(said.get("where", "")), next_step)
 
     def events(self, session: str, after: int | None) -> Iterator[tuple[int | None, dict[str, Any]]]:
         """Yield what happens in a session and its sub-agents, each with its id; end where the connection does.
@@ -117,7 +119,7 @@ class Server:
             return _head(stream), stream
         except (IndexError, ValueError):
             stream.close()
-            raise Refused(0, "config", "what answers there does not speak HTTP", self.url, "moryflow serve") from None
+            raise ServerRefusal(0, "config", "what answers there does not speak HTTP", self.url, "moryflow serve") from None
         except BaseException:
             stream.close()
             raise
@@ -157,10 +159,10 @@ def home_of(environ: Mapping[str, str]) -> str:
     return os.path.abspath(os.path.expanduser(environ.get("MORYFLOW_HOME") or "~/.moryflow"))  # noqa: PTH100, PTH111
 
 
-def find(home: str, url: str = "") -> Server:
+def find(home: str, url: str = "") -> RunningServer:
     """Return the server of `home`, or that at `url`, if it is one of this home, this version and this machine.
 
-    :raises Refused: it is not, or none runs.
+    :raises ServerRefusal: it is not, or none runs.
     """
     from moryflow import __version__
 
@@ -171,8 +173,8 @@ def find(home: str, url: str = "") -> Server:
         raise NoServer(home) from None
     if not url.startswith("unix:") and not _is_near(url):
         said = "only a server of this machine can be attached to: the turn works in a folder of yours, with your environment"
-        raise Refused(0, "config", said, url, "http://127.0.0.1:PORT, unix:PATH, or --attach alone")
-    server = Server(home, url.rstrip("/"), token)
+        raise ServerRefusal(0, "config", said, url, "http://127.0.0.1:PORT, unix:PATH, or --attach alone")
+    server = RunningServer(home, url.rstrip("/"), token)
     try:
         about = server.ask("GET", "/health")
     except OSError as error:
@@ -181,9 +183,11 @@ def find(home: str, url: str = "") -> Server:
     version, other = str(about.get("version")), str(about.get("home"))
     if version != __version__:
         said = f"the server is version {version}, and this is {__version__}"
-        raise Refused(0, "config", said, url, "stop the server and start it anew: moryflow serve")
+        raise ServerRefusal(0, "config", said, url, "stop the server and start it anew: moryflow serve")
     if other != home and os.path.realpath(other) != os.path.realpath(home):
-        raise Refused(0, "config", f"the server is that of another home, {other}", url, "moryflow serve, or set MORYFLOW_HOME")
+        raise ServerRefusal(
+            0, "config", f"the server is that of another home, {other}", url, "moryflow serve, or set MORYFLOW_HOME"
+        )
     return server
 
 

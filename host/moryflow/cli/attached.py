@@ -14,14 +14,14 @@ from moryflow_sdk.errors import ModelErrorCode
 from moryflow_sdk.support.processes import CALL_MARK, inside_tool
 
 from moryflow.attach.quick import SETTINGS, is_set
-from moryflow.attach.turn import AttachedTurn, Wanted, opened
-from moryflow.attach.wire import NoServer, Refused, Server, find, home_of
+from moryflow.attach.turn import AttachedTurn, TurnOrder, opened
+from moryflow.attach.wire import NoServer, RunningServer, ServerRefusal, find, home_of
 from moryflow.runtime.turn_result import TurnResult
 
 from .options import Flags, RunFlags
 
 
-def error_of(refused: Refused) -> MoryflowError:
+def error_of(refused: ServerRefusal) -> MoryflowError:
     """Return what the server said as the error that this process would have raised."""
     said = {"where": refused.where, "next_step": refused.next_step}
     if refused.code in get_args(ModelErrorCode) and refused.status == 503:
@@ -32,7 +32,7 @@ def error_of(refused: Refused) -> MoryflowError:
     return error
 
 
-def server_for(flags: Flags, url: str | None) -> Server | None:
+def server_for(flags: Flags, url: str | None) -> RunningServer | None:
     """Return the server that was asked for, by the flag or by the user's file; nothing where the turn runs in process.
 
     :param url: what ``--attach`` says; empty: the server of this home.
@@ -57,16 +57,16 @@ def server_for(flags: Flags, url: str | None) -> Server | None:
         if url is None:
             return None
         raise error_of(error) from error
-    except Refused as error:
+    except ServerRefusal as error:
         raise error_of(error) from error
 
 
-def wanted_of(flags: Flags, chosen: RunFlags, on_ask: str, **more: Any) -> Wanted:
+def wanted_of(flags: Flags, chosen: RunFlags, on_ask: str, **more: Any) -> TurnOrder:
     """Return what is asked of the server: the flags, and the folder of this process."""
     model = chosen.model
     if model is None and chosen.agent is None and chosen.resume is None:
         model = os.environ.get("MORYFLOW_MODEL", "").strip() or None
-    return Wanted(
+    return TurnOrder(
         folder=os.path.realpath(flags.vault or "."), resume=chosen.resume, agent=chosen.agent, model=model, mode=chosen.mode,
         on_ask=on_ask, max_steps=chosen.max_steps, max_cost=chosen.max_cost, wait=chosen.wait, **more,
     )  # fmt: skip
@@ -79,7 +79,7 @@ def event_of(document: Mapping[str, Any]) -> Event:
     return Event(**head, data={name: value for name, value in document.items() if name not in names})
 
 
-async def session_of(server: Server, wanted: Wanted) -> dict[str, Any]:
+async def session_of(server: RunningServer, wanted: TurnOrder) -> dict[str, Any]:
     """Begin a session in the server, or find the one to go on with.
 
     :raises MoryflowError: the server says no.
@@ -90,7 +90,7 @@ async def session_of(server: Server, wanted: Wanted) -> dict[str, Any]:
 async def _from_server(ask: Callable[[], Any]) -> Any:
     try:
         return await asyncio.to_thread(ask)
-    except Refused as error:
+    except ServerRefusal as error:
         raise error_of(error) from error
     except OSError as error:
         raise MoryflowError(f"the server is away: {error.strerror or error}", next_step="moryflow serve") from error
@@ -102,7 +102,7 @@ class AttachedSession:
     :ivar row: of the session, as the server has stored it.
     """
 
-    def __init__(self, server: Server, row: dict[str, Any]) -> None:
+    def __init__(self, server: RunningServer, row: dict[str, Any]) -> None:
         self.server, self.row, self.id = server, row, str(row["id"])
         self.subscribers: list[Callable[[Event], None]] = []
         self.turn: AttachedTurn | None = None
@@ -117,7 +117,7 @@ class AttachedSession:
         whole = path if path.startswith("/") else f"/sessions/{self.id}/{path}".rstrip("/")
         return await _from_server(lambda: self.server.ask(method, whole, body))
 
-    async def run(self, wanted: Wanted) -> TurnResult:
+    async def run(self, wanted: TurnOrder) -> TurnResult:
         """Run one turn, tell the subscribers of its events, and return the result.
 
         :raises MoryflowError: the server says no.
@@ -130,7 +130,7 @@ class AttachedSession:
                     self._hashes[str(event.data["approval_id"])] = str(event.data["hash"])
                 for subscriber in self.subscribers:
                     subscriber(event)
-        except Refused as error:
+        except ServerRefusal as error:
             raise error_of(error) from error
         finally:
             self.turn = None

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Mapping
 from typing import Any
 
-from moryflow.attach.wire import Refused
+from moryflow.attach.wire import ServerRefusal
 from moryflow.runtime.turn_result import TurnResult
 
 from .attached import error_of, event_of
@@ -26,7 +26,7 @@ class QuickSide:
         """Return what says what goes wrong in a turn, and how it ended."""
         return QuickView(output, quiet=quiet)
 
-    def refused(self, error: Refused) -> int:
+    def refused(self, error: ServerRefusal) -> int:
         """Say why the server refused, and return the exit code."""
         return report(error_of(error))
 

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from moryflow import __version__
 from moryflow.attach.quick import is_set
-from moryflow.attach.turn import AttachedTurn, Wanted
-from moryflow.attach.wire import NoServer, Refused, find
-from moryflow.attach.wire import Server as Wire
+from moryflow.attach.turn import AttachedTurn, TurnOrder
+from moryflow.attach.wire import NoServer, ServerRefusal, find
+from moryflow.attach.wire import RunningServer as Wire
 
 from ..cli.conftest import Terminal  # noqa: TID252
 from .conftest import MORYFLOW, PATIENCE, Server
@@ -180,7 +180,7 @@ def test_a_server_of_another_version_or_home_is_refused(tmp_path: Path, about: A
     """Before anything but the token is sent."""
     (tmp_path / "server").mkdir()
     (tmp_path / "server" / "token").write_text("x" * 43)
-    with answering(about, status) as url, pytest.raises(Refused, match=said):
+    with answering(about, status) as url, pytest.raises(ServerRefusal, match=said):
         find(str(tmp_path), url)
 
 
@@ -359,7 +359,7 @@ def test_a_broken_connection_costs_nothing(shared: Server) -> None:
     connection = Cut(shared.port)
     try:
         server = Wire(str(shared.home), connection.url, shared.token)
-        turn = AttachedTurn(server, session, Wanted(folder=str(shared.vault), text="go"))
+        turn = AttachedTurn(server, session, TurnOrder(folder=str(shared.vault), text="go"))
         events: list[dict[str, Any]] = []
         follower = threading.Thread(target=lambda: events.extend(turn.events()), daemon=True)
         follower.start()

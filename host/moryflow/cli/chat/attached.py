@@ -23,7 +23,7 @@ from .conversation import Stopping, attachments
 from .slash import Quit
 
 if TYPE_CHECKING:
-    from moryflow.attach.wire import Server
+    from moryflow.attach.wire import RunningServer
 
     from .conversation import LineSource
 
@@ -34,7 +34,7 @@ LISTED = 10
 class AttachedConversation:
     """One person, one server, one session at a time."""
 
-    def __init__(self, server: Server, row: dict[str, Any], flags: Flags, chosen: RunFlags) -> None:
+    def __init__(self, server: RunningServer, row: dict[str, Any], flags: Flags, chosen: RunFlags) -> None:
         self._server, self._flags, self._chosen = server, flags, chosen
         keys = sys.stdin.isatty() and not is_dumb()
         self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=server.language, chat=keys)
@@ -278,7 +278,7 @@ class AttachedConversation:
         raise Quit
 
 
-async def attached_chat(server: Server, flags: Flags, chosen: RunFlags, source_of: Callable[..., LineSource]) -> int:
+async def attached_chat(server: RunningServer, flags: Flags, chosen: RunFlags, source_of: Callable[..., LineSource]) -> int:
     """Talk with a server."""
     await confirm_mode(chosen.mode, flags)
     row = await session_of(server, wanted_of(flags, chosen, "prompt"))

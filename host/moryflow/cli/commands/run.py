@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from moryflow_sdk import Event
 
     from moryflow.approvals.replies import Answers
-    from moryflow.attach.wire import Server
+    from moryflow.attach.wire import RunningServer
     from moryflow.cli.terminal.render import TerminalView
     from moryflow.runtime.answers import AnswerSchema
     from moryflow.runtime.host import Host
@@ -136,7 +136,7 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
 
 
 async def _run_attached(
-    server: Server, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None
+    server: RunningServer, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None
 ) -> int:
     """Run the turn in a server, and show it as one of this process."""
     from moryflow.cli.attached import AttachedSession, session_of, wanted_of
