@@ -210,7 +210,7 @@ async def whole_output(host: Host, session: Session, output: str) -> str:
 
     :raises MoryflowError: it is not there, or its time is over.
     """
-    async with host.looking(session.row.vault, session=session.id) as scope:
+    async with host.read_only(session.row.vault, session=session.id) as scope:
         data: bytes = await scope.around.services["artifacts"](scope, "moryflow").read(output, offset=0, limit=1 << 40)
     return data.decode("utf-8", "replace")
 
