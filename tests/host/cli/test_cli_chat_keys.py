@@ -305,6 +305,34 @@ def test_a_draft_outlives_its_terminal(cli: Any, at_terminal: Begin) -> None:
     assert "+my draft\n" in history(cli)
 
 
+@pytest.mark.parametrize("when", ["while it works", "when it is done"])
+def test_a_conversation_ends_with_its_terminal(cli: Any, at_terminal: Begin, when: str) -> None:
+    """Reading a terminal that is gone is an error that prompt_toolkit takes for a resize: it would try again for ever."""
+    cli.plugin(
+        "naps",
+        """
+        import time
+
+        from moryflow_sdk import *
+
+        @tool(domain="read")
+        def nap() -> str:
+            "Nap."
+            time.sleep(1.5)
+            return "rested"
+
+        @hookimpl
+        def tools():
+            return [nap]
+        """,
+    )
+    terminal = at_terminal("chat", "-m", cli.script(cli.calls("nap"), "Done so far."))
+    terminal.expect("\n>")
+    terminal.type("go\r")
+    terminal.expect("nap" if when == "while it works" else "Done so far.")
+    terminal.hang_up()
+
+
 def test_the_input_works_after_a_stop_that_it_did_not_ask_for(cli: Any, at_terminal: Begin) -> None:
     """A shell gives the terminal back with its own modes."""
     terminal = at_terminal("chat", "-m", cli.script("answered"))

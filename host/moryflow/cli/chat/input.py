@@ -201,7 +201,12 @@ class TerminalInput:
             self._printer = Printer(self._session)
             self._printer.install()
         try:
-            text = await self._session.prompt_async(default=self._draft, handle_sigint=False, pre_run=self._note_start)
+            text = await self._session.prompt_async(
+                default=self._draft,
+                handle_sigint=False,
+                pre_run=self._note_start,
+                set_exception_handler=False,  # its own waits for Enter, also at a terminal that is gone
+            )
             self._draft = Document()
         except _Pause:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -101,7 +102,16 @@ else:
 
     class _TerminalInput(Vt100Input):
         def read_keys(self) -> list[KeyPress]:
-            return keys_joined(super().read_keys())
+            keys = keys_joined(super().read_keys())
+            if not keys and self._is_gone():
+                self.stdin_reader.closed = True  # which ends the input; the library would try again for ever
+            return keys
+
+        def _is_gone(self) -> bool:
+            """Whether the other side of the terminal is closed: reading is an error then, as it may be in a resize."""
+            look = select.poll()
+            look.register(self.fileno(), 0)  # the system tells of what ended all the same
+            return bool(look.poll(0))
 
     def terminal_input() -> Input:
         """Return the keys of the terminal."""
