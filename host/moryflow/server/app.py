@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "page"
 FREE = ("/", "/code")
 """What needs no token: the page, which holds no data, and the exchange of a one-time code for one."""
+_WITHOUT_HOME = ("/code", "/health", "/metrics", "/openapi.json")
 MOST_STREAMS = 500
 STALLED_SECONDS = 30.0
 """How long a client may take nothing before its stream is cut."""
@@ -142,6 +143,9 @@ def _endpoint(service: Service, path: str, methods: list[Operation]) -> Any:
 
     async def answer(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
+        if path not in _WITHOUT_HOME and not service.has_home:
+            said = f"the home of this server, {service.host.home}, was moved away or deleted"
+            return problem(503, "gone", said, "put it back, or start moryflow serve again")
         try:
             return await by_method[method](service, request)  # type: ignore[index]
         except MoryflowError as error:

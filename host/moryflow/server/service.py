@@ -23,6 +23,7 @@ from moryflow.runtime.session import Session
 from moryflow.runtime.turn_result import TurnResult
 
 from .events import EventFollower
+from .files import FOLDER, RUNNING
 from .replies import RequestError
 
 CODE_SECONDS = 600.0
@@ -79,6 +80,11 @@ class Service:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._keys: dict[tuple[str, str], asyncio.Future[str]] = {}
         self._turns: dict[tuple[str, str], asyncio.Task[TurnResult]] = {}
+
+    @property
+    def has_home(self) -> bool:
+        """Whether the home is still the one that this server began in; another one would be made in its place."""
+        return (self.host.home / FOLDER / RUNNING).exists()
 
     def at_work(self, session: str) -> Session | None:
         """Return a session that this server works in, if it does."""

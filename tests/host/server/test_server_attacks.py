@@ -118,9 +118,9 @@ def test_a_home_that_goes_away_and_comes_back(start: Callable[..., Server]) -> N
     away = server.home.with_name("away")
     token = {"Authorization": f"Bearer {server.token}"}
     server.home.rename(away)
-    reply = _with(server, "GET", f"/sessions/{session}", token)
-    assert reply.status in (404, 503), reply.data
-    sentence(reply)
+    for method, path in (("GET", f"/sessions/{session}"), ("GET", "/sessions"), ("POST", "/sessions")):
+        reply = _with(server, method, path, token)
+        assert (reply.status, sentence(reply)["code"]) == (503, "gone"), reply.data
     assert _with(server, "GET", "/health", token).status == 200
     if server.home.exists():
         server.home.rename(server.home.with_name("made"))
