@@ -230,9 +230,9 @@ def test_a_question_from_the_background_has_an_id_and_takes_the_same_words(
     terminal.expect("Started.")
     terminal.expect("\n>")
     finder.let_go()
-    terminal.expect(": danger wants to  (ap_")
+    terminal.expect(": danger wants to run  (ap_")
     [question] = shown(finder, "approval", "list")
-    assert f"? finder {question['session']}: danger wants to  ({question['id']})" in terminal.text
+    assert f"? finder {question['session']}: danger wants to run  ({question['id']})" in terminal.text
     terminal.expect(f"answer with /reply {question['id']} once|always|reject|stop, or why not")
     terminal.type(f"/reply {question['id']}\r")
     terminal.expect("nothing was answered")

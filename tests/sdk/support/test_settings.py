@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
-from moryflow.config.schema import ServerSettings, host_models
+from moryflow.config.schema import host_models
 from moryflow_sdk.support.settings import Meta, Settings, from_json, pydantic_model
+from moryflow_sdk.support.tool_servers import ServerSettings
 from pydantic import BaseModel, ValidationError
 
 MODELS: list[type[Settings]] = [

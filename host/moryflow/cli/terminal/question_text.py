@@ -68,6 +68,10 @@ class QuestionText(NamedTuple):
         return "\n".join(lines) + " > "
 
 
+_VERBS = {"read": "read", "edit": "change", "web_fetch": "fetch", "web_search": "search for", "mcp": "call", "task": "start"}
+"""What a tool wants to do with its targets, by domain; it runs a command, and what declares no domain."""
+
+
 def question(request: Mapping[str, Any], approval: str = "", whose: str = "") -> QuestionText:
     """Return the question that `request`, as it is stored and as ``permission.asked`` has it, stands for."""
     columns, rows = screen()
@@ -89,7 +93,10 @@ def screen() -> tuple[int, int]:
 def _lines(request: Mapping[str, Any], approval: str, whose: str, columns: int, rows: int) -> Iterator[str]:
     few, least = (ALL, ALL) if rows >= ALL else (3, 5) if rows < LOW else (4, 6)
     mark = f"  ({approval})" if approval else ""
-    head = _field("? ", f"{visible(whose)}{visible(str(request.get('tool', '')))} wants to{mark}", columns, few, words=True)
+    verb = _VERBS.get(str(request.get("domain", "")), "run")
+    head = _field(
+        "? ", f"{visible(whose)}{visible(str(request.get('tool', '')))} wants to {verb}{mark}", columns, few, words=True
+    )
     targets = [_field("    ", visible(target), columns, few, words=True) for target in request.get("targets", ())]
     if request.get("folder", ROOT) != ROOT:
         targets.append(_field("  in ", visible(str(request["folder"])), columns, few))
