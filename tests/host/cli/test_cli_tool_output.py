@@ -35,6 +35,11 @@ def test_a_command_that_was_stopped_shows_what_it_had_said() -> None:
     assert lines(output=output, status="error", title="stopped after 5 s") == ["  begins", "  [stopped after 5 s]"]
 
 
+def test_a_progress_bar_is_shown_as_it_stood_last() -> None:
+    """As at a terminal; lines that end as on Windows are whole."""
+    assert lines(output="0 %\r50 %\r100 %\r\nall\r\n", title="exit code 0") == ["  100 %", "  all"]
+
+
 def test_an_error_is_shown_whole_where_it_fits() -> None:
     """No word is cut; a long one shows its beginning and how to see all."""
     said = "error: " + " ".join(f"word{number}" for number in range(20))

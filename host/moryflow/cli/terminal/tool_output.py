@@ -53,10 +53,15 @@ def output_lines(result: Mapping[str, Any], columns: int, how: str) -> OutputLin
         shown = preview_lines(diff, columns + 3, DIFF_LINES, f"; {how}" if how else "")
         return OutputLines(_diff_lines(shown), diff if len(shown) >= DIFF_LINES else "")
     kept = _NOTICE.sub("", output) if result.get("truncated") else output
-    lines = [visible(line, keep="\t").replace("\t", "    ") for line in kept.rstrip().split("\n")] if kept.strip() else []
+    lines = [_as_printed(line) for line in kept.rstrip().split("\n")] if kept.strip() else []
     if result["status"] != "ok" and not _ends_with_how_it_ended(result, lines):
         return _error(str(result["status"]), lines, output, columns, how)
     return _few(result, lines, output, columns, how)
+
+
+def _as_printed(line: str) -> str:
+    """Return what is left of a line at a terminal: what a progress bar wrote last, behind its last return."""
+    return visible(line.rstrip("\r").rpartition("\r")[2], keep="\t").replace("\t", "    ")
 
 
 def _diff_lines(lines: Sequence[str]) -> list[tuple[str, str]]:
