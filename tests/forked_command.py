@@ -44,13 +44,14 @@ def run(
     :param source: ``stdin=subprocess.DEVNULL`` or ``input``, as there; whatever else it takes means a start from nothing.
     """
     data = source.pop("input", None)
-    if source.pop("stdin", subprocess.DEVNULL) != subprocess.DEVNULL or source or not _can_be_forked(command, env):
-        how: dict[str, Any] = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
+    stdin = source.pop("stdin", subprocess.DEVNULL)
+    if stdin != subprocess.DEVNULL or source or not _can_be_forked(command, env):
+        how: dict[str, Any] = {"stdin": stdin} if data is None else {"input": data}
         return subprocess.run(
             command, cwd=cwd, env=env, text=text, check=check, capture_output=True, timeout=timeout, **how, **source
         )
     typed = data.encode() if isinstance(data, str) else data
-    code, out, err = _run([*command[3:]], cwd, env, typed, timeout)
+    code, out, err = _run([*map(os.fsdecode, command[3:])], cwd, env, typed, timeout)
     printed: Any = (out.decode(), err.decode()) if text else (out, err)
     done = subprocess.CompletedProcess(command, code, *printed)
     if check:

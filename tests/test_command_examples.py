@@ -161,6 +161,11 @@ def test_an_example_of_the_reference_runs(line, place):
 def test_an_example_that_is_not_run_says_why():
     """They are few."""
     assert sorted(line for line, why_not in example_lines() if why_not) == [
+        "moryflow mcp add files --cwd . -- npx -y @modelcontextprotocol/server-filesystem .",
+        "moryflow mcp remove files",
+        "moryflow mcp review files",
+        "moryflow mcp show files",
+        "moryflow mcp test files",
         "moryflow model install local",
         "moryflow plugin install -e ./moryflow-word-count",
         "moryflow plugin uninstall word-count",

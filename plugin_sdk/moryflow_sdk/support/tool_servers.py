@@ -44,7 +44,7 @@ class ServersSettings(Settings):
     """
 
     servers: dict[str, ServerSettings] = {}
-    search_above: Annotated[int, Meta("tokens", ge=0, le=100_000_000)] = 2000
+    search_above: Annotated[int, Meta("tokens", ge=0, le=100_000_000, strict=True)] = 2000
 
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.@-]{0,63}", re.ASCII)

@@ -226,7 +226,7 @@ def test_completion_answers_from_the_table(cli: Any) -> None:
     cli.plugin("broken", "raise RuntimeError('must not be loaded')")
     cli.environ = {"_MORYFLOW_COMPLETE": "bash_complete", "COMP_WORDS": "moryflow a", "COMP_CWORD": "1"}
     done = cli()
-    assert done.stdout.split() == ["plain,approval", "plain,agent", "plain,audit"]
+    assert done.stdout.split() == ["plain,acp", "plain,approval", "plain,agent", "plain,audit"]
     assert done.stderr == ""
     cli.environ |= {"COMP_WORDS": "moryflow session ex", "COMP_CWORD": "2"}
     assert cli().stdout.split() == ["plain,export"]

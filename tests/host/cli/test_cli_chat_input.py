@@ -212,7 +212,7 @@ def test_the_window_is_one_bar() -> None:
     """With a mark for each source, what is free, and where a summary is made; it fits a narrow terminal (issue 17)."""
     parts = {"system": 1000, "tools": 2000, "instructions": 0, "summary": 0, "turns": 2000}
     rows = [{"role": "user", "tokens": 500}, {"role": "tool", "tokens": 1500}]
-    found = Report(rows, 5000, parts, {"files": 900}, [], 10_000, 8000)
+    found = Report(rows, 5000, parts, {"files": 900}, [], {}, 10_000, 8000)
     head, bar, *lines = context_text(found, 41).split("\n")
     assert head == "about 5,000 tokens of 10,000 (50%); a summary is made above 8,000"
     assert bar == "█" * 4 + "▓" * 8 + "░" * 8 + "·" * 12 + "│" + "·" * 7

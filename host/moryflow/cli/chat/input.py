@@ -71,15 +71,13 @@ class TerminalInput:
         tab: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self.commands, self.tab = commands, tab
-        self._view: TurnView | None = None
-        """What runs now; the next is that which ran last."""
+        self._view: TurnView | None = None  # what runs now; the next is that which ran last
         self._last_view: TurnView | None = None
         self._stop: Callable[[], None] = lambda: None
         self._prompt_text: Callable[[], str] = str
         self._choices: Choices | Picker = Choices()
         self._answer: asyncio.Future[str] | None = None
-        self._entered: asyncio.TimerHandle | None = None
-        """Runs when an Enter was pressed and nothing has come behind it."""
+        self._entered: asyncio.TimerHandle | None = None  # runs when nothing has come behind an Enter
         self._began = 0.0
         self._last_key = 0.0
         self._cleared = -TWICE
@@ -201,11 +199,8 @@ class TerminalInput:
             self._printer = Printer(self._session)
             self._printer.install()
         try:
-            text = await self._session.prompt_async(
-                default=self._draft,
-                handle_sigint=False,
-                pre_run=self._note_start,
-                set_exception_handler=False,  # its own waits for Enter, also at a terminal that is gone
+            text = await self._session.prompt_async(  # its handler of exceptions waits for Enter, though the terminal is gone
+                default=self._draft, handle_sigint=False, pre_run=self._note_start, set_exception_handler=False
             )
             self._draft = Document()
         except _Pause:

@@ -93,7 +93,8 @@ def screen() -> tuple[int, int]:
 def _lines(request: Mapping[str, Any], approval: str, whose: str, columns: int, rows: int) -> Iterator[str]:
     few, least = (ALL, ALL) if rows >= ALL else (3, 5) if rows < LOW else (4, 6)
     mark = f"  ({approval})" if approval else ""
-    verb = _VERBS.get(str(request.get("domain", "")), "run")
+    shown = str((*request.get("targets", ()), "")[0])
+    verb = "run" if shown.startswith("tool:") else _VERBS.get(str(request.get("domain", "")), "run")
     head = _field(
         "? ", f"{visible(whose)}{visible(str(request.get('tool', '')))} wants to {verb}{mark}", columns, few, words=True
     )

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,11 @@ def main(path: Path, folder: Path, target: Path) -> None:
 
 
 def _warm_up(folder: Path) -> None:
-    """Open and close a host without the plugin, so that what is seen and measured is the plugin's doing alone."""
+    """Open and close a host without the plugin, so that what is seen and measured is the plugin's doing alone.
+
+    pydantic is imported too: settings are described with it, so it is not a plugin's own choice.
+    """
+    import_module("pydantic")
     from moryflow.testing.isolated import IsolatedHost
 
     host = IsolatedHost(folder / "home", folder / "vault")
