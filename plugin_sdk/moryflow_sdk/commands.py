@@ -82,10 +82,15 @@ class CommandContext(Protocol):
 
 @dataclass(frozen=True)
 class SlashResult:
-    """What a slash command did: `text` is shown, `prompt` is sent to the agent."""
+    """What a slash command did: `text` is shown, `prompt` is sent to the agent.
+
+    :param foreign: `prompt` holds text that somebody else wrote: nothing in it counts as typed by the person, so that it
+        attaches no files, starts no sub-agent and agrees to nothing.
+    """
 
     text: str = ""
     prompt: str = ""
+    foreign: bool = False
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ class Tool:
     :param found_in: for a tool that a model is told of only once it was found in a session: its place among those, from 1, and
         0 until then. Asked before each step. Found tools come behind all others, in the order of their places, so that what a
         model was told before stays as it was.
+    :param mentions: what a person typed → the arguments of each call of the tool that it asks for, such as the resource behind
+        ``@server:uri``. These calls are the first step of the turn, before the model is asked, and pass every gate.
     :param preview: what a person who is asked is shown of what a call will do, such as the content or the diff of a write;
         without it, or where it is empty, the arguments. It only looks, gives the same text while the same call would do the
         same, and is called again after the answer: when its text has changed the person is asked again.
@@ -53,6 +55,7 @@ class Tool:
     offered: Callable[[ModelInfo], bool] | None = None
     offered_in: Callable[[Turn], bool] | None = None
     found_in: Callable[[Turn], int] | None = None
+    mentions: Callable[[str], Sequence[Mapping[str, Any]]] | None = None
     preview: Callable[[ToolContext], str] | None = None
     remarks: tuple[str, ...] = ()
     context_parameter: str | None = None

@@ -1,4 +1,4 @@
-"""Tools of MCP servers, which the person has configured and reviewed.
+"""Tools, prompts and resources of MCP servers, which the person has configured and reviewed.
 
 What is offered stands in ``mcp.lock``, so that no server runs before one of its tools is called. All servers live in one
 helper process; what they do to it costs the call.
@@ -77,9 +77,14 @@ def tools(ctx: PluginContext) -> Sequence[Tool | Diagnostic]:
 
 
 @hookimpl
-def commands() -> Sequence[Command]:
-    """Add ``moryflow mcp``."""
-    return [Command(name="mcp", help="Add, review and test MCP servers.", cli=_group)]
+def commands(ctx: PluginContext) -> Sequence[Command]:
+    """Add ``moryflow mcp``, and the prompts of servers as ``/server:prompt``."""
+    own = Command(name="mcp", help="Add, review and test MCP servers.", cli=_group)
+    if not config_of(ctx, ServersSettings).servers:
+        return [own]
+    from .prompts import commands_of
+
+    return [own, *commands_of(ctx, _helpers.of(ctx))]
 
 
 def _group() -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,57 +24,16 @@ from moryflow_sdk import (
     tool,
 )
 from moryflow_sdk.support.texts import visible
-from moryflow_sdk.support.tool_servers import ServerSettings, ServersSettings
+from moryflow_sdk.support.tool_servers import ServersSettings
 
 from .definitions import cleaned, differences, model_names, schema_for_model, tokens
 from .helper import Helper, spec_of
-from .lock import FILE, Pin, configured_as, note_withheld, read_lock
+from .lock import FILE, note_withheld
+from .servers import CALL_SECONDS, CONTEXT, Server, usable_servers
 
-CONTEXT = "moryflow_context"
-"""The keyword under which a call is given its context."""
-CALL_SECONDS = 300.0
 FOUND = "found"
 BEST = 5
 _WORD = re.compile(r"[a-z0-9]+")
-
-
-@dataclass(frozen=True)
-class Server:
-    """A server that is configured, with what was accepted of it."""
-
-    name: str
-    settings: ServerSettings
-    pin: Pin | None
-
-    @property
-    def state(self) -> str:
-        """``off``, ``new``, ``changed`` (it is configured otherwise than it was reviewed) or ``reviewed``."""
-        if not self.settings.enabled:
-            return "off"
-        if self.pin is None:
-            return "new"
-        return "reviewed" if self.pin.configured == configured_as(self.name, self.settings) else "changed"
-
-    @property
-    def offered(self) -> list[Mapping[str, Any]]:
-        """The tools that may be offered."""
-        if self.pin is None or self.state != "reviewed":
-            return []
-        return [each for each in self.pin.tools if not self.pin.why_withheld(each)]
-
-    @property
-    def tokens(self) -> int:
-        """About how many tokens its tools cost when the model is told of all."""
-        return sum(each.get("tokens", 0) for each in self.offered)
-
-
-def servers_of(settings: ServersSettings, home: Path) -> list[Server]:
-    """Return the configured servers.
-
-    :raises ConfigError: the pins cannot be read.
-    """
-    pins = read_lock(home) if settings.servers else {}
-    return [Server(name, server, pins.get(name)) for name, server in settings.servers.items()]
 
 
 def tools_of(ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Tool | Diagnostic]:
@@ -85,13 +43,17 @@ def tools_of(ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Tool 
         yield Diagnostic(file=str(ctx.home / FILE), code="mcp_off", message="MCP servers are not used in safe mode")
         return
     try:
-        servers = servers_of(settings, ctx.home)
+        usable = usable_servers(ctx)
     except ConfigError as error:
         yield Diagnostic(file=str(error.where), code="mcp_lock", message=error.message, next_step=error.next_step or "")
         return
-    usable = [server for server in servers if ctx.profile != "remote" or server.settings.url is not None]
     yield from _remarks(usable, ctx.home)
     yield from _tools(usable, settings.search_above, ctx, helper)
+    if any(server.has_resources for server in usable):
+        from .resources import resource_tool
+
+        found = resource_tool(usable, ctx, helper)
+        yield from [found] if found else []
 
 
 def _remarks(servers: Sequence[Server], home: Path) -> Iterator[Diagnostic]:

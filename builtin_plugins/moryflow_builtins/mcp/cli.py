@@ -14,11 +14,12 @@ from moryflow_sdk.support.processes import refuse_inside_tool
 from moryflow_sdk.support.texts import did_you_mean, visible
 from moryflow_sdk.support.tool_servers import ServerSettings, ServersSettings, wrong_name, wrong_values
 
-from .catalog import Server, servers_of
 from .definitions import digest
 from .helper import Helper, spec_of
 from .lock import Pin, note_withheld, store_pin
+from .prompts import offered_prompts, usage_of
 from .review import Listing, accepted, difference_text, listing_text
+from .servers import Server, servers_of
 
 CONNECT_SECONDS = 120.0
 
@@ -102,10 +103,35 @@ def show(context: CommandContext, name: str) -> None:
     for row in tools:
         said = "offered" if row["offered"] else f"withheld: {row['why']}"
         lines.append(f"  {row['name']:<32} {row['tokens']:>6}  {said}")
+    prompts = [f"/{name}:{each['name']} {usage_of(each)}".rstrip() for each in offered_prompts(server)]
+    lines += [f"  {each}" for each in prompts]
+    lines += [f"  resources: moryflow mcp resources {name}"] if server.has_resources else []
     if server.pin is not None and server.pin.beyond:
         lines.append(f"  {server.pin.beyond} more tools are not offered: there are too many")
     lines += [f"next: moryflow mcp review {name}"] if server.state in ("new", "changed") or _drift(server) else []
-    context.print({**_row(server), "tools": tools}, text="\n".join(visible(line, keep="\n") for line in lines))
+    context.print(
+        {**_row(server), "tools": tools, "prompts": prompts}, text="\n".join(visible(line, keep="\n") for line in lines)
+    )
+
+
+@group.command("resources")
+@click.argument("name")
+@click.pass_obj
+def resources(context: CommandContext, name: str) -> None:
+    """Start a server and list its resources; in a prompt, @NAME:ADDRESS attaches one."""
+    server = _find(context, name)
+    if server.state != "reviewed":
+        raise ConfigError(f"{name} is {server.state}", next_step=f"moryflow mcp review {name}")
+    found = _asked(context, name, server.settings, {"do": "resources"})
+    lines = [_resource_line(name, each["uri"], each) for each in found["resources"]]
+    lines += [_resource_line(name, each["uriTemplate"], each) for each in found["templates"]]
+    context.print(found, text="\n".join(map(visible, lines)) or f"{name} lists no resource")
+
+
+def _resource_line(server: str, uri: str, about: Mapping[str, Any]) -> str:
+    mention = f'@"{server}:{uri}"' if " " in uri else f"@{server}:{uri}"
+    said = " ".join(str(about.get("description") or about.get("name") or "").split())
+    return f"{mention}  {said[:200]}".rstrip()
 
 
 @group.command("review")
@@ -231,8 +257,8 @@ def _drift(server: Server) -> bool:
     return bool(server.pin and server.pin.withheld)
 
 
-async def _listed(turn: Turn, name: str, server: ServerSettings) -> Listing:
-    """Start a server and return what it says of itself.
+async def _answer(turn: Turn, name: str, server: ServerSettings, request: Mapping[str, Any]) -> Any:
+    """Start a server and return what it answers.
 
     :raises ToolError: it does not work.
     """
@@ -242,11 +268,26 @@ async def _listed(turn: Turn, name: str, server: ServerSettings) -> Listing:
     try:
         spec = {**spec_of(name, server, _environ(), turn.vault, turn.data_dir), "connect_seconds": CONNECT_SECONDS}
         async with timeout(CONNECT_SECONDS + 30):
-            return Listing(await helper.request({"do": "list", "server": spec}))
+            return await helper.request({**request, "server": spec})
     except TimeoutError:
-        raise ToolError(f"{name} did not say within {CONNECT_SECONDS:g} s what tools it has", code="timeout") from None
+        raise ToolError(f"{name} did not answer within {CONNECT_SECONDS:g} s", code="timeout") from None
     finally:
         await helper.close()
+
+
+async def _listed(turn: Turn, name: str, server: ServerSettings) -> Listing:
+    return Listing(await _answer(turn, name, server, {"do": "list"}))
+
+
+def _asked(context: CommandContext, name: str, server: ServerSettings, request: Mapping[str, Any]) -> Any:
+    """Return what a server answers.
+
+    :raises ConfigError: it does not work.
+    """
+    try:
+        return _run(context, lambda turn: _answer(turn, name, server, request))
+    except ToolError as error:
+        raise ConfigError(f"{name}: {error.message}", next_step=error.next_step or f"moryflow mcp test {name}") from error
 
 
 def _environ() -> Mapping[str, str]:
@@ -256,10 +297,7 @@ def _environ() -> Mapping[str, str]:
 
 
 def _review(context: CommandContext, name: str, server: ServerSettings, pin: Pin | None, accept: str) -> None:
-    try:
-        listing: Listing = _run(context, lambda turn: _listed(turn, name, server))
-    except ToolError as error:
-        raise ConfigError(f"{name}: {error.message}", next_step=error.next_step or f"moryflow mcp review {name}") from error
+    listing = Listing(_asked(context, name, server, {"do": "list"}))
     fresh = accepted(name, server, listing)
     shown = "\n".join(part for part in (_how(name, server), difference_text(pin, listing), listing_text(listing)) if part)
     hash = digest([shown, [each["hash"] for each in listing.tools]])

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import httpx2
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import ElicitResult, ErrorData, Implementation, ToolListChangedNotification
+from mcp_types import (
+    ElicitResult,
+    ErrorData,
+    Implementation,
+    PromptListChangedNotification,
+    ToolListChangedNotification,
+)
 
 from .definitions import FIELDS, MOST_TOOLS, tool_hash
 from .transports import MOST_BYTES, JudgedTransport, ServerGone, ServerProgram, host_of
 
 LONGEST_LIST = 20_000
 """Tools that a server may list; more are not even counted."""
+MOST_LISTED = 1000
+"""Resources and prompts of a server that are looked at."""
 LIST_SECONDS = 60.0
 """How old a list may be that a call is held against."""
 _BACKSTOP = 3600.0
@@ -131,7 +139,7 @@ class McpConnection:
         return Client(streamable_http_client(self.spec["url"], http_client=http, max_sse_event_size=MOST_BYTES), **common)
 
     async def _notified(self, message: Any) -> None:
-        if isinstance(message, ToolListChangedNotification):
+        if isinstance(message, ToolListChangedNotification | PromptListChangedNotification):
             self._listed_at = 0.0
 
     async def _elicit(self, _: Any, params: Any) -> ElicitResult | ErrorData:
@@ -161,12 +169,39 @@ class McpConnection:
         return {**drift, **_plain(result)}
 
     async def _prompt(self, request: Request) -> Any:
-        result = await self._client.get_prompt(request.given["name"], dict(request.given["args"]))
-        return _plain(result)
+        """Have a prompt written, if server and prompt are still what was accepted."""
+        name, listing = request.given["name"], await self._current_list()
+        now = next((prompt for prompt in listing["prompts"] if prompt["name"] == name), None)
+        if now != request.given["pinned"] or listing["identity"] != request.given["identity"]:
+            return {"refused": True}
+        return _plain(await self._client.get_prompt(name, dict(request.given["args"])))
 
     async def _resource(self, request: Request) -> Any:
-        result = await self._client.read_resource(request.given["uri"])
-        return _plain(result)
+        """Read a resource, if the server is still what was accepted."""
+        if (await self._current_list())["identity"] != request.given["identity"]:
+            return {"refused": True}
+        return _plain(await self._client.read_resource(request.given["uri"]))
+
+    async def _resources(self, _: Request) -> Any:
+        """List the resources, and the templates of such addresses."""
+        found = [each async for each in self._paged(self._client.list_resources, "resources")]
+        try:
+            templates = [each async for each in self._paged(self._client.list_resource_templates, "resource_templates")]
+        except MCPError:
+            templates = []
+        return {"resources": found, "templates": templates}
+
+    async def _paged(self, work: Any, field: str) -> AsyncIterator[dict[str, Any]]:
+        """Yield what a list has, page by page, at most :data:`MOST_LISTED`."""
+        cursor, left = None, MOST_LISTED
+        while left > 0:
+            page = await work(cursor=cursor, cache_mode="refresh")
+            for each in getattr(page, field)[:left]:
+                yield each.model_dump(mode="json", by_alias=True, exclude_none=True)
+            left -= len(getattr(page, field)) or left
+            cursor = page.next_cursor
+            if not cursor:
+                return
 
     async def _current_list(self, *, fresh: bool = False) -> dict[str, Any]:
         """Return what the server is and has; listed anew where it said that it changed, or a while ago."""
@@ -188,7 +223,7 @@ class McpConnection:
             tool["hash"] = tool_hash(tool, identity)
         said = {"name": info.name, "version": info.version} if info else {"name": "", "version": ""}
         prompts = await self._prompts() if capabilities.prompts is not None else []
-        server = {**said, "protocol": self._client.protocol_version}
+        server = {**said, "protocol": self._client.protocol_version, "resources": capabilities.resources is not None}
         return {"identity": identity, "server": server, "tools": tools, "beyond": beyond, "prompts": prompts}
 
     async def _tools(self) -> tuple[list[dict[str, Any]], int]:
@@ -204,10 +239,11 @@ class McpConnection:
 
     async def _prompts(self) -> list[dict[str, Any]]:
         try:
-            page = await self._client.list_prompts(cache_mode="refresh")
+            found = [each async for each in self._paged(self._client.list_prompts, "prompts")]
         except MCPError:
             return []
-        return [prompt.model_dump(mode="json", by_alias=True, exclude_none=True) for prompt in page.prompts[:MOST_TOOLS]]
+        kept = ("name", "title", "description", "arguments")
+        return [{key: each[key] for key in kept if key in each} for each in found[:MOST_TOOLS]]
 
 
 def _definition(tool: Any) -> dict[str, Any]:

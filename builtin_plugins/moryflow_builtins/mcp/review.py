@@ -12,6 +12,7 @@ from moryflow_sdk.support.tool_servers import ServerSettings
 from .catalog import pinned_tool
 from .definitions import FIELDS, differences, hides, problem_of
 from .lock import Pin, configured_as
+from .prompts import prompt_lines
 
 MOST_LINES = 200
 """Of a difference that is shown."""
@@ -28,8 +29,11 @@ class Listing:
         self.beyond: int = answer["beyond"]
 
     def changes(self, pin: Pin) -> dict[str, str]:
-        """Return what is not as it was accepted: tool → why."""
-        return differences(pin.by_name, self.tools, [each["hash"] for each in self.tools])
+        """Return what is not as it was accepted: tool, or ``/prompt`` → why."""
+        tools = differences(pin.by_name, self.tools, [each["hash"] for each in self.tools])
+        was, now = ({f"/{each.get('name')}": each for each in prompts} for prompts in (pin.prompts, self.prompts))
+        fresh = {name: "new" if name not in was else "changed" for name in now if was.get(name) != now[name]}
+        return {**tools, **fresh, **{name: "the server has it no longer" for name in was if name not in now}}
 
 
 def accepted(name: str, server: ServerSettings, listing: Listing) -> Pin:
@@ -55,9 +59,13 @@ def listing_text(listing: Listing) -> str:
         about = f"withheld: {problem}" if problem else str(each.get("description") or "").strip()
         said = "\n".join([about, *([] if problem else _arguments(each))]).replace("\n", "\n    ")
         lines.append(f"  {str(each.get('name'))[:200]}{unseen}\n    {said}")
+    if not listing.tools:
+        lines = [f"{lines[0]} no tools"]
     if listing.beyond:
         lines.append(f"  and {listing.beyond} more tools, which are not offered: there are too many")
-    return "\n".join(lines) if listing.tools else f"{lines[0]} no tools"
+    if listing.prompts:
+        lines += ["prompts, which you run as slash commands:", *prompt_lines(listing.prompts)]
+    return "\n".join(lines)
 
 
 def _arguments(definition: Mapping[str, Any]) -> Iterator[str]:
@@ -81,10 +89,11 @@ def _difference(pin: Pin, listing: Listing) -> Iterator[str]:
     for key in sorted({*pin.identity, *listing.identity}):
         if pin.identity.get(key) != listing.identity.get(key):
             yield f"  the server's {key}: {pin.identity.get(key)!r} is now {listing.identity.get(key)!r}"
-    now = {str(each.get("name")): each for each in listing.tools}
+    now = {str(each.get("name")): each for each in listing.tools} | {f"/{each['name']}": each for each in listing.prompts}
+    old = pin.by_name | {f"/{each['name']}": each for each in pin.prompts}
     for name, why in sorted(listing.changes(pin).items()):
         yield f"  {name}: {why}"
-        was, new = _written(pin.by_name.get(name)), _written(now.get(name))
+        was, new = _written(old.get(name)), _written(now.get(name))
         if was and new:
             changed = difflib.unified_diff(was, new, lineterm="", n=0)
             yield from (f"    {line[:300]}" for line in changed if not line.startswith(("---", "+++", "@@")))
@@ -93,5 +102,5 @@ def _difference(pin: Pin, listing: Listing) -> Iterator[str]:
 def _written(definition: Mapping[str, Any] | None) -> list[str]:
     if definition is None:
         return []
-    kept = {name: definition[name] for name in FIELDS if name in definition}
+    kept = {name: definition[name] for name in (*FIELDS, "arguments") if name in definition}
     return json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True).splitlines()

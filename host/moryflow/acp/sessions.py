@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import ConfigError, Event, MoryflowError
+from moryflow_sdk import ConfigError, Event, MoryflowError, SlashResult
 
 from moryflow.kernel.outcome import RunOptions
 from moryflow.runtime.answers import whole_answer
@@ -134,9 +134,9 @@ class EditorSession:
     async def _turn(self, prompt: EditorPrompt) -> str:
         options = RunOptions(on_ask="prompt")
         if (slash := self._slash_in(prompt.text)) is not None:
-            text = await self._command(*slash)
-            prompt = prompt._replace(text=text or "", typed=None)
-            if text == "":
+            said = await self._command(*slash)
+            prompt = prompt._replace(text=said.prompt if said else "", typed=0 if said and said.foreign else None)
+            if said is not None and not said.prompt:
                 return "cancelled" if self._stopped else "end_turn"
         if self._stopped:
             return "cancelled"
@@ -167,19 +167,19 @@ class EditorSession:
         name, _, rest = text.removeprefix("/").partition(" ")
         return (name, rest.strip()) if text.startswith("/") and name.strip() in self._commands() else None
 
-    async def _command(self, name: str, rest: str) -> str | None:
-        """Run a slash command and return a prompt for the agent, an empty text, or ``None`` where it goes on without one."""
+    async def _command(self, name: str, rest: str) -> SlashResult | None:
+        """Run a slash command and return what it leaves to be done, or ``None`` where the turn goes on without a prompt."""
         if name == CONTINUE:
             return None
         if name == "compact":
             done = await compact_now(self._host, self._session, rest)
             before, after = done.get("tokens_before"), done.get("tokens_after")
             self.tell(chunk("agent_message", f"compacted: about {before} tokens became {after}"))
-            return ""
+            return SlashResult()
         result = await run_slash(self._host, self._session, name, rest)
         if result.text:
             self.tell(chunk("agent_message", result.text))
-        return result.prompt
+        return result
 
     def cancel(self) -> None:
         """Stop the turn that runs or is about to begin; what it has is kept."""

@@ -108,7 +108,7 @@ def _declared_problem(item: Tool) -> str:
         return f"parallel_safe is {item.parallel_safe!a:.40}, not True or False"
     if not isinstance(item.remarks, tuple) or not all(isinstance(name, str) for name in item.remarks):
         return f"remarks is {item.remarks!a:.40}, not a tuple of names"
-    names = ("targets", "offered", "offered_in", "found_in", "preview")
+    names = ("targets", "offered", "offered_in", "found_in", "mentions", "preview")
     functions = {name: getattr(item, name) for name in names}
     wrong = next((name for name, value in functions.items() if value is not None and not callable(value)), "")
     return f"{wrong} is {functions[wrong]!a:.40}, not a function" if wrong else ""

@@ -18,9 +18,10 @@ from moryflow.kernel.turn_context import ParentTurn, SessionHandle, TurnContext
 from moryflow.store import SessionLock, SessionRow
 from moryflow.store.messages import ContextBuilder
 
+from .mentions import mentioned
 from .selection import agent_of, change_agent, change_mode, change_model
 from .session_lease import Record, SessionLease
-from .subagents import GO_ON, Children, mentioned, waiting_children
+from .subagents import GO_ON, Children, waiting_children
 from .turn_result import TurnResult
 from .turn_task import DirectCall, TurnQueue, TurnTask, Work, can_continue, last_result, stream
 
@@ -328,11 +329,10 @@ class Session:
             await self._host.refresh_if_changed()
         provider, model = self._host.choose_model(self)
         provider.prepare(model)
-        mention = mentioned(prompt, self._host) if prompt is not None and self.row.parent is None else None
+        called = mentioned(prompt, self._host) if prompt is not None and self.row.parent is None else ()
         async with self._held.after_others(wait) as live:
             left = await self._held.left_open(live)
             live.turn_states = await self._held.last_turn_states() if prompt is None else {}
-            called = (mention,) if mention else ()
             if prompt is None or prompt["text"] == GO_ON:
                 called = waiting_children(live.hold.path)
             if prompt is None and not called and not left and not can_continue(live):

@@ -1,25 +1,23 @@
 """The child sessions of one session: who may start, what each may do, what becomes of its result.
 
-Without asking the model, a person starts one with ``@general look into …``, and those that waited for an answer are resumed
-together with their parent. Both become calls of the tool ``task``, judged like any other.
+Those that waited for an answer are resumed together with their parent, without asking the model: by calls of the tool
+``task``, judged like any other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from moryflow_sdk import Agent, ConfigError, MoryflowError, Spawned, SpawnResult, ToolError, ToolRequest, freeze
-from moryflow_sdk.support.texts import did_you_mean, nearest
+from moryflow_sdk import Agent, MoryflowError, Spawned, SpawnResult, ToolError, ToolRequest, freeze
+from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.agents import narrow_agent
 from moryflow.kernel.outcome import ChildUsage, RunOptions, error_json
 from moryflow.kernel.turn_context import ParentTurn
-from moryflow.store.messages import with_files
 
 from .turn_result import TurnResult
 
@@ -361,28 +359,3 @@ def _resumed_by(call: Mapping[str, Any]) -> str:
 
 
 TOOL = "task"
-_MENTION = re.compile(r"@([A-Za-z0-9][A-Za-z0-9_-]{0,63})(?:\s+(\S.*))?\s*", re.DOTALL)
-NEARLY = 0.75
-"""How alike a name must be to be taken for a mistyped agent and not for a word of the prompt."""
-
-
-def mentioned(prompt: Mapping[str, Any], host: SessionHost) -> ToolRequest | None:
-    """Return the call that `prompt` asks for, if it begins with an agent's name; any other text is for the model.
-
-    :raises ConfigError: it begins with something that is nearly an agent's name, or with one that cannot be started so.
-    """
-    found = _MENTION.fullmatch(prompt["text"].lstrip())
-    if found is None or TOOL not in host.tools:
-        return None
-    name, rest = found.groups()
-    startable = [agent.id for agent in host.agents.values() if agent.mode != "primary" and not agent.hidden]
-    if name in startable:
-        if not (rest or prompt.get("files")):
-            raise ConfigError(f"@{name} was given nothing to do", next_step=f'"@{name} what it shall do"')
-        arguments = {"agent": name, "prompt": with_files({**prompt, "text": rest or ""})}
-        return ToolRequest(id=f"call_{secrets.token_hex(6)}", name=TOOL, arguments=json.dumps(arguments, ensure_ascii=False))
-    if name in host.agents and not host.agents[name].hidden:
-        raise ConfigError(f"{name} is no sub-agent: you talk with it yourself", next_step=f"--agent {name}, or /{name} in chat")
-    if near := nearest(name, startable, NEARLY):
-        raise ConfigError(f"there is no sub-agent {name!r}; did you mean @{near}?", next_step="moryflow agent list")
-    return None

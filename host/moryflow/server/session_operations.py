@@ -315,7 +315,7 @@ async def redo(at: Call, id: str, how: Annotated[str, "yes does it; also keep, f
     return await _slash(at, id, "redo", how)
 
 
-@operation("POST", "/sessions/{id}/command", "{text: to be shown, prompt: to be sent}")
+@operation("POST", "/sessions/{id}/command", "{text: to be shown, prompt: to be sent, foreign: others wrote it}")
 async def command(at: Call, id: str, name: Annotated[str, "without the slash"], text: str = "") -> Any:
     """Run a slash command that a plugin brings."""
     return await _slash(at, id, name, text)
@@ -332,4 +332,4 @@ async def _slash(at: Call, id: str, name: str, text: str) -> dict[str, Any]:
         result, _ = await opened.scoped(lambda scope: run(text, scope.view(plugin_set.command_owners[name])))
     finally:
         at.service.let_go(opened)
-    return {"session": opened.id, "text": result.text, "prompt": result.prompt}
+    return {"session": opened.id, "text": result.text, "prompt": result.prompt, "foreign": result.foreign}

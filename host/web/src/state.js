@@ -202,15 +202,20 @@ export class Shown {
 
   /** Send a prompt, or run the slash command that it is. */
   async prompt(text, attached = {}) {
-    const [, name, rest] = /^\/([\w-]+)\s*([^]*)$/.exec(text) ?? [];
+    const [, name, rest] = /^\/([\w:.@-]+)\s*([^]*)$/.exec(text) ?? [];
     try {
       if (name && (await get("/commands")).some((one) => one.name === name)) return await this.command(name, rest);
     } catch (error) {
       draft.value = { session: this.id, text }; // nobody knows whether it is a command, so it must not become a prompt
       return tell(error);
     }
+    this.send(text, attached);
+  }
+
+  /** Send a prompt as it is. */
+  send(text, more = {}) {
     this.toEnd?.();
-    this.keep([...this.queue.value, { key: crypto.randomUUID(), text, ...attached }]);
+    this.keep([...this.queue.value, { key: crypto.randomUUID(), text, ...more }]);
     this.sendNext();
   }
 
@@ -218,7 +223,7 @@ export class Shown {
     const said = await post(`${at("sessions", this.id)}/command`, { name, text });
     notice.value = said.text;
     await this.load();
-    if (said.prompt) await this.prompt(said.prompt);
+    if (said.prompt) this.send(said.prompt, said.foreign ? { typed: 0 } : {});
   }
 
   async sendNext() {

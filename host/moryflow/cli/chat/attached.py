@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from moryflow_sdk import MoryflowError
+from moryflow_sdk import MoryflowError, SlashResult
 from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.cli.attached import AttachedSession, session_of, wanted_of
@@ -119,9 +119,9 @@ class AttachedConversation:
             return False
         try:
             text = line.strip()
-            text = await self._slash(text) if text.startswith("/") else text
-            if text:
-                await self._turn(text)
+            said = await self._slash(text) if text.startswith("/") else SlashResult(prompt=text)
+            if said.prompt:
+                await self._turn(said)
         except Quit:
             return False
         except click.Abort:
@@ -131,12 +131,14 @@ class AttachedConversation:
             self._say(str(error))
         return True
 
-    async def _turn(self, text: str) -> None:
+    async def _turn(self, said: SlashResult) -> None:
         """Run one turn; Ctrl-C stops it and not the program."""
-        files, images = attachments(text, Path(self.session.row["vault"])) if self._source.interactive else ([], [])
+        text, own = said.prompt, self._source.interactive and not said.foreign
+        files, images = attachments(text, Path(self.session.row["vault"])) if own else ([], [])
         changed = self._chosen._replace(agent=None, model=None, mode=None)
         wanted = wanted_of(
-            self._flags, changed, on_ask(self._chosen), text=text, files=tuple(files), images=tuple(images)
+            self._flags, changed, on_ask(self._chosen), text=text, files=tuple(files), images=tuple(images),
+            typed=0 if said.foreign else None,
         )  # fmt: skip
         with Stopping(self.session.cancel) as stopping, self._typing():
             result = await self.session.run(wanted)
@@ -176,22 +178,22 @@ class AttachedConversation:
 
     # ------------------------------------------------------------ slash commands
 
-    async def _slash(self, line: str) -> str:
-        """Run a slash command; return a prompt for the agent, or an empty text."""
+    async def _slash(self, line: str) -> SlashResult:
+        """Run a slash command; return what it leaves to be done: a prompt for the agent, or nothing."""
         name, _, rest = line[1:].partition(" ")
         name = {"exit": "quit", "q": "quit", "?": "help", "resume": "sessions"}.get(name, name)
         if name in self._own:
-            return await self._own[name][1](rest.strip())
+            return SlashResult(prompt=await self._own[name][1](rest.strip()))
         if name in self._of_plugins:
             done = await self.session.ask("POST", "command", {"name": name, "text": rest.strip()})
             if done["text"]:
                 self._say(done["text"])
-            return str(done["prompt"])
+            return SlashResult(prompt=str(done["prompt"]), foreign=bool(done.get("foreign")))
         if name in self._agents:
             await self._change(agent=name)
-            return rest.strip()
+            return SlashResult(prompt=rest.strip())
         self._say(f"there is no /{name} here{did_you_mean(name, [*self.commands()], '/') or '; /help lists what there is'}")
-        return ""
+        return SlashResult()
 
     async def _change(self, **changes: Any) -> None:
         self.session.row |= await self.session.ask("PATCH", "", changes)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 import click
-from moryflow_sdk import MoryflowError
+from moryflow_sdk import MoryflowError, SlashResult
 
 from moryflow.cli.commands.run import explain, on_ask
 from moryflow.cli.options import Flags, RunFlags
@@ -245,10 +245,9 @@ class Conversation:
     async def _take(self, line: str) -> None:
         if hands_over(self, line):
             line = f"/{BUILDER}"
-        if line.startswith("/"):
-            line = await self._slash.take(line)
-        if line:
-            await self.turn(line)
+        said = await self._slash.take(line) if line.startswith("/") else SlashResult(prompt=line)
+        if said.prompt:
+            await self.turn(said.prompt, foreign=said.foreign)
 
     async def _offer_room(self, source: LineSource) -> None:
         """Ask whether to shorten a conversation that does not fit any more, where nothing does so by itself."""
@@ -261,8 +260,8 @@ class Conversation:
             await self._slash.take("/compact")
             await self.turn(None)
 
-    async def turn(self, text: str | None) -> None:
-        """Run one turn, or go on without a new prompt; Ctrl-C stops it and not the program."""
+    async def turn(self, text: str | None, *, foreign: bool = False) -> None:
+        """Run one turn, or go on without a new prompt; Ctrl-C stops it and not the program. A `foreign` text others wrote."""
         from moryflow.kernel.outcome import RunOptions
 
         chosen = self.chosen
@@ -271,8 +270,9 @@ class Conversation:
             if text is None:
                 result = await self.session.resume(options)
             else:
-                files, images = attachments(text, Path(self.session.row.vault)) if self._interactive else ([], [])
-                result = await self.session.prompt(text, options=options, files=files, images=images)
+                own, typed = self._interactive and not foreign, 0 if foreign else None
+                files, images = attachments(text, Path(self.session.row.vault)) if own else ([], [])
+                result = await self.session.prompt(text, options=options, files=files, images=images, typed=typed)
             if not self._interactive:
                 result = await with_background(self.session, result, options)
         self._view.finish(result.text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from moryflow_sdk import SlashResult
 from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.cli.terminal.text import columns, terminal_width
@@ -68,28 +69,28 @@ class Slash:
         slashed = (command for command in plugin_set.commands.values() if command.slash is not None)
         return {command.name: (plugin_set.command_owners[command.name], command) for command in slashed}
 
-    async def take(self, line: str) -> str:
-        """Run a slash command; return a prompt for the agent, or an empty text."""
+    async def take(self, line: str) -> SlashResult:
+        """Run a slash command; return what it leaves to be done: a prompt for the agent, or nothing."""
         name, _, rest = line[1:].partition(" ")
         name = {"exit": "quit", "q": "quit", "?": "help"}.get(name, name)
         if name in self._own:
-            return await self._own[name][1](rest.strip())
+            return SlashResult(prompt=await self._own[name][1](rest.strip()))
         if name in self._plugins():
             return await self._of_plugin(*self._plugins()[name], rest.strip())
         if name in self._family.agents():
-            return await self._family.switch(name, rest.strip())
+            return SlashResult(prompt=await self._family.switch(name, rest.strip()))
         hint = did_you_mean(name, self.names, "/") or "; /help lists them"
         self._talk.say(f"there is no /{name}{hint}")
-        return ""
+        return SlashResult()
 
-    async def _of_plugin(self, plugin: str, command: Command, rest: str) -> str:
+    async def _of_plugin(self, plugin: str, command: Command, rest: str) -> SlashResult:
         slash = command.slash
         if slash is None:
-            return ""
+            return SlashResult()
         result, _ = await self._talk.session.scoped(lambda scope: slash(rest, scope.view(plugin)))
         if result.text:
             self._talk.say(result.text)
-        return result.prompt
+        return result
 
     def commands(self) -> dict[str, str]:
         """Return what may follow a slash, with what it does; the host's own come first and win."""

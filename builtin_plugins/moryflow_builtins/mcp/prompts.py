@@ -1,0 +1,158 @@
+"""Prompts of MCP servers as slash commands: ``/server:prompt words``. What is offered stands in the pin, as for tools."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from asyncio import timeout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from moryflow_sdk import Command, ConfigError, PluginContext, SlashResult, ToolError, Turn
+from moryflow_sdk.support.texts import visible
+
+from .definitions import cleaned
+from .helper import Helper, spec_of
+from .lock import note_withheld
+from .results import marked
+from .servers import CALL_SECONDS, Server, usable_servers
+
+MOST_CHARACTERS = 200_000
+"""Of what a server writes for a prompt."""
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
+
+
+def commands_of(ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Command]:
+    """Yield a command for each prompt that was reviewed."""
+    try:
+        servers = usable_servers(ctx)
+    except ConfigError:
+        return  # the tools say so
+    for server in servers:
+        for prompt in offered_prompts(server):
+            yield _command(server, prompt, ctx, helper)
+
+
+def offered_prompts(server: Server) -> Sequence[Mapping[str, Any]]:
+    """Return the prompts of a server that may be offered."""
+    if server.pin is None or server.state != "reviewed":
+        return []
+    return [each for each in server.pin.prompts if not (_problem(each) or server.pin.withheld.get(f"/{each['name']}"))]
+
+
+def _problem(prompt: Mapping[str, Any]) -> str:
+    """Say why a prompt is never offered; empty where nothing is wrong."""
+    if not _NAME.fullmatch(str(prompt.get("name"))):
+        return "its name is none: up to 64 letters, digits, _ . and -"
+    names = [argument.get("name") for argument in prompt.get("arguments") or ()]
+    return "" if all(isinstance(name, str) and _NAME.fullmatch(name) for name in names) else "an argument has no name"
+
+
+def prompt_lines(prompts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield prompts for people, as they are typed."""
+    for each in prompts:
+        problem = _problem(each)
+        said = f"withheld: {problem}" if problem else " ".join(str(cleaned(each.get("description") or "")).split())
+        yield f"  /{str(each.get('name'))[:64]} {'' if problem else usage_of(each)}\n    {said[:1000]}".rstrip()
+
+
+def usage_of(prompt: Mapping[str, Any]) -> str:
+    """Return how the arguments of a prompt are written."""
+    arguments = prompt.get("arguments") or ()
+    return " ".join(each["name"].upper() if each.get("required") else f"[{each['name'].upper()}]" for each in arguments)
+
+
+def _command(server: Server, prompt: Mapping[str, Any], ctx: PluginContext, helper: Callable[[], Helper]) -> Command:
+    folder, environ, home = ctx.data_dir, ctx.environ, ctx.home
+    own: str = prompt["name"]
+
+    async def slash(rest: str, turn: Turn) -> SlashResult:
+        args = arguments_in(rest, server.name, prompt)
+        spec = spec_of(server.name, server.settings, environ, turn.vault, folder)
+        assert server.pin is not None
+        message = {"do": "prompt", "server": spec, "name": own, "args": args, "pinned": prompt}
+        seconds = server.settings.timeout or CALL_SECONDS
+        try:
+            async with timeout(seconds):
+                answer = await helper().request({**message, "identity": server.pin.identity})
+        except TimeoutError:
+            raise ToolError(f"{server.name} did not write the prompt within {seconds:g} s", code="timeout") from None
+        if answer.get("refused"):
+            note_withheld(home, server.name, {f"/{own}": "changed"})
+            text = f"/{server.name}:{own} is not what you have reviewed; it was not run"
+            raise ToolError(text, code="mcp_drift", next_step=f"moryflow mcp review {server.name}")
+        return _sent(server.name, own, answer)
+
+    shown = " ".join(str(cleaned(prompt.get("description") or prompt.get("title") or "")).split())[:200]
+    usage = usage_of(prompt)
+    said = f"{shown or 'a prompt'} (MCP server {server.name}{f'; {usage}' if usage else ''})"
+    return Command(name=f"{server.name}:{own}", help=visible(said), slash=slash)
+
+
+def _sent(server: str, name: str, answer: Mapping[str, Any]) -> SlashResult:
+    """Return what a server wrote as a prompt that the person has not typed."""
+    parts = [f"[{each.get('role', 'user')}]\n{_text(each.get('content') or {})}" for each in answer.get("messages") or ()]
+    text = "\n\n".join(parts)
+    if not text:
+        raise ToolError(f"/{server}:{name} came back empty", code="mcp_error")
+    cut = f"\n[… cut after {MOST_CHARACTERS:,} characters]" if len(text) > MOST_CHARACTERS else ""
+    head = f"The user runs the prompt {name!r} of the MCP server {server!r}. The server has written it; do what it asks for:"
+    whole = marked("mcp_prompt", {"server": server, "name": name}, text[:MOST_CHARACTERS] + cut, head)
+    return SlashResult(text=f"{server} wrote {len(text):,} characters, which are sent", prompt=whole, foreign=True)
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    match content.get("type"):
+        case "text":
+            return str(content.get("text", ""))
+        case "resource" if "text" in (resource := content.get("resource") or {}):
+            return f"{resource.get('uri')}\n{resource['text']}"
+        case "resource_link":
+            return f"[resource {content.get('uri')}]"
+        case kind:
+            return f"[{kind}, which a prompt cannot bring]"
+
+
+def arguments_in(rest: str, server: str, prompt: Mapping[str, Any]) -> dict[str, str]:
+    """Return the arguments in what was typed: in their order, the last one taking the rest, or as ``name=value``.
+
+    :raises ConfigError: one is missing, or there are too many.
+    """
+    arguments = prompt.get("arguments") or ()
+    wanted = [each["name"] for each in arguments]
+    given = dict[str, str]()
+    text = rest.strip()
+    while text:
+        name, separator, value = text.partition("=")
+        named = separator and name in wanted and name not in given
+        left = [each for each in wanted if each not in given]
+        if not left:
+            raise ConfigError(f"{text[:60]!r} is more than /{server}:{prompt['name']} takes", next_step=_how(server, prompt))
+        body = value if named else text
+        word, text = (body, "") if len(left) == 1 else _first(body)
+        given[name if named else left[0]] = _unquoted(word)
+    if missing := [
+        each["name"] for each in prompt.get("arguments") or () if each.get("required") and each["name"] not in given
+    ]:
+        raise ConfigError(f"/{server}:{prompt['name']} needs {', '.join(missing)}", next_step=_how(server, prompt))
+    return given
+
+
+def _how(server: str, prompt: Mapping[str, Any]) -> str:
+    return f"/{server}:{prompt['name']} {usage_of(prompt)}".strip()
+
+
+def _first(text: str) -> tuple[str, str]:
+    """Return the first word of a text, which may be quoted, and the rest."""
+    found = re.match(r"\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S+", text)
+    return (found[0], text[found.end() :].strip()) if found else (text, "")
+
+
+def _unquoted(word: str) -> str:
+    if word[:1] not in "\"'":
+        return word
+    try:
+        parts = shlex.split(word)
+    except ValueError:
+        return word
+    return parts[0] if len(parts) == 1 else word
