@@ -49,7 +49,7 @@ def _measured(chromium: str, link: str, vault: Path) -> list[Figure]:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()
         page.goto(link)
-        page.wait_for_selector(".sessions")
+        page.wait_for_selector(".sessions .new")
         paints = [_paint(page) for _ in range(LOADS)]
         streamed = _streamed(page, vault)
         browser.close()

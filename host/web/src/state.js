@@ -37,17 +37,20 @@ export class Shown {
     this.queue = signal(JSON.parse(localStorage.getItem(`queue.${id}`) || "[]"));
     this.labels = signal({});
     this.fetching = null;
+    this.told = 0; // how often an event said whether a turn runs
   }
 
   /** Load everything anew. */
   async load() {
+    const { told } = this;
     const snapshot = await get(`${at("sessions", this.id)}?limit=200`);
     batch(() => {
       this.row.value = snapshot;
       this.nodes.value = snapshot.nodes;
       this.more.value = snapshot.more;
       this.labels.value = snapshot.labels;
-      this.status.value = snapshot.status === "idle" ? "idle" : "busy";
+      // What an event said meanwhile is newer: "idle" is not said twice, and what is queued would wait for ever.
+      if (told === this.told) this.status.value = snapshot.status === "idle" ? "idle" : "busy";
       this.here.value = snapshot.here;
       const ended = snapshot.turns.findLast((turn) => turn.purpose !== "compact");
       this.last.value = ended?.state === "ended" ? { turn: ended.id, end_reason: ended.end_reason } : null;
@@ -159,7 +162,10 @@ export class Shown {
         this.refresh();
         break;
       case "session.status":
-        if (event.status === "idle" || event.status === "busy") this.status.value = event.status;
+        if (event.status === "idle" || event.status === "busy") {
+          this.told += 1;
+          this.status.value = event.status;
+        }
         this.doing.value = event.status === "retry" ? `${t("retry")}: ${event.reason ?? ""}` : "";
         if (event.status === "idle") {
           const ended = this.live.value?.id;
@@ -235,8 +241,10 @@ export class Shown {
       await post(`${at("sessions", this.id)}/prompt`, body, { headers: { "Idempotency-Key": key } });
       this.keep(this.queue.value.filter((one) => one.key !== key));
     } catch (error) {
-      if (error.status === 409) this.status.value = "busy";
-      else if (error.status) {
+      if (error.status === 409) {
+        this.status.value = "busy";
+        setTimeout(() => this.load().catch(tell), 1000); // the other turn may have ended before this answer came
+      } else if (error.status) {
         this.keep(this.queue.value.filter((one) => one.key !== key));
         draft.value = { session: this.id, text: first.text };
         tell(error);

@@ -53,7 +53,7 @@ def tab(browser: Any) -> Iterator[Callable[..., Any]]:
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("request", lambda request: _own(request.url) or wrong.append(request.url))
         page.goto(server.post("/codes", {}, 201)["link"])
-        page.wait_for_selector(".sessions")
+        page.wait_for_selector(".sessions .new")  # the shell has the list too, before the code of the link is exchanged
         if session:
             page.evaluate("id => { location.hash = id; location.reload(); }", session)
             page.wait_for_selector("#message")
@@ -265,6 +265,32 @@ def test_a_line_of_five_megabytes_is_shown(server: Server, tab: Callable[..., An
     page.locator(".markdown pre").wait_for()
     say(page, "more")
     page.locator(".markdown", has_text="Next.").wait_for()
+
+
+def test_a_turn_that_ends_while_the_page_loads_holds_nothing_up(server: Server, tab: Callable[..., Any]) -> None:
+    """A snapshot older than the turn's end does not leave the next prompt in the queue; neither does a 409 (S0.47)."""
+    session = server.session(ASKS, "Answered.", "Second.", "Third.")
+    page = tab(server, session)
+    say(page, "one")
+    page.locator(".question").wait_for()
+    path, late = f"/sessions/{session}?limit=200", []
+    busy = server.get(path)
+    page.route(lambda address: address.endswith(path), lambda route: late.append(route))
+    with page.expect_request(lambda request: request.url.endswith(path)):
+        page.reload()
+    with server.stream() as stream:
+        [question] = busy["approvals"]
+        server.post(f"/approvals/{question['id']}", {"reply": "once", "hash": question["request"]["hash"]})
+        stream.until("session.status", status="idle")
+    page.locator(".markdown", has_text="Answered.").wait_for()
+    for route in late:
+        route.fulfill(json=busy)
+    page.unroute_all()
+    say(page, "two")
+    page.locator(".markdown", has_text="Second.").wait_for()
+    page.route("**/prompt", lambda route: route.fulfill(status=409, json={"code": "busy", "message": "", "next": ""}), times=1)
+    say(page, "three")
+    page.locator(".markdown", has_text="Third.").wait_for()
 
 
 ATTACKS = """async ([own, token]) => {
