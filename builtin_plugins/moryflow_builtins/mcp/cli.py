@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import click
-from moryflow_sdk import CommandContext, ConfigError, ToolError, Turn, config_of
+from moryflow_sdk import CommandContext, ConfigError, ToolError
 from moryflow_sdk.support.processes import refuse_inside_tool
-from moryflow_sdk.support.texts import did_you_mean, visible
-from moryflow_sdk.support.tool_servers import ServerSettings, ServersSettings, wrong_name, wrong_values
+from moryflow_sdk.support.texts import visible
+from moryflow_sdk.support.tool_servers import ServerSettings, wrong_name, wrong_values
 
 from .definitions import digest
-from .helper import Helper, spec_of
 from .lock import Pin, note_withheld, store_pin
+from .login import forget_tokens, login, logout
 from .prompts import offered_prompts, usage_of
+from .queries import ask_server, find_server, list_server, servers_now, settings_now
 from .review import Listing, accepted, difference_text, listing_text
-from .servers import Server, servers_of
-
-CONNECT_SECONDS = 120.0
+from .servers import Server
 
 
 @click.group("mcp")
@@ -67,7 +66,7 @@ def add(
     if cwd:
         entry["cwd"] = cwd
     _refuse_wrong(name, entry)
-    if name in _run(context, _settings).servers:
+    if name in context.run(settings_now).servers:
         raise ConfigError(f"there is a server {name!r} already", next_step=f"moryflow mcp remove {name}")
     server = ServerSettings(**{**entry, "args": tuple(entry.get("args", ()))})
     _confirm(context, f"{_how(name, server)}\nAdd it, and start it once to see its tools?", f"moryflow mcp add {name} … -y")
@@ -79,10 +78,10 @@ def add(
 @click.pass_obj
 def list_servers(context: CommandContext) -> None:
     """List the servers: what is offered of each, and about how many tokens that costs."""
-    servers = _run(context, _servers)
+    servers = context.run(servers_now)
     rows = [_row(server) for server in servers]
     total = sum(row["tokens"] for row in rows)
-    limit = _run(context, _settings).search_above
+    limit = context.run(settings_now).search_above
     lines = [f"{row['name']:<20} {row['state']:<9} {row['says']:<34} {row['how']}" for row in rows]
     more = f"about {total} tokens in all; above {limit} the tools are found with tool_search"
     text = "\n".join(map(visible, [*lines, more])) if rows else "no server is configured; moryflow mcp add NAME -- COMMAND"
@@ -94,7 +93,7 @@ def list_servers(context: CommandContext) -> None:
 @click.pass_obj
 def show(context: CommandContext, name: str) -> None:
     """Show how a server is reached, and of each tool whether it is offered, or why not."""
-    server = _find(context, name)
+    server = find_server(context, name)
     tools = _tool_rows(server)
     lines = [_how(name, server.settings), f"state: {server.state}"]
     if server.pin is not None:
@@ -119,10 +118,10 @@ def show(context: CommandContext, name: str) -> None:
 @click.pass_obj
 def resources(context: CommandContext, name: str) -> None:
     """Start a server and list its resources; in a prompt, @NAME:ADDRESS attaches one."""
-    server = _find(context, name)
+    server = find_server(context, name)
     if server.state != "reviewed":
         raise ConfigError(f"{name} is {server.state}", next_step=f"moryflow mcp review {name}")
-    found = _asked(context, name, server.settings, {"do": "resources"})
+    found = ask_server(context, name, server.settings, {"do": "resources"})
     lines = [_resource_line(name, each["uri"], each) for each in found["resources"]]
     lines += [_resource_line(name, each["uriTemplate"], each) for each in found["templates"]]
     context.print(found, text="\n".join(map(visible, lines)) or f"{name} lists no resource")
@@ -141,7 +140,7 @@ def _resource_line(server: str, uri: str, about: Mapping[str, Any]) -> str:
 def review(context: CommandContext, name: str, accept: str) -> None:
     """Start a server, show what it is and what is new, and offer its tools if you agree."""
     refuse_inside_tool("moryflow mcp review")
-    server = _find(context, name)
+    server = find_server(context, name)
     _review(context, name, server.settings, server.pin, accept)
 
 
@@ -151,7 +150,9 @@ def review(context: CommandContext, name: str, accept: str) -> None:
 @click.pass_context
 def test(ctx: click.Context, context: CommandContext, names: Sequence[str]) -> None:
     """Start servers and compare them with what was accepted; exit code 3 when one differs or does not work."""
-    chosen = [_find(context, name) for name in names] or [each for each in _run(context, _servers) if each.settings.enabled]
+    chosen = [find_server(context, name) for name in names] or [
+        each for each in context.run(servers_now) if each.settings.enabled
+    ]
     rows = [_tested(context, server) for server in chosen]
     context.print(rows, text="\n\n".join(visible(row["says"], keep="\n") for row in rows) or "no server is configured")
     ctx.exit(0 if all(row["ok"] for row in rows) else 3)
@@ -163,33 +164,17 @@ def test(ctx: click.Context, context: CommandContext, names: Sequence[str]) -> N
 def remove(context: CommandContext, name: str) -> None:
     """Remove a server from the configuration, and what was accepted of it."""
     refuse_inside_tool("moryflow mcp remove")
-    _find(context, name)
+    find_server(context, name)
     context.configure(("mcp", "servers", name), None)
     store_pin(context.home, name, None)
+    forget_tokens(context, name)
     context.print({"name": name, "removed": True}, text=f"removed {name}")
 
 
+group.add_command(login)
+group.add_command(logout)
+
 # ---------------------------------------------------------------- what the commands share
-
-
-async def _settings(turn: Turn) -> ServersSettings:
-    return config_of(turn, ServersSettings)
-
-
-async def _servers(turn: Turn) -> list[Server]:
-    return servers_of(config_of(turn, ServersSettings), turn.home)
-
-
-def _run(context: CommandContext, work: Callable[[Turn], Awaitable[Any]]) -> Any:
-    return context.run(work)
-
-
-def _find(context: CommandContext, name: str) -> Server:
-    servers = {server.name: server for server in _run(context, _servers)}
-    if name not in servers:
-        hint = did_you_mean(name, servers)
-        raise ConfigError(f"there is no MCP server {name!r}{hint}", next_step="moryflow mcp list")
-    return servers[name]
 
 
 def _pair(text: str, default: str) -> tuple[str, str]:
@@ -257,47 +242,8 @@ def _drift(server: Server) -> bool:
     return bool(server.pin and server.pin.withheld)
 
 
-async def _answer(turn: Turn, name: str, server: ServerSettings, request: Mapping[str, Any]) -> Any:
-    """Start a server and return what it answers.
-
-    :raises ToolError: it does not work.
-    """
-    from asyncio import timeout
-
-    helper = Helper(turn.data_dir, _environ())
-    try:
-        spec = {**spec_of(name, server, _environ(), turn.vault, turn.data_dir), "connect_seconds": CONNECT_SECONDS}
-        async with timeout(CONNECT_SECONDS + 30):
-            return await helper.request({**request, "server": spec})
-    except TimeoutError:
-        raise ToolError(f"{name} did not answer within {CONNECT_SECONDS:g} s", code="timeout") from None
-    finally:
-        await helper.close()
-
-
-async def _listed(turn: Turn, name: str, server: ServerSettings) -> Listing:
-    return Listing(await _answer(turn, name, server, {"do": "list"}))
-
-
-def _asked(context: CommandContext, name: str, server: ServerSettings, request: Mapping[str, Any]) -> Any:
-    """Return what a server answers.
-
-    :raises ConfigError: it does not work.
-    """
-    try:
-        return _run(context, lambda turn: _answer(turn, name, server, request))
-    except ToolError as error:
-        raise ConfigError(f"{name}: {error.message}", next_step=error.next_step or f"moryflow mcp test {name}") from error
-
-
-def _environ() -> Mapping[str, str]:
-    import os
-
-    return os.environ
-
-
 def _review(context: CommandContext, name: str, server: ServerSettings, pin: Pin | None, accept: str) -> None:
-    listing = Listing(_asked(context, name, server, {"do": "list"}))
+    listing = Listing(ask_server(context, name, server, {"do": "list"}))
     fresh = accepted(name, server, listing)
     shown = "\n".join(part for part in (_how(name, server), difference_text(pin, listing), listing_text(listing)) if part)
     hash = digest([shown, [each["hash"] for each in listing.tools]])
@@ -319,7 +265,7 @@ def _tested(context: CommandContext, server: Server) -> dict[str, Any]:
     name, pin = server.name, server.pin
     common = {"name": name, "drift": {}}
     try:
-        listing: Listing = _run(context, lambda turn: _listed(turn, name, server.settings))
+        listing: Listing = context.run(lambda turn: list_server(turn, name, server.settings))
     except ToolError as error:
         return {**common, "ok": False, "says": f"{name}: {error.message}"}
     works = f"{name}: it works: {listing.server.get('name')} {listing.server.get('version')}, {len(listing.tools)} tools"

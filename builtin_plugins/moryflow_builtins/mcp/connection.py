@@ -20,6 +20,7 @@ from mcp_types import (
 )
 
 from .definitions import FIELDS, MOST_TOOLS, tool_hash
+from .oauth import LoginNeeded, signed_in
 from .transports import MOST_BYTES, JudgedTransport, ServerGone, ServerProgram, host_of
 
 LONGEST_LIST = 20_000
@@ -64,6 +65,7 @@ class McpConnection:
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self.spec = spec
         self._program = ServerProgram(spec) if spec.get("command") else None
+        self._http = JudgedTransport(spec["url"]) if self._program is None else None
         self._client: Any = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leave = asyncio.Event()
@@ -76,7 +78,7 @@ class McpConnection:
     @property
     def ended(self) -> bool:
         """Whether a new connection has to be made."""
-        return self._task.done() or bool(self._program and self._program.ended)
+        return self._task.done() or bool(self._program and self._program.ended) or bool(self._http and self._http.refused)
 
     async def close(self) -> None:
         """End the connection, and the program with it."""
@@ -101,6 +103,8 @@ class McpConnection:
         except Exception as error:
             if self._program is not None and self._program.ended:
                 raise ServerGone(self._program.last_words()) from error
+            if self._http is not None and self._http.refused:
+                raise LoginNeeded("it wants a login") from error
             raise
         finally:
             self._calls.remove(request)
@@ -116,7 +120,9 @@ class McpConnection:
             if not self._ready.done():
                 words = self._program.last_words() if self._program else ""
                 reason = explain(error)["message"]
-                self._ready.set_exception(ServerGone(f"it cannot be connected to: {words or reason}"))
+                wants_login = self._http is not None and self._http.refused
+                gone = ServerGone(f"it cannot be connected to: {words or reason}")
+                self._ready.set_exception(LoginNeeded("it wants a login") if wants_login else gone)
                 self._ready.exception()  # it is told to whoever waits, and nobody need
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -133,8 +139,10 @@ class McpConnection:
         if self._program is not None:
             return Client(self._program.connect(), **common)
         timeout = httpx2.Timeout(30.0, read=self.spec.get("timeout") or 300.0)
+        assert self._http is not None
+        auth = signed_in(self.spec)
         http = httpx2.AsyncClient(
-            transport=JudgedTransport(self.spec["url"]), headers=self.spec["headers"], timeout=timeout, trust_env=False
+            transport=self._http, headers=self.spec["headers"], auth=auth, timeout=timeout, trust_env=False
         )
         return Client(streamable_http_client(self.spec["url"], http_client=http, max_sse_event_size=MOST_BYTES), **common)
 
@@ -259,6 +267,8 @@ def explain(error: BaseException) -> dict[str, str]:
     """Return code and sentence for what a request led to."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    if isinstance(error, LoginNeeded):
+        return {"code": "mcp_login", "message": str(error)}
     if isinstance(error, ServerGone):
         return {"code": "mcp_gone", "message": str(error)}
     if isinstance(error, MCPError):

@@ -33,6 +33,7 @@ Answer = Mapping[str, Any]
 
 @dataclass
 class _Pending:
+    server: str
     done: asyncio.Future[Any]
     progress: Callable[[str], None]
     ask: Callable[[Mapping[str, Any]], Awaitable[Answer]] | None
@@ -66,7 +67,7 @@ class Helper:
         process = await self._running()
         number = next(self._numbers)
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._pending[number] = _Pending(done, progress, ask)
+        self._pending[number] = _Pending(str(message["server"]["name"]), done, progress, ask)
         try:
             await self._send(process, {**message, "id": number})
             return await asyncio.shield(done)
@@ -160,7 +161,8 @@ class Helper:
             task.add_done_callback(self._tasks.discard)
         elif "error" in message:
             error = message["error"]
-            pending.done.set_exception(ToolError(error["message"], code=error["code"]))
+            step = f"a person runs: moryflow mcp login {pending.server}" if error["code"] == "mcp_login" else ""
+            pending.done.set_exception(ToolError(error["message"], code=error["code"], next_step=step))
             pending.done.exception()
         else:
             pending.done.set_result(message["result"])
@@ -214,7 +216,8 @@ def spec_of(name: str, server: ServerSettings, environ: Mapping[str, str], vault
     if server.url is not None:
         headers = {key: filled(value) for key, value in server.headers.items()}
         identity: dict[str, Any] = {"url": server.url, "headers": sorted(server.headers)}
-        return {**common, "key": name, "url": filled(server.url), "headers": headers, "identity": identity}
+        tokens = str(token_file(folder, name))
+        return {**common, "key": name, "url": filled(server.url), "headers": headers, "identity": identity, "tokens": tokens}
     cwd = _folder(name, server, vault, folder)
     passed_on = {key: environ[key] for key in _PASSED_ON if key in environ}
     env = {**passed_on, **{key: filled(value) for key, value in server.env.items()}}
@@ -229,6 +232,11 @@ def spec_of(name: str, server: ServerSettings, environ: Mapping[str, str], vault
         "cwd": cwd,
         "identity": identity,
     }
+
+
+def token_file(folder: Path, server: str) -> Path:
+    """Return where the tokens of a server are stored: by its name a secret, which no tool reads in any mode."""
+    return folder / "tokens" / f"{server}.token.json"
 
 
 def _variable(server: str, environ: Mapping[str, str], found: re.Match[str]) -> str:

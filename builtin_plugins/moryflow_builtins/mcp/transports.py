@@ -150,12 +150,16 @@ async def _end(process: Any) -> None:
 class JudgedTransport(httpx2.AsyncBaseTransport):
     """Connects to the very address that was judged: of the server that a person configured any, of all others a public one.
 
-    Where the configured server is on this machine, so may be what it names, such as its authorization server.
+    Where the configured server is on this machine, so may be what it names, such as its authorization server. Whatever is
+    not on this machine and is not the server itself has to be reached by https: keys are sent there.
+
+    :ivar refused: whether the server wanted a login that it was not given.
     """
 
     def __init__(self, url: str) -> None:
-        self._own = _place(httpx2.URL(url))
+        self._own, self._path = _place(httpx2.URL(url)), httpx2.URL(url).path
         self._local = False
+        self.refused = False
         self._connections: dict[str, httpx2.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -170,6 +174,8 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
             extensions={**request.extensions, "sni_hostname": host},
         )
         response = await inner.handle_async_request(sent)
+        if (_place(request.url), request.url.path) == (self._own, self._path):
+            self.refused = response.status_code == 401
         response.stream = _Bounded(response.stream)
         return response
 
@@ -177,7 +183,18 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
         for connection in self._connections.values():
             await connection.aclose()
 
+    async def check(self, url: httpx2.URL) -> None:
+        """Judge an address that somebody else is to open.
+
+        :raises httpx2.ConnectError: it would not be connected to.
+        """
+        await self._judged(url)
+
     async def _judged(self, url: httpx2.URL) -> str:
+        if url.scheme not in ("http", "https") or url.userinfo:
+            raise httpx2.ConnectError(
+                f"{str(url)[:200]} is not connected to: it is no http or https address without a password"
+            )
         place = _place(url)
         found = await asyncio.get_running_loop().getaddrinfo(place[1], place[2], type=socket.SOCK_STREAM)
         answers = [str(entry[4][0]) for entry in found]
@@ -188,10 +205,12 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
             return answers[0]
         if self._local and all(map(_is_loopback, answers)):
             return answers[0]
+        if url.scheme != "https":
+            raise httpx2.ConnectError(f"{str(url)[:200]} is not connected to: it is not https")
         try:
             return str(vetted(answers)[0])
         except NotPublic as error:
-            raise httpx2.ConnectError(f"{url} is not connected to: {error}") from error
+            raise httpx2.ConnectError(f"{str(url)[:200]} is not connected to: {error}") from error
 
 
 def _place(url: httpx2.URL) -> tuple[str, str, int]:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from .connection import McpConnection, Request, explain
+from .oauth import log_in
 
 MOST_MEMORY = 1024 * 1024
 """KiB that this process may have taken; with more it ends once it is idle, and is started anew when it is needed."""
@@ -56,8 +57,7 @@ class McpWorker:
         number = message["id"]
         request = self._requests[number] = Request(message, lambda said: self._say({"id": number, **said}))
         try:
-            connection = await self._connection(request.server)
-            self._say({"id": number, "result": await connection.do(request)})
+            self._say({"id": number, "result": await self._do(request)})
         except asyncio.CancelledError:
             self._say({"id": number, "error": {"code": "cancelled", "message": "the call was cancelled"}})
         except BaseException as error:  # whatever a server leads to is the answer to this request
@@ -66,6 +66,15 @@ class McpWorker:
             del self._tasks[number], self._requests[number]
             if not self._tasks and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MOST_MEMORY:
                 os._exit(0)  # servers go with it
+
+    async def _do(self, request: Request) -> Any:
+        if request.do == "login":
+
+            async def show(url: str) -> None:
+                await request.ask({"login": url})
+
+            return await log_in(request.server, show)
+        return await (await self._connection(request.server)).do(request)
 
     async def _connection(self, server: Mapping[str, Any]) -> McpConnection:
         """Return the connection to a server; one that is configured otherwise by now, or has ended, is made anew."""

@@ -1,0 +1,255 @@
+"""OAuth in the helper process: the SDK's own flow, with PKCE and state; a redirect to this machine; tokens in a file of 0600.
+
+Every address that the flow names goes through the transport that judges them, and the one that a browser shall open too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+from mcp import Client
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import (
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from mcp_types import Implementation
+from pydantic import AnyUrl, ValidationError
+
+from .transports import MOST_BYTES, JudgedTransport, ServerGone
+
+MOST_HEAD = 16 * 1024
+"""Bytes of a request to the address that a browser comes back to."""
+SECONDS = 10.0
+"""For such a request to be sent."""
+PATH = "/callback"
+_PAGE = b"You can close this window and go back to Moryflow.\n"
+
+
+class LoginNeeded(ServerGone):
+    """The server answers only those who have logged in."""
+
+
+class TokenFile:
+    """The tokens for one server, and what is needed to renew them; the SDK's ``TokenStorage``.
+
+    :param url: the address that they are for: they are never used for another.
+    :param fresh: forget what is stored, once there is something new.
+    """
+
+    def __init__(self, path: Path, url: str, *, fresh: bool = False) -> None:
+        self._path, self._url = path, url
+        self._known: dict[str, Any] = {} if fresh else self._read()
+
+    def __bool__(self) -> bool:
+        return "tokens" in self._known
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(descriptor, encoding="utf-8") as file:
+                about = os.fstat(descriptor)
+                if about.st_uid != os.getuid() or about.st_mode & 0o077:
+                    raise LoginNeeded(f"others could read its tokens in {self._path}, so they are not used")
+                found = json.load(file)
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) and found.get("url") == self._url else {}
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return _model(OAuthToken, self._known.get("tokens"))
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        expires = None if tokens.expires_in is None else time.time() + tokens.expires_in
+        self._known |= {"url": self._url, "tokens": _json(tokens), "expires": expires}
+        self._write()
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return _model(OAuthClientInformationFull, self._known.get("client"))
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self._known["client"] = _json(client_info)
+
+    def restore(self, provider: OAuthClientProvider) -> None:
+        """Give `provider` what an earlier process learned: where tokens are renewed, and when they end."""
+        context = provider.context
+        context.oauth_metadata = _model(OAuthMetadata, self._known.get("metadata"))
+        context.protected_resource_metadata = _model(ProtectedResourceMetadata, self._known.get("resource"))
+        context.auth_server_url = self._known.get("issuer")
+        context.token_expiry_time = self._known.get("expires")
+
+    def keep(self, provider: OAuthClientProvider) -> None:
+        """Store what `provider` has learned."""
+        context = provider.context
+        self._known |= {
+            "metadata": _json(context.oauth_metadata),
+            "resource": _json(context.protected_resource_metadata),
+            "issuer": context.auth_server_url,
+        }
+        self._write()
+
+    def _write(self) -> None:
+        """Write the file anew; nobody else can read it at any moment."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=".", suffix=".token", dir=self._path.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(self._known, file)
+            Path(name).replace(self._path)
+        except BaseException:
+            with suppress(OSError):
+                Path(name).unlink()
+            raise
+
+
+def _json(value: Any) -> Any:
+    return None if value is None else value.model_dump(mode="json", exclude_none=True)
+
+
+def _model(kind: Any, value: Any) -> Any:
+    try:
+        return None if value is None else kind.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def signed_in(spec: Mapping[str, Any]) -> httpx2.Auth | None:
+    """Return what sends the stored tokens of a server and renews them; nothing where nobody has logged in."""
+    file = TokenFile(Path(spec["tokens"]), spec["url"])
+    if not file:
+        return None
+
+    async def never(_: str = "") -> Any:
+        raise LoginNeeded("its login has ended")
+
+    provider = OAuthClientProvider(spec["url"], _about_us("http://127.0.0.1/callback"), file, never, never)
+    file.restore(provider)
+    return provider
+
+
+def _about_us(redirect: str) -> OAuthClientMetadata:
+    return OAuthClientMetadata(
+        client_name="Moryflow",
+        redirect_uris=[AnyUrl(redirect)],
+        grant_types=["authorization_code", "refresh_token"],
+        response_types=["code"],
+        token_endpoint_auth_method="none",
+    )
+
+
+async def log_in(spec: Mapping[str, Any], show: Callable[[str], Awaitable[None]]) -> dict[str, Any]:
+    """Let a person log in to a server, and store the tokens.
+
+    :param show: shows the person the address to open.
+    :returns: ``needed``: whether the server wanted a login at all.
+    """
+    transport = JudgedTransport(spec["url"])
+    file = TokenFile(Path(spec["tokens"]), spec["url"], fresh=True)
+    async with Callback.listening(spec.get("port") or 0) as callback:
+
+        async def open_browser(url: str) -> None:
+            await transport.check(httpx2.URL(url))
+            callback.expect(parse_qs(urlsplit(url).query).get("state", [""])[0])
+            await show(url)
+
+        provider = OAuthClientProvider(spec["url"], _about_us(callback.uri), file, open_browser, callback.result)
+        timeout = httpx2.Timeout(30.0)
+        http = httpx2.AsyncClient(transport=transport, headers=spec["headers"], auth=provider, timeout=timeout, trust_env=False)
+        stream = streamable_http_client(spec["url"], http_client=http, max_sse_event_size=MOST_BYTES)
+        info = Implementation(name="moryflow", version=spec.get("client_version", "0"))
+        async with Client(stream, client_info=info, cache=None) as client:
+            if client.server_capabilities.tools is not None and not file:
+                await client.list_tools(cache_mode="refresh")  # some ask for a login only here
+        if file:
+            file.keep(provider)
+    return {"needed": bool(file)}
+
+
+class Callback:
+    """The address on this machine that a browser comes back to. What brings another state is not the answer."""
+
+    def __init__(self) -> None:
+        self.uri = ""
+        self._host = b""
+        self._state = ""
+        self._answer: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
+
+    @classmethod
+    @asynccontextmanager
+    async def listening(cls, port: int) -> AsyncGenerator[Callback]:
+        """Listen for the length of a block, on loopback only."""
+        callback = cls()
+        server = await asyncio.start_server(callback._serve, "127.0.0.1", port, limit=MOST_HEAD)
+        async with server:
+            host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            callback.uri, callback._host = f"http://{host}{PATH}", host.encode()
+            yield callback
+
+    def expect(self, state: str) -> None:
+        """Take an answer with this state, and none of before: a service may ask again, for more than it asked for first."""
+        if self._answer.done():
+            self._answer = asyncio.get_running_loop().create_future()
+        self._state = state
+
+    async def result(self) -> AuthorizationCodeResult:
+        """Wait for the answer.
+
+        :raises ServerGone: the person, or the service, said no.
+        """
+        return await self._answer
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        status = "400 Bad Request"
+        try:
+            async with asyncio.timeout(SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+            status = self._status(head)
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass
+        body = _PAGE if status.startswith("200") else b"This is not what Moryflow waits for.\n"
+        fields = (
+            f"HTTP/1.1 {status}",
+            "Content-Type: text/plain; charset=utf-8",
+            f"Content-Length: {len(body)}",
+            "Cache-Control: no-store",
+            "Referrer-Policy: no-referrer",
+            "Connection: close",
+        )
+        with suppress(ConnectionError):
+            writer.write("\r\n".join(fields).encode() + b"\r\n\r\n" + body)
+            await writer.drain()
+        writer.close()
+
+    def _status(self, head: bytes) -> str:
+        """Take the answer that a request brings, if it is one."""
+        first, *fields = head.split(b"\r\n")
+        words = first.decode("latin-1").split(" ")
+        hosts = [field.partition(b":")[2].strip() for field in fields if field.lower().startswith(b"host:")]
+        if len(words) != 3 or words[0] != "GET" or hosts != [self._host]:
+            return "400 Bad Request"
+        parts = urlsplit(words[1])
+        given = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        mine = secrets.compare_digest(given.get("state", "").encode(), self._state.encode()) and self._state
+        if parts.path != PATH or not mine or self._answer.done():
+            return "404 Not Found"
+        if "code" in given:
+            self._answer.set_result(AuthorizationCodeResult(code=given["code"], state=given["state"], iss=given.get("iss")))
+        else:
+            said = f"{given.get('error', 'no code')} {given.get('error_description', '')}".strip()
+            self._answer.set_exception(ServerGone(f"the login was refused: {said[:300]}"))
+        return "200 OK"
