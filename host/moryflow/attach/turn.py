@@ -19,6 +19,7 @@ class TurnOrder(NamedTuple):
     :ivar text: the prompt; ``None`` goes on with what a turn has left.
     :ivar resume: the session to go on with; empty: the last one of the folder; ``None``: a new one.
     :ivar wait: seconds for which a busy session is waited for.
+    :ivar background: ``wait`` for sub-agents in the background before the turn has ended, or ``leave`` them at work.
     """
 
     folder: str
@@ -35,6 +36,7 @@ class TurnOrder(NamedTuple):
     max_cost: float | None = None
     schema: Mapping[str, Any] | None = None
     wait: float | None = None
+    background: str = "wait"
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -80,16 +82,17 @@ def opened(server: RunningServer, wanted: TurnOrder) -> dict[str, Any]:
 class AttachedTurn:
     """A turn that runs in a server.
 
+    :param seen: the last event that is known: what came since is given first.
     :ivar result: the ``result`` object, once :meth:`events` has ended.
     :ivar broken: how often the connection broke; what was being written then is not sent again.
     """
 
-    def __init__(self, server: RunningServer, session: str, wanted: TurnOrder) -> None:
+    def __init__(self, server: RunningServer, session: str, wanted: TurnOrder, seen: int | None = None) -> None:
         self._server, self.session, self._wanted = server, session, wanted
         self.turn = ""
         self.result: dict[str, Any] = {}
         self.broken = 0
-        self._seen: int | None = None
+        self._seen = seen
         self._ended: dict[str, Any] | None = None
         self._key = os.urandom(12).hex()
 
@@ -156,6 +159,7 @@ class AttachedTurn:
         wanted, path = self._wanted, f"/sessions/{self.session}"
         body: dict[str, Any] = {"on_ask": wanted.on_ask, "environment": environment(os.environ)}
         body |= {"max_steps": wanted.max_steps, "max_cost": wanted.max_cost, "schema": wanted.schema}
+        body["background"] = wanted.background
         if wanted.text is None:
             return self._sent(f"{path}/resume", {name: value for name, value in body.items() if value is not None})
         body |= {"text": wanted.text, "files": wanted.files, "images": wanted.images, "typed": wanted.typed}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 CONNECT_SECONDS = 5.0
@@ -42,7 +42,7 @@ class RunningServer:
 
     def __init__(self, home: str, url: str, token: str) -> None:
         self.home, self.url, self._token = home, url, token
-        self.language, self.process = "en", 0
+        self.language, self.process, self.traces = "en", 0, False
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, key: str = "", wait: bool = False) -> Any:
         """Return the JSON of an answer.
@@ -54,17 +54,27 @@ class RunningServer:
         """
         status, stream = self._request(method, path, body, {"Idempotency-Key": key} if key else {}, wait=wait)
         with stream:
+            found = self._json(status, stream.read())
+        if status >= 400:
+            raise self._refused(status, found if isinstance(found, dict) else {})
+        return found
+
+    def read(self, path: str) -> bytes:
+        """Return what stands at a path, where that is no JSON document; it raises as :meth:`ask` does."""
+        status, stream = self._request("GET", path, None, {}, wait=False)
+        with stream:
             data = stream.read()
+        if status >= 400:
+            raise self._refused(status, self._json(status, data))
+        return data
+
+    def _json(self, status: int, data: bytes) -> Any:
         try:
-            found = json.loads(data or b"null")
+            return json.loads(data or b"null")
         except ValueError:
             raise ServerRefusal(
                 status, "config", "what answers there is no server of Moryflow", self.url, "moryflow serve"
             ) from None
-        if status >= 400:
-            said = found if isinstance(found, dict) else {}
-            raise self._refused(status, said)
-        return found
 
     def _refused(self, status: int, said: Mapping[str, Any]) -> ServerRefusal:
         if status == 401:
@@ -73,18 +83,25 @@ class RunningServer:
         code, message, next_step = (str(said.get(name, "")) for name in ("code", "message", "next"))
         return ServerRefusal(status, code or "error", message or f"HTTP {status}", str(said.get("where", "")), next_step)
 
-    def events(self, session: str, after: int | None) -> Iterator[tuple[int | None, dict[str, Any]]]:
+    def events(
+        self, session: str, after: int | None, *, of_server: bool = False, ended: Callable[[], bool] = lambda: False
+    ) -> Iterator[tuple[int | None, dict[str, Any]]]:
         """Yield what happens in a session and its sub-agents, each with its id; end where the connection does.
 
         :param after: the id of the last event that is known; from now on if ``None``.
+        :param of_server: also what belongs to no session: that something was loaded anew.
+        :param ended: asked at each word of the server, a heartbeat at the latest: whether nobody wants to know any more.
         """
         place = {} if after is None else {"Last-Event-ID": str(after)}
-        status, stream = self._request("GET", f"/sessions/{session}/events", None, place, wait=False, silence=SILENCE_SECONDS)
+        path = f"/events?session={session}&session=" if of_server else f"/sessions/{session}/events"
+        status, stream = self._request("GET", path, None, place, wait=False, silence=SILENCE_SECONDS)
         with stream:
             if status >= 400:
                 raise self._refused(status, json.loads(stream.read() or b"{}"))
             number: int | None = None
             for line in stream:
+                if ended():
+                    return
                 if line.startswith(b"id: "):
                     number = int(line[4:])
                 elif line.startswith(b"data: "):
@@ -180,6 +197,7 @@ def find(home: str, url: str = "") -> RunningServer:
     except OSError as error:
         raise NoServer(url, f"no server of Moryflow answers: {error.strerror or error}") from None
     server.language, server.process = str(about.get("language") or "en"), int(about.get("pid") or 0)
+    server.traces = bool(about.get("trace"))
     version, other = str(about.get("version")), str(about.get("home"))
     if version != __version__:
         said = f"the server is version {version}, and this is {__version__}"

@@ -7,14 +7,16 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, get_args
+from contextlib import suppress
+from typing import Any, TypedDict, Unpack, get_args
 
 from moryflow_sdk import ConfigError, Event, ModelError, MoryflowError, PluginError
 from moryflow_sdk.errors import ModelErrorCode
 from moryflow_sdk.support.processes import CALL_MARK, inside_tool
 
+from moryflow.attach.follow import SessionFollower
 from moryflow.attach.quick import SETTINGS, is_set
-from moryflow.attach.turn import AttachedTurn, TurnOrder, opened
+from moryflow.attach.turn import AttachedTurn, TurnOrder, opened, quoted
 from moryflow.attach.wire import NoServer, RunningServer, ServerRefusal, find, home_of
 from moryflow.runtime.turn_result import TurnResult
 
@@ -61,14 +63,25 @@ def server_for(flags: Flags, url: str | None) -> RunningServer | None:
         raise error_of(error) from error
 
 
-def wanted_of(flags: Flags, chosen: RunFlags, on_ask: str, **more: Any) -> TurnOrder:
+class Sent(TypedDict, total=False):
+    """What goes to the server with a prompt; see :class:`~moryflow.attach.turn.TurnOrder`."""
+
+    text: str | None
+    files: tuple[Mapping[str, str], ...]
+    images: tuple[Mapping[str, str], ...]
+    typed: int | None
+    schema: Mapping[str, Any] | None
+    background: str
+
+
+def wanted_of(flags: Flags, chosen: RunFlags, on_ask: str, **sent: Unpack[Sent]) -> TurnOrder:
     """Return what is asked of the server: the flags, and the folder of this process."""
     model = chosen.model
     if model is None and chosen.agent is None and chosen.resume is None:
         model = os.environ.get("MORYFLOW_MODEL", "").strip() or None
     return TurnOrder(
         folder=os.path.realpath(flags.vault or "."), resume=chosen.resume, agent=chosen.agent, model=model, mode=chosen.mode,
-        on_ask=on_ask, max_steps=chosen.max_steps, max_cost=chosen.max_cost, wait=chosen.wait, **more,
+        on_ask=on_ask, max_steps=chosen.max_steps, max_cost=chosen.max_cost, wait=chosen.wait, **sent,
     )  # fmt: skip
 
 
@@ -100,12 +113,14 @@ class AttachedSession:
     """One session of a server, as a terminal needs it: turns with their events, and answers to their questions.
 
     :ivar row: of the session, as the server has stored it.
+    :ivar place: the last event that was told.
     """
 
     def __init__(self, server: RunningServer, row: dict[str, Any]) -> None:
         self.server, self.row, self.id = server, row, str(row["id"])
         self.subscribers: list[Callable[[Event], None]] = []
         self.turn: AttachedTurn | None = None
+        self.place: int | None = None
         self._hashes: dict[str, str] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -114,22 +129,27 @@ class AttachedSession:
 
         :raises MoryflowError: the server says no.
         """
-        whole = path if path.startswith("/") else f"/sessions/{self.id}/{path}".rstrip("/")
+        below = f"/{path}" if path and not path.startswith("?") else path
+        whole = path if path.startswith("/") else f"/sessions/{self.id}{below}"
         return await _from_server(lambda: self.server.ask(method, whole, body))
+
+    async def read(self, path: str) -> bytes:
+        """Return what stands at a path of the server, where that is no JSON document.
+
+        :raises MoryflowError: the server says no.
+        """
+        return await _from_server(lambda: self.server.read(path))
 
     async def run(self, wanted: TurnOrder) -> TurnResult:
         """Run one turn, tell the subscribers of its events, and return the result.
 
         :raises MoryflowError: the server says no.
         """
-        self.turn = turn = AttachedTurn(self.server, self.id, wanted)
+        self.turn = turn = AttachedTurn(self.server, self.id, wanted, self.place)
         try:
             async for document in _read(turn):
-                event = event_of(document)
-                if event.type == "permission.asked":
-                    self._hashes[str(event.data["approval_id"])] = str(event.data["hash"])
-                for subscriber in self.subscribers:
-                    subscriber(event)
+                self.place = document.get("seq", self.place)
+                self._tell(document)
         except ServerRefusal as error:
             raise error_of(error) from error
         finally:
@@ -139,23 +159,60 @@ class AttachedSession:
             sys.stdout.write(f"{turn.result['text']}\n")
         return TurnResult.of_json(turn.result)
 
+    def _tell(self, document: Mapping[str, Any]) -> None:
+        event = event_of(document)
+        if event.type == "permission.asked":
+            self._hashes[str(event.data["approval_id"])] = str(event.data["hash"])
+        for subscriber in self.subscribers:
+            subscriber(event)
+
+    def follow(self) -> Callable[[], None]:
+        """Tell the subscribers also of what happens between two turns; the returned function ends that."""
+        loop = asyncio.get_running_loop()
+
+        def tell(document: dict[str, Any]) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._heard, document)
+
+        follower = SessionFollower(self.server, self.id, tell)
+        threading.Thread(target=follower.run, name="moryflow-follower", daemon=True).start()
+        return follower.close
+
+    def _heard(self, document: Mapping[str, Any]) -> None:
+        """Take what came beside a turn, whose events come with it: what sub-agents in the background do, and questions."""
+        kind, number = str(document["type"]), document.get("seq")
+        if kind in ("open", "reset"):
+            self.place = number if self.place is None or kind == "reset" else self.place
+        elif not document["session"]:
+            self._tell(document)
+        elif self.turn is None and number is not None and number > (self.place or 0):
+            self.place = number
+            if document["session"] != self.id or kind.startswith("permission.") or kind in _BESIDE or kind.endswith(".notice"):
+                self._tell(document)
+
     def cancel(self) -> None:
         """Stop the turn that runs."""
         if self.turn is not None:
             self._tasks.add(task := asyncio.create_task(asyncio.to_thread(self.turn.stop)))
             task.add_done_callback(self._tasks.discard)
 
-    async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> object:
+    async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> Any:
         """Answer a question of the turn.
 
         :raises MoryflowError: it is no longer open, or is about another call by now.
         """
-        body = {"reply": reply, "message": message, "hash": self._hashes.get(approval_id)}
-        return await self.ask("POST", f"/approvals/{approval_id}", body)
+        about = self._hashes.get(approval_id)
+        if about is None:
+            about = (await self.ask("GET", f"/approvals/{quoted(approval_id)}"))["request"].get("hash")
+        return await self.ask("POST", f"/approvals/{quoted(approval_id)}", {"reply": reply, "message": message, "hash": about})
 
     async def nobody_left(self) -> None:
         """Let the questions of the turn be denials from here on."""
         await self.ask("POST", "nobody-left", {})
+
+
+_BESIDE = ("task.finish", "session.mode", "session.agent", "session.model")
+"""What is told of a session between two of its turns."""
 
 
 async def _read(turn: AttachedTurn) -> AsyncIterator[dict[str, Any]]:

@@ -302,6 +302,14 @@ class Report:
             "messages": list(self.messages),
         }
 
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> Report:
+        """Return the report that :meth:`as_json` gave, in another process."""
+        return cls(tokens=found["request_tokens"], **{name: found[name] for name in _REPORTED})
+
+
+_REPORTED = ("messages", "parts", "plugins", "blocks", "sources", "window", "limit")
+
 
 async def report(scope: TurnContext, path: Sequence[Node], settings: CompactionSettings) -> Report:
     """Return what the next request of a session with this active `path` would hold."""

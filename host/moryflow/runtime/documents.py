@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +119,11 @@ class Kin:
     of: str = ""
     node: str = ""
 
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> Kin:
+        """Return what :func:`dataclasses.asdict` gave, in another process."""
+        return cls(**{**found, "children": [cls.of_json(child) for child in found["children"]]})
+
 
 async def kin_of(store: Store, row: SessionRow) -> list[Kin]:
     """Return the sessions that `row` started, oldest first; for a fork those of the original too, as they stayed there."""
@@ -162,6 +167,16 @@ class SessionTree:
         head = {"session": row.id, "parent": row.parent, "active": row.active}
         nodes, children = [node_json(node) for node in self.nodes], [asdict(child) for child in self.kin]
         return {**head, "nodes": nodes, "labels": self.labels, "children": children}
+
+    @classmethod
+    def of_json(cls, row: SessionRow, found: Mapping[str, Any]) -> SessionTree:
+        """Return what :meth:`as_json` gave, in another process."""
+        from moryflow.store import Node
+
+        nodes = [Node(**node) for node in found["nodes"]]
+        return cls(
+            row._replace(active=found["active"]), nodes, [Kin.of_json(one) for one in found["children"]], found["labels"]
+        )
 
 
 async def tree_of(store: Store, row: SessionRow) -> SessionTree:

@@ -48,12 +48,13 @@ Types = Annotated[str, "only these, separated by commas"]
 
 @operation("GET", "/events", "a stream of events", stream=True, aliases=("/event", "/global/event"))
 async def events(
-    at: Call, session: Annotated[list[str] | None, "only of these, and of their sub-agents"] = None, types: Types = "",
-    after: After = None,
+    at: Call,
+    session: Annotated[list[str] | None, "only of these and of their sub-agents; empty: what belongs to none"] = None,
+    types: Types = "", after: After = None,
 ) -> Any:  # fmt: skip
     """Follow what happens in all sessions. Last-Event-ID resumes without loss."""
     store = at.service.host.store
-    return _stream(at, Filter([(await store.session(name)).id for name in session or ()], _names(types)), after)
+    return _stream(at, Filter([name and (await store.session(name)).id for name in session or ()], _names(types)), after)
 
 
 @operation("GET", "/sessions/{id}/events", "a stream of events", stream=True)

@@ -55,7 +55,8 @@ def _lines(kind: str, document: dict[str, Any]) -> bytes:
 class Filter:
     """Which events a reader wants.
 
-    :param sessions: of these and of the sub-agents below them; empty means of all. `types` are types, or other hosts' names.
+    :param sessions: of these and of the sub-agents below them, and for an empty name of what belongs to no session; without
+        any, all. `types` are types, or other hosts' names.
     """
 
     def __init__(self, sessions: Collection[str] = (), types: Collection[str] = ()) -> None:

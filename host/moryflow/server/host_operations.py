@@ -63,6 +63,7 @@ async def health(at: Call) -> Any:
         "plugin_set": host.plugin_set.id,
         "started": at.service.started,
         "language": host.config.get("language") or "",
+        "trace": bool(host.config.get("trace")),
     }
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import uvicorn
-from moryflow_sdk import ConfigError, Event
+from moryflow_sdk import ConfigError
 
 from moryflow import __version__
 from moryflow.base.events import now
@@ -163,9 +163,7 @@ async def serve(
         )  # fmt: skip
         server = _Server(config, lambda: ready(service, address))
         await service.events.start()
-        reloader = Reloader(
-            host, lambda report: host.bus.publish(Event(type="reload", session="", ts=now(), data=report.as_event()))
-        )
+        reloader = Reloader(host)
         reloader.start()
         running_file = host.home / FOLDER / RUNNING
         about = {"url": address.url, "pid": os.getpid(), "version": __version__, "home": str(host.home), "started": now()}

@@ -93,7 +93,7 @@ class Service:
     @property
     def turns(self) -> int:
         """How many turns run here."""
-        return len(self._tasks)
+        return self._prompts.total()
 
     async def session(self, name: str) -> Session:
         """Return the session called `name`: the one that is being worked in here, else as it is stored.
@@ -117,6 +117,7 @@ class Service:
         queue: bool = False,
         schema: AnswerSchema | None = None,
         environment: Mapping[str, str] | None = None,
+        leave: bool = False,
     ) -> str:
         """Begin a turn and return its id once its prompt is stored.
 
@@ -124,6 +125,7 @@ class Service:
         :param schema: what the answer has to fit; the model is told so, and asked again. A second prompt with the same
             ``options.key`` is the first.
         :param environment: the variables for its tools and those of its sub-agents, where they are not those of this process.
+        :param leave: the turn is over when its agent is done, whatever its sub-agents in the background do.
         :raises SessionBusy: the session works on another prompt, and `queue` is false.
         """
         if self.stopping:
@@ -136,7 +138,7 @@ class Service:
             return turn
         if begun is None:
             with using_environment(environment):  # the task that is made in here keeps it
-                begun = self._started(session, prompt, options, queue, schema)
+                begun = self._started(session, prompt, options, queue, schema, leave)
         return await asyncio.shield(begun)
 
     def _check(self, environment: Mapping[str, str]) -> None:
@@ -172,6 +174,7 @@ class Service:
         options: RunOptions,
         queue: bool,
         schema: AnswerSchema | None,
+        leave: bool,
     ) -> asyncio.Future[str]:
         key = options.key
         begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -192,7 +195,11 @@ class Service:
                     result = await session.resume(options)
                 else:
                     result = await session.prompt(**prompt, options=options, queue=queue)
-                whole = await whole_answer(session, result, options._replace(key=""), schema)
+                whole = (
+                    result
+                    if leave and schema is None
+                    else await whole_answer(session, result, options._replace(key=""), schema)
+                )
             except MoryflowError as error:
                 self._publish(session, begun, "turn.failed", error_json(error))
                 raise
@@ -207,24 +214,31 @@ class Service:
         task = self._spawn(work())
 
         begun.add_done_callback(lambda done: self._remember(session.id, done, task))
-
-        def ended(done: asyncio.Task[TurnResult]) -> None:
-            self._prompts[session.id] -= 1
-            if not self._prompts[session.id]:
-                del self._prompts[session.id], self._sessions[session.id]
-                self.host.approvals.somebody_is_there(session.id)
-                self.let_go(session)
-            error = None if done.cancelled() else done.exception()
-            if error is not None and not begun.done():
-                self._keys.pop((session.id, key), None)
-                begun.set_exception(error)
-            elif not begun.done():
-                begun.set_exception(RequestError(503, "stopping", "the turn was stopped before it began"))
-            elif error is not None and not isinstance(error, MoryflowError):
-                asyncio.get_running_loop().call_exception_handler({"message": "a turn failed", "exception": error})
-
-        task.add_done_callback(ended)
+        task.add_done_callback(lambda done: self._settle(session, key, begun, done))
         return begun
+
+    def _settle(self, session: Session, key: str, begun: asyncio.Future[str], done: asyncio.Task[TurnResult]) -> None:
+        """Let go of a session whose last prompt has ended, and tell who waits for a turn that did not even begin."""
+        self._prompts[session.id] -= 1
+        if not self._prompts[session.id]:
+            del self._prompts[session.id], self._sessions[session.id]
+            self.host.approvals.somebody_is_there(session.id)
+            self.let_go(session)
+            if session.children.running:
+                self._spawn(self._until_alone(session))
+        error = None if done.cancelled() else done.exception()
+        if error is not None and not begun.done():
+            self._keys.pop((session.id, key), None)
+            begun.set_exception(error)
+        elif not begun.done():
+            begun.set_exception(RequestError(503, "stopping", "the turn was stopped before it began"))
+        elif error is not None and not isinstance(error, MoryflowError):
+            asyncio.get_running_loop().call_exception_handler({"message": "a turn failed", "exception": error})
+
+    async def _until_alone(self, session: Session) -> None:
+        """Forget a session when its sub-agents in the background have reported."""
+        await session.children.settled()
+        self.let_go(session)
 
     def _remember(self, session: str, begun: asyncio.Future[str], task: asyncio.Task[TurnResult]) -> None:
         """Keep the work of a turn for those who ask for its result."""

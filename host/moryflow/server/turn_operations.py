@@ -12,6 +12,10 @@ from .operations import Call, operation
 from .replies import RequestError
 
 OnAsk = Annotated[Literal["prompt", "deny", "fail"], "what to do with a question"]
+Background = Annotated[
+    Literal["wait", "leave"],
+    "wait for sub-agents in the background and let the agent go on with what they give; or leave them at work",
+]
 Environment = Annotated[dict[str, str] | None, "variables for the turn's tools, in place of the server's; never stored"]
 
 
@@ -30,6 +34,7 @@ async def prompt(
     max_cost: Annotated[float | None, "US dollars"] = None,
     schema: Annotated[dict[str, Any] | None, "a JSON Schema that the answer has to fit"] = None,
     environment: Environment = None,
+    background: Background = "wait",
     typed: Annotated[int | None, "characters of text that a person typed, where the rest came from elsewhere"] = None,
 ) -> Any:
     """Begin a turn. With an Idempotency-Key, the same prompt sent again is the first one."""
@@ -43,7 +48,9 @@ async def prompt(
     given = {"text": asked, "files": files, "images": images, "typed": len(text) if wanted and typed is None else typed}
     key = at.request.headers.get("idempotency-key", "")[:200]
     options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost, key=key)
-    turn = await at.service.begin(begun, given, options, queue=queue, schema=wanted, environment=environment)
+    turn = await at.service.begin(
+        begun, given, options, queue=queue, schema=wanted, environment=environment, leave=background == "leave"
+    )
     return {"session": begun.id, "turn": turn}
 
 
@@ -56,12 +63,14 @@ async def resume(
     max_cost: Annotated[float | None, "US dollars"] = None,
     schema: Annotated[dict[str, Any] | None, "a JSON Schema that the answer has to fit"] = None,
     environment: Environment = None,
+    background: Background = "wait",
 ) -> Any:
     """Go on with what a turn that was interrupted, or waits for an answer, has left."""
     wanted = None if schema is None else AnswerSchema(schema)
     begun = await at.service.session(id)
     options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost)
-    turn = await at.service.begin(begun, None, options, schema=wanted, environment=environment)
+    leave = background == "leave"
+    turn = await at.service.begin(begun, None, options, schema=wanted, environment=environment, leave=leave)
     return {"session": begun.id, "turn": turn}
 
 
@@ -89,13 +98,14 @@ async def nobody_left(at: Call, id: str) -> Any:
     return {}
 
 
-@operation("POST", "/sessions/{id}/cancel", "{stopped: whether a turn ran here}")
+@operation("POST", "/sessions/{id}/cancel", "{stopped: whether a turn ran here, sub_agents: how many in the background}")
 async def cancel(at: Call, id: str) -> Any:
     """Stop the turn that runs, and its sub-agents; what they have is kept."""
-    row = await at.service.host.store.session(id)
-    working = at.service.at_work(row.id)
-    if working is not None:
-        working.cancel()
-    elif at.service.host.store.seems_held(row.id):
+    stopped = await at.service.session(id)
+    running, below = at.service.at_work(stopped.id) is not None, len(stopped.children.running)
+    if running or below:
+        stopped.cancel()
+    elif at.service.host.store.seems_held(stopped.id):
         raise RequestError(409, "elsewhere", "the turn runs in another process", "stop it there")
-    return {"session": row.id, "stopped": working is not None}
+    at.service.let_go(stopped)
+    return {"session": stopped.id, "stopped": running, "sub_agents": below}

@@ -266,11 +266,12 @@ class Operations:
         max_cost: float | None = None,
         schema: None = None,
         environment: None = None,
+        background: str = "wait",
         typed: int | None = None,
         key: str = "",
     ) -> Any:
         """Begin a turn. With an Idempotency-Key, the same prompt sent again is the first one."""
-        given: dict[str, Any] = {"text": text, "files": files, "images": images, "agent": agent, "model": model, "queue": queue, "on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost, "schema": schema, "environment": environment, "typed": typed}
+        given: dict[str, Any] = {"text": text, "files": files, "images": images, "agent": agent, "model": model, "queue": queue, "on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost, "schema": schema, "environment": environment, "background": background, "typed": typed}
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/prompt", given, headers={"Idempotency-Key": key} if key else None)
 
     async def resume(
@@ -282,9 +283,10 @@ class Operations:
         max_cost: float | None = None,
         schema: None = None,
         environment: None = None,
+        background: str = "wait",
     ) -> Any:
         """Go on with what a turn that was interrupted, or waits for an answer, has left."""
-        given: dict[str, Any] = {"on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost, "schema": schema, "environment": environment}
+        given: dict[str, Any] = {"on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost, "schema": schema, "environment": environment, "background": background}
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/resume", given)
 
     async def turn_result(self, id: str, turn: str) -> Any:

@@ -1,4 +1,4 @@
-"""``run --attach`` and ``chat --attach``: thin clients of a running server (D, part 1; CONTRACT 1)."""
+"""``run --attach``: a thin client of a running server (D, part 1; CONTRACT 1)."""
 
 from __future__ import annotations
 
@@ -379,30 +379,3 @@ def test_a_broken_connection_costs_nothing(shared: Server) -> None:
         for event in stream.seen
         if "seq" in event and event["type"] not in ("open", "session.compacted", "approval.requested")
     ]
-
-
-def test_a_conversation_is_attached(shared: Server, moryflow: Any) -> None:
-    """Lines in, turns out, slash commands as operations of the server; the last turn's exit code."""
-    lines = "hello\n/mode\n/label start\n/undo\n/new\nagain\n/nothing\n"
-    found = moryflow("chat", "--attach", answers=["Hello there.", "Once more."], input=lines)
-    assert found.stdout == "Hello there.\nOnce more.\n"
-    for said in ("mode: agent", "start: ", "/undo yes does it", "new session ", "there is no /nothing here"):
-        assert said in found.stderr, found.stderr
-    assert found.returncode == 0
-
-
-def test_a_conversation_at_a_terminal_asks_and_stops(shared: Server) -> None:
-    """Its questions are answered where the person types; Ctrl-D ends it."""
-    command = [*MORYFLOW, "chat", "--attach", "-m", script(shared, DANGER, "It is done.")]
-    terminal = Terminal(command, shared.vault, environment(shared))
-    try:
-        terminal.expect("attached")  # the line is as long as the folder, so it wraps anywhere
-        terminal.type("go\r")
-        terminal.expect("[s]top")
-        terminal.type("o\r")
-        terminal.expect("It is done.")
-        terminal.expect("tokens in")
-        terminal.type("\x04")
-        assert terminal.end() == 0
-    finally:
-        terminal.close()

@@ -1,289 +1,276 @@
-"""A conversation with a running server: lines in, turns out; slash commands are operations of the server."""
+"""The turns of a conversation in a running server: what is asked and changed are operations of the server."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-import click
-from moryflow_sdk import MoryflowError, SlashResult
-from moryflow_sdk.support.texts import did_you_mean
+from moryflow_sdk import Event, MoryflowError, SlashResult
 
+from moryflow.attach.turn import quoted
 from moryflow.cli.attached import AttachedSession, session_of, wanted_of
-from moryflow.cli.commands.run import confirm_mode, explain, on_ask
-from moryflow.cli.options import Flags, RunFlags
-from moryflow.cli.terminal.approval_prompt import TerminalAsker
-from moryflow.cli.terminal.render import TerminalView
-from moryflow.cli.terminal.text import columns, first_line, folded, is_dumb, plain, terminal_width
+from moryflow.compaction.measure import Report
+from moryflow.plugins.reload import ReloadReport
+from moryflow.runtime.documents import SessionTree
+from moryflow.runtime.session_commands import Label
+from moryflow.store import ApprovalRow, Node, RunRow, SessionRow
 
-from .conversation import Stopping, attachments
-from .slash import Quit
+from .port import AgentChoice, Choice, PluginLine, SessionChange, TurnPrompt
 
 if TYPE_CHECKING:
     from moryflow.attach.wire import RunningServer
+    from moryflow.cli.options import Flags, RunFlags
+    from moryflow.runtime.turn_result import TurnResult
 
-    from .conversation import LineSource
+T = TypeVar("T")
+EVERY = 1_000_000
+"""Nodes of a path: all of them."""
 
-LISTED = 10
-"""Sessions that are listed."""
 
+class AttachedChatHost:
+    """Implements :class:`~.port.ChatHost` over a server."""
 
-class AttachedConversation:
-    """One person, one server, one session at a time."""
-
-    def __init__(self, server: RunningServer, row: dict[str, Any], flags: Flags, chosen: RunFlags) -> None:
-        self._server, self._flags, self._chosen = server, flags, chosen
-        keys = sys.stdin.isatty() and not is_dumb()
-        self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=server.language, chat=keys)
-        self._asker: TerminalAsker | None = None
+    def __init__(self, server: RunningServer, row: dict[str, Any], flags: Flags) -> None:
+        self._server, self._flags = server, flags
+        self._listeners: list[Callable[[Event], None]] = [self._note]
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._agents: dict[str, AgentChoice] = {}
+        self._commands: dict[str, str] = {}
+        self._settings: Mapping[str, Any] = {}
+        self._reloaded: Callable[[list[str]], None] = lambda _: None
+        self._follows = False
+        self._unfollow: Callable[[], None] = lambda: None
         self._open(row)
-        self._code = 0
-        self._agents: dict[str, str] = {}
-        self._of_plugins: dict[str, str] = {}
-        self._own: dict[str, tuple[str, Callable[[str], Awaitable[str]]]] = {
-            "help": ("this list", self._help),
-            "mode": ("show the mode, or change it: /mode agent|full_access", self._mode),
-            "model": ("show the model, or change it: /model NAME", self._model),
-            "agent": ("show the agents, or let another one go on: /agent ID", self._agent),
-            "new": ("begin a new session", self._new),
-            "sessions": ("list the sessions of this folder, or go on with one: /sessions ID", self._sessions),
-            "branch": ("copy this conversation into a new session and go on there: /branch [NODE]", self._branch),
-            "switch": ("go on from another node of this session: /switch NODE", self._switch),
-            "label": ("name what was said last: /label TEXT", self._label),
-            "compact": ("replace the older part of the conversation by a summary: /compact [FOCUS]", self._compact),
-            "tools": ("list the tools", self._tools),
-            "quit": ("end the conversation", self._quit),
-        }
+
+    @classmethod
+    async def opened(cls, server: RunningServer, flags: Flags, chosen: RunFlags) -> AttachedChatHost:
+        """Begin a session in the server, or find the one to go on with.
+
+        :raises MoryflowError: the server says no.
+        """
+        found = cls(server, await session_of(server, wanted_of(flags, chosen, "prompt")), flags)
+        found._settings = await found._ask("GET", "/config")
+        await found._list()
+        return found
 
     def _open(self, row: dict[str, Any]) -> None:
         """Go on with a session of the server."""
-        self.session = AttachedSession(self._server, row)
-        self._view.session = self.session.id
-        if on_ask(self._chosen) == "prompt":
-            asker = TerminalAsker(self.session, self._view)
-            if self._asker is not None:
-                asker.read, asker.show_whole = self._asker.read, self._asker.show_whole
-            self._asker = asker
-        self.session.subscribers.append(self._asker or self._view)
+        self._unfollow()
+        self._session = AttachedSession(self._server, row)
+        self._session.subscribers = self._listeners
+        if self._follows:
+            self._unfollow = self._session.follow()
 
-    def commands(self) -> dict[str, str]:
-        """Return what may follow a slash, with what it does."""
-        agents = {name: f"let this agent go on: {text}" for name, text in self._agents.items()}
-        return {**self._of_plugins, **agents, **{name: text for name, (text, _) in self._own.items()}}
+    async def _ask(self, method: str, path: str = "", body: Mapping[str, Any] | None = None) -> Any:
+        return await self._session.ask(method, path, body)
 
-    def files(self) -> Iterator[str]:
-        """Yield the files of the folder that git does not ignore."""
-        from moryflow.services.files import VaultFiles
-
-        files = VaultFiles(Path(self.session.row["vault"]), Path(self._server.home), Path.home())
-        yield from (path for path, _ in files.walk(files.resolve(".")))
-
-    async def next_agent(self) -> None:
-        """Let the next agent answer; what Tab does at an empty prompt."""
-        ids, now = [*self._agents], self.session.row["agent"]
-        if ids:
-            await self._change(agent=ids[(ids.index(now) + 1) % len(ids)] if now in ids else ids[0])
-
-    async def run(self, source: LineSource) -> int:
-        """Talk until the input ends; return the exit code of the last turn when nobody sits at the terminal."""
-        self._source = source
+    async def _list(self) -> None:
+        """Learn which agents and commands there are."""
+        agents = [one for one in await self._ask("GET", "/agents") if one["mode"] != "subagent"]
         self._agents = {
-            one["id"]: one["description"] for one in await self.session.ask("GET", "/agents") if one["mode"] != "subagent"
-        }
-        self._of_plugins = {one["name"]: one["help"] for one in await self.session.ask("GET", "/commands")}
-        if self._asker is not None:
-            self._asker.read = source.answer
-        if source.interactive and not self._flags.quiet:
-            self._say(f"{self._who()} · attached to {self._server.url} · /help, Ctrl-D ends")
-        try:
-            while await self._answered(source):
-                pass
-        finally:
-            await source.close()
-        if unsent := source.unsent():
-            self._say(f"not sent, Up brings it back in the next chat: {first_line(unsent)}")
-        if source.interactive and not self._flags.quiet:
-            self._say(f"moryflow chat -r {self.session.id} goes on from here")
-        return 0 if source.interactive else self._code
+            one["id"]: AgentChoice(one["description"] or one["name"], one["mode"] == "primary") for one in agents
+        }  # fmt: skip
+        self._commands = {one["name"]: one["help"] for one in await self._ask("GET", "/commands")}
 
-    async def _answered(self, source: LineSource) -> bool:
-        """Do what the next line asks for; return whether the conversation goes on."""
-        if source.interactive:
-            self._view.rest()
-        line = await source.line(self._prompt)
-        self._view.idle = False
-        if line is None:
-            return False
-        try:
-            text = line.strip()
-            said = await self._slash(text) if text.startswith("/") else SlashResult(prompt=text)
-            if said.prompt:
-                await self._turn(said)
-        except Quit:
-            return False
-        except click.Abort:
-            self._say("stopped")
-        except MoryflowError as error:
-            self._code = 1
-            self._say(str(error))
-        return True
+    def _note(self, event: Event) -> None:
+        """Hear of what changes in the server and in the session."""
+        if event.type == "reload":
+            self._reloaded(ReloadReport.of_event(event.data).lines())
+            self._soon(self._list)
+        elif event.type in ("session.mode", "session.agent", "session.model") and event.session == self._session.id:
+            self._soon(self._look)
 
-    async def _turn(self, said: SlashResult) -> None:
-        """Run one turn; Ctrl-C stops it and not the program."""
-        text, own = said.prompt, self._source.interactive and not said.foreign
-        files, images = attachments(text, Path(self.session.row["vault"])) if own else ([], [])
-        changed = self._chosen._replace(agent=None, model=None, mode=None)
+    def _soon(self, work: Callable[[], Any]) -> None:
+        async def done() -> None:
+            with suppress(MoryflowError):  # the server is away: the next request says so
+                await work()
+
+        self._tasks.add(task := asyncio.create_task(done()))
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look(self) -> None:
+        """Learn how the session is by now."""
+        self._session.row |= await self._ask("GET", "?limit=1")
+
+    # ------------------------------------------------------------ what is open
+
+    @property
+    def row(self) -> SessionRow:
+        return _made(SessionRow, SessionRow._fields, self._session.row)
+
+    @property
+    def agent(self) -> str:
+        return self.row.agent
+
+    @property
+    def mode(self) -> str:
+        return self.row.mode
+
+    @property
+    def busy(self) -> bool:
+        return self._session.turn is not None
+
+    @property
+    def home(self) -> Path:
+        return Path(self._server.home)
+
+    @property
+    def language(self) -> str:
+        return self._server.language
+
+    @property
+    def chat(self) -> Mapping[str, object]:
+        return self._settings.get("chat") or {}
+
+    @property
+    def place(self) -> str:
+        return f"attached to {self._server.url}"
+
+    @property
+    def agents(self) -> Mapping[str, AgentChoice]:
+        return self._agents
+
+    @property
+    def commands(self) -> Mapping[str, str]:
+        return self._commands
+
+    async def start(self, tell: Callable[[list[str]], None]) -> None:
+        self._reloaded, self._follows = tell, True
+        self._unfollow = self._session.follow()
+
+    async def aclose(self) -> None:
+        self._unfollow()
+        for task in self._tasks:
+            task.cancel()
+
+    async def settled(self) -> None:
+        """Do nothing: the server waits for what was saved before it begins a turn."""
+
+    def waiting(self) -> Sequence[str]:
+        """Return nothing: what appeared is told with the command that says yes to it."""
+        return ()
+
+    async def give(self, item: str) -> None:
+        """Do nothing: see :meth:`waiting`."""
+
+    def subscribe(self, listener: Callable[[Event], None]) -> None:
+        self._listeners.append(listener)
+
+    async def turn(self, prompt: TurnPrompt, chosen: RunFlags) -> TurnResult:
         wanted = wanted_of(
-            self._flags, changed, on_ask(self._chosen), text=text, files=tuple(files), images=tuple(images),
-            typed=0 if said.foreign else None,
+            self._flags, chosen, prompt.on_ask, text=prompt.text, files=tuple(prompt.files), images=tuple(prompt.images),
+            typed=prompt.typed, background="leave" if prompt.stays else "wait",
         )  # fmt: skip
-        with Stopping(self.session.cancel) as stopping, self._typing():
-            result = await self.session.run(wanted)
-        self._view.finish(result.text)
-        if self._source.interactive:
-            self._view.totals()
-        self._code = result.exit_code
-        if result.end_reason == "stopped":
-            self._source.take_all_back()
-            self._say("stopped; what was done so far is kept")
-        else:
-            explain(result, self._flags)
-        if stopping.leave:
-            raise Quit
-
-    @contextmanager
-    def _typing(self) -> Iterator[None]:
-        """Let a person type while the turn runs, and answer its questions."""
-        self._view.typing = self._source.interactive
         try:
-            with self._source.during(self._view, self.session.cancel):
-                yield
+            return await self._session.run(wanted)
         finally:
-            self._view.typing = False
+            with suppress(MoryflowError):  # what went wrong is told already
+                await self._look()
 
-    def _prompt(self) -> str:
-        place = [self.session.row["agent"]] if self.session.row["agent"] != "build" else []
-        place += ["full access"] if self.session.row["mode"] == "full_access" else []
-        return f"[{' · '.join(place)}] > " if place else "> "
+    def cancel(self) -> None:
+        self._session.cancel()
 
-    def _who(self) -> str:
-        row = self.session.row
-        return " · ".join(str(row[name]) for name in ("agent", "model", "mode", "vault") if row[name])
+    async def stop_children(self) -> int:
+        return int((await self._ask("POST", "cancel", {}))["sub_agents"])
 
-    def _say(self, text: str) -> None:
-        click.echo(folded(plain(text)), err=True)
+    # ------------------------------------------------------------ to look at
 
-    # ------------------------------------------------------------ slash commands
+    async def model(self) -> str:
+        return str((await self._ask("GET", "init"))["model"])
 
-    async def _slash(self, line: str) -> SlashResult:
-        """Run a slash command; return what it leaves to be done: a prompt for the agent, or nothing."""
-        name, _, rest = line[1:].partition(" ")
-        name = {"exit": "quit", "q": "quit", "?": "help", "resume": "sessions"}.get(name, name)
-        if name in self._own:
-            return SlashResult(prompt=await self._own[name][1](rest.strip()))
-        if name in self._of_plugins:
-            done = await self.session.ask("POST", "command", {"name": name, "text": rest.strip()})
-            if done["text"]:
-                self._say(done["text"])
-            return SlashResult(prompt=str(done["prompt"]), foreign=bool(done.get("foreign")))
-        if name in self._agents:
-            await self._change(agent=name)
-            return SlashResult(prompt=rest.strip())
-        self._say(f"there is no /{name} here{did_you_mean(name, [*self.commands()], '/') or '; /help lists what there is'}")
-        return SlashResult()
+    async def session(self, name: str) -> SessionRow:
+        return _made(SessionRow, SessionRow._fields, await self._ask("GET", f"/sessions/{quoted(name)}?limit=1"))
 
-    async def _change(self, **changes: Any) -> None:
-        self.session.row |= await self.session.ask("PATCH", "", changes)
+    async def sessions(self, limit: int) -> Sequence[SessionRow]:
+        rows = await self._ask("GET", f"/sessions?limit={limit}&vault={quoted(self.row.vault)}")
+        return [_made(SessionRow, SessionRow._fields, row) for row in rows]
 
-    async def _help(self, _: str) -> str:
-        self._say(columns([(f"/{name}", text) for name, text in self.commands().items()], within=terminal_width()))
-        return ""
+    async def path(self, session: str) -> Sequence[Node]:
+        nodes = (await self._ask("GET", f"/sessions/{session}/nodes?limit={EVERY}"))["nodes"]
+        return [_made(Node, Node._fields, node) for node in nodes]
 
-    async def _mode(self, mode: str) -> str:
-        if mode and mode != self.session.row["mode"]:
-            await confirm_mode(mode, self._flags)
-            await self._change(mode=mode, confirm=True)
-        self._say(f"mode: {self.session.row['mode']}")
-        return ""
+    async def tree(self) -> SessionTree:
+        await self._look()
+        return SessionTree.of_json(self.row, await self._ask("GET", "tree"))
 
-    async def _model(self, name: str) -> str:
-        if name:
-            await self._change(model=name)
-        self._say(f"model: {(await self.session.ask('GET', 'init'))['model']}")
-        return ""
+    async def runs(self) -> Sequence[RunRow]:
+        return [_made(RunRow, RunRow._fields, run) for run in (await self._ask("GET", "?limit=1"))["turns"]]
 
-    async def _agent(self, name: str) -> str:
-        if name:
-            await self._change(agent=name)
-        self._say(f"agent: {self.session.row['agent']}")
-        if not name:
-            self._say(columns([(f"/{one}", text) for one, text in self._agents.items()], within=terminal_width()))
-        return ""
+    async def labels(self) -> Mapping[str, str]:
+        return (await self._ask("GET", "?limit=1"))["labels"]
 
-    async def _new(self, _: str) -> str:
-        self._open(await session_of(self._server, wanted_of(self._flags, self._chosen._replace(resume=None), "prompt")))
-        self._say(f"new session {self.session.id}")
-        return ""
+    async def context(self) -> Report:
+        return Report.of_json(await self._ask("GET", "context"))
 
-    async def _sessions(self, name: str) -> str:
-        if name:
-            self._open(await self.session.ask("GET", f"/sessions/{name}"))
-            self._say(f"session {self.session.id}")
-            return ""
-        folder = self.session.row["vault"]
-        rows = [row for row in await self.session.ask("GET", "/sessions?limit=200") if row["vault"] == folder][:LISTED]
-        shown = [(row["updated"][5:16].replace("T", " "), first_line(row["title"] or "-", 60), row["id"]) for row in rows]
-        self._say(columns(shown))
-        return ""
+    async def export(self) -> AsyncIterator[str]:
+        for line in (await self._session.read(f"/sessions/{self._session.id}/export")).decode().splitlines():
+            yield line
 
-    async def _branch(self, node: str) -> str:
-        before, copy = self.session.id, await self.session.ask("POST", "fork", {"node": node or None})
+    async def whole_output(self, output: str) -> str:
+        return (await self._session.read(f"/artifacts/{quoted(output)}")).decode("utf-8", "replace")
+
+    async def approvals(self) -> Sequence[ApprovalRow]:
+        rows = await self._ask("GET", "/approvals?state=pending")
+        return [_made(ApprovalRow, ApprovalRow._fields, row) for row in rows]
+
+    async def approval(self, approval: str) -> ApprovalRow:
+        return _made(ApprovalRow, ApprovalRow._fields, await self._ask("GET", f"/approvals/{quoted(approval)}"))
+
+    async def tools(self) -> Sequence[str]:
+        return [one["name"] for one in await self._ask("GET", "/tools")]
+
+    async def plugins(self) -> Sequence[PluginLine]:
+        return [PluginLine(**{"error": "", **one}) for one in (await self._ask("GET", "init"))["plugins"]]
+
+    async def shortens_itself(self) -> bool:
+        return bool((await self._ask("GET", "/settings/compaction"))["enabled"])
+
+    # ------------------------------------------------------------ to change
+
+    async def new(self, **chosen: Unpack[Choice]) -> None:
+        given = {name: value for name, value in chosen.items() if value is not None}
+        self._open(await self._ask("POST", "/sessions", {"vault": self.row.vault, **given}))
+
+    async def open(self, name: str, model: str | None) -> None:
+        row = await self._ask("GET", f"/sessions/{quoted(name)}?limit=1")
+        self._open(row)
+        if model is not None and row["model"] != model:
+            await self.change(model=model)
+
+    async def change(self, **changes: Unpack[SessionChange]) -> None:
+        confirmed = {"confirm": True} if changes.get("mode") == "full_access" else {}
+        self._session.row |= await self._ask("PATCH", "", {**changes, **confirmed})
+
+    async def switch(self, node: str | None) -> str | None:
+        return (await self._ask("POST", "switch", {"node": node}))["active"]
+
+    async def fork(self, node: str | None, model: str | None) -> str:
+        copy = await self._ask("POST", "fork", {"node": node})
         self._open(copy)
-        if copy["remark"]:
-            self._say(copy["remark"])
-        self._say(f"{copy['id']}\nthis conversation goes on in the copy; /resume {before} leads back")
-        return ""
+        return str(copy["remark"])
 
-    async def _switch(self, node: str) -> str:
-        if not node:
-            self._say("/switch NODE: an id, the beginning of one, or a label")
-            return ""
-        found = await self.session.ask("POST", "switch", {"node": node})
-        self._say(f"{self.session.id} goes on from {found['active']}")
-        return ""
+    async def label(self, text: str, *, remove: bool) -> Label:
+        found = await self._ask("POST", "label", {"label": text, "remove": remove})
+        return Label(found["label"], found["node"], found["was"])
 
-    async def _label(self, text: str) -> str:
-        if text:
-            found = await self.session.ask("POST", "label", {"label": text})
-            self._say(f"{found['label']}: {found['node'][:8]}")
-        else:
-            labels = (await self.session.ask("GET", ""))["labels"]
-            self._say(columns((name, node[:8]) for name, node in labels.items()) or "no labels yet; /label TEXT gives one")
-        return ""
+    async def compact(self, focus: str) -> Mapping[str, object]:
+        return await self._ask("POST", "compact", {"focus": focus})
 
-    async def _compact(self, focus: str) -> str:
-        from moryflow.cli.commands.session_compact import compaction_text
+    async def command(self, name: str, text: str) -> SlashResult:
+        done = await self._ask("POST", "command", {"name": name, "text": text})
+        return SlashResult(done["text"], done["prompt"], done["foreign"])
 
-        with self._typing():
-            done = await self.session.ask("POST", "compact", {"focus": focus})
-        self._say(compaction_text(done))
-        return ""
+    async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:
+        row = await self._session.reply(approval_id, reply, message=message, by=by)
+        return _made(ApprovalRow, ApprovalRow._fields, row)
 
-    async def _tools(self, _: str) -> str:
-        self._say(" ".join(one["name"] for one in await self.session.ask("GET", "/tools")))
-        return ""
-
-    async def _quit(self, _: str) -> str:
-        raise Quit
+    async def nobody_left(self) -> None:
+        await self._session.nobody_left()
 
 
-async def attached_chat(server: RunningServer, flags: Flags, chosen: RunFlags, source_of: Callable[..., LineSource]) -> int:
-    """Talk with a server."""
-    await confirm_mode(chosen.mode, flags)
-    row = await session_of(server, wanted_of(flags, chosen, "prompt"))
-    talk = AttachedConversation(server, row, flags, chosen)
-    source = source_of(Path(server.home), str(row["vault"]), talk.files, talk.commands, talk.next_agent)
-    return await talk.run(source)
+def _made(kind: Callable[..., T], fields: Iterable[str], found: Mapping[str, Any]) -> T:
+    """Return a row of the store as the server sent it."""
+    return kind(**{name: found[name] for name in fields if name in found})

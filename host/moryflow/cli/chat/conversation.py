@@ -16,22 +16,20 @@ from moryflow_sdk import MoryflowError, SlashResult
 
 from moryflow.cli.commands.run import explain, on_ask
 from moryflow.cli.options import Flags, RunFlags
+from moryflow.cli.terminal.approval_prompt import TerminalAsker
 from moryflow.cli.terminal.keyboard import discard_typed, question
+from moryflow.cli.terminal.render import TerminalView
 from moryflow.cli.terminal.signals import catch_signals
 from moryflow.cli.terminal.text import first_line, is_dumb, say
 from moryflow.plugins.consent import said_yes_with
-from moryflow.plugins.reload import Reloader, ReloadReport
-from moryflow.runtime.subagents import with_background
 
 from .agent_commands import BUILDER, hands_over
-from .port import Choice
+from .attention import Attention
+from .port import ChatHost, Choice, TurnPrompt
+from .session_commands import exchanges
 from .slash import Quit, Slash
 
 if TYPE_CHECKING:
-    from moryflow.cli.terminal.render import TerminalView
-    from moryflow.runtime.host import Host
-    from moryflow.runtime.session import Session
-
     from .picker import PickItem
 
 T = TypeVar("T")
@@ -82,26 +80,20 @@ class LineSource(Protocol):
 
 
 class Conversation:
-    """One person, one host, one session at a time."""
+    """One person, one session at a time."""
 
-    def __init__(self, host: Host, session: Session, flags: Flags, chosen: RunFlags) -> None:
-        from moryflow.cli.terminal.render import TerminalView
-
-        self.host, self.session, self.flags, self.chosen = host, session, flags, chosen
+    def __init__(self, host: ChatHost, flags: Flags, chosen: RunFlags) -> None:
+        self.host, self.flags, self.chosen = host, flags, chosen
         self._slash = Slash(self)
-        language, keys = host.config.get("language") or "en", sys.stdin.isatty() and not is_dumb()
-        self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=language, chat=keys)
+        keys = sys.stdin.isatty() and not is_dumb()
+        self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=host.language, chat=keys)
         self._code = 0
         self._full = False
         self._at_work: asyncio.Task[Any] | None = None
-        self._view.session, self._view.whole = session.id, self._whole_output
+        self._view.session, self._view.whole = host.row.id, host.whole_output
         self._interactive = False
-        self._asker: Any = None
-        if on_ask(chosen) == "prompt":
-            from moryflow.cli.terminal.approval_prompt import TerminalAsker
-
-            self._asker = TerminalAsker(host.approvals, self._view)
-        host.bus.subscribe(self._asker or self._view)
+        self._asker = TerminalAsker(host, self._view) if on_ask(chosen) == "prompt" else None
+        host.subscribe(self._asker or self._view)
 
     def commands(self) -> dict[str, str]:
         """Return what may follow a slash, with what it does."""
@@ -111,7 +103,7 @@ class Conversation:
         """Yield the files of the vault that git does not ignore, from there."""
         from moryflow.services.files import VaultFiles
 
-        files = VaultFiles(Path(self.session.row.vault), self.host.home, Path.home())
+        files = VaultFiles(Path(self.host.row.vault), self.host.home, Path.home())
         yield from (path for path, _ in files.walk(files.resolve(".")))
 
     async def run(self, source: LineSource) -> int:
@@ -123,42 +115,39 @@ class Conversation:
             if source.interactive:
                 self._asker.wait()
         if source.interactive and not self.flags.quiet:
-            self.say(f"{self._who()} · /help, Ctrl-D ends")
+            self.say(f"{await self._who()} · /help, Ctrl-D ends")
         attention = None
         if source.interactive:
-            from .attention import Attention
-
-            attention = Attention(self.host.config.get("chat") or {}, self._name)
-            self.host.bus.subscribe(attention)
+            attention = Attention(self.host.chat, self._name)
+            self.host.subscribe(attention)
         await self.recall()
-        reloader = Reloader(self.host, self._reloaded)
-        reloader.start()
+        await self.host.start(self._reloaded)
         try:
-            await self._talk(source, reloader)
+            await self._talk(source)
         finally:
             await source.close()
-            await reloader.aclose()
+            await self.host.aclose()
             if attention is not None:
                 attention.close()
         if unsent := source.unsent():
             self.say(f"not sent, Up brings it back in the next chat: {first_line(unsent)}")
         if source.interactive and not self.flags.quiet:
-            self.say(f"moryflow chat -r {self.session.id} goes on from here")
+            self.say(f"moryflow chat{self._flag()} -r {self.host.row.id} goes on from here")
         return 0 if source.interactive else self._code
 
-    async def _talk(self, source: LineSource, reloader: Reloader) -> None:
+    async def _talk(self, source: LineSource) -> None:
         going = True
         while going:
             # The prompt and a turn take Ctrl-C for themselves; between the two it must not end the program either.
             with Stopping(self._give_up, _ENDING if source.interactive else ()) as self._stopping:
                 line = await self._line(source)
-                going = line is not None and await self._answered(line.strip(), source, reloader) and not self._stopping.leave
+                going = line is not None and await self._answered(line.strip(), source) and not self._stopping.leave
 
-    async def _answered(self, line: str, source: LineSource, reloader: Reloader) -> bool:
+    async def _answered(self, line: str, source: LineSource) -> bool:
         """Do what a line asks for; return whether the conversation goes on."""
         try:
-            await self._unless_stopped(reloader.settled())
-            await self._consent(source, reloader)
+            await self._unless_stopped(self.host.settled())
+            await self._consent(source)
             await self._unless_stopped(self._take(line))
             await self._offer_room(source)
         except Quit:
@@ -187,26 +176,28 @@ class Conversation:
     def _give_up(self) -> None:
         """Give up what the last line began, or, at the end of the conversation, the next one; a turn stops in its own way."""
         gives_up = self._stopping.leave or not self._view.idle
-        if self._at_work is not None and gives_up and not self.session.busy:
+        if self._at_work is not None and gives_up and not self.host.busy:
             self._at_work.cancel()
 
     def _stop(self) -> None:
-        self.session.cancel() if self.session.busy else self._give_up()
+        self.host.cancel() if self.host.busy else self._give_up()
 
-    def _reloaded(self, report: ReloadReport) -> None:
+    def _reloaded(self, lines: list[str]) -> None:
         """Say at once what was saved, and that the next turn begins with it."""
-        tell = self._asker.tell if self._asker is not None else lambda say: say()
-        for line in report.lines():
-            tell(partial(self.say, line))
+        for line in lines:
+            if self._asker is not None:
+                self._asker.tell(partial(self.say, line))
+            else:
+                self.say(line)
 
-    async def _consent(self, source: LineSource, reloader: Reloader) -> None:
+    async def _consent(self, source: LineSource) -> None:
         """Ask about code that appeared while this conversation runs: an agent may have written it."""
-        asking, reloader.asking = reloader.asking, []
-        for item in asking if source.interactive else ():
+        waiting = self.host.waiting()
+        for item in waiting if source.interactive else ():
             discard_typed()
             answer = await source.ask(f"{question(item)} [y/N] ")
             if answer.strip().lower() in ("y", "yes"):
-                await reloader.give(item)
+                await self.host.give(item)
             else:
                 self.say(f"{item} waits; {said_yes_with(item)}")
 
@@ -223,9 +214,9 @@ class Conversation:
             self._view.idle = False
 
     def _prompt(self) -> str:
-        session = self.session
-        place = [session.agent.id] if session.agent.id != BUILDER or session.row.parent else []
-        place += ["full access"] if session.mode == "full_access" else []
+        host = self.host
+        place = [host.agent] if host.agent != BUILDER or host.row.parent else []
+        place += ["full access"] if host.mode == "full_access" else []
         return f"[{' · '.join(place)}] > " if place else "> "
 
     async def next_agent(self) -> None:
@@ -234,25 +225,29 @@ class Conversation:
 
         await next_agent(self)
 
-    def _who(self) -> str:
-        _, model = self.host.choose_model(self.session)
-        return f"{self.session.agent.id} · {model.id} · {self.session.mode} · {self.session.row.vault}"
+    async def _who(self) -> str:
+        host = self.host
+        return " · ".join(filter(None, (host.agent, await host.model(), host.mode, host.row.vault, host.place)))
+
+    def _flag(self) -> str:
+        return " --attach" if self.host.place else ""
 
     def _name(self) -> str:
-        row = self.session.row
+        row = self.host.row
         return f"{row.title or Path(row.vault).name} · moryflow"
 
     async def _take(self, line: str) -> None:
         if hands_over(self, line):
             line = f"/{BUILDER}"
         said = await self._slash.take(line) if line.startswith("/") else SlashResult(prompt=line)
+        self._view.session = self.host.row.id
         if said.prompt:
             await self.turn(said.prompt, foreign=said.foreign)
 
     async def _offer_room(self, source: LineSource) -> None:
         """Ask whether to shorten a conversation that does not fit any more, where nothing does so by itself."""
         full, self._full = self._full, False
-        if not (full and source.interactive) or self.host.compaction.settings(self.host.config).automatic:
+        if not (full and source.interactive) or await self.host.shortens_itself():
             return
         discard_typed()
         answer = await source.ask("The conversation does not fit any more. Write a summary and go on? [y/N] ")
@@ -262,19 +257,12 @@ class Conversation:
 
     async def turn(self, text: str | None, *, foreign: bool = False) -> None:
         """Run one turn, or go on without a new prompt; Ctrl-C stops it and not the program. A `foreign` text others wrote."""
-        from moryflow.kernel.outcome import RunOptions
-
-        chosen = self.chosen
-        options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
-        with Stopping(self.session.cancel) as stopping, self.typing(), self._questions():
-            if text is None:
-                result = await self.session.resume(options)
-            else:
-                own, typed = self._interactive and not foreign, 0 if foreign else None
-                files, images = attachments(text, Path(self.session.row.vault)) if own else ([], [])
-                result = await self.session.prompt(text, options=options, files=files, images=images, typed=typed)
-            if not self._interactive:
-                result = await with_background(self.session, result, options)
+        asked = on_ask(self.chosen)
+        with Stopping(self.host.cancel) as stopping, self.typing(), self._questions():
+            own = text if self._interactive and not foreign else None
+            files, images = attachments(own, Path(self.host.row.vault)) if own else ([], [])
+            prompt = TurnPrompt(text, files, images, 0 if foreign else None, asked, stays=self._interactive)
+            result = await self.host.turn(prompt, self.chosen)
         self._view.finish(result.text)
         if self._interactive:
             self._view.totals()
@@ -310,11 +298,6 @@ class Conversation:
         finally:
             self._asker.wait()
 
-    async def _whole_output(self, output: str) -> str:
-        from moryflow.runtime.documents import whole_output
-
-        return await whole_output(self.host, self.session, output)
-
     async def _show_whole(self, text: str) -> None:
         from prompt_toolkit.application import in_terminal
 
@@ -322,15 +305,6 @@ class Conversation:
 
         async with in_terminal():
             await show_whole(text)
-
-    async def exchange(self, session: Session) -> None:
-        """Go on with another session."""
-        if session is self.session:
-            return
-        await session.keep()
-        self.session.release()
-        self.session = session
-        self._view.session = session.id
 
     async def pick(
         self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
@@ -345,9 +319,7 @@ class Conversation:
     async def recall(self) -> None:
         """Show the last exchanges of the session that goes on."""
         if self._interactive and not self.flags.quiet:
-            from .session_commands import exchanges
-
-            self._view.recall(exchanges(await self.host.store.path(self.session.id)))
+            self._view.recall(exchanges(await self.host.path(self.host.row.id)))
 
     def choose(self, **changes: Unpack[Choice]) -> None:
         """Change the flags that the next session is opened with."""

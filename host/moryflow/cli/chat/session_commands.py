@@ -6,20 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moryflow.cli.commands.session_branches import (
-    REMOVE,
-    label_data,
-    lines_of,
-    switch_text,
-)
+from moryflow.cli.commands.session_branches import REMOVE, lines_of, switch_text
+from moryflow.cli.commands.session_compact import compaction_text
 from moryflow.cli.terminal.text import columns, first_line, terminal_width
-from moryflow.runtime.documents import fork_session, node_id_of, requested_label, tree_of, with_title
 
 from .picker import PickItem
 
 if TYPE_CHECKING:
     from moryflow.compaction.measure import Report
-    from moryflow.kernel.ports import Journal
     from moryflow.store import Node, RunRow
 
     from .port import ConversationPort
@@ -42,10 +36,8 @@ class SessionCommands:
     async def new(self, _: str) -> str:
         """Begin a new session."""
         talk = self._talk
-        chosen = talk.chosen
-        session = await talk.host.new_session(talk.session.row.vault, agent=chosen.agent, model=chosen.model)
-        await talk.exchange(session)
-        talk.say(f"new session {session.id}")
+        await talk.host.new(agent=talk.chosen.agent, model=talk.chosen.model)
+        talk.say(f"new session {talk.host.row.id}")
         return ""
 
     async def sessions(self, name: str) -> str:
@@ -54,26 +46,25 @@ class SessionCommands:
         name = name or await self._picked_session()
         if not name:
             return ""
-        if (await talk.host.store.session(name)).id == talk.session.id:
+        if (await talk.host.session(name)).id == talk.host.row.id:
             talk.say("that is this session")
             return ""
-        session = await talk.host.resume(talk.session.row.vault, name, model=talk.chosen.model)
-        await talk.exchange(session)
-        talk.say(f"session {session.id}")
+        await talk.host.open(name, talk.chosen.model)
+        talk.say(f"session {talk.host.row.id}")
         await talk.recall()
         return ""
 
     async def _picked_session(self) -> str:
-        talk, store = self._talk, self._talk.host.store
-        rows = [await with_title(store, row) for row in await store.sessions(LISTED, vault=talk.session.row.vault)]
+        talk, host = self._talk, self._talk.host
+        rows = await host.sessions(LISTED)
         cells = [(row.updated[5:16].replace("T", " "), first_line(row.title or "-", 60), row.id) for row in rows]
         lines = columns(cells).split("\n") if cells else []
 
         async def preview(session: str) -> str:
-            return "\n".join(f"> {asked}\n{answered}" for asked, answered in exchanges(await store.path(session))[-2:])
+            return "\n".join(f"> {asked}\n{answered}" for asked, answered in exchanges(await host.path(session))[-2:])
 
         items = [PickItem(row.id, line) for row, line in zip(rows, lines, strict=True)]
-        picked = await talk.pick("sessions of this folder", items, preview, talk.session.id)
+        picked = await talk.pick("sessions of this folder", items, preview, host.row.id)
         if picked is None:
             talk.say("\n".join(lines[:10]))
         return picked or ""
@@ -81,14 +72,14 @@ class SessionCommands:
     async def tree(self, _: str) -> str:
         """Show all branches of this session; at a terminal, go on from one of them."""
         talk = self._talk
-        found = await tree_of(talk.host.store, talk.session.row)
+        found = await talk.host.tree()
         lines, known = lines_of(found), {node.id: node for node in found.nodes}
 
         async def preview(node: str) -> str:
             return str(known[node].payload.get("text") or known[node].payload.get("output") or "")
 
         items = [PickItem(node, line) for node, line in lines if node]
-        picked = await talk.pick("go on from", items, preview, talk.session.row.active or "") if items else None
+        picked = await talk.pick("go on from", items, preview, found.row.active or "") if items else None
         if picked is None:
             talk.say("\n".join(line for _, line in lines))
         elif picked and known[picked].kind == "user":
@@ -103,64 +94,47 @@ class SessionCommands:
         if not name:
             self._talk.say("/switch NODE: an id, the beginning of one, or a label; /tree shows them")
             return ""
-        await self._go_on_from(await node_id_of(self._talk.host.store, self._talk.session.id, name))
+        await self._go_on_from(name)
         return ""
 
     async def _go_on_from(self, node: str | None) -> None:
-        await self._talk.session.note(lambda journal: journal.switch(node))
-        self._talk.say(switch_text(self._talk.session.id, node))
+        self._talk.say(switch_text(self._talk.host.row.id, await self._talk.host.switch(node)))
 
     async def branch(self, name: str) -> str:
         """Copy the path, to a node or as it is, into a new session and go on there."""
-        talk, before = self._talk, self._talk.session.id
-        copy, remark = await fork_session(talk.host.store, talk.session.row, name or None)
-        await talk.exchange(await talk.host.resume(copy.vault, copy.id, model=talk.chosen.model))
-        if remark:
+        talk, before = self._talk, self._talk.host.row.id
+        if remark := await talk.host.fork(name or None, talk.chosen.model):
             talk.say(remark)
-        talk.say(f"{copy.id}\nthis conversation goes on in the copy; /resume {before} leads back")
+        talk.say(f"{talk.host.row.id}\nthis conversation goes on in the copy; /resume {before} leads back")
         return ""
 
     async def label(self, rest: str) -> str:
         """Name what was said last, take a label away, or list them."""
-        talk, session, store = self._talk, self._talk.session, self._talk.host.store
+        talk = self._talk
         if not rest:
-            named = await store.labels(session.id)
+            named = await talk.host.labels()
             talk.say(columns((text, node[:8]) for text, node in named.items()) or "no labels yet; /label TEXT gives one")
             return ""
         remove = rest.split()[0] == REMOVE
-        label = await requested_label(store, session.row, rest.removeprefix(REMOVE) if remove else rest, None, remove=remove)
-        if label.changes:
-
-            def record(journal: Journal) -> None:
-                journal.node("marker", label.marker)
-                journal.event("session.label", **label_data(label))
-
-            await session.note(record)
-        talk.say(label.sentence)
+        talk.say((await talk.host.label(rest.removeprefix(REMOVE) if remove else rest, remove=remove)).sentence)
         return ""
 
     async def compact(self, focus: str) -> str:
         """Replace the older part of the conversation by a summary."""
-        from moryflow.cli.commands.session_compact import compaction_text
-        from moryflow.runtime.session_commands import compact_now
-
         with self._talk.typing():
-            done = await compact_now(self._talk.host, self._talk.session, focus)
+            done = await self._talk.host.compact(focus)
         self._talk.say(compaction_text(done))
         return ""
 
     async def context(self, _: str) -> str:
         """Show what fills the window of the model, by source."""
-        from moryflow.runtime.documents import context_report
-
-        talk = self._talk
-        talk.say(context_text(await context_report(talk.host, talk.session, None), terminal_width() or 80))
+        self._talk.say(context_text(await self._talk.host.context(), terminal_width() or 80))
         return ""
 
     async def cost(self, _: str) -> str:
         """Show what this session has taken so far: turns, tokens and cost by model."""
         talk = self._talk
-        runs = await talk.host.store.runs(talk.session.id)
+        runs = await talk.host.runs()
         models = dict.fromkeys(run.model for run in runs)
         rows = [_spent(model or "-", [run for run in runs if run.model == model]) for model in models]
         talk.say(columns([*rows, *([_spent("in all", runs)] if len(rows) > 1 else [])]) or "nothing was asked of a model yet")
@@ -168,10 +142,9 @@ class SessionCommands:
 
     async def plugins(self, _: str) -> str:
         """List the plugins that are loaded, and those that failed."""
-        records = self._talk.host.plugin_set.records
-        usual = [record.name for record in records if record.tier == "builtin" and record.status == "loaded"]
-        rest = [record for record in records if record.name not in usual]
-        shown = [(record.name, record.version or "-", record.tier, record.status, record.error or "") for record in rest]
+        plugins = await self._talk.host.plugins()
+        usual = [one.name for one in plugins if one.tier == "builtin" and one.status == "loaded"]
+        shown = [one._replace(version=one.version or "-") for one in plugins if one.name not in usual]
         self._talk.say(
             "\n".join(
                 [*([columns(shown)] if shown else []), columns([("built in", ", ".join(usual))], within=terminal_width())]
@@ -183,17 +156,16 @@ class SessionCommands:
         """Write this conversation to a file: Markdown to read, or, where it ends with .jsonl, without loss."""
         from moryflow.cli.commands.session_transfer import write_lines, write_whole
 
-        talk = self._talk
-        session = talk.session
-        file = Path(session.row.vault, Path(name or f"{session.id}.md").expanduser())
+        talk, host = self._talk, self._talk.host
+        file = Path(host.row.vault, Path(name or f"{host.row.id}.md").expanduser())
         if file.suffix == ".jsonl":
             with write_whole(file) as out:
-                await write_lines(talk.host.store.export(session.id), out)
+                await write_lines(host.export(), out)
         else:
-            row = await with_title(talk.host.store, session.row)
-            path = await talk.host.store.path(session.id)
+            title = (await host.session(host.row.id)).title
+            path = await host.path(host.row.id)
             with write_whole(file) as out:
-                out.write(f"# {row.title or session.id}\n\n" + "\n".join(_markdown(path)))
+                out.write(f"# {title or host.row.id}\n\n" + "\n".join(_markdown(path)))
         talk.say(f"written to {file}")
         return ""
 

@@ -14,8 +14,6 @@ from .agent_commands import FamilyCommands
 from .session_commands import SessionCommands
 
 if TYPE_CHECKING:
-    from moryflow_sdk import Command
-
     from .port import ConversationPort
 
 
@@ -64,30 +62,22 @@ class Slash:
         """Every name, those of plugins and agents too."""
         return list(self.commands())
 
-    def _plugins(self) -> dict[str, tuple[str, Command]]:
-        plugin_set = self._talk.host.plugin_set
-        slashed = (command for command in plugin_set.commands.values() if command.slash is not None)
-        return {command.name: (plugin_set.command_owners[command.name], command) for command in slashed}
-
     async def take(self, line: str) -> SlashResult:
         """Run a slash command; return what it leaves to be done: a prompt for the agent, or nothing."""
         name, _, rest = line[1:].partition(" ")
         name = {"exit": "quit", "q": "quit", "?": "help"}.get(name, name)
         if name in self._own:
             return SlashResult(prompt=await self._own[name][1](rest.strip()))
-        if name in self._plugins():
-            return await self._of_plugin(*self._plugins()[name], rest.strip())
+        if name in self._talk.host.commands:
+            return await self._of_plugin(name, rest.strip())
         if name in self._family.agents():
             return SlashResult(prompt=await self._family.switch(name, rest.strip()))
         hint = did_you_mean(name, self.names, "/") or "; /help lists them"
         self._talk.say(f"there is no /{name}{hint}")
         return SlashResult()
 
-    async def _of_plugin(self, plugin: str, command: Command, rest: str) -> SlashResult:
-        slash = command.slash
-        if slash is None:
-            return SlashResult()
-        result, _ = await self._talk.session.scoped(lambda scope: slash(rest, scope.view(plugin)))
+    async def _of_plugin(self, name: str, rest: str) -> SlashResult:
+        result = await self._talk.host.command(name, rest)
         if result.text:
             self._talk.say(result.text)
         return result
@@ -95,9 +85,8 @@ class Slash:
     def commands(self) -> dict[str, str]:
         """Return what may follow a slash, with what it does; the host's own come first and win."""
         agents = {name: f"let this agent go on: {text}" for name, text in self._family.agents().items()}
-        plugins = {name: command.help for name, (_, command) in self._plugins().items()}
         own = {name: text for name, (text, _) in self._own.items()}
-        return {**own, **{name: text for name, text in {**agents, **plugins}.items() if name not in own}}
+        return {**own, **{name: text for name, text in {**agents, **self._talk.host.commands}.items() if name not in own}}
 
     async def _help(self, _: str) -> str:
         self._talk.say(columns([(f"/{name}", text) for name, text in self.commands().items()], within=terminal_width()))
@@ -108,22 +97,22 @@ class Slash:
 
         talk = self._talk
         if mode:
-            if mode == "full_access" and talk.session.mode != mode:
+            if mode == "full_access" and talk.host.mode != mode:
                 await confirm_mode(mode, talk.flags)
-            await talk.session.set_mode(mode)
-        talk.say(f"mode: {talk.session.mode}")
+            await talk.host.change(mode=mode)
+        talk.say(f"mode: {talk.host.mode}")
         return ""
 
     async def _model(self, name: str) -> str:
         talk = self._talk
         if name:
-            await talk.session.set_model(name)
+            await talk.host.change(model=name)
             talk.choose(model=name)
-        talk.say(f"model: {talk.host.choose_model(talk.session)[1].id}")
+        talk.say(f"model: {await talk.host.model()}")
         return ""
 
     async def _tools(self, _: str) -> str:
-        self._talk.say(" ".join(sorted(self._talk.host.tools)))
+        self._talk.say(" ".join(await self._talk.host.tools()))
         return ""
 
     async def _quit(self, _: str) -> str:

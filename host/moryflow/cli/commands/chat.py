@@ -15,6 +15,8 @@ from moryflow.cli.terminal.text import is_dumb
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
+    from moryflow.attach.wire import RunningServer
+    from moryflow.cli.chat.conversation import Conversation
     from moryflow.runtime.host import Host
 
 
@@ -30,10 +32,9 @@ def command(ctx: click.Context, again: bool, resume: str | None, attach: str | N
     from moryflow.cli.attached import server_for
 
     if attach is not None and (server := server_for(flags, attach)) is not None:
-        from moryflow.cli.chat.attached import attached_chat
         from moryflow.cli.terminal.signals import run_on_loop
 
-        return run_on_loop(lambda: attached_chat(server, flags, chosen, _source))
+        return run_on_loop(lambda: _attached_chat(server, flags, chosen))
     from moryflow.cli.open_host import with_host
 
     return with_host(ctx, lambda host: _chat(host, flags, chosen))
@@ -41,6 +42,7 @@ def command(ctx: click.Context, again: bool, resume: str | None, attach: str | N
 
 async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     from moryflow.cli.chat.conversation import Conversation
+    from moryflow.cli.chat.local import LocalChatHost
 
     from .model import ensure_model, offer_model
     from .run import open_session
@@ -51,9 +53,21 @@ async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     session = await open_session(host, flags, chosen)
     host.choose_model(session)
     await session.keep()
-    talk = Conversation(host, session, flags, chosen)
-    source = _source(host.home, session.row.vault, talk.files, talk.commands, talk.next_agent)
-    return await talk.run(source)
+    return await _talk(Conversation(LocalChatHost(host, session), flags, chosen))
+
+
+async def _attached_chat(server: RunningServer, flags: Flags, chosen: RunFlags) -> int:
+    from moryflow.cli.chat.attached import AttachedChatHost
+    from moryflow.cli.chat.conversation import Conversation
+
+    from .run import confirm_mode
+
+    await confirm_mode(chosen.mode, flags)
+    return await _talk(Conversation(await AttachedChatHost.opened(server, flags, chosen), flags, chosen))
+
+
+async def _talk(talk: Conversation) -> int:
+    return await talk.run(_source(talk.host.home, talk.host.row.vault, talk.files, talk.commands, talk.next_agent))
 
 
 def _source(

@@ -142,10 +142,11 @@ async def _run_attached(
     from moryflow.cli.attached import AttachedSession, session_of, wanted_of
 
     await confirm_mode(chosen.mode, flags)
-    more = {name: tuple(items) for name, items in attached.items()}
-    more |= {"typed": chosen.typed, "schema": None if schema is None else schema.document}
     text = None if chosen.prompt is None and not any(attached.values()) else chosen.prompt or ""
-    wanted = wanted_of(flags, chosen, on_ask(chosen), text=text, **more)
+    wanted = wanted_of(
+        flags, chosen, on_ask(chosen), text=text, files=tuple(attached["files"]), images=tuple(attached["images"]),
+        typed=chosen.typed, schema=None if schema is None else schema.document,
+    )  # fmt: skip
     session = AttachedSession(server, await session_of(server, wanted))
     source = TurnSource(session, server.language, session.subscribers.append, session.cancel)
     view = _view(source, flags, chosen, await session.ask("GET", "init") if chosen.output == "stream-json" else {})

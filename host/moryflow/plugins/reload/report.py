@@ -63,6 +63,18 @@ class ReloadReport:
             "waiting": [{"file": file, "next": self.next[file]} for file in self.waiting],
         }
 
+    @classmethod
+    def of_event(cls, data: Mapping[str, Any]) -> ReloadReport:
+        """Return the report that :meth:`as_event` gave, in another process."""
+        files = (*data["kept"], *data["waiting"])
+        return cls(
+            changed=tuple(PluginChange(**change) for change in data["changed"]),
+            kept={one["file"]: one["error"] for one in data["kept"]},
+            waiting=tuple(one["file"] for one in data["waiting"]),
+            next={one["file"]: one["next"] for one in files},
+            **{name: data[name] for name in ("order_changed", "plugin_set", "ms")},
+        )
+
     def lines(self) -> list[str]:
         """Return what a person is told: one line for what changed, one for each file that could not be taken."""
         said = [str(change) for change in self.changed]

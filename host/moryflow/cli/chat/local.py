@@ -1,0 +1,235 @@
+"""The turns of a conversation in a host of this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from moryflow.cli.commands.session_branches import label_data
+from moryflow.plugins.reload import Reloader
+from moryflow.runtime.documents import (
+    context_report,
+    fork_session,
+    node_id_of,
+    requested_label,
+    tree_of,
+    whole_output,
+    with_title,
+)
+from moryflow.runtime.session_commands import compact_now, run_slash
+from moryflow.runtime.subagents import with_background
+
+from .port import AgentChoice, Choice, PluginLine, SessionChange, TurnPrompt
+
+if TYPE_CHECKING:
+    from moryflow_sdk import Event, SlashResult
+
+    from moryflow.cli.options import RunFlags
+    from moryflow.compaction.measure import Report
+    from moryflow.kernel.ports import Journal
+    from moryflow.runtime.documents import SessionTree
+    from moryflow.runtime.host import Host
+    from moryflow.runtime.session import Session
+    from moryflow.runtime.session_commands import Label
+    from moryflow.runtime.turn_result import TurnResult
+    from moryflow.store import ApprovalRow, Node, RunRow, SessionRow
+
+
+class LocalChatHost:
+    """Implements :class:`~.port.ChatHost` over a host; `session` is the one that is open, and held."""
+
+    place = ""
+
+    def __init__(self, host: Host, session: Session) -> None:
+        self._host, self._session = host, session
+        self._reloader: Reloader | None = None
+
+    @property
+    def row(self) -> SessionRow:
+        return self._session.row
+
+    @property
+    def agent(self) -> str:
+        return self._session.agent.id
+
+    @property
+    def mode(self) -> str:
+        return self._session.mode
+
+    @property
+    def busy(self) -> bool:
+        return self._session.busy
+
+    @property
+    def home(self) -> Path:
+        return self._host.home
+
+    @property
+    def language(self) -> str:
+        return str(self._host.config.get("language") or "en")
+
+    @property
+    def chat(self) -> Mapping[str, object]:
+        return self._host.config.get("chat") or {}
+
+    @property
+    def agents(self) -> Mapping[str, AgentChoice]:
+        shown = (agent for agent in self._host.agents.values() if agent.mode != "subagent" and not agent.hidden)
+        return {agent.id: AgentChoice(agent.description or agent.name, agent.mode == "primary") for agent in shown}
+
+    @property
+    def commands(self) -> Mapping[str, str]:
+        return {one.name: one.help for one in self._host.plugin_set.commands.values() if one.slash is not None}
+
+    async def start(self, tell: Callable[[list[str]], None]) -> None:
+        self._reloader = Reloader(self._host, lambda report: tell(report.lines()))
+        self._reloader.start()
+
+    async def aclose(self) -> None:
+        if self._reloader is not None:
+            await self._reloader.aclose()
+
+    async def settled(self) -> None:
+        if self._reloader is not None:
+            await self._reloader.settled()
+
+    def waiting(self) -> Sequence[str]:
+        if self._reloader is None:
+            return ()
+        found, self._reloader.asking = self._reloader.asking, []
+        return found
+
+    async def give(self, item: str) -> None:
+        if self._reloader is not None:
+            await self._reloader.give(item)
+
+    def subscribe(self, listener: Callable[[Event], None]) -> None:
+        self._host.bus.subscribe(listener)
+
+    async def turn(self, prompt: TurnPrompt, chosen: RunFlags) -> TurnResult:
+        from moryflow.kernel.outcome import RunOptions
+
+        on_ask: Any = prompt.on_ask
+        options = RunOptions(on_ask=on_ask, max_steps=chosen.max_steps, max_cost=chosen.max_cost)
+        session = self._session
+        if prompt.text is None:
+            result = await session.resume(options)
+        else:
+            given = {"files": prompt.files, "images": prompt.images, "typed": prompt.typed}
+            result = await session.prompt(prompt.text, options=options, **given)
+        return result if prompt.stays else await with_background(session, result, options)
+
+    def cancel(self) -> None:
+        self._session.cancel()
+
+    async def stop_children(self) -> int:
+        running = self._session.children.running
+        self._session.cancel()
+        await self._session.children.settled()
+        return len(running)
+
+    # ------------------------------------------------------------ to look at
+
+    async def model(self) -> str:
+        return self._host.choose_model(self._session)[1].id
+
+    async def session(self, name: str) -> SessionRow:
+        return await self._host.store.session(name)
+
+    async def sessions(self, limit: int) -> Sequence[SessionRow]:
+        store = self._host.store
+        return [await with_title(store, row) for row in await store.sessions(limit, vault=self.row.vault)]
+
+    async def path(self, session: str) -> Sequence[Node]:
+        return await self._host.store.path(session)
+
+    async def tree(self) -> SessionTree:
+        return await tree_of(self._host.store, self.row)
+
+    async def runs(self) -> Sequence[RunRow]:
+        return await self._host.store.runs(self.row.id)
+
+    async def labels(self) -> Mapping[str, str]:
+        return await self._host.store.labels(self.row.id)
+
+    async def context(self) -> Report:
+        return await context_report(self._host, self._session, None)
+
+    def export(self) -> AsyncIterator[str]:
+        return self._host.store.export(self.row.id)
+
+    async def whole_output(self, output: str) -> str:
+        return await whole_output(self._host, self._session, output)
+
+    async def approvals(self) -> Sequence[ApprovalRow]:
+        return await self._host.store.approvals(state="pending")
+
+    async def approval(self, approval: str) -> ApprovalRow:
+        return await self._host.store.approval(approval)
+
+    async def tools(self) -> Sequence[str]:
+        return sorted(self._host.tools)
+
+    async def plugins(self) -> Sequence[PluginLine]:
+        records = self._host.plugin_set.records
+        return [PluginLine(one.name, one.version, one.tier, one.status, one.error) for one in records]
+
+    async def shortens_itself(self) -> bool:
+        return self._host.compaction.settings(self._host.config).automatic
+
+    # ------------------------------------------------------------ to change
+
+    async def new(self, **chosen: Unpack[Choice]) -> None:
+        await self._exchange(await self._host.new_session(self.row.vault, **chosen))
+
+    async def open(self, name: str, model: str | None) -> None:
+        await self._exchange(await self._host.resume(self.row.vault, name, model=model))
+
+    async def _exchange(self, session: Session) -> None:
+        if session is not self._session:
+            await session.keep()
+            self._session.release()
+            self._session = session
+
+    async def change(self, **changes: Unpack[SessionChange]) -> None:
+        session = self._session
+        if "mode" in changes:
+            await session.set_mode(changes["mode"])
+        if model := changes.get("model"):
+            await session.set_model(model)
+        if agent := changes.get("agent"):
+            await session.set_agent(agent)
+
+    async def switch(self, node: str | None) -> str | None:
+        target = node and await node_id_of(self._host.store, self.row.id, node)
+        await self._session.note(lambda journal: journal.switch(target))
+        return target
+
+    async def fork(self, node: str | None, model: str | None) -> str:
+        copy, remark = await fork_session(self._host.store, self.row, node)
+        await self.open(copy.id, model)
+        return remark
+
+    async def label(self, text: str, *, remove: bool) -> Label:
+        label = await requested_label(self._host.store, self.row, text, None, remove=remove)
+        if label.changes:
+
+            def record(journal: Journal) -> None:
+                journal.node("marker", label.marker)
+                journal.event("session.label", **label_data(label))
+
+            await self._session.note(record)
+        return label
+
+    async def compact(self, focus: str) -> Mapping[str, object]:
+        return await compact_now(self._host, self._session, focus)
+
+    async def command(self, name: str, text: str) -> SlashResult:
+        return await run_slash(self._host, self._session, name, text)
+
+    async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:
+        return await self._host.approvals.reply(approval_id, reply, message=message, by=by)
+
+    async def nobody_left(self) -> None:
+        await self._host.approvals.nobody_left()
