@@ -41,12 +41,14 @@ class Request:
         self.given: Mapping[str, Any] = message
         self.say = say
         self._answer: asyncio.Future[Mapping[str, Any]] | None = None
+        self._asking = asyncio.Lock()
 
     async def ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have a person asked, and return the answer."""
-        self._answer = asyncio.get_running_loop().create_future()
-        self.say({"ask": question})
-        return await self._answer
+        """Have a person asked, one question after another, and return the answer."""
+        async with self._asking:
+            self._answer = asyncio.get_running_loop().create_future()
+            self.say({"ask": question})
+            return await self._answer
 
     def answered(self, answer: Mapping[str, Any]) -> None:
         """Take the answer."""

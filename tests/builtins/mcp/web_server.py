@@ -7,6 +7,7 @@ import hashlib
 import json
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -156,5 +157,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in {"Content-Type": "application/json", "Content-Length": str(len(data)), **fields}.items():
             self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
+        with suppress(ConnectionError):  # whoever asked may be gone: a call ran out of time
+            self.end_headers()
+            self.wfile.write(data)

@@ -1,0 +1,62 @@
+"""A server made with the SDK, which speaks every protocol version that the SDK knows: on standard streams, or ``http``."""
+
+import asyncio
+import socket
+import sys
+from typing import Annotated
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver.resolve import Elicit, Resolve
+from pydantic import BaseModel
+
+server = MCPServer("sdk", version="1", log_level="ERROR")
+
+
+class Person(BaseModel):
+    name: str = "Ada"
+
+
+@server.tool()
+def echo(text: str) -> str:
+    """Say it."""
+    return text
+
+
+def asked(question: str) -> Resolve:
+    return Resolve(lambda: Elicit(question, Person))
+
+
+@server.tool()
+async def who(one: Annotated[Person, asked("Who is it?")], other: Annotated[Person, asked("And who else?")]) -> str:
+    """Ask who it is, twice in one answer."""
+    return f"{one.name} and {other.name}"
+
+
+@server.prompt()
+def greet(who: str) -> str:
+    """Greet somebody."""
+    return f"Say hello to {who}."
+
+
+@server.resource("note://today")
+def today() -> str:
+    """The note of today."""
+    return "It rains."
+
+
+async def listen() -> None:
+    """Serve on a free port of loopback, and print which."""
+    import uvicorn
+
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        place.listen()
+        print(place.getsockname()[1], flush=True)
+        config = uvicorn.Config(server.streamable_http_app(), log_level="error")
+        await uvicorn.Server(config).serve(sockets=[place])
+
+
+if sys.argv[1:] == ["http"]:
+    asyncio.run(listen())
+else:
+    server.run()
