@@ -88,6 +88,8 @@ def run(arguments: list[str], cli: Callable[[], FullCommandLine]) -> int | None:
         server = find(home, said.attach or "")
     except ServerRefusal:
         return None  # the command line says so, or does without a server
+    if server.traces and not said.quiet:
+        return None
     return _Run(server, said, cli).whole()
 
 

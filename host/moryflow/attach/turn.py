@@ -146,13 +146,7 @@ class AttachedTurn:
 
     def _fetch(self) -> None:
         """Ask for the result: it may have come while the connection was broken."""
-        path = f"/sessions/{self.session}/turns/{self.turn}"
-        try:
-            self.result = self._server.ask("GET", path, wait=True)
-        except ServerRefusal as error:
-            if error.status != 404:
-                raise
-            self.result = self._interrupted()
+        self.result = self._server.ask("GET", f"/sessions/{self.session}/turns/{self.turn}", wait=True)
 
     def _begun(self) -> str:
         """Send the prompt; return the turn."""
@@ -193,21 +187,17 @@ class AttachedTurn:
                 self.result = self._interrupted()
 
     def _interrupted(self) -> dict[str, Any]:
-        """Return the result of a turn whose server has ended; what is stored of it may say that it came to its end."""
-        ended, text = self._ended or {}, ""
+        """Return the result of a turn whose server has ended: what the next one finds stored, or what was seen."""
         try:
-            found = self._server.ask("GET", f"/sessions/{self.session}?limit=20")
-            ended = next((run for run in found["turns"] if run["id"] == self.turn and run["end_reason"]), ended)
-            said = [node["payload"].get("text") or "" for node in found["nodes"] if node["kind"] == "assistant"]
-            text = said[-1] if said and ended.get("end_reason") == "completed" else ""
+            return self._server.ask("GET", f"/sessions/{self.session}/turns/{self.turn}")
         except (OSError, ServerRefusal):
-            pass  # nobody knows more than we have seen
+            ended = self._ended or {}
         reason = ended.get("end_reason") or "interrupted"
         code = {"completed": 0, "interrupted": 130, "stopped": 130}.get(reason, 1)
-        usage = {name: (ended.get("usage") or {}).get(name, 0) for name in ("input", "output", "cached")}
         return {
             "v": 1, "type": "result", "ts": ended.get("ts", ""), "status": "failed" if code else "completed",
-            "end_reason": reason, "finish": "", "exit_code": code, "text": text, "usage": usage, "cost": ended.get("cost"),
+            "end_reason": reason, "finish": "", "exit_code": code, "text": "",
+            "usage": dict.fromkeys(("input", "output", "cached"), 0), "cost": ended.get("cost"),
             "steps": ended.get("steps") or 0, "denied": [], "session": self.session,
         }  # fmt: skip
 

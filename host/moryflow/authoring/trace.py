@@ -13,6 +13,8 @@ from moryflow_sdk import HOOKS, ConfigError
 from moryflow.kernel.tool_prepare import offered_tools
 from moryflow.runtime.read_only import read_only_scope
 
+from .recorded import chosen, recorded_family
+
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
     from moryflow.store import HookCallRow, SessionRow
@@ -55,6 +57,12 @@ class Bill:
         spent = {name: getattr(self, name) for name in ("per_request", "sent", "messages", "results", "tokens")}
         return {**{name: getattr(self, name) for name in named}, "tokens": spent}
 
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> Bill:
+        """Return what :meth:`as_json` gave, in another process."""
+        spent = {name: number for name, number in found["tokens"].items() if name != "tokens"}
+        return cls(**{name: value for name, value in found.items() if name != "tokens"}, **spent)
+
 
 @dataclass
 class Trace:
@@ -72,6 +80,24 @@ class Trace:
         plugins = [bill.as_json() for bill in self.plugins]
         found = {"turns": self.turns, "compactions": self.compactions, "plugins": plugins}
         return {"v": 1, "type": "trace", "session": self.session, **found}
+
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> Trace:
+        """Return what :meth:`as_json` gave, in another process."""
+        bills = [Bill.of_json(bill) for bill in found["plugins"]]
+        return cls(found["session"], found["turns"], found["compactions"], bills)
+
+
+async def traced(host: Host, session: str, turn: str = "", plugin: str | None = None) -> Trace:
+    """Return the ledger of a stored session and of those it started: of a turn, of the ``last`` one, or of all.
+
+    :raises ConfigError: there is no such turn.
+    """
+    family = await recorded_family(host.store, session)
+    if turn != "last":
+        return trace(host, chosen(family, turn or None), plugin)
+    number = max((one.number for one in family[0].turns), default=0)
+    return trace(host, chosen(family, str(number)) if number else [(family[0], [])], plugin)
 
 
 def trace(host: Host, family: Sequence[tuple[RecordedSession, Sequence[RecordedTurn]]], plugin: str | None = None) -> Trace:

@@ -321,6 +321,8 @@ class ToolExecutor:
         diff = result.metadata.get("diff")
         extra["diff"] = diff[:MOST_OF_A_DIFF] if isinstance(diff, str) else None
         shown.update({key: value for key, value in extra.items() if value})
+        if result.status == "denied" or prepared.stops:
+            shown["targets"] = [target.text for target in call.targets]
         self._journal.event("tool.result", **shown, truncated=result.truncated, ms=ms)
 
 

@@ -20,6 +20,7 @@ from moryflow.kernel.outcome import RunOptions, error_json
 from moryflow.runtime.answers import AnswerSchema, whole_answer
 from moryflow.runtime.host import Host
 from moryflow.runtime.session import Session
+from moryflow.runtime.stored_result import stored_result
 from moryflow.runtime.turn_result import TurnResult
 
 from .events import EventFollower
@@ -157,15 +158,24 @@ class Service:
     async def result_of(self, session: str, turn: str) -> TurnResult:
         """Wait for the end of a turn that began here, and of what its sub-agents do in the background; return the result.
 
-        :raises RequestError: it did not begin here, or was broken off.
+        :raises RequestError: there is no such turn, it runs elsewhere, or was broken off.
         """
         task = self._turns.get((session, turn))
         if task is None:
-            raise RequestError(404, "not_found", f"turn {turn} did not begin in this server", f"GET /sessions/{session}")
+            return await self._stored(session, turn)
         await asyncio.wait((task,))
         if task.cancelled():
             raise RequestError(503, "stopping", "the turn was broken off with the server", f"POST /sessions/{session}/resume")
         return task.result()
+
+    async def _stored(self, session: str, turn: str) -> TurnResult:
+        store = self.host.store
+        run = next((run for run in await store.runs(session) if run.id == turn and not run.is_compaction), None)
+        if run is None:
+            raise RequestError(404, "not_found", f"there is no turn {turn}", f"GET /sessions/{session}")
+        if run.end_reason is None and store.seems_held(session):
+            raise RequestError(409, "elsewhere", "the turn runs in another process", f"GET /sessions/{session}/events")
+        return await stored_result(store, run)
 
     def _started(
         self,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from moryflow_sdk.support.secrets import hidden
+
 from moryflow.kernel.outcome import RunOptions
 from moryflow.runtime.answers import AnswerSchema
 from moryflow.runtime.documents import init_json
@@ -76,9 +78,23 @@ async def resume(
 
 @operation("GET", "/sessions/{id}/turns/{turn}", "the result, as `run --output json` prints it")
 async def turn_result(at: Call, id: str, turn: str) -> Any:
-    """Wait for the end of a turn that began in this server, and give its result."""
+    """Give the result of a turn; the end of one that began in this server is waited for."""
     row = await at.service.host.store.session(id)
     return (await at.service.result_of(row.id, turn)).as_json()
+
+
+@operation("GET", "/sessions/{id}/trace", "turns with their hook calls, and what each plugin took")
+async def trace(
+    at: Call,
+    id: str,
+    turn: Annotated[str, "a number from 1, an id, or last; all, if none is named"] = "",
+    plugin: Annotated[str | None, "only this plugin"] = None,
+) -> Any:
+    """Show what each plugin did in a session and its sub-agents, and what it cost."""
+    from moryflow.authoring.trace import traced
+
+    row = await at.service.host.store.session(id)
+    return hidden((await traced(at.service.host, row.id, turn, plugin)).as_json())
 
 
 @operation("GET", "/sessions/{id}/init", "the first line of `run --output stream-json`")

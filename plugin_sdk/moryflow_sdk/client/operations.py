@@ -290,8 +290,13 @@ class Operations:
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/resume", given)
 
     async def turn_result(self, id: str, turn: str) -> Any:
-        """Wait for the end of a turn that began in this server, and give its result."""
+        """Give the result of a turn; the end of one that began in this server is waited for."""
         return await self._call("GET", f"/sessions/{quote(id, safe='')}/turns/{quote(turn, safe='')}", {})
+
+    async def trace(self, id: str, *, turn: str = "", plugin: str | None = None) -> Any:
+        """Show what each plugin did in a session and its sub-agents, and what it cost."""
+        given: dict[str, Any] = {"turn": turn, "plugin": plugin}
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}/trace", given)
 
     async def init(self, id: str) -> Any:
         """Say who would answer where, with which plugins."""

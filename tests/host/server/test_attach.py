@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -82,6 +83,24 @@ def test_output_and_exit_code_are_those_of_a_turn_in_process(moryflow: Any, outp
         assert there.stdout == here.stdout == "It could not be done.\n"
     else:
         assert shape(there.stdout) == shape(here.stdout)
+
+
+def test_a_trace_that_was_asked_for_is_printed(start: Callable[..., Server]) -> None:
+    """``trace: true`` in the user's file: attached as in process, whichever start was taken."""
+    server = start()
+    (server.home / "config.jsonc").write_text('{"trace": true}')
+    until(lambda: server.get("/health")["trace"])
+    run = runner(server)
+    here, there, quiet = (run("run", *flag, "go", answers=["Done."]) for flag in ([], ["--attach"], ["--attach", "-q"]))
+    assert there.stdout == here.stdout == quiet.stdout == "Done.\n"
+    assert "turn 1  'go'  completed, 1 step" in here.stderr
+    figures = re.compile(r"[0-9.]+ ms|  +")  # plugins are listed by the time they took
+
+    def lines(said: str) -> list[str]:
+        return sorted(figures.sub(" ", line).strip() for line in said.splitlines())
+
+    assert lines(there.stderr) == lines(here.stderr)
+    assert quiet.stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -289,17 +308,18 @@ def test_a_server_that_is_killed_ends_the_client_and_the_next_goes_on(start: Cal
     """The client says that the turn was broken off (130); what was done is kept, and the next server goes on with it."""
     server = start()
     begun = server.home.parent / "files" / "go.begun"
-    command = [*MORYFLOW, "run", "--attach", "go", "-m", script(server, HOLD, "Done.")]
-    process = subprocess.Popen(
-        command, cwd=server.vault, env=environment(server), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    refused = json.loads(runner(server)("run", "go", "--json", answers=[DANGER, "No."]).stdout)["denied"]
+    command = [*MORYFLOW, "run", "--attach", "go", "--json", "-m", script(server, DANGER, HOLD, "Done.")]
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, cwd=server.vault, env=environment(server), text=True, **streams)
     until(begun.exists)
     server.process.kill()
     server.process.wait()
     following = start()
-    _, said = process.communicate(timeout=PATIENCE)
+    printed, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "the turn ended: interrupted" in said
+    assert json.loads(printed)["denied"] == refused != []
     (server.home.parent / "files" / "go").touch()
     assert runner(following)("run", "--attach", "-c", answers=["All done."]).stdout == "All done.\n"
 

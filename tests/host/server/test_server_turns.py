@@ -18,6 +18,7 @@ from moryflow.server.app import OPERATIONS
 from .conftest import MORYFLOW, PATIENCE, Server
 
 ASKS = {"calls": [{"name": "danger", "arguments": {"what": "a thing"}}]}
+DANGER = {"calls": [{"name": "danger", "arguments": {"what": "a thing"}}]}
 HOLDS = {"calls": [{"name": "hold", "arguments": {}}]}
 
 
@@ -375,6 +376,22 @@ def test_the_result_of_a_turn(server: Server) -> None:
     unknown = server.ask("GET", f"/sessions/{session}/turns/t_nothing")
     assert (unknown.status, unknown.json["code"]) == (404, "not_found")
     assert server.ask("GET", f"/sessions/{server.session('One.')}/turns/{turn}").status == 404
+
+
+def test_the_result_of_a_turn_is_rebuilt_from_what_is_stored(start: Callable[..., Server], tmp_path: Path) -> None:
+    """By another server than the one that ran it, field by field, with what was denied, also to its sub-agents."""
+    server = start()
+    (server.home / "agents").mkdir()
+    model = tmp_path / "helper.json"
+    model.write_text(json.dumps([DANGER, "It was refused."]))
+    (server.home / "agents" / "helper.md").write_text(f"---\nid: helper\nmode: subagent\nmodel: script:{model}\n---\nHelp.")
+    task = {"calls": [{"name": "task", "arguments": {"agent": "helper", "prompt": "look"}}]}
+    session = server.session(DANGER, task, "Neither could be done.")
+    turn = server.post(f"/sessions/{session}/prompt", {"text": "go", "on_ask": "deny"}, 202)["turn"]
+    result = server.get(f"/sessions/{session}/turns/{turn}")
+    assert [(one["tool"], one.get("agent")) for one in result["denied"]] == [("danger", None), ("danger", "helper")]
+    assert server.end() == 0
+    assert {**start().get(f"/sessions/{session}/turns/{turn}"), "ts": ""} == {**result, "ts": ""}
 
 
 def test_the_result_of_a_turn_that_a_server_breaks_off(server: Server) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
 
 
+class _NewSessions(TypedDict):
+    """What new sessions get, as click hands it on."""
+
+    model: str | None
+    agent: str | None
+    mode: str | None
+
+
 @click.command("acp")
 @click.option("--setup", is_flag=True, help="Say which model answers, or offer one that needs no key, and end.")
 @click.option("-m", "--model", help="The model of new sessions.")
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--mode", type=MODE, help="What new sessions may do.")
 @asking_options
 @click.pass_context
-def command(ctx: click.Context, setup: bool, **given: Any) -> int:
+def command(ctx: click.Context, setup: bool, **given: Unpack[_NewSessions]) -> int:
     """Speak the Agent Client Protocol on standard input and output. Editors start this; see docs/editors.md."""
     from moryflow.acp.agent import EditorOptions
     from moryflow.cli.open_host import with_host

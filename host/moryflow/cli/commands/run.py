@@ -129,9 +129,11 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
     result = await whole_answer(session, await work, options, schema)
     view(result)
     if host.config.get("trace") and not flags.quiet:
-        from .trace import last_turn
+        from moryflow.authoring.trace import traced
 
-        click.echo(await last_turn(host, session.id), err=True)
+        from .trace import trace_text
+
+        click.echo(trace_text(await traced(host, session.id, "last")), err=True)
     return result.exit_code
 
 
@@ -153,6 +155,12 @@ async def _run_attached(
     stop_on_signals(session.cancel)
     result = await session.run(wanted)
     view(result)
+    if server.traces and not flags.quiet:
+        from moryflow.authoring.trace import Trace
+
+        from .trace import trace_text
+
+        click.echo(trace_text(Trace.of_json(await session.ask("GET", "trace?turn=last"))), err=True)
     return result.exit_code
 
 

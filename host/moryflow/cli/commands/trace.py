@@ -35,12 +35,11 @@ def command(ctx: click.Context, session: str | None, turn: str | None, everythin
     flags = flags_of(ctx)
 
     async def work(host: Host) -> Trace:
-        from moryflow.authoring.recorded import chosen, recorded_family
-        from moryflow.authoring.trace import trace
+        from moryflow.authoring.trace import traced
         from moryflow.cli.options import find
 
         row = await find(host.store, session, flags)
-        found = trace(host, chosen(await recorded_family(host.store, row.id), turn), plugin)
+        found = await traced(host, row.id, turn or "", plugin)
         _check_known(host, found, plugin)
         return found
 
@@ -48,15 +47,9 @@ def command(ctx: click.Context, session: str | None, turn: str | None, everythin
     show(flags, hidden(found.as_json()), hide(plain(_text(found, everything))))
 
 
-async def last_turn(host: Host, session: str) -> str:
+def trace_text(found: Trace) -> str:
     """Return the trace of a session's last turn, as ``MORYFLOW_TRACE`` shows it after a run."""
-    from moryflow.authoring.recorded import chosen, recorded_family
-    from moryflow.authoring.trace import trace
-
-    family = await recorded_family(host.store, session)
-    last = max((turn.number for turn in family[0].turns), default=0)
-    turns = chosen(family, str(last)) if last else [(family[0], [])]
-    return hide(plain(_text(trace(host, turns, None), everything=False)))
+    return hide(plain(_text(found, everything=False)))
 
 
 def _check_known(host: Host, found: Trace, plugin: str | None) -> None:
