@@ -113,7 +113,7 @@ class Installer:
         :param again: also when the same version is there already.
         :raises InstallError: it failed; with what the installer says.
         """
-        start = self._uv("install") if self.uv else [*self._pip(), "install", "--quiet"]
+        start = self._uv("install") if self.uv else [*self._pip(), "install", "--quiet", "--no-warn-conflicts"]
         once_more: list[str] = []
         if again:
             once_more = ["--reinstall-package", _project_of(origin)] if self.uv else ["--force-reinstall", "--no-deps"]
@@ -295,7 +295,7 @@ def refuse_breaking(items: Iterable[tuple[str, str]]) -> None:
     """
     known = installed_packages()
     coming = {normal(name): version for name, version in items}
-    waiting = [(name, name) for name, item in known.items() if item.package().cards]
+    waiting = [(name, name) for name, item in known.items() if item.plugins]
     seen: set[str] = set(coming)
     while waiting:
         plugin, name = waiting.pop()

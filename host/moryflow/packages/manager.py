@@ -129,7 +129,7 @@ class Manager:
         """
         known = self.lock.read().get(normal(shown.name))
         there = installed_packages().get(normal(shown.name))
-        before = [card.name for card in there.package().cards] if there is not None else list(known.plugins if known else ())
+        before = there.plugins if there is not None else tuple(known.plugins if known else ())
         with self._taken_back_unless_good(shown, origin, also):
             package = self._installed(origin, shown, also)
             notes = self.trial.package(package.name, package.version, before=before)
@@ -158,8 +158,8 @@ class Manager:
             problem = f"{names} came along, which Python would run at every start; all was removed again"
             raise InstallError(problem, next_step="ask the author of the plugin what it is for")
         for name in sorted(set(installed_packages()) - before - {normal(shown.name)}):
-            for card in installed_packages()[name].package().cards:
-                self.tell(f"moryflow: {name} came along and is a plugin too: moryflow plugin info {card.name}")
+            for plugin in installed_packages()[name].plugins:
+                self.tell(f"moryflow: {name} came along and is a plugin too: moryflow plugin info {plugin}")
         return replace(package, digest=shown.digest)
 
 
@@ -303,7 +303,7 @@ def _distribution(name: str) -> UninstallTarget:
     item = installed_packages().get(normal(name))
     if normal(name) == HOST:
         raise InstallError("Moryflow does not uninstall itself", next_step="python3 -m pip uninstall moryflow")
-    return UninstallTarget(name, tuple(card.name for card in item.package().cards) if item else ())
+    return UninstallTarget(name, item.plugins if item else ())
 
 
 def remove(target: UninstallTarget, manager: Manager) -> Removed:

@@ -80,6 +80,11 @@ def package_of(
     return PluginPackage(name, version, cards, tuple(requires), **more)
 
 
+def plugin_names(entry_points: str) -> tuple[str, ...]:
+    """Return the names of a package's plugins; no file is read for them."""
+    return tuple(_groups(entry_points)[0])
+
+
 def metadata_of(text: str) -> tuple[str, str, tuple[str, ...]]:
     """Return name, version and requirements from a ``METADATA`` file."""
     said = email.message_from_string(text)
