@@ -76,7 +76,8 @@ class Reader:
 
     def __init__(self, wanted: Filter, place: int) -> None:
         self.wanted, self.place = wanted, place
-        self.slow = False
+        self.reset = ""
+        """Why the client has to begin anew."""
         self._frames: deque[bytes] = deque()
         self._size = 0
         self._news = asyncio.Event()
@@ -84,16 +85,21 @@ class Reader:
     def put(self, data: bytes) -> None:
         """Add a frame, or note that the reader is too slow."""
         if self._size + len(data) > max(BACKLOG, len(data)):
-            self.slow = True
-            self._frames.clear()
-        elif not self.slow:
+            self.begin_anew("slow")
+        elif not self.reset:
             self._frames.append(data)
             self._size += len(data)
         self._news.set()
 
+    def begin_anew(self, reason: str) -> None:
+        """Drop what waits, and let the client load everything anew."""
+        self.reset = reason
+        self._frames.clear()
+        self._news.set()
+
     async def take(self, seconds: float) -> bytes:
         """Return all that waits; nothing after `seconds` in which nothing came."""
-        if not self._frames and not self.slow:
+        if not self._frames and not self.reset:
             self._news.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):  # not wait_for, which makes a task for each wait
@@ -106,8 +112,9 @@ class Reader:
 class EventFollower:
     """Reads the events table as it grows, once for all clients."""
 
-    def __init__(self, store: Store, bus: Bus) -> None:
-        self._store, self._bus = store, bus
+    def __init__(self, store: Store, bus: Bus, heartbeat: float = HEARTBEAT_SECONDS) -> None:
+        self._store, self._bus, self._heartbeat = store, bus, heartbeat
+        self._file: object = None
         self.head = 0
         self._parents: dict[str, str] = {}
         self._work: asyncio.Queue[Event | None] = asyncio.Queue()
@@ -125,6 +132,7 @@ class EventFollower:
 
     async def start(self) -> None:
         """Begin with what is stored from now on."""
+        self._file = self._store.identity()
         self.head = (await self._store.event_span())[1]
         self._unsubscribe = self._bus.subscribe(self._heard)
         self._tasks = [asyncio.create_task(self._pass_on()), asyncio.create_task(self._poll())]
@@ -155,8 +163,18 @@ class EventFollower:
         while True:
             await asyncio.sleep(POLL_SECONDS)
             with suppress(MoryflowError):  # the database is locked or away; the next look may find it
+                if self._store.identity() not in (None, self._file):
+                    await self._begin_anew()
                 if self._work.empty() and (await self._store.event_span())[1] > self.head:
                     self._work.put_nowait(None)
+
+    async def _begin_anew(self) -> None:
+        """Follow the database that stands in the place of the one before; numbers of that one mean nothing in it."""
+        newest = (await self._store.event_span())[1]
+        self._file, self.head = self._store.identity(), newest
+        self._parents.clear()
+        for reader in self._readers:
+            reader.begin_anew("replaced")
 
     async def _pass_on(self) -> None:
         while True:
@@ -206,9 +224,9 @@ class EventFollower:
         self._readers.add(reader := Reader(wanted, place))  # nothing was awaited since `place` was at the head: there is no gap
         try:
             while not self._stopped.is_set():
-                data = await reader.take(HEARTBEAT_SECONDS)
-                if reader.slow:
-                    yield self._reset_frame("slow")
+                data = await reader.take(self._heartbeat)
+                if reader.reset:
+                    yield self._reset_frame(reader.reset)
                     return
                 if not self._stopped.is_set():
                     yield data or b": \n\n"

@@ -174,6 +174,10 @@ class Store(Protocol):
         """
         ...
 
+    def identity(self) -> object:
+        """Return what tells the database from another one in its place; nothing while there is none."""
+        ...
+
     def seems_held(self, session: str) -> bool:
         """Tell whether a living process works in a session. Takes no lock."""
         ...

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,8 +207,8 @@ def servers(folder: Path, home: Path) -> Iterator[Callable[..., Server]]:
     (vault / "README.md").write_text("# Read me\n")
     begun: list[Server] = []
 
-    def start(*flags: str, port: int = 0) -> Server:
-        command = [*MORYFLOW, "serve", "--json", "--port", str(port), "--vault", str(vault), *flags]
+    def start(*flags: str, port: int = 0, inside: Sequence[str] = ()) -> Server:
+        command = [*inside, *MORYFLOW, "serve", "--json", "--port", str(port), "--vault", str(vault), *flags]
         with (folder / f"errors{len(begun)}").open("w") as errors:
             process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "MORYFLOW_HOME": str(home)}

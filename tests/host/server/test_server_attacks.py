@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import socket
 import sqlite3
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from moryflow.server.app import OPERATIONS
+from moryflow.server.app import MOST_STREAMS, OPERATIONS
 from moryflow.server.operations import Operation
 
 from .conftest import PATIENCE, Reply, Server
@@ -142,6 +145,71 @@ def test_a_locked_database_is_said(server: Server) -> None:
 
 
 @pytest.fixture
+def small_disk(home: Path) -> list[str]:
+    """The beginning of a command for which the home is a file system of 4 MB."""
+    namespace = ["unshare", "--user", "--map-root-user", "--mount"]
+    mount = ["sh", "-c", f'mount -t tmpfs -o size=4m,mode=700 tmpfs {home} && exec "$@"', "sh"]
+    if shutil.which("unshare") is None or subprocess.run([*namespace, *mount, "true"], capture_output=True).returncode:
+        pytest.skip("needs user namespaces to mount a small file system")
+    return [*namespace, *mount]
+
+
+def test_a_full_disk_is_said(start: Callable[..., Server], small_disk: list[str]) -> None:
+    """Who cannot write says so, what is stored is read, and when there is space again all goes on."""
+    server = start(inside=small_disk)
+    inside = Path(f"/proc/{server.process.pid}/root")
+    server.said["token_file"] = f"{inside}{server.said['token_file']}"
+    session = server.session("Hello.", "Again.")
+    server.whole_turn(session)
+    filler = Path(f"{inside}{server.home}") / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        for size in (1 << 16, 1 << 8, 1):
+            with suppress(OSError):
+                while file.write(b"x" * size):
+                    pass
+    for method, path, body in (
+        ("PATCH", f"/sessions/{session}", {"title": "t" * 20_000}),
+        ("POST", "/sessions", {"model": "script:none"}),
+        ("POST", f"/sessions/{session}/prompt", {"text": "go on " * 5_000}),
+    ):
+        reply = server.ask(method, path, body)
+        assert (reply.status, sentence(reply)["code"]) == (503, "no_space"), reply.data
+    assert server.get(f"/sessions/{session}")["nodes"][-1]["payload"]["text"] == "Hello."
+    filler.unlink()
+    assert server.ask("PATCH", f"/sessions/{session}", {"title": "another"}).status == 200
+    server.whole_turn(session)
+    assert server.get(f"/sessions/{session}")["nodes"][-1]["payload"]["text"] == "Again."
+
+
+def test_a_database_in_the_place_of_another_is_said(start: Callable[..., Server], tmp_path: Path) -> None:
+    """A turn that was at work fails with a sentence; then the server serves what is there, and streams begin anew."""
+    server = start()
+    session = server.session({"calls": [{"name": "hold", "arguments": {}}]}, "Never.")
+    backup = tmp_path / "backup.db"
+    with sqlite3.connect(_database(server)) as live, sqlite3.connect(backup) as copy:
+        live.backup(copy)
+    later = server.session("Hello.")
+    turn = server.post(f"/sessions/{session}/prompt", {"text": "go"}, 202)["turn"]
+    with server.stream() as stream:
+        stream.until("open")
+        database = _database(server)
+        for part in ("-wal", "-shm"):
+            database.with_name(database.name + part).unlink(missing_ok=True)
+        backup.replace(database)
+        assert stream.until("reset")["reason"] == "replaced"
+    (server.home.parent / "files" / "go").touch()
+    failed = server.get(f"/sessions/{session}/turns/{turn}")
+    assert (failed["end_reason"], failed["exit_code"]) == ("host_error", 1)
+    assert "nothing was stored" in failed["error"]["message"] and failed["error"]["next"]
+    missing = server.ask("GET", f"/sessions/{later}")
+    assert (missing.status, sentence(missing)["code"]) == (404, "not_found")
+    with server.stream() as stream:
+        stream.until("open")
+        assert server.ask("PATCH", f"/sessions/{session}", {"mode": "full_access", "confirm": True}).status == 200
+        stream.until("session.mode", session=session)
+
+
+@pytest.fixture
 def open_files() -> Iterator[None]:
     """Let this process, and the server that it starts, have as many files open as it takes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -163,6 +231,34 @@ def test_a_thousand_connections_that_say_nothing(open_files: None, start: Callab
         for one in many:
             one.close()
     assert server.get("/health")["status"] == "ok"
+
+
+def test_more_streams_than_there_may_be(open_files: None, start: Callable[..., Server]) -> None:
+    """The next one is told so; when one is closed there is room again, and requests are answered all the while."""
+    server = start()
+    head = f"GET /events HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode()
+    many = [socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) for _ in range(MOST_STREAMS)]
+    try:
+        for one in many:
+            one.sendall(head)
+        for one in many:
+            assert one.recv(12) == b"HTTP/1.1 200"
+        refused = server.ask("GET", "/events")
+        assert (refused.status, sentence(refused)["code"]) == (429, "too_many")
+        assert server.get("/health")["status"] == "ok"
+        many.pop().close()
+        while (again := _status(server, head)) == b"HTTP/1.1 429":
+            pass
+        assert again == b"HTTP/1.1 200"
+    finally:
+        for one in many:
+            one.close()
+
+
+def _status(server: Server, request: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as one:
+        one.sendall(request)
+        return one.recv(12)
 
 
 def _database(server: Server) -> Path:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from moryflow.base.events import Bus, now
-from moryflow.server.events import BACKLOG, EventFollower, Filter, Reader, frame
+from moryflow.server.events import BACKLOG, HEARTBEAT_SECONDS, EventFollower, Filter, Reader, frame
 from moryflow.store import Commit, Store, open_store
 from moryflow_sdk import Event
 
@@ -151,15 +151,33 @@ def test_a_reader_that_takes_nothing_costs_a_bounded_amount() -> None:
     reader = Reader(Filter(), 0)
     for _ in range(100):
         reader.put(b"x" * (BACKLOG // 10))
-    assert reader.slow
+    assert reader.reset == "slow"
     assert asyncio.run(reader.take(0)) == b""
+
+
+def test_a_stream_that_says_nothing_has_a_heartbeat(tmp_path: Path) -> None:
+    """Every 10 seconds unless something is told, so that both sides notice a connection that is gone (CONTRACT 4, R27)."""
+    assert HEARTBEAT_SECONDS == 10.0
+    asyncio.run(_beats(open_store(tmp_path / "home")))
+
+
+async def _beats(store: Store) -> None:
+    follower = EventFollower(store, Bus(), heartbeat=0.01)
+    await follower.start()
+    frames = follower.frames(None, Filter(), {})
+    opening = [await anext(frames), await anext(frames)]
+    assert b"event: open" in opening[1]
+    assert [await anext(frames) for _ in range(3)] == [b": \n\n"] * 3
+    await frames.aclose()  # type: ignore[attr-defined]
+    follower.stop()
+    store.close()
 
 
 def test_one_event_larger_than_the_bound_is_still_sent() -> None:
     """A single large event is no sign of a slow reader."""
     reader = Reader(Filter(), 0)
     reader.put(b"x" * (2 * BACKLOG))
-    assert not reader.slow
+    assert not reader.reset
 
 
 @given(

@@ -233,6 +233,13 @@ class SqliteStore:
     async def fork(self, session: str, node: str | None = None, *, title: str = "") -> SessionRow:
         return await self._database.write(lambda to: writing.fork(to, session, node, title))
 
+    def identity(self) -> object:
+        try:
+            found = self._database.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def seems_held(self, session: str) -> bool:
         return session_lock(self._database.path.parent, session).seems_held()
 
