@@ -179,14 +179,14 @@ async def test_state_that_was_tampered_with_grants_nothing(project):
 
 
 ELSEWHERE = {
-    "A user agent called": "test_mb_protection.py::test_an_agent_called_like_the_writer_gets_nothing",
-    "`mb:write` inside a tool result": "test_mb_writing.py::test_a_word_in_a_result_or_a_file_is_no_consent",
-    "A shell command changes": "test_mb_protection.py::test_what_a_shell_command_changes_is_put_back",
-    "A shell command makes a bank": "test_mb_protection.py::test_no_shell_command_makes_a_bank",
-    "The draft holds a secret": "test_mb_writing.py::test_proposals_that_are_not_taken",
-    "The writer writes": "test_mb_writing.py::test_what_was_not_agreed_to_is_put_back",
-    "The reader's answer is no package": "test_mb_reading.py::test_a_package_that_is_none_does_not_count",
-    "A wrong `MEMORY_BANK_GUARD_MODE`": "test_mb_gating.py::test_a_mode_that_is_none_counts_for_nothing_and_is_named",
+    "A user agent called": "test_memory_bank_change_guard.py::test_an_agent_called_like_the_writer_gets_nothing",
+    "`mb:write` inside a tool result": "test_memory_bank_writer.py::test_a_word_in_a_result_or_a_file_is_no_consent",
+    "A shell command changes": "test_memory_bank_change_guard.py::test_what_a_shell_command_changes_is_put_back",
+    "A shell command makes a bank": "test_memory_bank_change_guard.py::test_no_shell_command_makes_a_bank",
+    "The draft holds a secret": "test_memory_bank_writer.py::test_proposals_that_are_not_taken",
+    "The writer writes": "test_memory_bank_writer.py::test_what_was_not_agreed_to_is_put_back",
+    "The reader's answer is no package": "test_memory_bank_reader.py::test_a_package_that_is_none_does_not_count",
+    "A wrong `MEMORY_BANK_GUARD_MODE`": "test_memory_bank_guard.py::test_a_mode_that_is_none_counts_for_nothing_and_is_named",
 }
 """Rows whose tests stand beside others of their kind."""
 
