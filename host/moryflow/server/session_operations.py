@@ -88,7 +88,7 @@ async def search(at: Call, q: Annotated[str, "the words to look for"], limit: Li
     return [hit._asdict() for hit in await at.service.host.store.search(q, max(1, min(limit, MOST)))]
 
 
-@operation("GET", "/sessions/{id}", "the session with its nodes, open questions and what runs")
+@operation("GET", "/sessions/{id}", "the session with its nodes, open questions, what runs, and which sub-agents are working")
 async def session(at: Call, id: str, limit: Annotated[int, "nodes at most, the last ones"] = 200) -> Any:
     """Show a session: its row, the end of its active path, open questions, and from which event on to follow it."""
     service, store = at.service, at.service.host.store
@@ -97,6 +97,7 @@ async def session(at: Call, id: str, limit: Annotated[int, "nodes at most, the l
     family = await store.family(row.id)
     path, open_calls = await store.path(row.id), await store.calls(row.id, states=("pending", "waiting", "running"))
     asked = [one for name in family for one in await store.approvals(session=name, state="pending")]
+    below = await store.sessions(MOST, purpose=None, parent=row.id)
     shown, here = end_of(path, limit), service.at_work(row.id) is not None
     busy = here or store.seems_held(row.id)
     return {
@@ -107,6 +108,7 @@ async def session(at: Call, id: str, limit: Annotated[int, "nodes at most, the l
         "labels": await store.labels(row.id),
         "calls": [{**call._asdict(), "ruling": thaw(call.ruling)} for call in open_calls],
         "approvals": [approval_json(one) for one in asked],
+        "working": [child.id for child in below if store.seems_held(child.id)],
         "status": "waiting" if asked else "busy" if busy else "idle",
         "here": here,
         "partial": service.events.partial.get(row.id),

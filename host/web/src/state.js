@@ -58,7 +58,7 @@ export class Shown {
       this.calls.value = Object.fromEntries(
         snapshot.calls.map((call) => [call.id, { tool: call.tool, args: parsed(call.args), state: waiting.has(call.id) ? "waiting" : call.state, since: Date.parse(call.updated) }]),
       );
-      this.children.value = [...new Set([...this.children.value, ...snapshot.approvals.map((one) => one.session).filter((id) => id !== this.id)])];
+      this.children.value = [...new Set([...snapshot.working, ...snapshot.approvals.map((one) => one.session).filter((id) => id !== this.id)])];
       const { partial } = snapshot;
       this.live.value = partial && (partial.text || partial.reasoning) ? { id: partial.message_id, ...partial } : null;
       approvals.value = merged(approvals.value, snapshot.approvals);

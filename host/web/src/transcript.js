@@ -193,9 +193,9 @@ function Live({ shown }) {
 /** What goes on now, or how the last turn ended and how to go on. */
 function Doing({ shown }) {
   const asking = new Set(approvals.value.map((one) => one.session));
-  if (shown.status.value === "busy") return html`
-    ${shown.children.value.map((id) => html`<${Child} key=${id} id=${id} open=${asking.has(id)} />`)}
-    <p class="doing">${doing(shown)}</p>`;
+  const children = shown.children.value.map((id) => html`<${Child} key=${id} id=${id} open=${asking.has(id)} />`);
+  if (shown.status.value === "busy") return html`${children}<p class="doing">${doing(shown)}</p>`;
+  if (children.length) return children; // in the background: the turn that began them is over
   const ended = shown.last.value;
   if (!ended || ended.end_reason === "completed") return null;
   const error = shown.outcomes.value.errors[ended.turn];

@@ -196,6 +196,79 @@ def test_a_sub_agent_is_seen_while_it_works(server: Server, tab: Tab) -> None:
     page.locator(".kin button", has_text="Parent session").wait_for()
 
 
+def test_a_sub_agent_that_works_is_there_after_a_reload(server: Server, tab: Tab) -> None:
+    """Also while it asks nothing; and it is gone from there when it has ended."""
+    task = {"calls": [{"name": "task", "arguments": {"agent": "general", "prompt": "Do a thing."}}]}
+    session = server.session(task, hold("below"), "It is done.", "All done.")
+    page = tab(server, session)
+    say(page, "Have it done")
+    page.locator(".transcript > .child").wait_for()
+    page.reload()
+    page.locator(".transcript > .child summary").click()
+    page.locator(".transcript > .child .card", has_text="hold").wait_for()
+    let_go(server, "below")
+    page.locator(".transcript > [role=log] > .assistant .markdown", has_text="All done.").wait_for()
+    assert page.locator(".transcript > .child").count() == 0
+
+
+def test_a_conversation_is_forked(server: Server, tab: Tab) -> None:
+    """The copy ends at the prompt that was chosen and goes on by itself; the session that it comes from stays."""
+    session = server.session("One.", "Two.", "Another two.")
+    for prompt in ("first", "second"):
+        server.whole_turn(session, prompt)
+    page = tab(server, session)
+    page.locator("article.user", has_text="second").locator("button", has_text="Fork").click()
+    page.wait_for_function("before => location.hash.slice(1) !== before", arg=session)
+    copy = page.evaluate("location.hash.slice(1)")
+    page.locator("article.user", has_text="second").wait_for()
+    page.locator(".assistant .markdown", has_text="Two.").wait_for(state="detached")
+    say(page, "third")
+    page.locator(".assistant:not(.live) .markdown", has_text="One.").last.wait_for()
+    assert [node["kind"] for node in server.get(f"/sessions/{session}")["nodes"]] == ["user", "assistant"] * 2
+    assert copy in {row["id"] for row in server.get("/sessions")}
+
+
+@pytest.mark.parametrize(("wish", "moves"), [("reduce", False), ("no-preference", True)])
+def test_nothing_moves_for_who_wants_it_so(server: Server, tab: Tab, wish: str, moves: bool) -> None:
+    """Neither the mark of what runs nor anything that opens (reduced motion)."""
+    session = server.session(hold(f"still {wish}"), "Done.")
+    page = tab(server, session, reduced_motion=wish)
+    say(page, "Go on")
+    page.locator(".doing .spinner").wait_for()
+    page.locator(".card-head").click()
+    assert page.evaluate("document.getAnimations().length > 0") is moves
+    let_go(server, f"still {wish}")
+    page.locator(".markdown", has_text="Done.").wait_for()
+
+
+REACHED = "addEventListener('focusin', event => event.target.setAttribute('data-reached', ''))"
+UNREACHED = """() => [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']")]
+    .filter(one => one.checkVisibility({visibilityProperty: true}) && !one.disabled && !one.hasAttribute("data-reached"))
+    .filter(one => one.type !== "radio" || one.checked)
+    .map(one => one.outerHTML.slice(0, 120))"""
+
+
+def test_every_control_is_reached_by_keyboard(server: Server, tab: Tab) -> None:
+    """By Tab, in the list, in a question with its reason, in cards, and in each panel; of radio buttons the one that is set."""
+    session = server.session({"calls": [{"name": "lengthy", "arguments": {"text": "abc", "times": 5_000}}]}, ASKS, "Done.")
+    page = tab(server, session)
+    page.evaluate(REACHED)
+    say(page, "Do it")
+    page.locator(".question").wait_for()
+    page.locator(".card-head").first.click()
+    page.locator(".question .answers button", has_text="Refuse").click()
+    holding = {"": "", "Tree": ".tree li", "Prompt": ".blocks li", "Plugins": ".ledger tr", "Statistics": ".figures"}
+    for panel, inside in holding.items():
+        if panel:
+            _beside(page, panel).locator(inside).first.wait_for()
+            page.locator("#message").focus()
+        for _ in range(20):
+            for _ in page.evaluate(UNREACHED):
+                page.keyboard.press("Tab")
+        assert page.evaluate(UNREACHED) == []
+    server.post(f"/sessions/{session}/cancel")
+
+
 @pytest.fixture
 def terminal(server: Server) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Run a prompt in a terminal of its own."""

@@ -227,6 +227,26 @@ def test_a_call_that_changed_is_not_allowed(server: Server, tab: Callable[..., A
     assert not (server.home.parent / "files" / "did").exists()
 
 
+def test_who_answers_a_call_that_changed_is_told_and_asked_again(server: Server, tab: Callable[..., Any]) -> None:
+    """ "Changed since you were asked" stands in the card, which shows the call as it is now; the next answer counts."""
+    session = server.session(ASKS, "Done.")
+    page = tab(server, session)
+
+    def older(route: Any) -> None:
+        shown = route.fetch().json()
+        route.fulfill(json={**shown, "request": {**shown["request"], "hash": "another", "targets": ["tool:older"]}})
+
+    page.route("**/approvals/*", lambda route: older(route) if route.request.method == "GET" else route.continue_())
+    say(page, "Do it")
+    page.locator(".question .target", has_text="tool:older").wait_for()
+    page.locator(".question button.primary").click()
+    page.locator(".question [role=alert]", has_text="changed since you were asked").wait_for()
+    page.locator(".question .target", has_text="tool:danger").wait_for()
+    page.locator(".question button.primary").click()
+    page.locator(".markdown", has_text="Done.").wait_for()
+    assert (server.home.parent / "files" / "did").read_text() == "a thing"
+
+
 def test_what_hides_in_a_call_is_seen(server: Server, tab: Callable[..., Any]) -> None:
     """Characters that reorder text, or cannot be seen, are escapes where somebody is asked (R3)."""
     session = server.session({"calls": [{"name": "danger", "arguments": {"what": "a\u202eb\u200bc"}}]}, "Done.")
