@@ -65,6 +65,7 @@ class Frozen:
     model_fields: ClassVar[Mapping[str, FieldInfo]] = {}
     _defaults: ClassVar[dict[str, Any]] = {}
     _checks: ClassVar[dict[str, Check] | None] = None
+    _hints: ClassVar[Mapping[str, Any] | None] = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -74,7 +75,7 @@ class Frozen:
                 fields[name] = FieldInfo(name, freeze(cls.__dict__[name]) if name in cls.__dict__ else REQUIRED)
         cls.model_fields = fields
         cls._defaults = {name: field.default for name, field in fields.items() if field.default is not REQUIRED}
-        cls._checks = None
+        cls._checks = cls._hints = None
 
     def __init__(self, **fields: Any) -> None:
         cls = type(self)
@@ -109,9 +110,11 @@ class Frozen:
         return cls._checks
 
     @classmethod
-    def model_hints(cls) -> dict[str, Any]:
-        """Return the types of the fields by name, as they are written."""
-        return get_type_hints(cls, include_extras=True)
+    def model_hints(cls) -> Mapping[str, Any]:
+        """Return the types of the fields by name, as they are written. They are read once: that takes about a millisecond."""
+        if cls._hints is None:
+            cls._hints = get_type_hints(cls, include_extras=True)
+        return cls._hints
 
     @classmethod
     def model_validate(cls, value: Any) -> Self:

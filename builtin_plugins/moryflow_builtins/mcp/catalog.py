@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk import (
     Ask,
@@ -21,15 +21,17 @@ from moryflow_sdk import (
     Turn,
     config_of,
     mcp_target,
-    tool,
 )
 from moryflow_sdk.support.texts import visible
+from moryflow_sdk.support.tool_schemas import RULES, CheckedSchema, plain_schema
 from moryflow_sdk.support.tool_servers import ServersSettings
 
 from .definitions import cleaned, differences, model_names, schema_for_model, tokens
-from .helper import Helper, spec_of
 from .lock import FILE, note_withheld
 from .servers import CALL_SECONDS, CONTEXT, Server, usable_servers
+
+if TYPE_CHECKING:
+    from .helper import Helper
 
 FOUND = "found"
 BEST = 5
@@ -76,15 +78,22 @@ def _remark(home: Path, text: str, name: str) -> Diagnostic:
     return Diagnostic(file=str(home / FILE), code="mcp_review", message=f"MCP servers: {text}", next_step=step)
 
 
+class _Here(NamedTuple):
+    folder: Path
+    environ: Mapping[str, str]
+    home: Path
+
+
 def _tools(servers: Sequence[Server], limit: int, ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Tool]:
     pairs = [(server, each) for server in servers for each in server.offered]
     names = model_names([(server.name, each["name"]) for server, each in pairs])
     search = sum(server.tokens for server in servers) > limit
     to_find: list[Tool] = []
+    here = _Here(ctx.data_dir, ctx.environ, ctx.home)
     for server, each in pairs:
         name = names[server.name, each["name"]]
         later = search and not server.settings.always_load
-        made = _tool(name, server, each, ctx, helper, to_be_found=later)
+        made = _tool(name, server, each, here, helper, to_be_found=later)
         to_find += [made] if later else []
         yield made
     if to_find:
@@ -92,12 +101,15 @@ def _tools(servers: Sequence[Server], limit: int, ctx: PluginContext, helper: Ca
 
 
 def _tool(
-    name: str, server: Server, each: Mapping[str, Any], ctx: PluginContext, helper: Callable[[], Helper], *, to_be_found: bool
+    name: str, server: Server, each: Mapping[str, Any], here: _Here, helper: Callable[[], Helper], *, to_be_found: bool
 ) -> Tool:
     own: str = each["name"]
-    folder, environ, home = ctx.data_dir, ctx.environ, ctx.home
+    parameters = each.get("parameters") or each["inputSchema"]
+    folder, environ, home = here
 
     async def call(**arguments: Any) -> ToolResult:
+        from .helper import spec_of
+
         context: ToolContext = arguments.pop(CONTEXT)
         spec = spec_of(server.name, server.settings, environ, context.vault, folder)
         return await _call(helper(), server, own, spec, arguments, context, home)
@@ -116,7 +128,7 @@ def _tool(
         timeout=server.settings.timeout or CALL_SECONDS,
         found_in=place if to_be_found else None,
         context_parameter=CONTEXT,
-        schema=each["parameters"],
+        schema=CheckedSchema(parameters) if each.get("checked") == RULES else parameters,
         source=f"mcp.servers.{server.name}",
         revision=each["hash"],
     )
@@ -180,9 +192,9 @@ async def answer_of(question: Mapping[str, Any], server: str, ctx: ToolContext) 
 def _search(tools: Sequence[Tool]) -> Tool:
     known = {each.name: each for each in tools}
 
-    @tool(name="tool_search", domain="read", description=_says(tools))
-    async def tool_search(query: Annotated[str, "the name of a tool, or words for what it shall do"], ctx: ToolContext) -> str:
-        best = found(query, tools)
+    async def tool_search(**arguments: Any) -> str:
+        ctx: ToolContext = arguments[CONTEXT]
+        best = found(arguments["query"], tools)
         if not best:
             return "no tool fits; the names are in the description of tool_search"
         earlier: list[str] = ctx.session_state.get(FOUND, [])
@@ -191,7 +203,15 @@ def _search(tools: Sequence[Tool]) -> Tool:
         shown = "\n\n".join(f"{each.name}: {each.description}" for each in best)
         return f"These tools can be called from now on:\n\n{shown}"
 
-    return tool_search
+    query = {"type": "string", "description": "the name of a tool, or words for what it shall do"}
+    return Tool(
+        name="tool_search",
+        description=_says(tools),
+        function=tool_search,
+        domain="read",
+        context_parameter=CONTEXT,
+        schema=CheckedSchema(type="object", properties={"query": query}, required=["query"], additionalProperties=False),
+    )
 
 
 def _says(tools: Sequence[Tool]) -> str:
@@ -228,6 +248,13 @@ def _words(text: str) -> list[str]:
 def pinned_tool(definition: Mapping[str, Any], problem: str) -> dict[str, Any]:
     """Return what a pin keeps of a tool, made ready for a start; of one that is never offered, only that it is there."""
     kept = {"name": str(definition.get("name"))[:200], "hash": definition["hash"]}
+    parameters = dict[str, Any]()
+    if not problem:
+        try:
+            parameters = plain_schema(schema_for_model(definition["inputSchema"]))
+        except ValueError as error:
+            problem = f"the schema of its arguments cannot be used: {error}"
     if problem:
         return {**kept, "problem": problem}
-    return {**definition, "parameters": schema_for_model(definition["inputSchema"]), "tokens": tokens(definition)}
+    given = {} if parameters == definition["inputSchema"] else {"parameters": parameters}
+    return {**definition, **given, "checked": RULES, "tokens": tokens(definition)}

@@ -25,7 +25,7 @@ _PLAIN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 def canonical(value: Any) -> bytes:
     """Return JSON that is the same for the same value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=dict).encode()  # frozen mappings are none of JSON's
 
 
 def digest(value: Any) -> str:

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -262,6 +261,8 @@ def _folder(name: str, server: ServerSettings, vault: Path, folder: Path) -> str
 
 
 def _own_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("moryflow")
     except PackageNotFoundError:

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ class Pin:
     :ivar shown: hash of what the person was shown.
     :ivar identity: what the server is, as far as it can be told from outside; part of every tool's hash.
     :ivar server: what it says of itself: name, version, protocol.
-    :ivar tools: the definition of each tool, with its `hash`; those that are never offered have `problem` in place of the rest.
+    :ivar tools: the definition of each tool, with its `hash`; `parameters` where a model is told of other arguments than its
+        `inputSchema`; those that are never offered have `problem` in place of the rest.
     :ivar beyond: how many more tools it has than can be pinned.
     :ivar withheld: tools that were found changed since → how.
     """
@@ -60,7 +62,7 @@ class Pin:
 def configured_as(name: str, server: ServerSettings) -> str:
     """Return the hash of how a server is configured: what runs, or where it is, and what it is given."""
     fields = ("command", "args", "env", "cwd", "url", "headers")
-    return digest({"name": name, **{field: json.loads(json.dumps(getattr(server, field), default=dict)) for field in fields}})
+    return digest({"name": name, **{field: getattr(server, field) for field in fields}})
 
 
 def read_lock(home: Path) -> dict[str, Pin]:
@@ -74,15 +76,21 @@ def read_lock(home: Path) -> dict[str, Pin]:
             doubt = doubt_about_one(file, os.fstat(stream.fileno()))
             if doubt:
                 raise ConfigError(f"{doubt.reason}; no tool of a server is offered", where=str(file), next_step=doubt.step)
-            found = json.load(stream)
-        if found["format"] != _FORMAT:
-            raise ValueError(f"format {found['format']}")
-        return {name: _pin(value) for name, value in found["servers"].items()}
+            return dict(_parsed(stream.read()))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         text = f"it cannot be read, so no tool of a server is offered: {error}"
         raise ConfigError(text, where=str(file), next_step=f"mv {file} {file}.old, then moryflow mcp review") from error
+
+
+@lru_cache(maxsize=1)
+def _parsed(text: bytes) -> Mapping[str, Pin]:
+    """Return the pins in a lock; a start asks for them twice, for the tools and for the commands."""
+    found = json.loads(text)
+    if found["format"] != _FORMAT:
+        raise ValueError(f"format {found['format']}")
+    return {name: _pin(value) for name, value in found["servers"].items()}
 
 
 def _pin(value: Mapping[str, Any]) -> Pin:
@@ -91,7 +99,7 @@ def _pin(value: Mapping[str, Any]) -> Pin:
     for tool in tools:
         if not isinstance(tool["name"], str) or not isinstance(tool["hash"], str):
             raise ValueError("a tool without name and hash")
-        if "problem" not in tool and not isinstance(tool["parameters"], dict):
+        if "problem" not in tool and not isinstance(tool.get("parameters", tool.get("inputSchema")), dict):
             raise ValueError("a tool without parameters")
     return Pin(tools=tools, prompts=tuple(value.pop("prompts", ())), **value)
 

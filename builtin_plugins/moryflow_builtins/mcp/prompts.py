@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 import shlex
-from asyncio import timeout
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Command, ConfigError, PluginContext, SlashResult, ToolError, Turn
 from moryflow_sdk.support.texts import visible
 
 from .definitions import cleaned
-from .helper import Helper, spec_of
 from .lock import note_withheld
-from .results import marked
 from .servers import CALL_SECONDS, Server, usable_servers
+
+if TYPE_CHECKING:
+    from .helper import Helper
 
 MOST_CHARACTERS = 200_000
 """Of what a server writes for a prompt."""
@@ -35,7 +35,7 @@ def commands_of(ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Co
 
 def offered_prompts(server: Server) -> Sequence[Mapping[str, Any]]:
     """Return the prompts of a server that may be offered."""
-    if server.pin is None or server.state != "reviewed":
+    if server.pin is None or not server.pin.prompts or server.state != "reviewed":
         return []
     return [each for each in server.pin.prompts if not (_problem(each) or server.pin.withheld.get(f"/{each['name']}"))]
 
@@ -67,6 +67,10 @@ def _command(server: Server, prompt: Mapping[str, Any], ctx: PluginContext, help
     own: str = prompt["name"]
 
     async def slash(rest: str, turn: Turn) -> SlashResult:
+        from asyncio import timeout
+
+        from .helper import spec_of
+
         args = arguments_in(rest, server.name, prompt)
         spec = spec_of(server.name, server.settings, environ, turn.vault, folder)
         assert server.pin is not None
@@ -91,6 +95,8 @@ def _command(server: Server, prompt: Mapping[str, Any], ctx: PluginContext, help
 
 def _sent(server: str, name: str, answer: Mapping[str, Any]) -> SlashResult:
     """Return what a server wrote as a prompt that the person has not typed."""
+    from .results import marked
+
     parts = [f"[{each.get('role', 'user')}]\n{_text(each.get('content') or {})}" for each in answer.get("messages") or ()]
     text = "\n\n".join(parts)
     if not text:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,13 @@ CONTEXT = "moryflow_context"
 CALL_SECONDS = 300.0
 
 
-@dataclass(frozen=True)
 class Server:
     """A server that is configured, with what was accepted of it."""
 
-    name: str
-    settings: ServerSettings
-    pin: Pin | None
+    def __init__(self, name: str, settings: ServerSettings, pin: Pin | None) -> None:
+        self.name, self.settings, self.pin = name, settings, pin
 
-    @property
+    @cached_property
     def state(self) -> str:
         """``off``, ``new``, ``changed`` (it is configured otherwise than it was reviewed) or ``reviewed``."""
         if not self.settings.enabled:

@@ -15,13 +15,13 @@ from typing import Any
 from moryflow_sdk import Agent, Tool
 from moryflow_sdk.arguments import parameters
 from moryflow_sdk.support.texts import did_you_mean
+from moryflow_sdk.support.tool_schemas import CheckedSchema, can_be_sent, plain_schema
 from moryflow_sdk.targets import DOMAINS
 
 from moryflow.base.foreign_errors import text_of
 from moryflow.hooks.plugin_set import Implementation
 
 from .manifest import nearest_or_all
-from .tool_schemas import can_be_sent, plain_schema
 
 MOST_TOOLS = 256
 """Tools of one plugin, or of one file; a model is told of each in every request."""
@@ -122,7 +122,7 @@ def _domain_remark(item: Tool) -> str:
 
 def _with_schema(item: Tool, tier: str) -> Tool:
     """Return `item` with a schema that can be sent. What the host's own tools have comes from their type hints."""
-    if item.schema is None and tier == "builtin" and not item.source:
+    if tier == "builtin" and (isinstance(item.schema, CheckedSchema) or (item.schema is None and not item.source)):
         return item
     try:
         with warnings.catch_warnings():

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from moryflow_builtins.mcp.catalog import pinned_tool
 from moryflow_builtins.mcp.definitions import (
     FIELDS,
     differences,
@@ -17,6 +18,7 @@ from moryflow_builtins.mcp.definitions import (
     tool_hash,
 )
 from moryflow_sdk import ConfigError
+from moryflow_sdk.support.tool_schemas import RULES
 
 from .conftest import Servers, settings_of
 
@@ -78,6 +80,25 @@ def test_schema_for_a_model_has_no_regular_expressions_and_keeps_an_argument_cal
     """A pattern that never ends would hang the host, which checks arguments; the server checks it itself."""
     schema = {"type": "object", "properties": {"pattern": {"type": "string", "pattern": "(a+)+$"}}, "anyOf": [], "$schema": "x"}
     assert schema_for_model(schema) == {"type": "object", "properties": {"pattern": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    "schema", [{"properties": {"a": {"$ref": "#/nowhere"}}}, {"properties": {"a b": {}}}, {"properties": 1}]
+)
+def test_arguments_that_cannot_be_used_are_found_at_the_review(schema: dict[str, Any]) -> None:
+    """The pin says which checks they have passed, so that a start need not repeat them."""
+    good, wrong = ({**TOOL, "inputSchema": {"type": "object", **more}, "hash": "x"} for more in ({}, schema))
+    assert pinned_tool(good, "")["checked"] == RULES and "problem" not in pinned_tool(good, "")
+    assert "the schema of its arguments cannot be used" in pinned_tool(wrong, "")["problem"]
+
+
+def test_a_pin_of_other_checks_is_checked_at_the_start(servers: Servers) -> None:
+    servers.review({"good": settings_of("good")})
+    lock = json.loads((servers.home / "mcp.lock").read_text())
+    for tool, checked in zip(lock["servers"]["good"]["tools"], (RULES, RULES - 1), strict=True):
+        tool |= {"checked": checked, "parameters": {"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}}}
+    (servers.home / "mcp.lock").write_text(json.dumps(lock))
+    assert servers.tools() == ["mcp__good__echo"]
 
 
 def test_a_server_that_nobody_reviewed_offers_nothing_and_is_not_started(servers: Servers, tmp_path: Path) -> None:

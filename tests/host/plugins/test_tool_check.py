@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moryflow import open_host
 from moryflow.plugins.tool_check import Refused, usable
-from moryflow.plugins.tool_schemas import plain_schema
 from moryflow_sdk import Tool, tool
+from moryflow_sdk.support.tool_schemas import CheckedSchema, plain_schema
 
 
 def with_a(schema: Any) -> dict[str, Any]:
@@ -307,3 +307,15 @@ def test_what_is_no_function_is_no_tool(wrong: Any):
     """``@tool("name")`` says how a name is given (S2.15)."""
     with pytest.raises(TypeError, match=r"@tool marks a function, not .*@tool\(name=…\)"):
         tool(wrong)
+
+
+@pytest.mark.parametrize(("tier", "refused"), [("builtin", False), ("installed", True), ("user", True)])
+def test_only_a_built_in_plugin_is_believed_that_a_schema_was_checked(tier: str, refused: bool) -> None:
+    """What a plugin of somebody else's calls checked is checked (R31)."""
+    schema = CheckedSchema({"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}})
+    item = Tool(name="t", description="Does it", function=print, schema=schema)
+    if not refused:
+        assert usable(item, tier)[0].schema is schema
+        return
+    with pytest.raises(Refused, match="leads nowhere"):
+        usable(item, tier)

@@ -19,6 +19,14 @@ _AT_THE_TOP = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "if")
 """What services do not take beside ``"type": "object"``: the arguments are always one object with named members."""
 
 
+RULES = 1
+"""Of the checks below: what an earlier one has found usable is looked at again."""
+
+
+class CheckedSchema(dict[str, Any]):
+    """A schema that :func:`plain_schema` has found usable; a built-in plugin that stores it need not have it checked again."""
+
+
 def plain_schema(schema: Any) -> dict[str, Any]:
     """Return `schema` as plain JSON of our own, which nobody else can change.
 
@@ -134,7 +142,10 @@ def _is_count(value: Any) -> bool:
 
 
 def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
+    if not isinstance(value, list):
+        return False
+    names = cast("list[Any]", value)
+    return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
 
 
 def _is_type(value: Any) -> bool:
@@ -154,7 +165,7 @@ _NUMBER: Check = ("a number", _is_number)
 _COUNT: Check = ("a number from 0", _is_count)
 _SWITCH: Check = ("true or false", lambda value: isinstance(value, bool))
 _OBJECT: Check = ("an object", lambda value: isinstance(value, dict))
-_SOME: Check = ("a list that is not empty", lambda value: isinstance(value, list) and bool(value))
+_SOME: Check = ("a list that is not empty", lambda value: isinstance(value, list) and value != [])
 _CHECKS: dict[str, Check] = {
     "type": (f"one of {', '.join(sorted(_TYPES))}, or a list of them", _is_type),
     "required": ("a list of names", _are_names),
@@ -162,7 +173,7 @@ _CHECKS: dict[str, Check] = {
     "multipleOf": ("a number above 0", lambda value: _is_number(value) and value > 0),
     "dependentRequired": (
         "an object of lists of names",
-        lambda value: isinstance(value, dict) and all(map(_are_names, value.values())),
+        lambda value: isinstance(value, dict) and all(map(_are_names, cast("dict[str, Any]", value).values())),
     ),
     **dict.fromkeys(("title", "description", "format", "$ref", "$id", "$schema", "$comment", "$anchor"), _TEXT),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER),
@@ -182,10 +193,11 @@ def _target(reference: str, root: dict[str, Any]) -> Any:
         raise ValueError(f"the reference {_said(reference)} does not lead to a part of it")
     place: Any = root
     for name in reference.split("/")[1:]:
-        place = place.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(place, dict) else None
+        inside = cast("dict[str, Any]", place) if isinstance(place, dict) else {}
+        place = inside.get(name.replace("~1", "/").replace("~0", "~"))
     if not isinstance(place, dict | bool):
         raise ValueError(f"the reference {_said(reference)} leads nowhere")
-    return place
+    return cast("Any", place)
 
 
 def _endless(root: dict[str, Any]) -> str:
