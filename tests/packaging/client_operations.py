@@ -31,7 +31,15 @@ class Operations:
 '''
 BY_HAND = ("import_session", "events", "session_events")
 """Whose bodies are no JSON; the client has them itself."""
-_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "Sequence[Any]"}
+_TYPES = {
+    "string": "str",
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+    "array": "Sequence[Any]",
+    "object": "Mapping[str, Any]",
+    "null": "None",
+}
 
 
 def module() -> str:
@@ -75,7 +83,7 @@ def _method(one: Operation) -> str:
 
 
 def _type(found: Mapping[str, Any]) -> str:
-    kinds = [_TYPES.get(str(part.get("type")), "None") for part in found.get("anyOf", (found,))]
+    kinds = [_TYPES[str(part["type"])] for part in found.get("anyOf", (found,))]
     return " | ".join(dict.fromkeys(kinds))
 
 

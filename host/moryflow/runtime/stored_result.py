@@ -19,7 +19,9 @@ async def stored_result(store: Store, run: RunRow) -> TurnResult:
     An answer that was held against a schema is not: the schema is not stored.
     """
     below = [child for child in await _children(store, run) if not child.is_compaction]
-    said = [node for node in await store.nodes(run.session) if node.kind == "assistant" and _within(run, node.created)]
+    until = await _until(store, run)
+    nodes = [node for node in await store.nodes(run.session) if node.kind == "assistant"]
+    said = [node for node in nodes if run.started <= node.created <= until]
     last = said[-1].payload if said else {}
     denied = [*await _denied(store, run), *[one for child in below for one in await _denied(store, child, placed=True)]]
     reason: Any = run.end_reason or "interrupted"
@@ -39,16 +41,18 @@ async def stored_result(store: Store, run: RunRow) -> TurnResult:
 async def _children(store: Store, run: RunRow) -> Sequence[RunRow]:
     """Return the turns that sub-agents ran for a turn, at any depth."""
     found: list[RunRow] = []
+    until = await _until(store, run)
     for child in await store.sessions(1000, purpose=None, parent=run.session):
-        own = [one for one in await store.runs(child.id) if _within(run, one.started)]
+        own = [one for one in await store.runs(child.id) if run.started <= one.started <= until]
         for one in own:
             found += [one, *await _children(store, one)]
     return found
 
 
-def _within(run: RunRow, moment: str) -> bool:
-    """Whether something happened while a turn ran. A session has one turn at a time, so that times tell its nodes apart."""
-    return run.started <= moment and (run.ended is None or moment <= run.ended)
+async def _until(store: Store, run: RunRow) -> str:
+    """Return when the next turn of the session began: one runs at a time, and what a turn says is stored before that."""
+    turns = [one for one in await store.runs(run.session) if not one.is_compaction]
+    return min((one.started for one in turns if one.started > run.started), default="~")
 
 
 async def _denied(store: Store, run: RunRow, *, placed: bool = False) -> list[dict[str, Any]]:

@@ -67,6 +67,25 @@ class NewSession(NamedTuple):
     mode: str | None = None
 
 
+class PromptRequest(NamedTuple):
+    """What a client asks for.
+
+    :ivar prompt: the arguments of :meth:`Session.prompt`; ``None`` goes on with what is open.
+    :ivar options: a second prompt with the same ``key`` is the first.
+    :ivar schema: what the answer has to fit; the model is told so, and asked again.
+    :ivar leave: the turn is over when its agent is done, whatever its sub-agents in the background do.
+    :ivar agent, model: who answers from this turn on, where they are named.
+    """
+
+    prompt: Mapping[str, Any] | None
+    options: RunOptions
+    queue: bool = False
+    schema: AnswerSchema | None = None
+    leave: bool = False
+    agent: str | None = None
+    model: str | None = None
+
+
 class Service:
     """One host, its running turns, and who is told of them."""
 
@@ -112,34 +131,25 @@ class Service:
     async def begin(
         self,
         session: Session,
-        prompt: Mapping[str, Any] | None,
-        options: RunOptions,
-        *,
-        queue: bool = False,
-        schema: AnswerSchema | None = None,
+        wanted: PromptRequest,
         environment: Mapping[str, str] | None = None,
-        leave: bool = False,
     ) -> str:
         """Begin a turn and return its id once its prompt is stored.
 
-        :param prompt: the arguments of :meth:`Session.prompt`; ``None`` goes on with what is open.
-        :param schema: what the answer has to fit; the model is told so, and asked again. A second prompt with the same
-            ``options.key`` is the first.
         :param environment: the variables for its tools and those of its sub-agents, where they are not those of this process.
-        :param leave: the turn is over when its agent is done, whatever its sub-agents in the background do.
-        :raises SessionBusy: the session works on another prompt, and `queue` is false.
+        :raises SessionBusy: the session works on another prompt, and this one does not wait.
         """
         if self.stopping:
             raise RequestError(503, "stopping", "the server is being stopped", "try again when it is back")
         if environment is not None:
             self._check(environment)
-        key = options.key
-        begun = self._keys.get((session.id, key)) if key else None
-        if begun is None and key and (turn := await self._turn_of(session.id, key)):
+        place = (session.id, wanted.options.key)
+        if wanted.options.key and place not in self._keys and (turn := await self._turn_of(*place)):
             return turn
+        begun = self._keys.get(place)  # looked for last: the same prompt may have come twice at once
         if begun is None:
             with using_environment(environment):  # the task that is made in here keeps it
-                begun = self._started(session, prompt, options, queue, schema, leave)
+                begun = self._started(session, wanted)
         return await asyncio.shield(begun)
 
     def _check(self, environment: Mapping[str, str]) -> None:
@@ -177,16 +187,8 @@ class Service:
             raise RequestError(409, "elsewhere", "the turn runs in another process", f"GET /sessions/{session}/events")
         return await stored_result(store, run)
 
-    def _started(
-        self,
-        session: Session,
-        prompt: Mapping[str, Any] | None,
-        options: RunOptions,
-        queue: bool,
-        schema: AnswerSchema | None,
-        leave: bool,
-    ) -> asyncio.Future[str]:
-        key = options.key
+    def _started(self, session: Session, wanted: PromptRequest) -> asyncio.Future[str]:
+        prompt, options, schema, key = wanted.prompt, wanted.options, wanted.schema, wanted.options.key
         begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever asked may be gone
         if key:
@@ -201,15 +203,13 @@ class Service:
         async def work() -> TurnResult:
             unsubscribe = session.subscribe(watch)
             try:
+                await self._prepare(session, wanted)
                 if prompt is None:
-                    result = await session.resume(options)
+                    whole = await session.resume(options)
                 else:
-                    result = await session.prompt(**prompt, options=options, queue=queue)
-                whole = (
-                    result
-                    if leave and schema is None
-                    else await whole_answer(session, result, options._replace(key=""), schema)
-                )
+                    whole = await session.prompt(**prompt, options=options, queue=wanted.queue)
+                if schema is not None or not wanted.leave:
+                    whole = await whole_answer(session, whole, options._replace(key=""), schema)
             except MoryflowError as error:
                 self._publish(session, begun, "turn.failed", error_json(error))
                 raise
@@ -226,6 +226,14 @@ class Service:
         begun.add_done_callback(lambda done: self._remember(session.id, done, task))
         task.add_done_callback(lambda done: self._settle(session, key, begun, done))
         return begun
+
+    async def _prepare(self, session: Session, wanted: PromptRequest) -> None:
+        """Let the agent and the model answer that were named, unless another prompt is at work, and this one is refused."""
+        if wanted.queue or self._prompts[session.id] == 1:
+            if wanted.agent is not None:
+                await session.set_agent(wanted.agent)
+            if wanted.model is not None:
+                await session.set_model(wanted.model)
 
     def _settle(self, session: Session, key: str, begun: asyncio.Future[str], done: asyncio.Task[TurnResult]) -> None:
         """Let go of a session whose last prompt has ended, and tell who waits for a turn that did not even begin."""

@@ -12,6 +12,7 @@ from moryflow.runtime.documents import init_json
 
 from .operations import Call, operation
 from .replies import RequestError
+from .service import PromptRequest
 
 OnAsk = Annotated[Literal["prompt", "deny", "fail"], "what to do with a question"]
 Background = Annotated[
@@ -42,17 +43,12 @@ async def prompt(
     """Begin a turn. With an Idempotency-Key, the same prompt sent again is the first one."""
     wanted = None if schema is None else AnswerSchema(schema)
     begun = await at.service.session(id)
-    if agent is not None:
-        await begun.set_agent(agent)
-    if model is not None:
-        await begun.set_model(model)
     asked = text + (wanted.instructions if wanted else "")
     given = {"text": asked, "files": files, "images": images, "typed": len(text) if wanted and typed is None else typed}
     key = at.request.headers.get("idempotency-key", "")[:200]
     options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost, key=key)
-    turn = await at.service.begin(
-        begun, given, options, queue=queue, schema=wanted, environment=environment, leave=background == "leave"
-    )
+    request = PromptRequest(given, options, queue, wanted, background == "leave", agent, model)
+    turn = await at.service.begin(begun, request, environment)
     return {"session": begun.id, "turn": turn}
 
 
@@ -71,8 +67,8 @@ async def resume(
     wanted = None if schema is None else AnswerSchema(schema)
     begun = await at.service.session(id)
     options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost)
-    leave = background == "leave"
-    turn = await at.service.begin(begun, None, options, schema=wanted, environment=environment, leave=leave)
+    request = PromptRequest(None, options, schema=wanted, leave=background == "leave")
+    turn = await at.service.begin(begun, request, environment)
     return {"session": begun.id, "turn": turn}
 
 

@@ -264,8 +264,8 @@ class Operations:
         on_ask: str = "prompt",
         max_steps: int | None = None,
         max_cost: float | None = None,
-        schema: None = None,
-        environment: None = None,
+        schema: Mapping[str, Any] | None = None,
+        environment: Mapping[str, Any] | None = None,
         background: str = "wait",
         typed: int | None = None,
         key: str = "",
@@ -281,8 +281,8 @@ class Operations:
         on_ask: str = "prompt",
         max_steps: int | None = None,
         max_cost: float | None = None,
-        schema: None = None,
-        environment: None = None,
+        schema: Mapping[str, Any] | None = None,
+        environment: Mapping[str, Any] | None = None,
         background: str = "wait",
     ) -> Any:
         """Go on with what a turn that was interrupted, or waits for an answer, has left."""

@@ -141,8 +141,9 @@ def test_a_busy_session_takes_no_second_prompt_unless_it_may_wait(server: Server
     with server.stream() as stream:
         turn = server.post(f"/sessions/{session}/prompt", {"text": "one"}, 202)["turn"]
         stream.until("tool.start", state="running")
-        busy = server.ask("POST", f"/sessions/{session}/prompt", {"text": "two"})
+        busy = server.ask("POST", f"/sessions/{session}/prompt", {"text": "two", "agent": "plan"})
         assert (busy.status, busy.json["code"]) == (409, "busy")
+        assert server.get(f"/sessions/{session}")["agent"] == "build"
         assert server.ask("DELETE", f"/sessions/{session}").status == 409
         assert server.get(f"/sessions/{session}")["here"]
         (server.home.parent / "files" / "go").touch()
@@ -154,8 +155,14 @@ def test_a_busy_session_takes_no_second_prompt_unless_it_may_wait(server: Server
 
 
 def test_the_same_prompt_sent_twice_is_one(start: Callable[..., Server]) -> None:
-    """By its key, also after the server that took it was killed (nothing is done twice)."""
+    """By its key, also when it comes twice at once, and after the server that took it was killed (nothing is done twice)."""
     server = start()
+    often = server.session(*["One."] * 8)
+    path, prompt = f"/sessions/{often}/prompt", {"text": "go", "queue": True}
+    with ThreadPoolExecutor(8) as pool:
+        sent = [pool.submit(server.ask, "POST", path, prompt, headers={"Idempotency-Key": "k0"}) for _ in range(8)]
+        assert len({one.result(PATIENCE).json["turn"] for one in sent}) == 1
+    assert sum(node["kind"] == "user" for node in server.get(f"/sessions/{often}")["nodes"]) == 1
     session = server.session("One.", "Two.")
     key = {"Idempotency-Key": "k1"}
     first = server.ask("POST", f"/sessions/{session}/prompt", {"text": "go"}, headers=key)
