@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import resource
 import signal
 import socket
 import struct
@@ -24,7 +25,10 @@ from typing import Any
 _COMMAND = [sys.executable, "-m", "moryflow"]
 _KEPT = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "SSL_")
 """Variables that count when an interpreter starts."""
-_MODULES = ("cli.commands.run", "cli.commands.tool", "cli.open_host", "runtime.host", "runtime.session", "store.sqlite.store")
+_MODULES = (
+    "cli.commands.run", "cli.commands.serve", "cli.commands.tool", "cli.open_host", "runtime.host", "runtime.session",
+    "server.app", "server.listener", "store.sqlite.store",
+)  # fmt: skip
 _NUMBER = struct.Struct("i")
 
 
@@ -51,7 +55,7 @@ def run(
             command, cwd=cwd, env=env, text=text, check=check, capture_output=True, timeout=timeout, **how, **source
         )
     typed = data.encode() if isinstance(data, str) else data
-    code, out, err = _run([*map(os.fsdecode, command[3:])], cwd, env, typed, timeout)
+    code, out, err = _run(command, cwd, env, typed, timeout)
     printed: Any = (out.decode(), err.decode()) if text else (out, err)
     done = subprocess.CompletedProcess(command, code, *printed)
     if check:
@@ -68,34 +72,91 @@ def _can_be_forked(command: Sequence[str], env: Mapping[str, str]) -> bool:
     return [*command[:3]] == _COMMAND and {*_at_start(env)} <= {*_at_start(os.environ)}
 
 
-def _run(
-    arguments: list[str], cwd: Path, env: Mapping[str, str], typed: bytes | None, timeout: float | None
-) -> tuple[int, bytes, bytes]:
-    reading, told = socket.socketpair()
-    pipes = [os.pipe() for _ in range(3)]
-    theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
-    ours = [pipes[0][1], pipes[1][0], pipes[2][0]]
-    request = json.dumps({"arguments": arguments, "cwd": str(cwd), "env": dict(env)}).encode("utf-8", "surrogateescape")
-    with reading, told:
-        told.settimeout(timeout)
-        socket.send_fds(_server(_at_start(env)), [_NUMBER.pack(len(request))], [*theirs, reading.fileno()])
-        for descriptor in theirs:
+class Running:
+    """A command that goes on: what tests need of :class:`subprocess.Popen`, of a process that is forked.
+
+    :param stdin: closed here once the process has it, as are the others.
+    """
+
+    def __init__(
+        self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: int, stdout: int, stderr: int
+    ) -> None:
+        self.returncode: int | None = None
+        reading, self._told = socket.socketpair()
+        given = {"arguments": [*map(os.fsdecode, command[3:])], "cwd": str(cwd), "env": dict(env)}
+        given["files"] = resource.getrlimit(resource.RLIMIT_NOFILE)
+        request = json.dumps(given).encode("utf-8", "surrogateescape")
+        socket.send_fds(_server(_at_start(env)), [_NUMBER.pack(len(request))], [stdin, stdout, stderr, reading.fileno()])
+        for descriptor in (stdin, stdout, stderr):
             os.close(descriptor)
         reading.close()
-        told.sendall(request)
-        found: dict[int, bytes] = {}
-        workers = [threading.Thread(target=_collect, args=(place, found)) for place in ours[1:]]
-        workers.append(threading.Thread(target=_type, args=(ours[0], typed)))
-        for worker in workers:
-            worker.start()
-        (pid,) = _NUMBER.unpack(told.recv(_NUMBER.size))
+        self._told.sendall(request)
+        (self.pid,) = _NUMBER.unpack(self._told.recv(_NUMBER.size))
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end and return the exit code.
+
+        :raises TimeoutError: it has not ended.
+        """
+        if self.returncode is None:
+            self._told.settimeout(timeout)
+            (self.returncode,) = _NUMBER.unpack(self._told.recv(_NUMBER.size))
+            self._told.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Return the exit code, ``None`` while it runs."""
         try:
-            (code,) = _NUMBER.unpack(told.recv(_NUMBER.size))
-        except TimeoutError:
-            os.kill(pid, signal.SIGKILL)
-            raise subprocess.TimeoutExpired(arguments, timeout or 0) from None
-        for worker in workers:
-            worker.join()
+            return self.wait(0)
+        except BlockingIOError:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it is known to have ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def start(
+    command: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdout: int, stderr: int
+) -> Running | subprocess.Popen[bytes]:
+    """Begin `command` with nothing to read; one that is not ours alone starts from nothing.
+
+    :param stdout: a descriptor, which is the command's alone from now on, as is `stderr`.
+    """
+    if _can_be_forked(command, env):
+        return Running(command, cwd=cwd, env=env, stdin=os.open(os.devnull, os.O_RDONLY), stdout=stdout, stderr=stderr)
+    try:
+        return subprocess.Popen(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
+    finally:
+        os.close(stdout)
+        os.close(stderr)
+
+
+def _run(
+    command: Sequence[str], cwd: Path, env: Mapping[str, str], typed: bytes | None, timeout: float | None
+) -> tuple[int, bytes, bytes]:
+    pipes = [os.pipe() for _ in range(3)]
+    ours = [pipes[0][1], pipes[1][0], pipes[2][0]]
+    process = Running(command, cwd=cwd, env=env, stdin=pipes[0][0], stdout=pipes[1][1], stderr=pipes[2][1])
+    found: dict[int, bytes] = {}
+    workers = [threading.Thread(target=_collect, args=(place, found)) for place in ours[1:]]
+    workers.append(threading.Thread(target=_type, args=(ours[0], typed)))
+    for worker in workers:
+        worker.start()
+    try:
+        code = process.wait(timeout)
+    except TimeoutError:
+        process.kill()
+        raise subprocess.TimeoutExpired(command, timeout or 0) from None
+    for worker in workers:
+        worker.join()
     return code, found[ours[1]], found[ours[2]]
 
 
@@ -183,6 +244,7 @@ def _main() -> None:
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
     if request is not None:
         os.chdir(request["cwd"])
+        resource.setrlimit(resource.RLIMIT_NOFILE, request["files"])
         os.environ.clear()
         os.environ.update(request["env"])
         sys.path.insert(0, str(Path.cwd()))

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import forked_command
 import pytest
+from forked_command import Running
 
 MORYFLOW = [sys.executable, "-m", "moryflow"]
 PATIENCE = 60.0
@@ -104,7 +106,7 @@ class Server:
 
     home: Path
     vault: Path
-    process: subprocess.Popen[str]
+    process: Running | subprocess.Popen[bytes]
     said: dict[str, Any]
 
     @property
@@ -210,11 +212,11 @@ def servers(folder: Path, home: Path) -> Iterator[Callable[..., Server]]:
     def start(*flags: str, port: int = 0, inside: Sequence[str] = ()) -> Server:
         command = [*inside, *MORYFLOW, "serve", "--json", "--port", str(port), "--vault", str(vault), *flags]
         with (folder / f"errors{len(begun)}").open("w") as errors:
-            process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "MORYFLOW_HOME": str(home)}
-            )
-        assert process.stdout is not None
-        line = process.stdout.readline()
+            reading, said = os.pipe()
+            environ = {**os.environ, "MORYFLOW_HOME": str(home)}
+            process = forked_command.start(command, cwd=Path.cwd(), env=environ, stdout=said, stderr=os.dup(errors.fileno()))
+        with os.fdopen(reading, encoding="utf-8") as stream:
+            line = stream.readline()
         assert line, (folder / f"errors{len(begun)}").read_text()
         begun.append(Server(home, vault, process, json.loads(line)))
         return begun[-1]
@@ -223,8 +225,6 @@ def servers(folder: Path, home: Path) -> Iterator[Callable[..., Server]]:
     for server in begun:
         server.process.kill()
         server.process.wait()
-        assert server.process.stdout is not None
-        server.process.stdout.close()
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forked_command
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 from moryflow.base.events import Bus, now
 from moryflow.server.events import BACKLOG, HEARTBEAT_SECONDS, EventFollower, Filter, Reader, frame
@@ -27,9 +27,9 @@ def _durable(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [event for event in events if "_id" in event and event["type"] not in ("open", "reset")]
 
 
-def test_a_turn_is_seen_as_it_happens(server: Server) -> None:
+def test_a_turn_is_seen_as_it_happens(shared: Server) -> None:
     """Durable events carry their number, deltas stand between them in their order and carry none (S2.10)."""
-    events = server.whole_turn(server.session("Hello there."))
+    events = shared.whole_turn(shared.session("Hello there."))
     assert [event["type"] for event in _durable(events)] == DURABLE
     assert all(event["_id"] == event["seq"] for event in _durable(events))
     types = [event["type"] for event in events]
@@ -38,8 +38,7 @@ def test_a_turn_is_seen_as_it_happens(server: Server) -> None:
     assert types.index("step.start") < types.index("text.delta") < types.index("step.finish")
 
 
-@pytest.mark.parametrize("place", range(6))
-def test_who_comes_back_gets_exactly_what_it_missed(server: Server, place: int) -> None:
+def test_who_comes_back_gets_exactly_what_it_missed(server: Server) -> None:
     """From any place, by Last-Event-ID or `after`; nothing twice, nothing lost (S2.10)."""
     session = server.session("One.", "Two.")
     server.whole_turn(session)
@@ -50,12 +49,13 @@ def test_who_comes_back_gets_exactly_what_it_missed(server: Server, place: int) 
             everything.append(next(stream.frames()))
     everything = _durable(everything)
     assert [event["_id"] for event in everything] == sorted(event["_id"] for event in everything)
-    last = everything[place * 2]["_id"]
-    for path, header in (("/events", last), (f"/events?after={last}", None), (f"/sessions/{session}/events", last)):
-        with server.stream(path, header) as stream:
-            stream.until("open", seq=last)
-            rest = [next(stream.frames()) for _ in everything[place * 2 + 1 :]]
-        assert rest == everything[place * 2 + 1 :]
+    for place in range(0, 12, 2):
+        last = everything[place]["_id"]
+        for path, header in (("/events", last), (f"/events?after={last}", None), (f"/sessions/{session}/events", last)):
+            with server.stream(path, header) as stream:
+                stream.until("open", seq=last)
+                rest = [next(stream.frames()) for _ in everything[place + 1 :]]
+            assert rest == everything[place + 1 :]
 
 
 def test_a_killed_server_loses_nothing_for_those_who_come_back(start: Callable[..., Server]) -> None:
@@ -101,9 +101,9 @@ def test_a_run_in_another_process_is_seen(server: Server, tmp_path: Path) -> Non
     script.write_text('["From a terminal."]')
     with server.stream("/global/event") as stream:
         stream.until("open")
-        subprocess.run(
+        forked_command.run(
             [*MORYFLOW, "run", "-q", "-m", f"script:{script}", "--vault", str(server.vault), "hello"],
-            check=True, capture_output=True, env={**os.environ, "MORYFLOW_HOME": str(server.home)},
+            check=True, cwd=server.vault, env={**os.environ, "MORYFLOW_HOME": str(server.home)},
         )  # fmt: skip
         stream.until("session.status", status="idle")
         assert [event["type"] for event in _durable(stream.seen)] == DURABLE
@@ -111,38 +111,38 @@ def test_a_run_in_another_process_is_seen(server: Server, tmp_path: Path) -> Non
     assert server.get(f"/sessions/{session['id']}")["nodes"][-1]["payload"]["text"] == "From a terminal."
 
 
-def test_only_what_is_asked_for_comes(server: Server) -> None:
+def test_only_what_is_asked_for_comes(shared: Server) -> None:
     """By session and by type; other hosts' names are taken, and sent beside ours (D: the seeds' names)."""
-    watched, other = server.session("One."), server.session("Two.")
-    with server.stream(f"/events?session={watched}&types=session.idle,turn.finish") as stream:
+    watched, other = shared.session("One."), shared.session("Two.")
+    with shared.stream(f"/events?session={watched}&types=session.idle,turn.finish") as stream:
         stream.until("open")
-        server.whole_turn(other)
-        server.whole_turn(watched)
+        shared.whole_turn(other)
+        shared.whole_turn(watched)
         assert stream.until("turn.finish")["session"] == watched
         assert stream.until("session.status")["status"] == "idle"
         assert len(stream.seen) == 3
-    assert server.ask("GET", "/events?session=nobody").status == 404
-    assert server.ask("GET", "/events?after=x").status == 422
+    assert shared.ask("GET", "/events?session=nobody").status == 404
+    assert shared.ask("GET", "/events?after=x").status == 422
 
 
-def test_what_a_sub_agent_does_belongs_to_its_session(server: Server) -> None:
+def test_what_a_sub_agent_does_belongs_to_its_session(shared: Server) -> None:
     """A stream of one session has the events of those below it."""
     call = {"calls": [{"name": "task", "arguments": {"agent": "general", "prompt": "look", "description": "look"}}]}
-    session = server.session(call, "The child.", "The parent.")
-    events = server.whole_turn(session)
+    session = shared.session(call, "The child.", "The parent.")
+    events = shared.whole_turn(session)
     assert {event["session"] for event in events} > {session}
 
 
-def test_two_names_of_one_event_are_sent(server: Server) -> None:
+def test_two_names_of_one_event_are_sent(shared: Server) -> None:
     """`approval.requested` comes beside `permission.asked`, without a number of its own."""
-    session = server.session({"calls": [{"name": "danger", "arguments": {"what": "x"}}]}, "Done.")
-    with server.stream() as stream:
-        server.post(f"/sessions/{session}/prompt", {"text": "go"}, 202)
+    session = shared.session({"calls": [{"name": "danger", "arguments": {"what": "x"}}]}, "Done.")
+    with shared.stream() as stream:
+        shared.post(f"/sessions/{session}/prompt", {"text": "go"}, 202)
         asked = stream.until("permission.asked")
         beside = stream.until("approval.requested")
         assert "_id" not in beside
         assert beside["approval_id"] == asked["approval_id"]
-        server.post(f"/sessions/{session}/cancel")
+        shared.post(f"/sessions/{session}/cancel")
         stream.until("session.status", status="idle")
 
 
@@ -180,6 +180,7 @@ def test_one_event_larger_than_the_bound_is_still_sent() -> None:
     assert not reader.reset
 
 
+@settings(max_examples=25)
 @given(
     cuts=some.lists(some.integers(0, 30), min_size=1, max_size=6), foreign=some.lists(some.booleans(), min_size=30, max_size=30)
 )

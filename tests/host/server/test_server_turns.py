@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import forked_command
 import pytest
 from moryflow.server.app import OPERATIONS
 
@@ -22,35 +23,35 @@ DANGER = {"calls": [{"name": "danger", "arguments": {"what": "a thing"}}]}
 HOLDS = {"calls": [{"name": "hold", "arguments": {}}]}
 
 
-def test_a_session_from_its_beginning_to_its_end(server: Server) -> None:
+def test_a_session_from_its_beginning_to_its_end(shared: Server) -> None:
     """Begin, prompt, look, name, branch, undo, export, import, delete: what the command line can do."""
-    session = server.session("One.", "Two.")
-    server.whole_turn(session, "first")
-    found = server.get(f"/sessions/{session}")
+    session = shared.session("One.", "Two.")
+    shared.whole_turn(session, "first")
+    found = shared.get(f"/sessions/{session}")
     assert [node["kind"] for node in found["nodes"]] == ["user", "assistant"]
     assert (found["status"], found["here"], found["partial"]) == ("idle", False, None)
     assert found["title"] == "first"
-    assert server.ask("PATCH", f"/sessions/{session}", {"title": "another"}).json["title"] == "another"
-    labelled = server.post(f"/sessions/{session}/label", {"label": "here"})
+    assert shared.ask("PATCH", f"/sessions/{session}", {"title": "another"}).json["title"] == "another"
+    labelled = shared.post(f"/sessions/{session}/label", {"label": "here"})
     assert labelled["node"] == found["active"]
-    copy = server.post(f"/sessions/{session}/fork", {"node": "here", "title": "copy"}, 201)
-    assert server.get(f"/sessions/{copy['id']}/tree")["nodes"][1]["payload"] == found["nodes"][1]["payload"]
+    copy = shared.post(f"/sessions/{session}/fork", {"node": "here", "title": "copy"}, 201)
+    assert shared.get(f"/sessions/{copy['id']}/tree")["nodes"][1]["payload"] == found["nodes"][1]["payload"]
     first = found["nodes"][0]["id"]
-    assert server.post(f"/sessions/{session}/switch", {"node": first})["active"] == first
-    assert server.post(f"/sessions/{session}/switch", {"node": None})["active"] is None
-    assert server.post(f"/sessions/{session}/switch", {"node": "here"})["active"] == labelled["node"]
-    assert [message["role"] for message in server.get(f"/sessions/{session}/messages")["messages"]] == ["user", "assistant"]
-    assert server.get(f"/sessions/{session}/context")["tokens"] > 0
-    assert "yes does it" in server.post(f"/sessions/{session}/undo")["text"]
-    assert server.post(f"/sessions/{session}/undo", {"how": "yes"})["text"].startswith("undone")
-    assert server.post(f"/sessions/{session}/redo", {"how": "yes"})["text"].startswith("done again")
-    lines = server.ask("GET", f"/sessions/{session}/export")
+    assert shared.post(f"/sessions/{session}/switch", {"node": first})["active"] == first
+    assert shared.post(f"/sessions/{session}/switch", {"node": None})["active"] is None
+    assert shared.post(f"/sessions/{session}/switch", {"node": "here"})["active"] == labelled["node"]
+    assert [message["role"] for message in shared.get(f"/sessions/{session}/messages")["messages"]] == ["user", "assistant"]
+    assert shared.get(f"/sessions/{session}/context")["tokens"] > 0
+    assert "yes does it" in shared.post(f"/sessions/{session}/undo")["text"]
+    assert shared.post(f"/sessions/{session}/undo", {"how": "yes"})["text"].startswith("undone")
+    assert shared.post(f"/sessions/{session}/redo", {"how": "yes"})["text"].startswith("done again")
+    lines = shared.ask("GET", f"/sessions/{session}/export")
     assert lines.headers["content-type"].startswith("application/jsonl")
-    taken = server.ask("POST", "/import", lines.data, headers={"Content-Type": "application/jsonl"})
+    taken = shared.ask("POST", "/import", lines.data, headers={"Content-Type": "application/jsonl"})
     assert taken.status == 201
     assert taken.json["id"] != session
-    assert server.ask("DELETE", f"/sessions/{session}").json == {"deleted": [session]}
-    assert server.ask("GET", f"/sessions/{session}").status == 404
+    assert shared.ask("DELETE", f"/sessions/{session}").json == {"deleted": [session]}
+    assert shared.ask("GET", f"/sessions/{session}").status == 404
 
 
 def test_the_command_line_and_http_say_the_same(server: Server) -> None:
@@ -69,8 +70,8 @@ def test_the_command_line_and_http_say_the_same(server: Server) -> None:
         ("config show", "/config"),
         ("permission explain bash ls", "/permissions/explain?domain=bash&input=ls"),
     ):
-        done = subprocess.run(
-            [*MORYFLOW, *command.split(), "--json", "--vault", str(server.vault)], capture_output=True, check=True, text=True,
+        done = forked_command.run(
+            [*MORYFLOW, *command.split(), "--json", "--vault", str(server.vault)], cwd=server.vault, check=True, text=True,
             env={**os.environ, "MORYFLOW_HOME": str(server.home)},
         )  # fmt: skip
         answer = server.get(path)
@@ -79,14 +80,14 @@ def test_the_command_line_and_http_say_the_same(server: Server) -> None:
         assert json.loads(done.stdout) == answer, command
 
 
-def test_full_access_is_confirmed(server: Server) -> None:
+def test_full_access_is_confirmed(shared: Server) -> None:
     """For a new session and for one that is there (S0.69)."""
-    assert server.ask("POST", "/sessions", {"mode": "full_access"}).status == 409
-    session = server.session("One.")
+    assert shared.ask("POST", "/sessions", {"mode": "full_access"}).status == 409
+    session = shared.session("One.")
     for body, status in (({"mode": "full_access"}, 409), ({"mode": "full_access", "confirm": True}, 200)):
-        assert server.ask("PATCH", f"/sessions/{session}", body).status == status
-    assert server.get(f"/sessions/{session}")["mode"] == "full_access"
-    assert server.ask("PATCH", f"/sessions/{session}", {"mode": "everything"}).status == 422
+        assert shared.ask("PATCH", f"/sessions/{session}", body).status == status
+    assert shared.get(f"/sessions/{session}")["mode"] == "full_access"
+    assert shared.ask("PATCH", f"/sessions/{session}", {"mode": "everything"}).status == 422
 
 
 def test_a_question_is_answered_once_and_for_what_was_judged(server: Server) -> None:
@@ -175,16 +176,16 @@ def test_the_same_prompt_sent_twice_is_one(start: Callable[..., Server]) -> None
     assert sum(node["kind"] == "user" for node in again.get(f"/sessions/{session}")["nodes"]) == 1
 
 
-def test_an_answer_is_held_against_a_schema(server: Server) -> None:
+def test_an_answer_is_held_against_a_schema(shared: Server) -> None:
     """One that does not fit is asked for again, in the same request; what is no schema is refused (CONTRACT 4)."""
-    session = server.session("Forty-two.", "42")
-    refused = server.ask("POST", f"/sessions/{session}/prompt", {"text": "How many?", "schema": {"type": "nothing"}})
+    session = shared.session("Forty-two.", "42")
+    refused = shared.ask("POST", f"/sessions/{session}/prompt", {"text": "How many?", "schema": {"type": "nothing"}})
     assert (refused.status, refused.json["code"]) == (422, "config")
-    with server.stream(f"/sessions/{session}/events") as stream:
-        server.post(f"/sessions/{session}/prompt", {"text": "How many?", "schema": {"type": "integer"}}, 202)
+    with shared.stream(f"/sessions/{session}/events") as stream:
+        shared.post(f"/sessions/{session}/prompt", {"text": "How many?", "schema": {"type": "integer"}}, 202)
         stream.until("turn.finish")
         stream.until("turn.finish")
-    answers = [node["payload"]["text"] for node in server.get(f"/sessions/{session}")["nodes"] if node["kind"] == "assistant"]
+    answers = [node["payload"]["text"] for node in shared.get(f"/sessions/{session}")["nodes"] if node["kind"] == "assistant"]
     assert answers == ["Forty-two.", "42"]
 
 
@@ -234,15 +235,15 @@ def test_a_server_that_is_told_so_lets_its_turns_finish(start: Callable[..., Ser
 def test_one_server_a_home(start: Callable[..., Server]) -> None:
     """A second one says where the first is, and how to get a link to it."""
     server = start()
-    second = subprocess.run(
-        [*MORYFLOW, "serve", "--port", "0"], capture_output=True, text=True, check=False,
+    second = forked_command.run(
+        [*MORYFLOW, "serve", "--port", "0"], cwd=server.vault, text=True,
         env={**os.environ, "MORYFLOW_HOME": str(server.home)},
     )  # fmt: skip
     assert second.returncode == 2
     assert server.said["url"] in second.stderr
     assert "moryflow serve --link" in second.stderr
-    link = subprocess.run(
-        [*MORYFLOW, "serve", "--link"], capture_output=True, text=True, check=True,
+    link = forked_command.run(
+        [*MORYFLOW, "serve", "--link"], cwd=server.vault, text=True, check=True,
         env={**os.environ, "MORYFLOW_HOME": str(server.home)},
     )  # fmt: skip
     code = link.stdout.strip().partition("#code=")[2]
@@ -251,8 +252,8 @@ def test_one_server_a_home(start: Callable[..., Server]) -> None:
 
 def test_an_address_that_others_reach_needs_a_certificate(start: Callable[..., Server], home: Path) -> None:
     """Or the word that says what it means."""
-    refused = subprocess.run(
-        [*MORYFLOW, "serve", "--port", "0", "--host", "0.0.0.0"], capture_output=True, text=True, check=False,
+    refused = forked_command.run(
+        [*MORYFLOW, "serve", "--port", "0", "--host", "0.0.0.0"], cwd=home, text=True,
         env={**os.environ, "MORYFLOW_HOME": str(home)},
     )  # fmt: skip
     assert refused.returncode == 2
@@ -276,46 +277,46 @@ def test_a_server_has_defaults_for_new_sessions(start: Callable[..., Server], tm
 )
 def test_defaults_that_cannot_be_had_are_refused_at_the_start(home: Path, flags: tuple[str, ...], said: str) -> None:
     """With a sentence, before anything listens."""
-    refused = subprocess.run(
-        [*MORYFLOW, "serve", "--port", "0", *flags], capture_output=True, text=True, check=False, timeout=PATIENCE,
-        env={**os.environ, "MORYFLOW_HOME": str(home)}, stdin=subprocess.DEVNULL,
+    refused = forked_command.run(
+        [*MORYFLOW, "serve", "--port", "0", *flags], cwd=home, text=True, timeout=PATIENCE,
+        env={**os.environ, "MORYFLOW_HOME": str(home)},
     )  # fmt: skip
     assert refused.returncode == 2
     assert said in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
-def test_a_long_output_is_read_by_range(server: Server) -> None:
+def test_a_long_output_is_read_by_range(shared: Server) -> None:
     """Whole characters, to the end; a stored output that is not there says so (S0.56)."""
-    session = server.session({"calls": [{"name": "lengthy", "arguments": {"text": "äöü", "times": 40_000}}]}, "Done.")
-    [result] = [event for event in server.whole_turn(session) if event["type"] == "tool.result"]
+    session = shared.session({"calls": [{"name": "lengthy", "arguments": {"text": "äöü", "times": 40_000}}]}, "Done.")
+    [result] = [event for event in shared.whole_turn(session) if event["type"] == "tool.result"]
     assert result["truncated"]
     text, offset = "", 0
     while offset is not None:
-        part = server.get(f"/outputs/{result['output_id']}?offset={offset}&limit=50000")
+        part = shared.get(f"/outputs/{result['output_id']}?offset={offset}&limit=50000")
         text, offset = text + part["text"], part["next"]
     assert "�" not in text
     assert text == "äöü\n" * 40_000
-    assert server.ask("GET", f"/artifacts/{result['output_id']}").data.decode() == text
-    assert server.ask("GET", "/outputs/none").status == 404
+    assert shared.ask("GET", f"/artifacts/{result['output_id']}").data.decode() == text
+    assert shared.ask("GET", "/outputs/none").status == 404
 
 
-def test_the_prompt_settings_go_back_and_forth(server: Server) -> None:
+def test_the_prompt_settings_go_back_and_forth(shared: Server) -> None:
     """`null` is the model's default, and a reset touches nothing else (S0: prompt tab)."""
-    before = server.get("/settings/prompt")
+    before = shared.get("/settings/prompt")
     assert (before["mode"], before["temperature"]) == ("default", None)
     custom = {"mode": "custom", "text": "Be brief.", "temperature": 0.5, "topP": None, "maxTokens": 100}
-    assert server.ask("PUT", "/settings/prompt", custom).json == custom
-    assert server.get("/settings/prompt") == custom
-    assert server.ask("PUT", "/settings/prompt", {"mode": "custom", "text": "x", "temperature": 9}).status == 422
-    assert server.get("/settings/prompt") == custom
-    assert server.ask("PUT", "/settings/prompt", {"mode": "default"}).json == before
+    assert shared.ask("PUT", "/settings/prompt", custom).json == custom
+    assert shared.get("/settings/prompt") == custom
+    assert shared.ask("PUT", "/settings/prompt", {"mode": "custom", "text": "x", "temperature": 9}).status == 422
+    assert shared.get("/settings/prompt") == custom
+    assert shared.ask("PUT", "/settings/prompt", {"mode": "default"}).json == before
 
 
-def test_every_operation_is_described(server: Server) -> None:
+def test_every_operation_is_described(shared: Server) -> None:
     """The table gives the document; 3.1 has no `itemSchema` (CONTRACT 4)."""
     for version, items in (("3.2", True), ("3.1", False)):
-        found = server.get(f"/openapi.json?version={version}")
+        found = shared.get(f"/openapi.json?version={version}")
         assert found["openapi"].startswith(version)
         assert ('"itemSchema":' in json.dumps(found)) is items
         for one in OPERATIONS:
