@@ -194,7 +194,7 @@ class Helper:
         if process.returncode is None:
             with suppress(OSError):
                 process.kill()
-        await asyncio.to_thread(end_marked, [self._mark])
+        await asyncio.to_thread(end_marked, [self._mark, f"{self._mark}-servers"])
         await process.wait()
 
 

@@ -29,6 +29,11 @@ _GRACE = 1.0
 _LAST_WORDS = 20
 
 
+def servers_mark(helper: str) -> str:
+    """Return the mark that servers carry, and whatever they start: another one than the helper process, which ends them."""
+    return f"{helper}-servers"
+
+
 class ServerGone(Exception):
     """The server cannot be talked to any more; the text says why."""
 
@@ -54,7 +59,7 @@ class ServerProgram:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**self._spec["env"], CALL_MARK: os.environ.get(CALL_MARK, "mcp")},
+            env={**self._spec["env"], CALL_MARK: servers_mark(os.environ.get(CALL_MARK, "mcp"))},
             cwd=self._spec["cwd"],
             start_new_session=True,
             preexec_fn=_die_with_parent,

@@ -12,16 +12,23 @@ import json
 import os
 import resource
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from moryflow_sdk.support.processes import CALL_MARK, end_marked
+
 from .connection import McpConnection, Request, explain
 from .oauth import log_in
+from .transports import servers_mark
 
 MOST_MEMORY = 1024 * 1024
 """KiB that this process may have taken; with more it ends once it is idle, and is started anew when it is needed."""
 LIMIT = 64 * 1024 * 1024
+STEP, GRACE = 0.5, 10.0
+"""Seconds between two looks at whether the host is there, and for an orderly end when it is not."""
 
 
 class McpWorker:
@@ -89,8 +96,27 @@ class McpWorker:
         return known
 
 
+def end_servers() -> None:
+    """End whatever a server has started and left behind, also in a process group of its own."""
+    end_marked([servers_mark(os.environ.get(CALL_MARK, "mcp"))])
+
+
+def watch(host: int) -> None:
+    """Begin to watch for the end of the host; when a server keeps this process from noticing it, end all the same."""
+
+    def work() -> None:
+        while os.getppid() == host:
+            time.sleep(STEP)
+        time.sleep(GRACE)
+        end_servers()
+        os._exit(1)
+
+    threading.Thread(target=work, daemon=True).start()
+
+
 async def main() -> None:
     """Serve standard input; what libraries print goes to standard error."""
+    watch(os.getppid())
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     lines = asyncio.StreamReader(limit=LIMIT)
@@ -100,5 +126,8 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
-    os._exit(0)
+    try:
+        asyncio.run(main())
+    finally:
+        end_servers()
+        os._exit(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from typing import Any
@@ -37,7 +38,7 @@ def tools() -> list[dict[str, Any]]:
 def called(name: str, args: dict[str, Any], send: Any, number: Any) -> dict[str, Any]:
     if MODE == "dying":
         os._exit(7)
-    if MODE == "silent":
+    if MODE == "silent" or args.get("text") == "wait":
         time.sleep(3600)
     if MODE == "flood":
         while True:
@@ -91,6 +92,11 @@ def main() -> None:
     if MODE == "storm":
         while True:
             print("noise")
+    if MODE == "family":  # one of its children leaves its process group, and none listens to the end of its input
+        for own_group in (False, True):
+            child = subprocess.Popen(["sleep", "3600"], start_new_session=own_group)
+            with open(STATE, "a", encoding="utf-8") as file:  # noqa: PTH123
+                file.write(f"{child.pid}\n")
     if STATE and MODE != "state":
         with open(STATE, "a", encoding="utf-8") as file:  # noqa: PTH123
             file.write(f"{os.getpid()}\n")

@@ -311,7 +311,7 @@ def test_what_is_no_function_is_no_tool(wrong: Any):
 
 @pytest.mark.parametrize(("tier", "refused"), [("builtin", False), ("installed", True), ("user", True)])
 def test_only_a_built_in_plugin_is_believed_that_a_schema_was_checked(tier: str, refused: bool) -> None:
-    """What a plugin of somebody else's calls checked is checked (R31)."""
+    """What a plugin of somebody else calls checked is checked."""
     schema = CheckedSchema({"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}})
     item = Tool(name="t", description="Does it", function=print, schema=schema)
     if not refused:
