@@ -85,8 +85,8 @@ PORTS: frozenset[int] = frozenset({80, 443, 8080, 8443})
 """Ports a page may be fetched from without a rule that names another; others speak other protocols."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_HEAD = re.compile(r"(https?)://([^/?#]+)([^?#]*)(\?[^#]*)?(?:#.*)?", re.IGNORECASE | re.DOTALL)
-_SCHEME = re.compile(r"[a-z][a-z0-9+.\-]*:", re.IGNORECASE)
+_HEAD = re.compile(r"(https?)://([^/?#]+)([^?#]*)(\?[^#]*)?(?:#.*)?", re.IGNORECASE | re.DOTALL | re.ASCII)
+_SCHEME = re.compile(r"[a-z][a-z0-9+.\-]*:", re.IGNORECASE | re.ASCII)
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
 _PORT = re.compile(r"[1-9][0-9]{0,4}")

@@ -137,6 +137,22 @@ def test_what_names_or_makes_another_repository_first_asks(command: str, decide:
     assert decide(command) == "ask"
 
 
+STARTS_A_PROGRAM = (
+    "git log --help", "git --help log", "git -h", "git fetch --help", "git notes --ref=x edit", "git notes --ref x edit",
+    "git remote -v add x y", "git remote --verbose set-url x y", "git commit -S -m x", "git commit -aSkey -m x",
+    "git commit --gpg-sign -m x", "git tag -s v1", "git tag -u key v1", "git tag --sign v1", "git tag -v v1",
+    "git merge --verify-signatures x", "git merge -S x", "git rebase --gpg-sign=k x", "git rebase --edit-todo",
+    "git cherry-pick -S x", "git push --signed", "git verify-commit HEAD", "git verify-tag v1",
+)  # fmt: skip
+
+
+def test_a_form_of_git_that_starts_a_viewer_a_signer_or_an_editor_asks(decide: Callable[..., str]) -> None:
+    """A second verb behind an option, ``--help``, and signatures, which take a program and a key of the person (R8)."""
+    assert [command for command in STARTS_A_PROGRAM if decide(command) != "ask"] == []
+    plain = ("git commit -m x", "git tag v1", "git log -S x", "git notes list", "git remote -v", "git commit -am S")
+    assert [command for command in plain if decide(command) != "allow"] == []
+
+
 @pytest.mark.skipif(GIT is None, reason="git is the reference")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_allowed_git_command_runs_what_a_planted_repository_names(

@@ -108,6 +108,7 @@ def test_a_url_has_one_form(text: str, canonical: str) -> None:
         "http://example.com:/",
         "http://example.com:99999/",
         "ftp://example.com/",
+        "http\u017f://example.com/",
         "http://straße.de/",
         "http://-a.com/",
         "http://example.com/\n",

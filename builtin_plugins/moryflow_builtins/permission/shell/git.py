@@ -15,10 +15,10 @@ from .syntax import Arg, join_words
 
 _GLOBAL = spec(
     "c=c config-env=c C=d exec-path=r git-dir=r work-tree=r namespace=v super-prefix=v attr-source=v list-cmds=v p=g "
-    "paginate=g shallow-file=r bare=g literal-pathspecs=g glob-pathspecs=g noglob-pathspecs=g icase-pathspecs=g"
+    "paginate=g help=g h=g shallow-file=r bare=g literal-pathspecs=g glob-pathspecs=g noglob-pathspecs=g icase-pathspecs=g"
 )
 _GUARDED_GLOBAL = frozenset(
-    {"c", "config-env", "exec-path", "git-dir", "work-tree", "p", "paginate", "shallow-file", "bare"}
+    {"c", "config-env", "exec-path", "git-dir", "work-tree", "p", "paginate", "help", "h", "shallow-file", "bare"}
     | {f"{kind}-pathspecs" for kind in ("literal", "glob", "noglob", "icase")}
 )
 
@@ -31,7 +31,7 @@ _ORDINARY = frozenset(
         "diff-index", "diff-files", "whatchanged", "count-objects", "fsck", "gc", "prune", "repack", "check-ignore",
         "check-attr", "check-ref-format", "init", "clone", "version", "range-diff", "cherry", "archive", "apply",
         "am", "format-patch", "notes", "update-ref", "update-index", "write-tree", "commit-tree", "hash-object",
-        "verify-commit", "verify-tag", "worktree", "remote", "bundle", "sparse-checkout", "mktag", "stripspace",
+        "worktree", "remote", "bundle", "sparse-checkout", "mktag", "stripspace",
         "column", "patch-id", "get-tar-commit-id", "interpret-trailers", "pack-refs", "rerere",
     }
 )  # fmt: skip
@@ -54,9 +54,9 @@ _COMMON = (
     "index=n cached=n lost-found=g "
     "output=w ext-diff=g textconv=g text=n no-index=g O=r orderfile=r upload-pack=x receive-pack=x exec=x e=n u=n "
     "x=n i=n interactive=g open-files-in-pager=x template=r separate-git-dir=w config=c reference=r reference-if-able=r "
-    "recurse-submodules=g output-directory=w signoff=n gpg-sign=n edit=n editor=x tool=x extcmd=x server-option=v "
-    "remote=x show-signature=g bundle-uri=h repo=h signature-file=r default-prefix=n output-indicator-new=v "
-    "unsafe-paths=g filters=g index-output=w in-place=g "
+    "recurse-submodules=g output-directory=w signoff=n gpg-sign=g edit=n editor=x tool=x extcmd=x server-option=v "
+    "remote=x show-signature=g verify-signatures=g bundle-uri=h repo=h signature-file=r default-prefix=n "
+    "output-indicator-new=v unsafe-paths=g filters=g index-output=w in-place=g "
     "contents=r ignore-revs-file=r exclude-from=r pathspec-from-file=r file=r prefix=v add-file=r "
     "message=v author=v date=v format=v pretty=n grep=v committer=v since=v until=v after=v before=v max-count=v "
     "skip=v fixup=v squash=v cleanup=v reuse-message=v reedit-message=v strategy=v strategy-option=v depth=v branch=v "
@@ -75,30 +75,30 @@ _PRINTS_DIFFERENCES = frozenset(
 )  # fmt: skip
 _SHORT: dict[str, str] = {
     "grep": "O=x e=v f=r m=v A=v B=v C=v untracked=n no-exclude-standard=n exclude-standard=n",
-    "rebase": "x=x i=g X=v s=v C=v",
+    "rebase": "x=x i=g edit-todo=g X=v s=v C=v S=i",
     "clone": "u=x c=c b=v o=v j=v",
     "fetch": "j=v o=v u=g update-head-ok=g",
     "pull": "j=v o=v X=v s=v",
-    "push": "o=v",
+    "push": "o=v signed=g",
     "archive": "o=w",
     "format-patch": "o=w n=n v=v",
-    "commit": "m=v F=r t=r C=v c=v S=n",
-    "tag": "m=v F=r u=v S=n",
-    "merge": "m=v F=r X=v s=v S=n",
+    "commit": "m=v F=r t=r C=v c=v S=i",
+    "tag": "m=v F=r u=c local-user=c sign=g s=g verify=g v=g",
+    "merge": "m=v F=r X=v s=v S=i",
     "stash": "m=v all=n include-untracked=n",
-    "notes": "m=v F=r C=v c=v",
+    "notes": "m=v F=r C=v c=v ref=v",
     "log": "stdin=g n=v S=v G=v L=v U=v l=v O=r",
     "diff": "S=v G=v U=v l=v O=r",
     "show": "stdin=g S=v G=v U=v O=r",
     "blame": "L=v S=r M=n C=n",
     "checkout": "b=v B=v orphan=v conflict=v",
     "switch": "c=v C=v create=v force-create=v orphan=v conflict=v",
-    "cherry-pick": "m=v mainline=v X=v s=v S=n",
-    "revert": "m=v mainline=v X=v s=v S=n",
+    "cherry-pick": "m=v mainline=v X=v s=v S=i",
+    "revert": "m=v mainline=v X=v s=v S=i",
     "worktree": "b=v B=v",
     "init": "b=v",
     "apply": "include=v p=v C=v directory=v whitespace=v build-fake-ancestor=w 3=n",
-    "am": "include=v p=v C=v directory=v whitespace=v patch-format=R S=n 3=g 3way=g i=g",
+    "am": "include=v p=v C=v directory=v whitespace=v patch-format=R S=i 3=g 3way=g i=g",
     "branch": "u=v",
     "clean": "e=v i=g",
     "add": "i=g p=n e=g all=n force=n no-ignore-removal=n",
@@ -150,17 +150,24 @@ def _verb(args: Sequence[Arg], verb: int, effects: CommandEffects) -> None:
     if name not in _ORDINARY and not name.startswith("-"):
         effects.guard(last, f"git {name} may run programs or change configuration")
         effects.texts += [InnerText(join_words(args[start:])) for start in _commands_in(args, verb)]
-    following = args[verb + 1].text if verb < last else ""
-    if f"{name} {following}" in _GUARDED_WORDS:
-        effects.guard(last, f"git {name} {following} reaches outside or changes configuration")
-    if name == "init" or name == "clone" or f"{name} {following}" in ("worktree add", "bundle create"):
+    following = _following(args, verb, name)
+    second = next((found.value.text for found in following if found.operand and found.value is not None), "")
+    if f"{name} {second}" in _GUARDED_WORDS:
+        effects.guard(last, f"git {name} {second} reaches outside or changes configuration")
+    if verb < last and args[verb + 1].text == "--help":
+        effects.guard(last, f"git {name} --help starts the viewer that the configuration names")
+    if name == "init" or name == "clone" or f"{name} {second}" in ("worktree add", "bundle create"):
         effects.guard(last if name != "init" or verb < last else verb, f"git {name} writes a folder of its own")
-    _operands(args, verb, name, effects)
+    _operands(args, verb, name, following, effects)
 
 
-def _operands(args: Sequence[Arg], verb: int, name: str, effects: CommandEffects) -> None:
+def _following(args: Sequence[Arg], verb: int, name: str) -> list[CommandItem]:
+    """Return the options and operands of a verb."""
     table = spec(_COMMON + (_DIFF if name in _PRINTS_DIFFERENCES else "") + _SHORT.get(name, ""))
-    following = list(read_options(args, table, verb + 1, files=True))
+    return list(read_options(args, table, verb + 1, files=True))
+
+
+def _operands(args: Sequence[Arg], verb: int, name: str, following: Sequence[CommandItem], effects: CommandEffects) -> None:
     effects.trees += git_trees(name, following)
     _note_bulk_changes(name, following, effects)
     first_path = next((index for index in range(verb, len(args)) if args[index].text == "--"), len(args))

@@ -184,10 +184,10 @@ def inspect_date(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def inspect_man(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``man``: its pager and browser are programs; a page may be any file."""
+    """``man``: its pager and browser are programs, its prompt may end in options of the pager; a page may be any file."""
     table = (
         "P=x pager=x H=i html=g C=c config-file=c M=r manpath=r l=g local-file=g L=v m=v S=v s=v e=v E=v p=v "
-        "preprocessor=v r=v prompt=v R=v B=x T=i X=i Z=g t=g K=n troff-device=n gxditview=g"
+        "preprocessor=v r=c prompt=c R=v B=x T=i X=i Z=g t=g K=n troff-device=n gxditview=g"
     )
     for item in _operands(_options(args, table, effects)):
         if item.value is not None and ("/" in item.value.text or any(a.text in ("-l", "--local-file") for a in args)):
