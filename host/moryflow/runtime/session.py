@@ -18,6 +18,7 @@ from moryflow.kernel.turn_context import ParentTurn, SessionHandle, TurnContext
 from moryflow.store import SessionLock, SessionRow
 from moryflow.store.messages import ContextBuilder
 
+from .attachments import attachments_payload
 from .mentions import mentioned
 from .selection import agent_of, change_agent, change_mode, change_model
 from .session_lease import Record, SessionLease
@@ -107,14 +108,11 @@ class Session:
         :param typed: how many characters of `text` a person typed, where the rest was piped in; ``None`` means all of them.
         :param queue: wait while the session works on another prompt, here or in another process; then come in turn.
         :param watch: called with each event of the turn and of its sub-agents.
-        :raises ConfigError: there is no model, or it is unknown. Nothing was written.
+        :raises ConfigError: there is no model, it is unknown, or an attachment is none. Nothing was written.
         :raises SessionBusy: the session works on another prompt, and `queue` is false. Nothing was written.
         """
         payload: dict[str, Any] = {"text": text} if typed is None else {"text": text, "typed": typed}
-        if files:
-            payload["files"] = list(files)
-        if images:
-            payload["images"] = list(images)
+        payload |= attachments_payload(files, images)
         return await self._turn(payload, options or RunOptions(), queue=queue, watch=watch)
 
     def stream(

@@ -79,6 +79,26 @@ def test_hostile_values(shared: Server, one: Operation) -> None:
     assert shared.get("/health")["status"] == "ok"
 
 
+@pytest.mark.parametrize(
+    "along",
+    [
+        {"images": [{"x": "y"}]},
+        {"images": [{"media_type": "image/png", "data": "no base64"}]},
+        {"images": [{"media_type": "text/html", "data": "aGVsbG8="}]},
+        {"images": [{"media_type": "image/png", "data": ""}]},
+        {"files": [{"path": "a"}]},
+        {"files": [{"path": "a", "text": "b", "more": "c"}]},
+    ],
+)
+def test_what_is_no_attachment_is_refused_before_it_is_stored(shared: Server, along: dict[str, Any]) -> None:
+    """A node is never changed: one that no turn could read would spoil the session for good."""
+    session = shared.session("Hello.")
+    refused = shared.ask("POST", f"/sessions/{session}/prompt", {"text": "go", **along})
+    assert (refused.status, sentence(refused)["code"]) == (422, "config")
+    assert shared.get(f"/sessions/{session}/messages")["messages"] == []
+    shared.whole_turn(session)
+
+
 @pytest.mark.parametrize("place", ["9" * 5_000, "9" * 19, "-1", "x", "²", "٣"])
 def test_a_place_that_is_no_place(shared: Server, place: str) -> None:
     """A number that no event has is refused, or leads to a `reset`; what is no number counts for nothing."""
