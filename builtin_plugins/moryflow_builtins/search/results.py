@@ -7,7 +7,8 @@ when a rule, the person's or the agent's, asks or denies; and counted, so that n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -135,13 +136,31 @@ def glob_matcher(pattern: str) -> Callable[[str], object]:
 
     :raises ToolError: ``invalid_pattern``.
     """
-    from moryflow_sdk.support.patterns.globs import TooMany, braces, path_regex
+    from moryflow_sdk.support.patterns.globs import path_regex
 
-    try:
-        named = re.compile("|".join(path_regex("", one, folders=False) for one in braces(composed(pattern))), re.DOTALL)
-    except (re.error, TooMany, RecursionError, OverflowError) as error:
-        raise ToolError(f"the glob {pattern[:80]!r} cannot be used: {error}", code="invalid_pattern") from error
+    with _usable(pattern):
+        each = (path_regex("", one, folders=False) for one in alternatives(composed(pattern)))
+        named = re.compile("|".join(each), re.DOTALL)
     return lambda path: named.fullmatch(composed(path))
+
+
+def alternatives(pattern: str) -> list[str]:
+    """Return the globs that the braces of `pattern` stand for.
+
+    :raises ToolError: ``invalid_pattern``.
+    """
+    from moryflow_sdk.support.patterns.globs import TooMany, braces
+
+    with _usable(pattern, TooMany):
+        return braces(pattern)
+
+
+@contextmanager
+def _usable(pattern: str, *failures: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except (re.error, RecursionError, OverflowError, *failures) as error:
+        raise ToolError(f"the glob {pattern[:80]!r} cannot be used: {error}", code="invalid_pattern") from error
 
 
 @dataclass(frozen=True)

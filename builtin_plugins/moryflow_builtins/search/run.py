@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import posixpath
+import re
 import time
 from dataclasses import replace
 
@@ -15,7 +16,17 @@ from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.texts import HEAD_BYTES, looks_binary, mark_of
 
 from .engines import find_rg, list_files, scan, scan_folder, search_folder, search_open_file
-from .results import FileListing, FolderReader, SearchRequest, SearchResult, glob_matcher, one_line, result_of, with_notes
+from .results import (
+    FileListing,
+    FolderReader,
+    SearchRequest,
+    SearchResult,
+    alternatives,
+    glob_matcher,
+    one_line,
+    result_of,
+    with_notes,
+)
 
 WALK_SECONDS = 30.0
 MAX_FILES = 1_000_000
@@ -26,7 +37,10 @@ def split(pattern: str, path: str) -> tuple[str, str]:
     """Return the folder that `pattern` (relative to `path`) reaches, and the rest of it.
 
     ``..`` is taken out first, also behind a wildcard, so that no part of the rest can leave the folder.
+
+    :raises ToolError: one of the alternatives in its braces leads elsewhere, which is not one folder.
     """
+    _check_alternatives(pattern)
     plain = posixpath.normpath(posixpath.join(path, pattern)) if pattern else path
     names = plain.split("/")
     if names[-1] in ("", ".", ".."):
@@ -34,6 +48,21 @@ def split(pattern: str, path: str) -> tuple[str, str]:
     magic = next((index for index, name in enumerate(names) if not _MAGIC.isdisjoint(name)), len(names) - 1)
     folder = "/".join(names[:magic]) or ("/" if plain.startswith("/") else ".")
     return folder, "/".join(names[magic:])
+
+
+_UP = re.compile(r"(?<![^/{,])\.\.(?![^/},])")
+
+
+def _check_alternatives(pattern: str) -> None:
+    """Refuse ``{../a,b}`` and ``{/a,b}``: taken as names, which no file has, half of the answer would be missing."""
+    places = [found.start() for found in _UP.finditer(pattern)]
+    inside = any(pattern.count("{", 0, place) > pattern.count("}", 0, place) for place in places)
+    if inside or (pattern.startswith("{") and any(one.startswith(("/", "~/")) for one in alternatives(pattern))):
+        raise ToolError(
+            f"an alternative in the braces of {pattern[:80]!r} leads out of its folder",
+            code="invalid_pattern",
+            next_step="call glob once for each folder",
+        )
 
 
 async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | None) -> ToolResult:
