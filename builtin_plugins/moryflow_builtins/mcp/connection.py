@@ -122,7 +122,7 @@ class McpConnection:
             if not self._ready.done():
                 words = self._program.last_words() if self._program else ""
                 reason = explain(error)["message"]
-                wants_login = self._http is not None and self._http.refused
+                wants_login = explain(error)["code"] == "mcp_login" or (self._http is not None and self._http.refused)
                 gone = ServerGone(f"it cannot be connected to: {words or reason}")
                 self._ready.set_exception(LoginNeeded("it wants a login") if wants_login else gone)
                 self._ready.exception()  # it is told to whoever waits, and nobody need

@@ -85,6 +85,17 @@ class TokenFile:
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         self._known["client"] = _json(client_info)
 
+    def want(self, scope: str) -> None:
+        """Keep for the next login what this one is not for."""
+        if scope:
+            self._known["wanted"] = scope
+            self._write()
+
+    @property
+    def wanted(self) -> str:
+        """What the last login was not for."""
+        return str(self._known.get("wanted", ""))
+
     def restore(self, provider: OAuthClientProvider) -> None:
         """Give `provider` what an earlier process learned: where tokens are renewed, and when they end."""
         context = provider.context
@@ -134,8 +145,9 @@ def signed_in(spec: Mapping[str, Any]) -> httpx2.Auth | None:
     if not file:
         return None
 
-    async def never(_: str = "") -> Any:
-        raise LoginNeeded("its login has ended")
+    async def never(url: str = "") -> Any:
+        file.want(_scope_in(url))
+        raise LoginNeeded("its login has ended, or is not for this")
 
     provider = OAuthClientProvider(spec["url"], _about_us("http://127.0.0.1/callback"), file, never, never)
     file.restore(provider)
@@ -159,10 +171,12 @@ async def log_in(spec: Mapping[str, Any], show: Callable[[str], Awaitable[None]]
     :returns: ``needed``: whether the server wanted a login at all.
     """
     transport = JudgedTransport(spec["url"])
+    wanted = TokenFile(Path(spec["tokens"]), spec["url"]).wanted
     file = TokenFile(Path(spec["tokens"]), spec["url"], fresh=True)
     async with Callback.listening(spec.get("port") or 0) as callback:
 
         async def open_browser(url: str) -> None:
+            url = _with_scope(url, wanted)
             await transport.check(httpx2.URL(url))
             callback.expect(parse_qs(urlsplit(url).query).get("state", [""])[0])
             await show(url)
@@ -178,6 +192,17 @@ async def log_in(spec: Mapping[str, Any], show: Callable[[str], Awaitable[None]]
         if file:
             file.keep(provider)
     return {"needed": bool(file)}
+
+
+def _scope_in(url: str) -> str:
+    return parse_qs(urlsplit(url).query).get("scope", [""])[0]
+
+
+def _with_scope(url: str, wanted: str) -> str:
+    """Return the address of a login that asks for `wanted` too: a login can only be asked for what the server says first."""
+    asked = _scope_in(url).split()
+    more = [scope for scope in wanted.split() if scope not in asked]
+    return str(httpx2.URL(url).copy_set_param("scope", " ".join((*asked, *more)))) if more else url
 
 
 class Callback:

@@ -180,7 +180,8 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
         )
         response = await inner.handle_async_request(sent)
         if (_place(request.url), request.url.path) == (self._own, self._path):
-            self.refused = response.status_code == 401
+            more = response.status_code == 403 and "insufficient_scope" in response.headers.get("www-authenticate", "")
+            self.refused = more or response.status_code == 401
         response.stream = _Bounded(response.stream)
         return response
 

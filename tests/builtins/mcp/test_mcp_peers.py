@@ -1,16 +1,18 @@
-"""Servers of other people, as npm has them: listed, reviewed and called as a person would."""
+"""Servers of other people, as npm and PyPI have them: listed, reviewed and called as a person would."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from .conftest import Servers
+from .web_server import WebServer
 
 pytestmark = pytest.mark.slow
 PACKAGES = ("server-everything", "server-filesystem", "server-memory")
@@ -70,3 +72,58 @@ def test_memory_keeps_what_it_is_told(peers: tuple[Servers, object]) -> None:
     entity = {"name": "Ada", "entityType": "person", "observations": ["wrote notes"]}
     host.call("memory", "create_entities", entities=[entity])
     assert "wrote notes" in host.call("memory", "read_graph").result.output
+
+
+def test_everything_has_prompts_and_resources(peers: tuple[Servers, object]) -> None:
+    host, _ = peers
+    commands = sorted(name for name in host.host.plugin_set.commands if name.startswith("everything:"))
+    assert "everything:simple-prompt" in commands
+    assert host.slash("/everything:simple-prompt").prompt.count("<mcp_prompt") == 1
+    listed = json.loads(host.command("mcp", "resources", "everything", "--json"))["resources"]
+    read = host.call_tool("mcp_resource", server="everything", uri=listed[0]["uri"]).result
+    assert read.status == "ok" and "<mcp_resource" in read.output
+
+
+@pytest.fixture(scope="module")
+def pypi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Servers, Path]]:
+    """A host with three servers of PyPI, installed where nothing else finds them."""
+    place = tmp_path_factory.mktemp("pypi")
+    names = [f"mcp-server-{name}" for name in ("git", "time", "fetch")]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place / "site"), *names]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        pytest.skip(f"pip did not install the servers: {done.stderr.strip()[-300:]}")
+    host = Servers(place / "home", place / "vault")
+    (host.vault / "notes.md").write_text("Hello, Ada!\n")
+    subprocess.run(["git", "init", "-q", str(host.vault)], check=True)
+
+    def entry(name: str, *args: str) -> dict[str, object]:
+        return {"command": sys.executable, "args": ["-m", name, *args], "env": {"PYTHONPATH": str(place / "site")}}
+
+    entries = {
+        "git": entry("mcp_server_git", "--repository", str(host.vault)),
+        "time": entry("mcp_server_time", "--local-timezone", "UTC"),
+        "fetch": entry("mcp_server_fetch", "--ignore-robots-txt", "--allow-private-ips"),
+    }
+    found = host.review(entries, searchAbove=100_000)
+    assert [name for name, each in found.items() if isinstance(each, Exception)] == [], found
+    yield host, place
+    host.close()
+
+
+def test_git_time_and_fetch_answer(pypi: tuple[Servers, Path]) -> None:
+    host, _ = pypi
+    assert "notes.md" in host.call("git", "git_status", repo_path=str(host.vault)).result.output
+    assert "UTC" in host.call("time", "get_current_time", timezone="UTC").result.output
+    web = WebServer()
+    page = host.call("fetch", "fetch", url=f"{web.origin}/.well-known/oauth-authorization-server").result
+    web.close()
+    assert f"{web.origin}/token" in page.output
+
+
+def test_the_prompt_of_fetch_is_a_command(pypi: tuple[Servers, Path]) -> None:
+    host, _ = pypi
+    web = WebServer()
+    prompt = host.slash(f"/fetch:fetch {web.origin}/.well-known/oauth-authorization-server").prompt
+    web.close()
+    assert f"{web.origin}/token" in prompt

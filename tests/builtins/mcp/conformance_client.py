@@ -1,0 +1,61 @@
+"""Our MCP client as the conformance suite starts it: ``python conformance_client.py URL``, the scenario in the environment.
+
+It is the helper process that hosts use, asked as they ask it; logging in opens addresses as a browser would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from moryflow_builtins.mcp.helper import Helper, spec_of
+from moryflow_sdk import ToolError
+from moryflow_sdk.support.tool_servers import ServerSettings
+
+ARGUMENTS: dict[str, dict[str, Any]] = {"add_numbers": {"a": 5, "b": 3}}
+
+
+async def answer(question: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Open what a login shows; send the defaults of what a server asks, as a yes does."""
+    if "login" in question:
+        await asyncio.to_thread(lambda: urlopen(str(question["login"]), timeout=30).read())
+        return {}
+    fields = (question.get("requestedSchema") or {}).get("properties") or {}
+    return {"action": "accept", "content": {name: field["default"] for name, field in fields.items() if "default" in field}}
+
+
+async def call_all(helper: Helper, spec: Mapping[str, Any]) -> None:
+    """List the tools and call each."""
+    tools = (await helper.request({"do": "list", "server": spec}))["tools"]
+    pinned = {tool["name"]: tool["hash"] for tool in tools}
+    for tool in tools:
+        message = {"do": "call", "server": spec, "tool": tool["name"], "args": ARGUMENTS.get(tool["name"], {})}
+        await helper.request({**message, "pinned": pinned}, ask=answer)
+
+
+async def main(url: str) -> None:
+    """Connect, log in where that is what is tested, list the tools and call each."""
+    with tempfile.TemporaryDirectory() as folder:
+        helper = Helper(Path(folder), os.environ)
+        spec = spec_of("server", ServerSettings(url=url), os.environ, Path(folder), Path(folder))
+        try:
+            if os.environ.get("MCP_CONFORMANCE_SCENARIO", "").startswith("auth/"):
+                await helper.request({"do": "login", "server": spec}, ask=answer)
+            try:
+                await call_all(helper, spec)
+            except ToolError as error:
+                if error.code != "mcp_login":
+                    raise
+                await helper.request({"do": "login", "server": spec}, ask=answer)  # as a person does who is told so
+                await call_all(helper, spec)
+        finally:
+            await helper.close()
+
+
+asyncio.run(main(sys.argv[-1]))
