@@ -120,14 +120,20 @@ class McpConnection:
                 await self._leave.wait()
         except BaseException as error:
             if not self._ready.done():
-                words = self._program.last_words() if self._program else ""
-                reason = explain(error)["message"]
-                wants_login = explain(error)["code"] == "mcp_login" or (self._http is not None and self._http.refused)
-                gone = ServerGone(f"it cannot be connected to: {words or reason}")
-                self._ready.set_exception(LoginNeeded("it wants a login") if wants_login else gone)
+                self._ready.set_exception(self._why_not(error))
                 self._ready.exception()  # it is told to whoever waits, and nobody need
             if isinstance(error, asyncio.CancelledError):
                 raise
+
+    def _why_not(self, error: BaseException) -> ServerGone:
+        """Return what whoever waits for the connection is told."""
+        said = explain(error)
+        if said["code"] == "mcp_login":
+            return LoginNeeded(said["message"])
+        if self._http is not None and self._http.refused:
+            return LoginNeeded("it wants a login")
+        words = self._program.last_words() if self._program else ""
+        return ServerGone(f"it cannot be connected to: {words or said['message']}")
 
     def _make_client(self) -> Client:
         info = Implementation(name="moryflow", version=self.spec.get("client_version", "0"))

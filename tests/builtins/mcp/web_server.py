@@ -133,6 +133,8 @@ class _Handler(BaseHTTPRequestHandler):
             case "/token":
                 tokens = self.web.token({name: one[0] for name, one in parse_qs(body.decode()).items()})
                 self._say(200 if tokens else 400, tokens or {"error": "invalid_grant"})
+            case "/gone":
+                self._say(404, {})
             case _:
                 self._mcp(json.loads(body))
 
