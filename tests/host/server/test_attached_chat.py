@@ -125,6 +125,28 @@ def test_a_session_is_picked_and_goes_on(at_terminal: Callable[..., Terminal], m
     assert terminal.end() == 0
 
 
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_model_is_picked(start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, attached: bool) -> None:
+    """``/model`` offers those worth naming, and typing narrows the list; leaving it changes nothing."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-loopback-test")
+    server = start()
+    env = environment(server, TERM="xterm-256color", COLUMNS="100", LINES="40")
+    flag = ["--attach"] if attached else []
+    terminal = Terminal([*MORYFLOW, "chat", *flag, "-m", script(server, "Hello.")], server.vault, env)
+    try:
+        terminal.expect("Ctrl-D")
+        for typed, said in (("\x1b", "script:"), ("gpt-4.1-mini\r", "openai/gpt-4.1-mini")):
+            terminal.type("/model\r")
+            terminal.expect("Enter picks")
+            terminal.type(typed)
+            terminal.expect("model:")
+            terminal.expect(said)
+        terminal.type("/quit\r")
+        assert terminal.end() == 0
+    finally:
+        terminal.close()
+
+
 def test_a_conversation_at_a_terminal_asks_and_stops(at_terminal: Callable[..., Terminal], shared: Server) -> None:
     """Its questions are answered where the person types; Ctrl-D ends it."""
     terminal = at_terminal("-m", script(shared, DANGER, "It is done."))

@@ -219,6 +219,9 @@ class AttachedChatHost:
     async def approval(self, approval: str) -> ApprovalRow:
         return _made(ApprovalRow, ApprovalRow._fields, await self._ask("GET", f"/approvals/{quoted(approval)}"))
 
+    async def models(self) -> Sequence[Mapping[str, Any]]:
+        return await self._ask("GET", "/models")
+
     async def tools(self) -> Sequence[str]:
         return [one["name"] for one in await self._ask("GET", "/tools")]
 

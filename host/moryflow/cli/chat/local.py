@@ -11,6 +11,7 @@ from moryflow.plugins.reload import Reloader
 from moryflow.runtime.documents import (
     context_report,
     fork_session,
+    models_json,
     node_id_of,
     requested_label,
     tree_of,
@@ -167,6 +168,9 @@ class LocalChatHost:
 
     async def approval(self, approval: str) -> ApprovalRow:
         return await self._host.store.approval(approval)
+
+    async def models(self) -> Sequence[Mapping[str, Any]]:
+        return await models_json(self._host)
 
     async def tools(self) -> Sequence[str]:
         return sorted(self._host.tools)

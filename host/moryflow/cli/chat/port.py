@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack
 
 from moryflow.approvals.replies import Answers
 
@@ -169,6 +169,10 @@ class ChatHost(Answers, Protocol):
         ...
 
     async def approval(self, approval: str) -> ApprovalRow: ...
+    async def models(self) -> Sequence[Mapping[str, Any]]:
+        """Return the models worth naming, as :func:`~moryflow.runtime.documents.models_json` does."""
+        ...
+
     async def tools(self) -> Sequence[str]: ...
     async def plugins(self) -> Sequence[PluginLine]: ...
     async def shortens_itself(self) -> bool:

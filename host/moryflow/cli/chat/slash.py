@@ -11,6 +11,7 @@ from moryflow_sdk.support.texts import did_you_mean
 from moryflow.cli.terminal.text import columns, terminal_width
 
 from .agent_commands import FamilyCommands
+from .picker import PickItem
 from .session_commands import SessionCommands
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Slash:
         self._own: dict[str, tuple[str, Callable[[str], Awaitable[str]]]] = {
             "help": ("this list", self._help),
             "mode": ("show the mode, or change it: /mode agent|full_access", self._mode),
-            "model": ("show the model, or change it: /model NAME", self._model),
+            "model": ("pick the model that goes on, or name it: /model NAME", self._model),
             "agent": ("show the agents, or let another one go on: /agent ID; Tab at an empty prompt does too", family.agent),
             "children": ("list the sub-agents of this session, or look in on one: /children ID", family.children),
             "parent": ("go back to the session that started this one", family.parent),
@@ -105,11 +106,19 @@ class Slash:
 
     async def _model(self, name: str) -> str:
         talk = self._talk
-        if name:
+        if name := name or await self._picked_model():
             await talk.host.change(model=name)
             talk.choose(model=name)
         talk.say(f"model: {await talk.host.model()}")
         return ""
+
+    async def _picked_model(self) -> str:
+        """Return the model that a person picks, nothing where nobody can or wants to."""
+        from moryflow.cli.commands.model import model_lines
+
+        rows = await self._talk.host.models()
+        items = [PickItem(row["id"], line) for row, line in zip(rows, model_lines(rows), strict=True)]
+        return (await self._talk.pick("models", items, None, await self._talk.host.model()) if items else "") or ""
 
     async def _tools(self, _: str) -> str:
         self._talk.say(" ".join(await self._talk.host.tools()))

@@ -16,7 +16,7 @@ from moryflow.cli.terminal.text import columns, fitting, is_dumb, plain, say, sh
 from moryflow.runtime.documents import models_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from moryflow_sdk import ModelInfo
@@ -43,16 +43,22 @@ def list_models(ctx: click.Context, provider: str | None) -> None:
         return await models_json(host, provider)
 
     rows = with_host(ctx, work)
-    table = columns(("*" if row["in_use"] else " ", row["id"], _window(row), _price(row), plain(row["note"])) for row in rows)
+    table = "\n".join(f"{'*' if row['in_use'] else ' '}  {line}" for row, line in zip(rows, model_lines(rows), strict=True))
     of = f" of {provider!r}; moryflow model list shows all" if provider else "; moryflow doctor says what would help"
     show(flags_of(ctx), rows, table or f"no model is known here{of}")
 
 
-def _window(row: dict[str, Any]) -> str:
+def model_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each model: its name, its window, its price, and what is to be said of it."""
+    cells = ((row["id"], _window(row), _price(row), plain(row["note"])) for row in rows)
+    return columns(cells).split("\n") if rows else []
+
+
+def _window(row: Mapping[str, Any]) -> str:
     return f"{row['context_window'] // 1000}k" if row["context_window"] else "-"
 
 
-def _price(row: dict[str, Any]) -> str:
+def _price(row: Mapping[str, Any]) -> str:
     if row["input_price"] is None or row["output_price"] is None:
         return "-"
     return f"${row['input_price']:g}/${row['output_price']:g}"
