@@ -6,11 +6,11 @@ helper process; what they do to it costs the call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import Command, Diagnostic, PluginContext, Tool, config_of, hookimpl
+from moryflow_sdk import Command, Diagnostic, PluginContext, Tool, Turn, config_of, hookimpl
 from moryflow_sdk.support.tool_servers import ServersSettings
 
 if TYPE_CHECKING:
@@ -85,6 +85,13 @@ def commands(ctx: PluginContext) -> Sequence[Command]:
     from .prompts import commands_of
 
     return [own, *commands_of(ctx, _helpers.of(ctx))]
+
+
+async def offer_server(name: str, entry: Mapping[str, Any], turn: Turn, ask: Any, configure: Any) -> str:
+    """Have a person asked about a server that an editor names; return what became of it. See :mod:`.offers`."""
+    from .offers import offer
+
+    return await offer(name, entry, turn, ask, configure)
 
 
 def _group() -> Any:

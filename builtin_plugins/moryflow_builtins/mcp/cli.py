@@ -19,7 +19,7 @@ from .lock import Pin, note_withheld, store_pin
 from .login import forget_tokens, login, logout
 from .prompts import offered_prompts, usage_of
 from .queries import ask_server, find_server, list_server, servers_now, settings_now
-from .review import Listing, accepted, difference_text, listing_text
+from .review import Listing, accepted, difference_text, listing_text, server_text
 from .servers import Server
 
 
@@ -69,7 +69,9 @@ def add(
     if name in context.run(settings_now).servers:
         raise ConfigError(f"there is a server {name!r} already", next_step=f"moryflow mcp remove {name}")
     server = ServerSettings(**{**entry, "args": tuple(entry.get("args", ()))})
-    _confirm(context, f"{_how(name, server)}\nAdd it, and start it once to see its tools?", f"moryflow mcp add {name} … -y")
+    _confirm(
+        context, f"{server_text(name, server)}\nAdd it, and start it once to see its tools?", f"moryflow mcp add {name} … -y"
+    )
     context.configure(("mcp", "servers", name), entry)
     _review(context, name, server, None, "")
 
@@ -95,7 +97,7 @@ def show(context: CommandContext, name: str) -> None:
     """Show how a server is reached, and of each tool whether it is offered, or why not."""
     server = find_server(context, name)
     tools = _tool_rows(server)
-    lines = [_how(name, server.settings), f"state: {server.state}"]
+    lines = [server_text(name, server.settings), f"state: {server.state}"]
     if server.pin is not None:
         said = server.pin.server
         lines.append(f"it says that it is {said.get('name')} {said.get('version')}, protocol {said.get('protocol')}")
@@ -201,18 +203,6 @@ def _confirm(context: CommandContext, question: str, command: str) -> None:
     click.confirm("Yes?", err=True, abort=True)
 
 
-def _how(name: str, server: ServerSettings) -> str:
-    """Say what a server is, as a person is shown it: what runs or where it is, and what it is given."""
-    if server.url is not None:
-        sent = f"; sent along: {', '.join(sorted(server.headers))}" if server.headers else ""
-        return f"{name} is at {server.url}{sent}"
-    runs = shlex.join([server.command or "", *server.args])
-    given = [key if value == f"${{{key}}}" else f"{key}, as configured" for key, value in sorted(server.env.items())]
-    variables = f"\n  variables: {', '.join(given)}" if given else ""
-    where = f"\n  folder: {server.cwd} of the vault" if server.cwd else ""
-    return f"{name} runs: {runs}{variables}{where}\n  It runs as you, outside of the sandbox."
-
-
 def _row(server: Server) -> dict[str, Any]:
     total = len(server.pin.tools) if server.pin else 0
     offered = len(server.offered)
@@ -245,7 +235,9 @@ def _drift(server: Server) -> bool:
 def _review(context: CommandContext, name: str, server: ServerSettings, pin: Pin | None, accept: str) -> None:
     listing = Listing(ask_server(context, name, server, {"do": "list"}))
     fresh = accepted(name, server, listing)
-    shown = "\n".join(part for part in (_how(name, server), difference_text(pin, listing), listing_text(listing)) if part)
+    shown = "\n".join(
+        part for part in (server_text(name, server), difference_text(pin, listing), listing_text(listing)) if part
+    )
     hash = digest([shown, [each["hash"] for each in listing.tools]])
     fresh = Pin(**{**vars(fresh), "shown": hash})
     if accept and not hash.startswith(accept):

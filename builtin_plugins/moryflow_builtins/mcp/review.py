@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,18 @@ class Listing:
         was, now = ({f"/{each.get('name')}": each for each in prompts} for prompts in (pin.prompts, self.prompts))
         fresh = {name: "new" if name not in was else "changed" for name in now if was.get(name) != now[name]}
         return {**tools, **fresh, **{name: "the server has it no longer" for name in was if name not in now}}
+
+
+def server_text(name: str, server: ServerSettings) -> str:
+    """Say what a server is, as a person is shown it: what runs or where it is, and what it is given."""
+    if server.url is not None:
+        sent = f"; sent along: {', '.join(sorted(server.headers))}" if server.headers else ""
+        return f"{name} is at {server.url}{sent}"
+    runs = shlex.join([server.command or "", *server.args])
+    given = [key if value == f"${{{key}}}" else f"{key}, as configured" for key, value in sorted(server.env.items())]
+    variables = f"\n  variables: {', '.join(given)}" if given else ""
+    where = f"\n  folder: {server.cwd} of the vault" if server.cwd else ""
+    return f"{name} runs: {runs}{variables}{where}\n  It runs as you, outside of the sandbox."
 
 
 def accepted(name: str, server: ServerSettings, listing: Listing) -> Pin:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk import ConfigError, Event, MoryflowError
-from moryflow_sdk.support.texts import visible
 
 from moryflow import __version__
 from moryflow.base.paths import readable_vault
@@ -19,6 +17,7 @@ from moryflow.runtime.documents import known_models, with_title
 
 from .connection import AUTH_REQUIRED, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND, EditorConnection, Params, RpcError
 from .content import prompt_of
+from .servers import EditorServers
 from .sessions import EditorSession
 
 if TYPE_CHECKING:
@@ -68,6 +67,7 @@ class EditorAgent:
             "session/set_config_option": self._set_option,
         }
         self._connection = EditorConnection(requests, {"session/cancel": self._cancel})
+        self._servers = EditorServers(self._connection, host)
 
     async def run(self, read_from: int, write_to: int, stopping: asyncio.Event) -> None:
         """Serve one client until it has gone, or until `stopping` is set."""
@@ -103,7 +103,7 @@ class EditorAgent:
         capabilities = {
             "loadSession": True,
             "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
-            "mcpCapabilities": {"http": False, "sse": False},
+            "mcpCapabilities": {"http": True, "sse": False},
             "sessionCapabilities": {"list": {}, "resume": {}, "close": {}},
         }
         return {
@@ -147,15 +147,15 @@ class EditorAgent:
         vault = self._folder(params)
         options = self._options
         session = await self._host.new_session(vault, agent=options.agent, model=options.model, mode=options.mode)
-        return {"sessionId": session.id, **self._introduced(self._opened(session, params))}
+        return {"sessionId": session.id, **self._introduced(self._opened(session), params)}
 
     async def _load(self, params: Params) -> dict[str, Any]:
         opened = await self._stored(params)
         await opened.replay()
-        return self._introduced(opened)
+        return self._introduced(opened, params)
 
     async def _resume(self, params: Params) -> dict[str, Any]:
-        return self._introduced(await self._stored(params))
+        return self._introduced(await self._stored(params), params)
 
     async def _stored(self, params: Params) -> EditorSession:
         """Open a session of before; in its own folder, whatever the client calls it.
@@ -173,7 +173,7 @@ class EditorAgent:
         if known is not None:
             await known.close()
         session = await self._host.resume(row.vault, row.id)
-        opened = self._opened(session, params)
+        opened = self._opened(session)
         await opened.count_cost()
         return opened
 
@@ -186,29 +186,29 @@ class EditorAgent:
             raise RpcError(NOT_FOUND, f"there is no session {name[:100]!r}", "session/list", "not_found")
         return row
 
-    def _opened(self, session: Session, params: Params) -> EditorSession:
+    def _opened(self, session: Session) -> EditorSession:
         notices = self._says("session", "notices") is not None
         opened = EditorSession(self._connection, self._host, session, lambda: self._models, notices)
         self._sessions[session.id] = opened
-        servers = params.get("mcpServers")
-        if isinstance(servers, list) and servers:
-            opened.notice(_about_servers(servers))
         for record in self._host.plugin_set.records:
             if record.status == "failed":
                 opened.notice(f"plugin {record.name} failed: {record.error}. Next: moryflow plugin check {record.name}")
         return opened
 
-    def _introduced(self, opened: EditorSession) -> dict[str, Any]:
-        """Return the answer about a session; behind it go its commands, and later the models."""
-        task = asyncio.create_task(self._introduce(opened))  # it begins when the answer has been sent
+    def _introduced(self, opened: EditorSession, params: Params) -> dict[str, Any]:
+        """Return the answer about a session; behind it go its commands, questions about its servers, and later the models."""
+        servers = params.get("mcpServers")
+        work = self._introduce(opened, servers if isinstance(servers, list) else [])
+        task = asyncio.create_task(work)  # it begins when the answer has been sent
         self._after.add(task)
         task.add_done_callback(self._after.discard)
         return opened.state()
 
-    async def _introduce(self, opened: EditorSession) -> None:
+    async def _introduce(self, opened: EditorSession, servers: Sequence[Any]) -> None:
         opened.tell_commands()
         if self._learning is None:
             self._learning = asyncio.create_task(self._learn_models())
+        await self._servers.offer(opened, servers)
 
     async def _learn_models(self) -> None:
         """Find out which models there are: some services are asked for it, so nobody waits."""
@@ -306,21 +306,6 @@ SETUP_METHOD = {
     "description": "Says which model answers, or offers one that needs no key",
     "args": [f"--{SETUP}"],
 }
-
-
-def _about_servers(servers: Sequence[Any]) -> str:
-    """Say which servers are left out, and how a person adds them."""
-    adding = [_adding(one) for one in servers if isinstance(one, Mapping)]
-    left_out = "Moryflow starts no MCP server that you have not added and reviewed, so those of the editor are left out"
-    return visible(f"{left_out}. Next: {'; '.join(adding) or 'moryflow mcp list'}")
-
-
-def _adding(server: Mapping[str, Any]) -> str:
-    """Return the command that adds a server; what its environment and its headers hold is not repeated."""
-    name, args = str(server.get("name"))[:100], server.get("args")
-    words = [str(server.get("command")), *map(str, args if isinstance(args, list) else ())]
-    how = ["--url", str(server["url"])] if "url" in server else ["--", *words]
-    return shlex.join(("moryflow", "mcp", "add", name, *how))[:1_000]
 
 
 def _text(params: Params, name: str) -> str:

@@ -74,7 +74,7 @@ class PermissionAsker:
         offered = options_of(approval, data)
         shown = {"sessionId": self._session, "toolCall": self._call(data), "options": offered}
         try:
-            outcome = _outcome_in(await self._connection.ask("session/request_permission", shown))
+            outcome = outcome_in(await self._connection.ask("session/request_permission", shown))
         except MoryflowError as error:
             await self._reply(approval, "reject", f"the editor could not ask: {error}")
             return
@@ -109,7 +109,7 @@ class PermissionAsker:
         }
 
 
-def _outcome_in(result: Any) -> Mapping[str, Any]:
+def outcome_in(result: Any) -> Mapping[str, Any]:
     """Return what a client says of a question; nothing where it does not say it as it must."""
     outcome = result.get("outcome") if isinstance(result, Mapping) else None
     return outcome if isinstance(outcome, Mapping) else {}
@@ -160,7 +160,7 @@ async def full_access_confirmed(connection: EditorConnection, session: str) -> b
     call = {"toolCallId": "mode:full_access", "title": "Full access", "kind": "switch_mode", "status": "pending"}
     shown = {"sessionId": session, "toolCall": {**call, "content": [text_block(FULL_ACCESS)]}, "options": options}
     try:
-        outcome = _outcome_in(await connection.ask("session/request_permission", shown))
+        outcome = outcome_in(await connection.ask("session/request_permission", shown))
     except MoryflowError:
         return False
     return outcome.get("outcome") == "selected" and outcome.get("optionId") == "confirm:full_access"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
     from moryflow.runtime.turn_result import TurnResult
+    from moryflow.store import SessionRow
 
 MODES = {
     "agent": ("Agent", "Asks before what your rules do not allow"),
@@ -74,6 +75,16 @@ class EditorSession:
     def _domain(self, tool: str) -> str:
         owned = self._host.tools.get(tool)
         return owned.tool.domain if owned is not None else ""
+
+    @property
+    def id(self) -> str:
+        """Under which name the editor knows it."""
+        return self._session.id
+
+    @property
+    def row(self) -> SessionRow:
+        """The session as it is stored."""
+        return self._session.row
 
     def tell(self, update: Update) -> None:
         """Send an update."""

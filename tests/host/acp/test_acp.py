@@ -213,20 +213,6 @@ def test_several_sessions_work_at_once(shared: tuple[Place, Client], client: Cli
     assert client.reply(waiting)["result"]["stopReason"] == "end_turn"
 
 
-def test_servers_that_a_client_names_are_not_started(client: Client, vault: Path) -> None:
-    """What an editor names runs nothing by itself; the person is told (R18)."""
-    touched = vault / "started"
-    server = {"name": "evil", "command": "/usr/bin/touch", "args": [str(touched)], "env": []}
-    session = client.ask("session/new", {"cwd": str(vault), "mcpServers": [server]})["sessionId"]
-    client.send_prompt(session)
-    client.until(
-        lambda one: (
-            _is(one, "agent_message_chunk") and "mcp add evil -- /usr/bin/touch" in one["params"]["update"]["content"]["text"]
-        )
-    )
-    assert not touched.exists()
-
-
 def test_a_failing_model_is_an_error_with_a_sentence(client: Client, vault: Path) -> None:
     """An editor shows the sentence; the session goes on (E.3)."""
     session = client.session(vault, {"error": {"code": "auth", "message": "the key was refused"}}, "better")
