@@ -78,6 +78,10 @@ def alike(said: str) -> str:
                 "/undo",
             ],
         ),
+        (
+            ["The plan.", "Built."],
+            ["/plan how?", "build", "/agent nobody", "/mode full_access", "/compact", "/export /nowhere/a", "/cost"],
+        ),
         ([TASK, "The child.", "The end."], ["go", "/children", "/parent", "/cost", "/show", "/reply", "/stop", "/context"]),
     ],
 )
@@ -86,7 +90,21 @@ def test_slash_commands_say_what_they_say_in_process(moryflow: Any, answers: lis
     here = moryflow("chat", answers=answers, input="\n".join(lines) + "\n")
     there = moryflow("chat", "--attach", answers=answers, input="\n".join(lines) + "\n")
     assert (alike(there.stderr), there.stdout, there.returncode) == (alike(here.stderr), here.stdout, here.returncode)
-    assert here.returncode == 0 or "/switch nowhere" in lines
+    assert here.returncode == ("/switch nowhere" in lines or "/agent nobody" in lines)
+
+
+def test_a_conversation_goes_to_a_sub_agent_and_back(shared: Server, moryflow: Any) -> None:
+    """A prompt there is answered by the sub-agent; `/parent` leads back."""
+    moryflow("chat", "--attach", answers=[TASK, "The child.", "The end."], input="go\n")
+    session = shared.get("/sessions?limit=1")[0]["id"]
+    [kid] = shared.get(f"/sessions/{session}/tree")["children"]
+    lines = f"/children {kid['session']}\nhello\n/parent\n/parent\n"
+    found = moryflow("chat", "--attach", "-r", session, answers=["I am the child."], input=lines)
+    assert found.stdout == "I am the child.\n", found.stderr
+    assert f"session {kid['session']} · general · /parent leads back" in found.stderr
+    assert "this session was started by nobody but you" in found.stderr
+    prompts = [node["payload"]["text"] for node in shared.get(f"/sessions/{kid['session']}")["nodes"] if node["kind"] == "user"]
+    assert prompts == ["look around", "hello"]
 
 
 def test_every_command_is_listed(moryflow: Any) -> None:

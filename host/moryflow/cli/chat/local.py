@@ -136,7 +136,7 @@ class LocalChatHost:
         return self._host.choose_model(self._session)[1].id
 
     async def session(self, name: str) -> SessionRow:
-        return await self._host.store.session(name)
+        return await with_title(self._host.store, await self._host.store.session(name))
 
     async def sessions(self, limit: int) -> Sequence[SessionRow]:
         store = self._host.store

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from moryflow_sdk import ConfigError
+
 from moryflow.cli.commands.session_branches import REMOVE, lines_of, switch_text
 from moryflow.cli.commands.session_compact import compaction_text
 from moryflow.cli.terminal.text import columns, first_line, terminal_width
@@ -154,20 +156,27 @@ class SessionCommands:
 
     async def export(self, name: str) -> str:
         """Write this conversation to a file: Markdown to read, or, where it ends with .jsonl, without loss."""
+        host = self._talk.host
+        file = Path(host.row.vault, Path(name or f"{host.row.id}.md").expanduser())
+        try:
+            await self._write(file)
+        except OSError as error:  # it must not end the conversation
+            raise ConfigError(f"cannot write the file: {error.strerror}", where=str(file), next_step="/export FILE") from error
+        self._talk.say(f"written to {file}")
+        return ""
+
+    async def _write(self, file: Path) -> None:
         from moryflow.cli.commands.session_transfer import write_lines, write_whole
 
-        talk, host = self._talk, self._talk.host
-        file = Path(host.row.vault, Path(name or f"{host.row.id}.md").expanduser())
+        host = self._talk.host
         if file.suffix == ".jsonl":
             with write_whole(file) as out:
                 await write_lines(host.export(), out)
-        else:
-            title = (await host.session(host.row.id)).title
-            path = await host.path(host.row.id)
-            with write_whole(file) as out:
-                out.write(f"# {title or host.row.id}\n\n" + "\n".join(_markdown(path)))
-        talk.say(f"written to {file}")
-        return ""
+            return
+        title = (await host.session(host.row.id)).title
+        path = await host.path(host.row.id)
+        with write_whole(file) as out:
+            out.write(f"# {title or host.row.id}\n\n" + "\n".join(_markdown(path)))
 
 
 def exchanges(path: Sequence[Node]) -> list[tuple[str, str]]:
