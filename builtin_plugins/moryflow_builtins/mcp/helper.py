@@ -215,8 +215,9 @@ def spec_of(name: str, server: ServerSettings, environ: Mapping[str, str], vault
     if server.url is not None:
         headers = {key: filled(value) for key, value in server.headers.items()}
         identity: dict[str, Any] = {"url": server.url, "headers": sorted(server.headers)}
-        tokens = str(token_file(folder, name))
-        return {**common, "key": name, "url": filled(server.url), "headers": headers, "identity": identity, "tokens": tokens}
+        client = [server.client_id, filled(server.client_secret or "")] if server.client_id else None
+        more = {"identity": identity, "tokens": str(token_file(folder, name)), "client": client}
+        return {**common, "key": name, "url": filled(server.url), "headers": headers, **more}
     cwd = _folder(name, server, vault, folder)
     passed_on = {key: environ[key] for key in _PASSED_ON if key in environ}
     env = {**passed_on, **{key: filled(value) for key, value in server.env.items()}}

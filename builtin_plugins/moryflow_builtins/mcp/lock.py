@@ -62,7 +62,8 @@ class Pin:
 def configured_as(name: str, server: ServerSettings) -> str:
     """Return the hash of how a server is configured: what runs, or where it is, and what it is given."""
     fields = ("command", "args", "env", "cwd", "url", "headers")
-    return digest({"name": name, **{field: getattr(server, field) for field in fields}})
+    client = {"client": [server.client_id, server.client_secret]} if server.client_id else {}
+    return digest({"name": name, **{field: getattr(server, field) for field in fields}, **client})
 
 
 def read_lock(home: Path) -> dict[str, Pin]:

@@ -11,7 +11,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,15 @@ def _about_us(redirect: str) -> OAuthClientMetadata:
     )
 
 
+def _registered(client: Sequence[str], redirect: str) -> OAuthClientInformationFull:
+    """Return the client that a person has registered by hand: id and secret."""
+    name, secret = client
+    method = "client_secret_basic" if secret else "none"
+    return OAuthClientInformationFull(
+        client_id=name, client_secret=secret or None, redirect_uris=[AnyUrl(redirect)], token_endpoint_auth_method=method
+    )
+
+
 async def log_in(spec: Mapping[str, Any], show: Callable[[str], Awaitable[None]]) -> dict[str, Any]:
     """Let a person log in to a server, and store the tokens.
 
@@ -181,6 +190,8 @@ async def log_in(spec: Mapping[str, Any], show: Callable[[str], Awaitable[None]]
             callback.expect(parse_qs(urlsplit(url).query).get("state", [""])[0])
             await show(url)
 
+        if spec.get("client"):
+            await file.set_client_info(_registered(spec["client"], callback.uri))
         provider = OAuthClientProvider(spec["url"], _about_us(callback.uri), file, open_browser, callback.result)
         timeout = httpx2.Timeout(30.0)
         http = httpx2.AsyncClient(transport=transport, headers=spec["headers"], auth=provider, timeout=timeout, trust_env=False)

@@ -31,6 +31,8 @@ class ServerSettings(Settings):
     cwd: Annotated[Text | None, Meta("a folder of the vault, relative to it; without one, a folder of Moryflow's")] = None
     url: Text | None = None
     headers: Annotated[dict[str, str], Meta("sent with every request; ${NAME} is taken from your environment")] = {}
+    client_id: Annotated[Text | None, Meta("for mcp login, where the service registers no client by itself")] = None
+    client_secret: Annotated[Text | None, Meta("its secret, if it has one; ${NAME} is taken from your environment")] = None
     timeout: Annotated[float, Meta("seconds", gt=0, allow_inf_nan=False)] | None = None
     enabled: bool = True
     always_load: bool = False

@@ -6,6 +6,7 @@ It is the helper process that hosts use, asked as they ask it; logging in opens 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import tempfile
@@ -43,7 +44,9 @@ async def main(url: str) -> None:
     """Connect, log in where that is what is tested, list the tools and call each."""
     with tempfile.TemporaryDirectory() as folder:
         helper = Helper(Path(folder), os.environ)
-        spec = spec_of("server", ServerSettings(url=url), os.environ, Path(folder), Path(folder))
+        given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+        settings = ServerSettings(url=url, client_id=given.get("client_id"), client_secret=given.get("client_secret"))
+        spec = spec_of("server", settings, os.environ, Path(folder), Path(folder))
         try:
             if os.environ.get("MCP_CONFORMANCE_SCENARIO", "").startswith("auth/"):
                 await helper.request({"do": "login", "server": spec}, ask=answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import stat
@@ -31,7 +32,7 @@ def web() -> Iterator[WebServer]:
     server.close()
 
 
-def logged_in(servers: Servers, web: WebServer, browser: Any = None) -> Any:
+def logged_in(servers: Servers, web: WebServer, browser: Any = None, **more: Any) -> Any:
     """Log in as the command does; `browser` is given the address that the person is shown."""
 
     async def show(question: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -43,7 +44,9 @@ def logged_in(servers: Servers, web: WebServer, browser: Any = None) -> Any:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         helper = Helper(folder, os.environ)
         try:
-            spec = spec_of("hub", ServerSettings(url=web.url), os.environ, servers.vault, folder)
+            spec = spec_of(
+                "hub", ServerSettings(url=web.url, **more), {**os.environ, "HUB_SECRET": "s3cret"}, servers.vault, folder
+            )
             return await helper.request({"do": "login", "server": spec}, ask=show)
         finally:
             await helper.close()
@@ -133,6 +136,16 @@ def test_a_refusal_of_the_service_ends_the_login(servers: Servers, web: WebServe
     with pytest.raises(ToolError, match="refused: access_denied"):
         logged_in(servers, web, browser)
     assert not tokens_of(servers).exists()
+
+
+def test_a_client_that_was_registered_by_hand_is_used(servers: Servers, web: WebServer) -> None:
+    """With a secret by name; nothing is registered then."""
+    done = logged_in(servers, web, client_id="mine", client_secret="${HUB_SECRET}")
+    assert done == {"needed": True} and "/register" not in web.paths()
+    kept = json.loads(tokens_of(servers).read_text())["client"]
+    assert (kept["client_id"], kept["client_secret"]) == ("mine", "s3cret")
+    basic = base64.b64encode(b"mine:s3cret").decode()
+    assert [token for _, path, token in web.seen if path == "/token"] == [f"Basic {basic}"]
 
 
 LINK_LOCAL = "http://169.254.169.254/x"
