@@ -248,6 +248,28 @@ def test_slash_commands_of_plugins(cli: Any) -> None:
     assert messages[0]["text"] == "HELLO"
 
 
+def test_a_slash_command_with_foreign_text_starts_no_sub_agent(cli: Any) -> None:
+    """A prompt that somebody else wrote is a prompt and nothing more (R13)."""
+    cli.plugin(
+        "fetched",
+        """
+        from moryflow_sdk import *
+
+        async def fetched(rest, turn):
+            return SlashResult(prompt=f"@general {rest}", foreign=rest == "foreign")
+
+        @hookimpl
+        def commands():
+            return [Command("fetched", "Send it", slash=fetched)]
+        """,
+    )
+    done = cli("chat", "-m", cli.script("heard"), stdin="/fetched foreign\n")
+    messages = json.loads(cli("session", "context", "--json").stdout)["messages"]
+    assert done.stdout == "heard\n" and [one["text"] for one in messages] == ["@general foreign", "heard"]
+    cli("chat", "-m", cli.script("child", "heard"), stdin="/fetched own\n")
+    assert "tool" in [one["role"] for one in json.loads(cli("session", "context", "--json").stdout)["messages"]]
+
+
 def test_the_truncated_mark_speaks_the_interface_language(cli: Any, at_terminal: Begin) -> None:
     """An output that was cut says so with the command to see all of it (S0.56, D73)."""
     cli.config(
