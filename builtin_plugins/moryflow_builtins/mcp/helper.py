@@ -30,6 +30,11 @@ _NAMED = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 Answer = Mapping[str, Any]
 
 
+def servers_mark(helper: str) -> str:
+    """Return the mark that servers carry, and whatever they start: another one than the helper process, which ends them."""
+    return f"{helper}-servers"
+
+
 @dataclass
 class _Pending:
     server: str
@@ -194,7 +199,7 @@ class Helper:
         if process.returncode is None:
             with suppress(OSError):
                 process.kill()
-        await asyncio.to_thread(end_marked, [self._mark, f"{self._mark}-servers"])
+        await asyncio.to_thread(end_marked, [self._mark, servers_mark(self._mark)])
         await process.wait()
 
 

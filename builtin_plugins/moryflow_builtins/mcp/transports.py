@@ -21,17 +21,14 @@ from mcp_types import jsonrpc_message_adapter
 from moryflow_sdk.support.processes import CALL_MARK
 from moryflow_sdk.support.urls import NotPublic, vetted
 
+from .helper import servers_mark
+
 MOST_BYTES = 32 * 1024 * 1024
 """Of one message, or of one HTTP response."""
 MOST_NOISE = 1000
 """Lines on standard output that are no message."""
 _GRACE = 1.0
 _LAST_WORDS = 20
-
-
-def servers_mark(helper: str) -> str:
-    """Return the mark that servers carry, and whatever they start: another one than the helper process, which ends them."""
-    return f"{helper}-servers"
 
 
 class ServerGone(Exception):

@@ -21,8 +21,8 @@ from typing import Any
 from moryflow_sdk.support.processes import CALL_MARK, end_marked
 
 from .connection import McpConnection, Request, explain
+from .helper import servers_mark
 from .oauth import log_in
-from .transports import servers_mark
 
 MOST_MEMORY = 1024 * 1024
 """KiB that this process may have taken; with more it ends once it is idle, and is started anew when it is needed."""
