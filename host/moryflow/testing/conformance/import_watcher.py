@@ -72,6 +72,7 @@ def _writing(args: tuple[Any, ...]) -> bool:
 
 def main(path: Path, folder: Path, target: Path) -> None:
     """Load the plugin at `path` with nothing else going on, and write the report."""
+    sys.dont_write_bytecode = True  # of the plugin; our own modules are imported by now, and their byte code is kept
     subject = Subject(path, folder, json.load(sys.stdin))
     installed = folder / "home" / "plugins" / subject.path.name
     root = subject.package if subject.project else installed

@@ -1,4 +1,7 @@
-"""The plugin under test, in an isolated host of its own that all checks share."""
+"""The plugin under test, in an isolated host of its own that all checks share.
+
+pytest is imported where it is needed: the process that watches an import needs none.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-import pytest
 from moryflow_sdk import HOOKS, Tool
 
 from moryflow.testing.distributions import Project, read_project
@@ -91,6 +93,8 @@ class Subject:
 
         :param place: a function, a path or a line of the plugin's file.
         """
+        import pytest
+
         said = f"{self.where(place)}: {what}. What to do: {to_do}"
         # What was loaded is a copy in the home of a host of ours; its author knows the file that was named.
         copies = re.compile(rf"{re.escape(str(self.root))}(/\w+)?/home/plugins/{re.escape(self.path.name)}")
@@ -162,6 +166,8 @@ class Subject:
     @contextmanager
     def fresh(self, folder: str) -> Generator[IsolatedHost]:
         """A host of its own with the plugin installed."""
+        import pytest
+
         base = self.root / folder
         host = IsolatedHost(base / "home", base / "vault")
         with pytest.MonkeyPatch.context() as patch:
@@ -207,6 +213,8 @@ class Subject:
     @cached_property
     def plugin(self) -> Any:
         """The loaded plugin; the check is skipped when it did not load, for :mod:`.loading` says so."""
+        import pytest
+
         record = self.record
         if record is None or record.status != "loaded":
             pytest.skip("it did not load")
@@ -295,10 +303,9 @@ def _watch_import(path: Path, root: Path, environ: Mapping[str, str], settings: 
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "report.json"
     command = [sys.executable, "-m", f"{__package__}.import_watcher", str(path), str(folder), str(target)]
-    child = {**environ, "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
-            command, input=json.dumps(settings), capture_output=True, text=True, env=child, timeout=_LONGEST_WATCH
+            command, input=json.dumps(settings), capture_output=True, text=True, env=environ, timeout=_LONGEST_WATCH
         )
     except subprocess.TimeoutExpired:
         return ImportReport(error=f"it does not end within {_LONGEST_WATCH:g} s")
