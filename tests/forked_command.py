@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 _COMMAND = [sys.executable, "-m", "moryflow"]
-_KEPT = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "SSL_")
+AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "SSL_")
 """Variables that count when an interpreter starts."""
 _MODULES = (
     "cli.commands.run", "cli.commands.serve", "cli.commands.tool", "cli.open_host", "runtime.host", "runtime.session",
     "server.app", "server.listener", "store.sqlite.store",
 )  # fmt: skip
-_NUMBER = struct.Struct("i")
+NUMBER = struct.Struct("i")
 
 
 def run(
@@ -64,7 +64,7 @@ def run(
 
 
 def _at_start(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, value) for name, value in env.items() if name.startswith(_KEPT)))
+    return tuple(sorted((name, value) for name, value in env.items() if name.startswith(AT_START)))
 
 
 def _can_be_forked(command: Sequence[str], env: Mapping[str, str]) -> bool:
@@ -75,23 +75,21 @@ def _can_be_forked(command: Sequence[str], env: Mapping[str, str]) -> bool:
 class Running:
     """A command that goes on: what tests need of :class:`subprocess.Popen`, of a process that is forked.
 
-    :param stdin: closed here once the process has it, as are the others.
+    :param streams: closed here once the process has them.
     """
 
-    def __init__(
-        self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: int, stdout: int, stderr: int
-    ) -> None:
+    def __init__(self, command: Sequence[str], streams: Sequence[int], *, cwd: Path, env: Mapping[str, str]) -> None:
         self.returncode: int | None = None
         reading, self._told = socket.socketpair()
-        given = {"arguments": [*map(os.fsdecode, command[3:])], "cwd": str(cwd), "env": dict(env)}
-        given["files"] = resource.getrlimit(resource.RLIMIT_NOFILE)
+        given: dict[str, Any] = {"arguments": [*map(os.fsdecode, command[3:])], "cwd": str(cwd), "env": dict(env)}
+        given |= {"path": str(cwd), "files": resource.getrlimit(resource.RLIMIT_NOFILE)}
         request = json.dumps(given).encode("utf-8", "surrogateescape")
-        socket.send_fds(_server(_at_start(env)), [_NUMBER.pack(len(request))], [stdin, stdout, stderr, reading.fileno()])
-        for descriptor in (stdin, stdout, stderr):
+        socket.send_fds(forking(_at_start(env)), [NUMBER.pack(len(request))], [*streams, reading.fileno()])
+        for descriptor in streams:
             os.close(descriptor)
         reading.close()
         self._told.sendall(request)
-        (self.pid,) = _NUMBER.unpack(self._told.recv(_NUMBER.size))
+        (self.pid,) = NUMBER.unpack(self._told.recv(NUMBER.size))
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end and return the exit code.
@@ -100,8 +98,9 @@ class Running:
         """
         if self.returncode is None:
             self._told.settimeout(timeout)
-            (self.returncode,) = _NUMBER.unpack(self._told.recv(_NUMBER.size))
+            [code] = NUMBER.unpack(self._told.recv(NUMBER.size))
             self._told.close()
+            self.returncode = int(code)
         return self.returncode
 
     def poll(self) -> int | None:
@@ -124,19 +123,20 @@ class Running:
 
 
 def start(
-    command: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdout: int, stderr: int
+    command: Sequence[str], streams: Sequence[int], *, cwd: Path, env: Mapping[str, str]
 ) -> Running | subprocess.Popen[bytes]:
-    """Begin `command` with nothing to read; one that is not ours alone starts from nothing.
+    """Begin `command`; one that is not ours alone starts from nothing.
 
-    :param stdout: a descriptor, which is the command's alone from now on, as is `stderr`.
+    :param streams: descriptors of its input, its output and its errors, which are the command's alone from now on.
     """
     if _can_be_forked(command, env):
-        return Running(command, cwd=cwd, env=env, stdin=os.open(os.devnull, os.O_RDONLY), stdout=stdout, stderr=stderr)
+        return Running(command, streams, cwd=cwd, env=env)
+    stdin, stdout, stderr = streams
     try:
-        return subprocess.Popen(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
+        return subprocess.Popen(command, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr)
     finally:
-        os.close(stdout)
-        os.close(stderr)
+        for descriptor in streams:
+            os.close(descriptor)
 
 
 def _run(
@@ -144,7 +144,7 @@ def _run(
 ) -> tuple[int, bytes, bytes]:
     pipes = [os.pipe() for _ in range(3)]
     ours = [pipes[0][1], pipes[1][0], pipes[2][0]]
-    process = Running(command, cwd=cwd, env=env, stdin=pipes[0][0], stdout=pipes[1][1], stderr=pipes[2][1])
+    process = Running(command, [pipes[0][0], pipes[1][1], pipes[2][1]], cwd=cwd, env=env)
     found: dict[int, bytes] = {}
     workers = [threading.Thread(target=_collect, args=(place, found)) for place in ours[1:]]
     workers.append(threading.Thread(target=_type, args=(ours[0], typed)))
@@ -174,7 +174,7 @@ def _type(descriptor: int, typed: bytes | None) -> None:
 
 
 @functools.cache
-def _server(variables: tuple[tuple[str, str], ...]) -> socket.socket:
+def forking(variables: tuple[tuple[str, str], ...]) -> socket.socket:
     """Start the process that is forked, with `variables`; it ends when this one does."""
     ours, theirs = socket.socketpair()
     with theirs:
@@ -198,13 +198,13 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
     """Fork for each request; return it in the process that is to run it, ``None`` when no more will come."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        size, descriptors, _, _ = socket.recv_fds(requests, _NUMBER.size, 4)
+        size, descriptors, _, _ = socket.recv_fds(requests, NUMBER.size, 4)
         if not size:
             return None
         if os.fork() == 0:
             requests.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            return _begun(_NUMBER.unpack(size)[0], descriptors)
+            return _begun(NUMBER.unpack(size)[0], descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -217,8 +217,8 @@ def _begun(size: int, descriptors: list[int]) -> dict[str, Any]:
     if pid := os.fork():
         for descriptor in (0, 1, 2, *descriptors[:3]):
             os.close(descriptor)
-        client.sendall(_NUMBER.pack(pid))
-        client.sendall(_NUMBER.pack(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+        client.sendall(NUMBER.pack(pid))
+        client.sendall(NUMBER.pack(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
         os._exit(0)
     client.close()
     for place, descriptor in enumerate(descriptors[:3]):
@@ -244,10 +244,12 @@ def _main() -> None:
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
     if request is not None:
         os.chdir(request["cwd"])
-        resource.setrlimit(resource.RLIMIT_NOFILE, request["files"])
+        if "files" in request:
+            resource.setrlimit(resource.RLIMIT_NOFILE, request["files"])
         os.environ.clear()
         os.environ.update(request["env"])
-        sys.path.insert(0, str(Path.cwd()))
+        if "path" in request:  # what ``python -m`` does, and a program does not
+            sys.path.insert(0, request["path"])
         sys.argv = ["moryflow", *request["arguments"]]
         runpy.run_module("moryflow", run_name="__main__", alter_sys=True)
 

@@ -135,7 +135,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             page.write(name, body)
         for program in (page.home / "bin").iterdir():
             program.chmod(0o700)
-        found = Place(page, root.with_name("saved"))
+        found = Place(page, root.with_name(f"{root.name}-saved"))
         for command in SETUP:
             found.run(command)
         found.save()
@@ -162,7 +162,10 @@ def test_an_example_that_is_not_run_says_why():
     """They are few."""
     assert sorted(line for line, why_not in example_lines() if why_not) == [
         "moryflow mcp add files --cwd . -- npx -y @modelcontextprotocol/server-filesystem .",
+        "moryflow mcp login hub",
+        "moryflow mcp logout hub",
         "moryflow mcp remove files",
+        "moryflow mcp resources files",
         "moryflow mcp review files",
         "moryflow mcp show files",
         "moryflow mcp test files",

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import forked_program
 import moryflow
 import moryflow_builtins
 import moryflow_sdk
@@ -143,7 +144,7 @@ def begun(root: Path) -> Iterator[Page]:
     folder.mkdir()
     (folder / "README.md").write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
     with LoopbackServer(otherwise=replies.text(ANSWER)) as server:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        path = os.pathsep.join([str(forked_program.folder()), str(Path(sys.executable).parent), os.environ["PATH"]])
         place = Page(home, folder, {"PATH": path, "HOME": str(root), "MORYFLOW_HOME": str(home), "OPENAI_BASE_URL": server.url})
         place.environ["PYTEST_ADDOPTS"] = "-p no:asyncio"  # one of our environment, which warns
         try:

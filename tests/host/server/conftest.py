@@ -214,7 +214,8 @@ def servers(folder: Path, home: Path) -> Iterator[Callable[..., Server]]:
         with (folder / f"errors{len(begun)}").open("w") as errors:
             reading, said = os.pipe()
             environ = {**os.environ, "MORYFLOW_HOME": str(home)}
-            process = forked_command.start(command, cwd=Path.cwd(), env=environ, stdout=said, stderr=os.dup(errors.fileno()))
+            streams = [os.open(os.devnull, os.O_RDONLY), said, os.dup(errors.fileno())]
+            process = forked_command.start(command, streams, cwd=Path.cwd(), env=environ)
         with os.fdopen(reading, encoding="utf-8") as stream:
             line = stream.readline()
         assert line, (folder / f"errors{len(begun)}").read_text()
