@@ -6,6 +6,7 @@ One reader for the configuration, agent files and the commands that predict, so 
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,7 +133,7 @@ def _bound(entry: Mapping[Any, Any], domain: str, decision: str) -> dict[str, An
     if found and domain != "bash":
         raise _Bad(f'only a rule of bash has "{next(iter(found))}"', key=next(iter(found)))
     folder, contents = found.get("folder", UNKNOWN_FOLDER), found.get("contents", {})
-    if not isinstance(folder, str) or not (folder == UNKNOWN_FOLDER or folder.startswith(_PLACES)):
+    if not isinstance(folder, str) or not (folder == UNKNOWN_FOLDER or _names_folder(folder, decision)):
         raise _Bad(f"{_shown(folder)} is not a folder", "write it as vault:/sub, or vault:/ for the vault itself", "folder")
     states = cast("Mapping[Any, Any]", contents).items() if isinstance(contents, Mapping) else [("", "")]
     if not all(str(name).startswith(_PLACES) and _STATE.fullmatch(str(state)) for name, state in states):
@@ -140,6 +141,17 @@ def _bound(entry: Mapping[Any, Any], domain: str, decision: str) -> dict[str, An
     if contents and decision != "allow":
         raise _Bad('only a rule that allows has "contents"', key="contents")
     return found
+
+
+def _names_folder(text: str, decision: str) -> bool:
+    """Whether `text` is a folder in its one form: any other spelling would never be the one that is compared with it.
+
+    What nobody sees may be in a name that *always* stored, but not in one that is typed to forbid something.
+    """
+    path = text.partition(":")[2]
+    if not text.startswith(_PLACES) or path.startswith("//") or posixpath.normpath(path) != path:
+        return False
+    return decision == "allow" or not hidden_character(path)
 
 
 def _instead(raw: Any, bad: _Bad, place: dict[str, Any], faults: list[Fault], *, elsewhere: bool) -> list[Rule]:
