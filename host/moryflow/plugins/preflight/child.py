@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import errno
 import importlib
 import inspect
 import os
@@ -123,12 +124,26 @@ _FATAL = (MemoryError, RecursionError, SystemExit)
 
 
 def _is_fatal(error: BaseException | None) -> bool:
-    """Whether code ran out of memory or stack, or wanted to end the process, also where it then raised something else."""
+    """Whether code ran out of memory or stack, wanted to end the process or to read the terminal, also where it then raised
+    something else."""
+    return any(isinstance(each, _FATAL) or _reads_terminal(each) for each in _behind(error))
+
+
+def _behind(error: BaseException | None) -> list[BaseException]:
+    """Return `error` and what it was raised because of."""
     seen: list[BaseException] = []
-    while error is not None and error not in seen and not isinstance(error, _FATAL):
+    while error is not None and error not in seen:
         seen.append(error)
         error = error.__cause__ or error.__context__
-    return isinstance(error, _FATAL)
+    return seen
+
+
+def _reads_terminal(error: BaseException) -> bool:
+    """Whether `error` is what reading standard input gives here (:func:`silence`)."""
+    return isinstance(error, OSError) and error.errno == errno.EBADF
+
+
+_TERMINAL_HINT = "an import must not read standard input, which is the person's terminal"
 
 
 _HARM_HINT = "do it in plugin_start and undo it in what that returns, or not at all"
@@ -207,22 +222,26 @@ def _note_errors(function: Callable[..., Any], raised: list[BaseException]) -> C
 
 
 def _failure_report(record: LoadRecord, *raised: BaseException) -> dict[str, Any]:
-    said = {"stage": record.stage, "error": record.error, "file": record.file, "line": record.line, "hint": record.hint}
+    read = any(_reads_terminal(each) for error in raised for each in _behind(error))
+    hint = _TERMINAL_HINT if read else record.hint
+    said = {"stage": record.stage, "error": record.error, "file": record.file, "line": record.line, "hint": hint}
     return {"ok": False, "fatal": any(map(_is_fatal, raised)), **said}
 
 
 def silence(output: int) -> None:
     """Let nothing that a plugin prints or reads reach the helper's own streams.
 
+    Standard input cannot be read at all: in the host it is the terminal, and an import that reads it would never end.
+
     :param output: takes what it prints, so that it can be told; each stream is a file of its own, so that one that is
         put in the place of another is noticed.
     """
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for number, target in enumerate((nowhere, output, nowhere)):
+    unread, nowhere = os.open(os.devnull, os.O_WRONLY), os.open(os.devnull, os.O_RDWR)
+    for number, target in enumerate((unread, output, nowhere)):
         os.dup2(target, number)
-    os.close(output)
-    if nowhere > 2:
-        os.close(nowhere)
+    for descriptor in (unread, output, nowhere):
+        if descriptor > 2:
+            os.close(descriptor)
 
 
 def machine_memory() -> int:

@@ -51,6 +51,15 @@ async def probed(home: Path, source: str, seconds: float = 2.0) -> ProbeVerdict:
     return await probe(written(home, source), home=home, seconds=seconds)
 
 
+@pytest.mark.parametrize("reading", ["import sys; sys.stdin.read()", "input()", "import os; os.read(0, 1)"])
+async def test_an_import_that_reads_the_terminal_is_refused(home, reading):
+    """In the host it would wait for what a person types, for ever, and take that from the conversation (SECURITY §3)."""
+    verdict = await probed(home, f"{reading}\n{HELLO}")
+    assert (verdict.ok, verdict.fatal, verdict.line) == (False, True, 1)
+    assert "standard input" in verdict.hint
+    assert (await probed(home, f"import sys; sys.stdin.isatty()\n{HELLO}")).ok
+
+
 async def test_good_code_passes_with_what_it_brings(home):
     """Import, registration, contribute hooks (ARCHITECTURE §4, probe)."""
     verdict = await probed(home, HELLO)
