@@ -1,4 +1,4 @@
-"""A host with a running MCP server that ends as its last argument says: ``python ending_host.py HOME VAULT HOW``."""
+"""A host with a running MCP server that ends, after a line, as its last argument says: ``ending_host.py HOME VAULT HOW``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ async def main(home: str, vault: str, how: str) -> None:
     print(done.result.output, flush=True)
     if how == "in a call":
         await host.call_tool("mcp__family__echo", {"text": "wait"}, vault=Path(vault))
+    await asyncio.to_thread(sys.stdin.readline)  # whoever waits has seen what runs
     if how == "exit":
         os._exit(3)
     if how == "error":

@@ -39,6 +39,8 @@ def called(name: str, args: dict[str, Any], send: Any, number: Any) -> dict[str,
     if MODE == "dying":
         os._exit(7)
     if MODE == "silent" or args.get("text") == "wait":
+        if STATE:
+            open(f"{STATE}.waiting", "w", encoding="utf-8").close()  # noqa: PTH123
         time.sleep(3600)
     if MODE == "flood":
         while True:

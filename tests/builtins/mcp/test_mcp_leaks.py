@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,12 +34,15 @@ def test_nothing_outlives_the_host(servers: Servers, tmp_path: Path, way: str) -
     how = "in a call" if way.endswith("in a call") else way
     command = [sys.executable, HOST, str(servers.home), str(servers.vault), how]
     environment = {**os.environ, "MORYFLOW_HOME": str(servers.home)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment) as host:
-        assert host.stdout is not None and host.stdout.readline() == "hi\n"
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes, text=True, env=environment) as host:
+        assert host.stdin is not None and host.stdout is not None and host.stdout.readline() == "hi\n"
         helpers = _children(host.pid) if way.startswith("kill") else []
         family = [int(pid) for pid in started.read_text().split()]
         assert len(family) == 3 and all(map(_lives, family))
         children, server = family[:2], family[2]
+        while how == "in a call" and not Path(f"{started}.waiting").exists():
+            time.sleep(0.01)
         if way == "kill -9 of both":
             family = [server]  # nobody is left who knows of its children; the kernel ends the server itself
             os.kill(helpers[0], signal.SIGSTOP)
@@ -46,6 +50,9 @@ def test_nothing_outlives_the_host(servers: Servers, tmp_path: Path, way: str) -
             host.terminate()
         elif way.startswith("kill"):
             host.kill()
+        else:
+            host.stdin.write("end\n")
+            host.stdin.flush()
         if way == "kill -9 of both":
             os.kill(helpers[0], signal.SIGKILL)
         host.wait(SECONDS)
