@@ -128,6 +128,7 @@ def test_a_session_is_picked_and_goes_on(at_terminal: Callable[..., Terminal], m
     moryflow("chat", "--attach", answers=["About pears."], input="tell me of pears\n")
     terminal = at_terminal("-m", script(shared, "About plums."))
     terminal.expect("attached")
+    terminal.expect("\n>")
     terminal.type("/sessions\r")
     terminal.expect("sessions of this folder")
     terminal.type("pears")
@@ -153,6 +154,7 @@ def test_a_model_is_picked(start: Callable[..., Server], monkeypatch: pytest.Mon
     terminal = Terminal([*MORYFLOW, "chat", *flag, "-m", script(server, "Hello.")], server.vault, env)
     try:
         terminal.expect("Ctrl-D")
+        terminal.expect("\n>")
         for typed, said in (("\x1b", "script:"), ("gpt-4.1-mini\r", "openai/gpt-4.1-mini")):
             terminal.type("/model\r")
             terminal.expect("Enter picks")
@@ -169,6 +171,7 @@ def test_a_conversation_at_a_terminal_asks_and_stops(at_terminal: Callable[..., 
     """Its questions are answered where the person types; Ctrl-D ends it."""
     terminal = at_terminal("-m", script(shared, DANGER, "It is done."))
     terminal.expect("attached")
+    terminal.expect("\n>")
     terminal.type("go\r")
     terminal.expect("[s]top")
     terminal.type("o\r")
@@ -193,6 +196,7 @@ def test_background_work_is_not_waited_for_and_asks_between_two_turns(
     (shared.home / "agents" / "helper.md").write_text(helper)
     terminal = at_terminal("-m", script(shared, BEHIND, "Started."))
     terminal.expect("attached")
+    terminal.expect("\n>")
     terminal.type("go\r")
     terminal.expect("Started.")
     terminal.expect("tokens in")
@@ -219,6 +223,7 @@ def test_a_person_is_called_and_told_of_what_was_saved(start: Callable[..., Serv
     terminal = Terminal([*MORYFLOW, "chat", "--attach", "-m", script(server, DANGER, "It is done.")], server.vault, env)
     try:
         terminal.expect("attached")
+        terminal.expect("\n>")
         terminal.type("go\r")
         terminal.expect("[s]top")
         terminal.type("o\r")

@@ -53,7 +53,8 @@ def tab(browser: Any) -> Iterator[Callable[..., Any]]:
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("request", lambda request: _own(request.url) or wrong.append(request.url))
         page.goto(server.post("/codes", {}, 201)["link"])
-        page.wait_for_selector(".sessions .new")  # the shell has the list too, before the code of the link is exchanged
+        # the shell has the list too, before the code of the link is exchanged; on a phone it is there unseen
+        page.wait_for_selector(".sessions .new", state="attached")
         if session:
             page.evaluate("id => { location.hash = id; location.reload(); }", session)
             page.wait_for_selector("#message")

@@ -55,6 +55,7 @@ def test_what_is_finished_is_drawn_once(server: Server, tab: Tab) -> None:
     session = server.session("**One.** " * 20, "Two. " * 200)
     server.whole_turn(session, "first")
     page = tab(server, session)
+    page.locator(".assistant .markdown strong").first.wait_for()
     page.evaluate("document.querySelector('.assistant .markdown strong').known = true")
     say(page, "second")
     page.locator(".assistant:not(.live) .markdown", has_text="Two.").wait_for()
