@@ -248,6 +248,22 @@ def harmless_assignment(word: Arg) -> bool:
     return re.fullmatch(allowed, value, re.ASCII) is not None and ".." not in value
 
 
+_FD_RUNS = re.compile(r"-[A-Za-z]*[xX]|--exec(?:-batch)?(?==|\Z)")
+
+
+def inspect_fd(args: Sequence[Arg], effects: CommandEffects) -> None:
+    """``fd -x COMMAND ;`` runs a command with each file that it finds; its other options are not known here."""
+    for index, arg in enumerate(args[1:], 1):
+        runs = _FD_RUNS.match(arg.text)
+        if runs is None:
+            continue
+        first = (arg.cut(runs.end() + arg.text.startswith("--")),) if len(arg.text) > runs.end() else ()
+        rest = list(args[index + 1 :])
+        end = next((place for place, word in enumerate(rest) if word.text == ";"), len(rest))
+        effects.guard(len(args) - 1, f"{args[0].text} runs a command for each file")
+        effects.inner.append(InnerCommand((*first, *rest[:end], _APPENDED)))
+
+
 def inspect_loader(args: Sequence[Arg], effects: CommandEffects) -> None:
     """The dynamic loader runs the program it is given."""
     rest = tuple(arg for arg in args[1:] if not arg.text.startswith("--"))
@@ -263,6 +279,7 @@ def is_loader(name: str) -> bool:
 
 INSPECTORS: dict[str, Inspector] = {
     **dict.fromkeys(_WRAPPERS, inspect_wrapper),
+    **dict.fromkeys(("fd", "fdfind"), inspect_fd),
     "env": inspect_env,
     "su": inspect_su,
     "runuser": inspect_su,
