@@ -151,6 +151,8 @@ def _problem(plugin: str, said: Mapping[str, Any], services: tuple[str, ...]) ->
         return f"it was written for api = {said['api']!r} of the SDK; this host speaks api = {API}"
     if said.get("name", plugin) != plugin:
         return f"its manifest says name = {said['name']!r}"
+    if not isinstance(said.get("hooks", []), list):
+        return f"its manifest has no list of names for hooks: {said['hooks']!r}"[:200]
     unknown = [name for name in services if name not in SERVICES]
     return f"it wants a service that this host does not have: {', '.join(unknown)}" if unknown else ""
 

@@ -101,7 +101,8 @@ def test_a_wheel_and_what_was_installed_from_it_have_one_hash(place: Any) -> Non
         ("api = 2", "written for api = 2"),
         ('name = "other"', "says name = 'other'"),
         ('services = ["nonsense"]', "does not have: nonsense"),
-        ("hooks = 3\n[capabilities]\nnetwork = true", ""),
+        ("hooks = 3\n[capabilities]\nnetwork = true", "no list of names for hooks: 3"),
+        ("hooks = []\n[capabilities]\nnetwork = true", ""),
     ],
 )
 def test_a_manifest_that_is_wrong_is_shown_as_such(text: str, problem: str) -> None:
