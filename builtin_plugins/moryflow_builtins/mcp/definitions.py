@@ -78,7 +78,9 @@ def cleaned(value: Any) -> Any:
 
 _AT_THE_TOP = ("type", "properties", "required", "additionalProperties", "$defs", "definitions", "description")
 _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
-_LEFT_OUT = frozenset({"$schema", "$id", "$anchor", "$comment", "pattern", "patternProperties", "x-mcp-header"})
+_LEFT_OUT = frozenset(
+    {"$schema", "$id", "$anchor", "$dynamicAnchor", "$comment", "pattern", "patternProperties", "x-mcp-header"}
+)
 """What services refuse; and what is checked with regular expressions, which a hostile one would never end with."""
 
 

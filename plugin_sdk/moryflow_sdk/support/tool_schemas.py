@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
+from urllib.parse import unquote
 
 MOST_BYTES = 256 * 1024
 MOST_DEPTH = 32
@@ -19,7 +20,7 @@ _AT_THE_TOP = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "if")
 """What services do not take beside ``"type": "object"``: the arguments are always one object with named members."""
 
 
-RULES = 1
+RULES = 2
 """Of the checks below: what an earlier one has found usable is looked at again."""
 
 
@@ -112,6 +113,8 @@ def _check(part: Any, root: dict[str, Any], depth: int, place: str) -> None:
                 raise ValueError(f"{here} must be {wanted}, not {_said(value)}")
         if keyword == "$ref":
             _target(value, root)
+        if keyword in _OTHER_REFERENCES:
+            raise ValueError(f"{here} is a reference that no service follows; write $ref")
         for name, inner in _inside(keyword, value):
             _check(inner, root, depth + 1, f"{here}{name}")
 
@@ -130,6 +133,7 @@ _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "d
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _ITEMS = ("items", "contains", "unevaluatedItems")
 _MEMBERS = ("additionalProperties", "propertyNames", "unevaluatedProperties")
+_OTHER_REFERENCES = ("$dynamicRef", "$recursiveRef")
 _ONE = frozenset((*_ITEMS, *_MEMBERS, "not", "if", "then", "else"))
 
 
@@ -188,14 +192,21 @@ _CHECKS: dict[str, Check] = {
 
 
 def _target(reference: str, root: dict[str, Any]) -> Any:
-    """Return what a reference within the schema leads to; nothing is fetched."""
+    """Return what a reference within the schema leads to; nothing is fetched.
+
+    It leads only to where a schema stands: what stands elsewhere, such as in a ``default``, was not looked at.
+    """
     if reference != "#" and not reference.startswith("#/"):
         raise ValueError(f"the reference {_said(reference)} does not lead to a part of it")
     place: Any = root
-    for name in reference.split("/")[1:]:
+    keyword = ""
+    for part in unquote(reference).split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
         inside = cast("dict[str, Any]", place) if isinstance(place, dict) else {}
-        place = inside.get(name.replace("~1", "/").replace("~0", "~"))
-    if not isinstance(place, dict | bool):
+        if not keyword and name not in _MAPS | _ONE:
+            inside = {}
+        place, keyword = inside.get(name), "" if keyword or name in _ONE else name
+    if keyword or not isinstance(place, dict | bool):
         raise ValueError(f"the reference {_said(reference)} leads nowhere")
     return cast("Any", place)
 

@@ -30,6 +30,7 @@ def deep(levels: int) -> dict[str, Any]:
 
 LOOP: dict[str, Any] = {"type": "object"}
 LOOP["properties"] = {"a": LOOP}
+UNSEEN = {"type": "string", "pattern": "(a+)+$"}
 RING = {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}
 NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}
 BAD_SCHEMAS: dict[str, Any] = {
@@ -80,6 +81,11 @@ BAD_SCHEMAS: dict[str, Any] = {
     "a reference elsewhere": with_a({"$ref": "https://example.com/s.json"}),
     "a reference to a file": with_a({"$ref": "file:///etc/passwd"}),
     "a reference to nothing": with_a({"$ref": "#/$defs/none"}),
+    "a reference to a value": {"properties": {"a": {"$ref": "#/properties/b/default"}, "b": {"default": UNSEEN}}},
+    "a reference to a value in escapes": {
+        "properties": {"a": {"$ref": "#/properties/b/%64efault"}, "b": {"%64efault": {}, "default": UNSEEN}}
+    },
+    "a reference of another kind": {"properties": {"a": {"$dynamicRef": "#/properties/b/default"}, "b": {"default": UNSEEN}}},
     "two references in a ring": {**with_a({"$ref": "#/$defs/a"}), "$defs": RING},
     "a node that must hold a node": {**with_a({"$ref": "#/$defs/node"}), "$defs": {"node": {**NODE, "required": ["next"]}}},
     "a ring through allOf": {**with_a({"$ref": "#/$defs/x"}), "$defs": {"x": {"allOf": [{"$ref": "#/$defs/x"}]}}},
@@ -112,6 +118,8 @@ GOOD_SCHEMAS: dict[str, Any] = {
         "type": "object",
         "properties": {"pattern": {"type": "string", "default": {"pattern": "(["}}, "type": {"type": "string"}},
     },
+    "a reference in escapes": {**with_a({"$ref": "#/$defs/Page%3Cstr%3E"}), "$defs": {"Page<str>": {"type": "string"}}},
+    "a reference to an argument": {"properties": {"default": {"type": "string"}, "b": {"$ref": "#/properties/default"}}},
     "a tree": {**with_a({"$ref": "#/$defs/node"}), "$defs": {"node": NODE}},
     "a choice of an argument": with_a({"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}),
     "anything": with_a(True),
