@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +19,7 @@ import httpx2
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 from moryflow_sdk.support.processes import CALL_MARK
-from moryflow_sdk.support.urls import NotPublic, vetted
+from moryflow_sdk.support.urls import NotPublic, public, vetted
 
 from .helper import servers_mark
 
@@ -171,7 +171,7 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
         sent = httpx2.Request(
             request.method,
             request.url.copy_with(host=address),
-            headers=request.headers,
+            headers={**request.headers, "accept-encoding": "identity"},
             stream=request.stream,
             extensions={**request.extensions, "sni_hostname": host},
         )
@@ -179,6 +179,9 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
         if (_place(request.url), request.url.path) == (self._own, self._path):
             more = response.status_code == 403 and "insufficient_scope" in response.headers.get("www-authenticate", "")
             self.refused = more or response.status_code == 401
+        if (packed := response.headers.get("content-encoding", "identity")) != "identity":
+            await response.aclose()  # nobody counts what comes out of it
+            raise httpx2.ReadError(f"the answer is packed with {packed[:20]!r}, which was not asked for")
         response.stream = _Bounded(response.stream)
         return response
 
@@ -224,11 +227,18 @@ def _is_loopback(address: str) -> bool:
     return ip_address(address).is_loopback
 
 
+_PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")))
+
+
 def _not_meant(host: str, answers: Sequence[str]) -> str:
-    """Return an address that nobody can have meant who wrote `host`: of this very machine, or of what belongs to it."""
+    """Return an address that nobody can have meant who wrote `host`: neither public nor of a private network.
+
+    Those are of this very machine, or of what belongs to it, in whatever form.
+    """
     if host == "localhost" or host in answers:
         return ""
-    return next((each for each in answers if ip_address(each).is_loopback or ip_address(each).is_link_local), "")
+    found = ((each, ip_address(each)) for each in answers)
+    return next((each for each, address in found if not (public(address) or any(address in one for one in _PRIVATE))), "")
 
 
 class _Bounded(httpx2.AsyncByteStream):
