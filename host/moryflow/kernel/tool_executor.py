@@ -316,7 +316,13 @@ class ToolExecutor:
         self._journal.node("tool", tool_payload(call, result))
         recorded = "interrupted" if result.status == "interrupted" else state
         self._record(prepared, recorded)
-        shown = {"call_id": call.id, "tool": call.tool, "state": state, "status": result.status, "output": result.output}
+        shown: dict[str, Any] = {
+            "call_id": call.id,
+            "tool": call.tool,
+            "state": state,
+            "status": result.status,
+            "output": result.output,
+        }
         extra = {"code": result.code, "title": result.title, "output_id": result.output_id, "path": result.path}
         diff = result.metadata.get("diff")
         extra["diff"] = diff[:MOST_OF_A_DIFF] if isinstance(diff, str) else None

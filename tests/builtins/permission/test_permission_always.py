@@ -127,6 +127,24 @@ async def test_a_denial_for_a_folder_holds_there_and_where_the_folder_is_not_kno
     assert [tool["status"] for tool in outcome.tools()] == ["denied", "ok", "denied"], outcome.tools()
 
 
+async def test_a_denial_for_a_folder_holds_by_whatever_name_the_folder_has(bench):
+    """The vault as a place of the file system, and a link to a folder, are that folder to a rule that forbids (R37, D26)."""
+    (bench.vault / "link").symlink_to("sub")
+    rules = [{"domain": "bash", "pattern": "*", "decision": "allow"}]
+    for pattern, folder in (
+        ("touch a*", f"fs:{bench.vault}"),
+        ("touch b*", f"fs:{bench.vault}/sub"),
+        ("touch c*", "vault:/link"),
+    ):
+        rules.append({"domain": "bash", "pattern": pattern, "decision": "deny", "folder": folder})
+    bench.config(permission={"rules": [NO_SANDBOX, *rules]})
+    calls = bench.calls(
+        bash("touch a"), bash("touch b", "sub"), bash("touch c", "sub"), bash("touch a", "sub"), bash("touch b")
+    )
+    outcome = await bench.run(calls)
+    assert [tool["status"] for tool in outcome.tools()] == ["denied", "denied", "denied", "ok", "ok"], outcome.tools()
+
+
 # ------------------------------------------------------------------------------------------------
 # What it runs
 # ------------------------------------------------------------------------------------------------

@@ -41,14 +41,18 @@ class CommandPlace(NamedTuple):
 
     :param folder: as a rule names it, for example ``vault:/sub``.
     :param lapsed: says which file is not as it was when a rule was stored; empty when all are.
+    :param named: returns the one name of a folder that a rule may name in another way, by a link or as ``fs:/…/vault``.
     """
 
     folder: str
     lapsed: Callable[[Rule], str]
+    named: Callable[[str], str]
 
     def is_meant_by(self, rule: Rule) -> bool:
         """Whether `rule` is about this folder; one that forbids is, where the folder is not known."""
-        return rule.folder == self.folder or (rule.decision != "allow" and self.folder == UNKNOWN_FOLDER)
+        if rule.folder is None or rule.folder == self.folder or rule.decision == "allow":
+            return rule.folder == self.folder
+        return self.folder == UNKNOWN_FOLDER or self.named(rule.folder) == self.folder
 
 
 class CommandLine:

@@ -179,6 +179,11 @@ class FileJudge:
         target = self._resolve(".", "read", base) if base is not None else None
         return UNKNOWN_FOLDER if target is None or target.error is not None else target.text
 
+    def folder_named(self, text: str) -> str:
+        """Return the name of a folder that a rule names as ``vault:/…`` or ``fs:/…``, links followed."""
+        place, _, path = text.partition(":")
+        return self.folder(f"{self._policy.vault}{path}".rstrip("/") if place == "vault" else path)
+
     def contents(self, args: Sequence[Arg], effects: CommandEffects, base: str | None) -> Mapping[str, str] | None:
         """Return the state of the files whose content a command runs, by name; ``None`` when that cannot be told."""
         inner = {base} if effects.base is None else self.after_cd(effects.base, frozenset((base,)))

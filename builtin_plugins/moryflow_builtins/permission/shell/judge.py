@@ -153,7 +153,7 @@ class Judge:
         return tuple(self._in_folder(line, folder, base, granted) for folder, base in folders.items())
 
     def _in_folder(self, line: CommandLine, folder: str, base: str | None, granted: CompiledRule | None) -> Judgement:
-        where = CommandPlace(folder, self._file_judge.changed_file)
+        where = CommandPlace(folder, self._file_judge.changed_file, self._file_judge.folder_named)
         answer = self._policy.by_command(f"shell:{line.plain}", line.programs, lambda rule: line.probe(rule, where))
         if answer.decision != "ask":
             return answer
