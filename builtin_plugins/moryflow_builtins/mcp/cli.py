@@ -97,7 +97,8 @@ def show(context: CommandContext, name: str) -> None:
     """Show how a server is reached, and of each tool whether it is offered, or why not."""
     server = find_server(context, name)
     tools = _tool_rows(server)
-    lines = [server_text(name, server.settings), f"state: {server.state}"]
+    about = visible(server_text(name, server.settings), keep="\n")
+    lines = [f"state: {server.state}"]
     if server.pin is not None:
         said = server.pin.server
         lines.append(f"it says that it is {said.get('name')} {said.get('version')}, protocol {said.get('protocol')}")
@@ -110,9 +111,7 @@ def show(context: CommandContext, name: str) -> None:
     if server.pin is not None and server.pin.beyond:
         lines.append(f"  {server.pin.beyond} more tools are not offered: there are too many")
     lines += [f"next: moryflow mcp review {name}"] if server.state in ("new", "changed") or _drift(server) else []
-    context.print(
-        {**_row(server), "tools": tools, "prompts": prompts}, text="\n".join(visible(line, keep="\n") for line in lines)
-    )
+    context.print({**_row(server), "tools": tools, "prompts": prompts}, text="\n".join([about, *map(visible, lines)]))
 
 
 @group.command("resources")
@@ -270,6 +269,6 @@ def _tested(context: CommandContext, server: Server) -> dict[str, Any]:
     with suppress(ConfigError):
         note_withheld(context.home, name, changes)
     now = listing.changes(pin)
-    lines = [f"  {each}: {why}" for each, why in sorted(pin.withheld.items()) if each not in now]
+    lines = [visible(f"  {each}: {why}") for each, why in sorted(pin.withheld.items()) if each not in now]
     parts = [f"{works}; not what was accepted", *lines, difference_text(pin, listing), f"next: moryflow mcp review {name}"]
     return {"name": name, "ok": False, "drift": changes, "says": "\n".join(part for part in parts if part)}

@@ -229,15 +229,15 @@ class McpConnection:
 
     async def _list_now(self) -> dict[str, Any]:
         info, capabilities = self._client.server_info, self._client.server_capabilities
-        identity = {**self.spec["identity"], "name": info.name if info else ""}
+        identity = {**self.spec["identity"], "name": info.name[:200] if info else ""}
         if self._program is not None:
-            identity["version"] = info.version if info else ""
+            identity["version"] = info.version[:200] if info else ""
         else:
             identity["host"] = host_of(self.spec["url"])
         tools, beyond = await self._tools() if capabilities.tools is not None else ([], 0)
         for tool in tools:
             tool["hash"] = tool_hash(tool, identity)
-        said = {"name": info.name, "version": info.version} if info else {"name": "", "version": ""}
+        said = {name: " ".join(str(getattr(info, name, "")).split())[:200] for name in ("name", "version")}
         prompts = await self._prompts() if capabilities.prompts is not None else []
         server = {**said, "protocol": self._client.protocol_version, "resources": capabilities.resources is not None}
         return {"identity": identity, "server": server, "tools": tools, "beyond": beyond, "prompts": prompts}

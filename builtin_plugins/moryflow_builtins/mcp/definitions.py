@@ -76,7 +76,8 @@ def cleaned(value: Any) -> Any:
 # ---------------------------------------------------------------- what a model is told
 
 
-_AT_THE_TOP = ("type", "properties", "required", "additionalProperties", "$defs", "definitions", "description")
+AT_THE_TOP = ("type", "properties", "required", "additionalProperties", "$defs", "definitions", "description")
+"""What is kept of the schema of all arguments."""
 _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
 _LEFT_OUT = frozenset(
     {"$schema", "$id", "$anchor", "$dynamicAnchor", "$comment", "pattern", "patternProperties", "x-mcp-header"}
@@ -86,7 +87,7 @@ _LEFT_OUT = frozenset(
 
 def schema_for_model(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of the arguments as it is sent and held against a call; the server checks the rest itself."""
-    top = {key: value for key, value in schema.items() if key in _AT_THE_TOP}
+    top = {key: value for key, value in schema.items() if key in AT_THE_TOP}
     plain = cleaned(_plain(top))
     return {"properties": {}, **plain, "type": "object"}
 

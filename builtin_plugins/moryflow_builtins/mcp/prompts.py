@@ -53,7 +53,7 @@ def prompt_lines(prompts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for each in prompts:
         problem = _problem(each)
         said = f"withheld: {problem}" if problem else " ".join(str(cleaned(each.get("description") or "")).split())
-        yield f"  /{str(each.get('name'))[:64]} {'' if problem else usage_of(each)}\n    {said[:1000]}".rstrip()
+        yield f"  /{visible(str(each.get('name'))[:64])} {'' if problem else usage_of(each)}\n    {said[:1000]}".rstrip()
 
 
 def usage_of(prompt: Mapping[str, Any]) -> str:

@@ -8,10 +8,11 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from moryflow_sdk.support.texts import visible
 from moryflow_sdk.support.tool_servers import ServerSettings
 
 from .catalog import pinned_tool
-from .definitions import FIELDS, differences, hides, problem_of
+from .definitions import AT_THE_TOP, FIELDS, differences, hides, problem_of
 from .lock import Pin, configured_as
 from .prompts import prompt_lines
 
@@ -41,11 +42,11 @@ def server_text(name: str, server: ServerSettings) -> str:
     """Say what a server is, as a person is shown it: what runs or where it is, and what it is given."""
     if server.url is not None:
         sent = f"; sent along: {', '.join(sorted(server.headers))}" if server.headers else ""
-        return f"{name} is at {server.url}{sent}"
-    runs = shlex.join([server.command or "", *server.args])
+        return visible(f"{name} is at {server.url}{sent}")
+    runs = visible(shlex.join([server.command or "", *server.args]))
     given = [key if value == f"${{{key}}}" else f"{key}, as configured" for key, value in sorted(server.env.items())]
-    variables = f"\n  variables: {', '.join(given)}" if given else ""
-    where = f"\n  folder: {server.cwd} of the vault" if server.cwd else ""
+    variables = f"\n  variables: {visible(', '.join(given))}" if given else ""
+    where = f"\n  folder: {visible(server.cwd)} of the vault" if server.cwd else ""
     return f"{name} runs: {runs}{variables}{where}\n  It runs as you, outside of the sandbox."
 
 
@@ -69,9 +70,9 @@ def listing_text(listing: Listing) -> str:
     for each in listing.tools:
         problem = problem_of(each)
         unseen = " [invisible characters, which are left out]" if hides(each) else ""
-        about = f"withheld: {problem}" if problem else str(each.get("description") or "").strip()
+        about = f"withheld: {problem}" if problem else str(each.get("description") or each.get("title") or "").strip()
         said = "\n".join([about, *([] if problem else _arguments(each))]).replace("\n", "\n    ")
-        lines.append(f"  {str(each.get('name'))[:200]}{unseen}\n    {said}")
+        lines.append(f"  {visible(str(each.get('name'))[:200])}{unseen}\n    {said}")
     if not listing.tools:
         lines = [f"{lines[0]} no tools"]
     if listing.beyond:
@@ -82,9 +83,17 @@ def listing_text(listing: Listing) -> str:
 
 
 def _arguments(definition: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each argument, with all that the model reads of it."""
-    for name, schema in (definition["inputSchema"].get("properties") or {}).items():
-        yield f"- {name}: {schema if isinstance(schema, bool) else json.dumps(schema, ensure_ascii=False)}"
+    """Yield a line for each argument, with all that the model reads of it, and what else it reads of all of them."""
+    schema: Mapping[str, Any] = definition["inputSchema"]
+    properties = schema.get("properties")
+    described: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+    for name, each in described.items():
+        yield f"- {visible(name)}: {each if isinstance(each, bool) else json.dumps(each, ensure_ascii=False)}"
+    for key in AT_THE_TOP:
+        value = schema.get(key)
+        plain = key in ("type", "properties") or value is None or isinstance(value, bool)
+        if not (plain or (key == "required" and isinstance(value, list) and all(name in described for name in value))):
+            yield f"- of all arguments, {key}: {json.dumps(value, ensure_ascii=False)}"
 
 
 def difference_text(pin: Pin | None, listing: Listing) -> str:
@@ -105,7 +114,7 @@ def _difference(pin: Pin, listing: Listing) -> Iterator[str]:
     now = {str(each.get("name")): each for each in listing.tools} | {f"/{each['name']}": each for each in listing.prompts}
     old = pin.by_name | {f"/{each['name']}": each for each in pin.prompts}
     for name, why in sorted(listing.changes(pin).items()):
-        yield f"  {name}: {why}"
+        yield f"  {visible(name)}: {visible(why)}"
         was, new = _written(old.get(name)), _written(now.get(name))
         if was and new:
             changed = difflib.unified_diff(was, new, lineterm="", n=0)

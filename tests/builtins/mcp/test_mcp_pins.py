@@ -17,8 +17,10 @@ from moryflow_builtins.mcp.definitions import (
     schema_for_model,
     tool_hash,
 )
+from moryflow_builtins.mcp.review import Listing, listing_text, server_text
 from moryflow_sdk import ConfigError
 from moryflow_sdk.support.tool_schemas import RULES
+from moryflow_sdk.support.tool_servers import ServerSettings
 
 from .conftest import Servers, settings_of
 
@@ -99,6 +101,23 @@ def test_a_pin_of_other_checks_is_checked_at_the_start(servers: Servers) -> None
         tool |= {"checked": checked, "parameters": {"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}}}
     (servers.home / "mcp.lock").write_text(json.dumps(lock))
     assert servers.tools() == ["mcp__good__echo"]
+
+
+def test_a_review_shows_every_word_that_a_model_reads_and_no_line_is_forged() -> None:
+    """Also a title in place of a description, and what stands beside the arguments; names are one line each (R33)."""
+    beside = {"description": "w2", "$defs": {"a": {"description": "w3"}}, "additionalProperties": {"description": "w4"}}
+    schema = {"type": "object", "required": ["w5"], **beside}
+    tools = [
+        {"name": "titled", "title": "w1", "inputSchema": schema, "hash": "x"},
+        {"name": "no\n  good\n    name", "inputSchema": schema, "hash": "x"},
+    ]
+    prompts = [{"name": "no\n  good"}]
+    said = {"name": "web", "version": "1"}
+    text = listing_text(Listing({"identity": {}, "server": said, "tools": tools, "prompts": prompts, "beyond": 0}))
+    assert all(word in text for word in ("w1", "w2", "w3", "w4", "w5"))
+    assert [line for line in text.splitlines() if line.strip().startswith(("good", "name"))] == []
+    runs = server_text("x", ServerSettings(command="a", args=("-c\n  variables: none",)))
+    assert len(runs.splitlines()) == 2
 
 
 def test_a_server_that_nobody_reviewed_offers_nothing_and_is_not_started(servers: Servers, tmp_path: Path) -> None:
