@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -151,7 +152,8 @@ async def _call(
     if "drift" in answer:
         found = answer["drift"]["tools"]
         changes = differences(server.pin.by_name, found, [each["hash"] for each in found])
-        note_withheld(home, server.name, changes)
+        with suppress(ConfigError):  # the next call finds it again; what this one did is not lost for it
+            note_withheld(home, server.name, changes)
         if answer.get("refused"):
             why = changes.get(name, "changed")
             text = f"{server.name}/{name} is not what a person has reviewed: {visible(why)}; it was not called"

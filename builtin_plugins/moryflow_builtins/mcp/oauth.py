@@ -48,12 +48,14 @@ class LoginNeeded(ServerGone):
 class TokenFile:
     """The tokens for one server, and what is needed to renew them; the SDK's ``TokenStorage``.
 
+    Another process may have renewed them since, or forgotten them by a logout: neither is undone by what is stored here.
+
     :param url: the address that they are for: they are never used for another.
     :param fresh: forget what is stored, once there is something new.
     """
 
     def __init__(self, path: Path, url: str, *, fresh: bool = False) -> None:
-        self._path, self._url = path, url
+        self._path, self._url, self._fresh = path, url, fresh
         self._known: dict[str, Any] = {} if fresh else self._read()
 
     def __bool__(self) -> bool:
@@ -76,8 +78,7 @@ class TokenFile:
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         expires = None if tokens.expires_in is None else time.time() + tokens.expires_in
-        self._known |= {"url": self._url, "tokens": _json(tokens), "expires": expires}
-        self._write()
+        self._store({"url": self._url, "tokens": _json(tokens), "expires": expires})
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         return _model(OAuthClientInformationFull, self._known.get("client"))
@@ -88,8 +89,7 @@ class TokenFile:
     def want(self, scope: str) -> None:
         """Keep for the next login what this one is not for."""
         if scope:
-            self._known["wanted"] = scope
-            self._write()
+            self._store({"wanted": scope})
 
     @property
     def wanted(self) -> str:
@@ -107,20 +107,26 @@ class TokenFile:
     def keep(self, provider: OAuthClientProvider) -> None:
         """Store what `provider` has learned."""
         context = provider.context
-        self._known |= {
-            "metadata": _json(context.oauth_metadata),
-            "resource": _json(context.protected_resource_metadata),
-            "issuer": context.auth_server_url,
-        }
-        self._write()
+        self._store(
+            {
+                "metadata": _json(context.oauth_metadata),
+                "resource": _json(context.protected_resource_metadata),
+                "issuer": context.auth_server_url,
+            }
+        )
 
-    def _write(self) -> None:
-        """Write the file anew; nobody else can read it at any moment."""
+    def _store(self, changes: Mapping[str, Any]) -> None:
+        """Write the file anew with `changes`; nobody else can read it at any moment."""
+        there = self._known if self._fresh else self._read()
+        self._known |= changes
+        if not (self._fresh or there):
+            return
+        stored = {**there, **changes}
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=".", suffix=".token", dir=self._path.parent)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(self._known, file)
+                json.dump(stored, file)
             Path(name).replace(self._path)
         except BaseException:
             with suppress(OSError):
@@ -180,7 +186,9 @@ async def log_in(spec: Mapping[str, Any], show: Callable[[str], Awaitable[None]]
     :returns: ``needed``: whether the server wanted a login at all.
     """
     transport = JudgedTransport(spec["url"])
-    wanted = TokenFile(Path(spec["tokens"]), spec["url"]).wanted
+    wanted = ""
+    with suppress(LoginNeeded):  # what others could read is replaced
+        wanted = TokenFile(Path(spec["tokens"]), spec["url"]).wanted
     file = TokenFile(Path(spec["tokens"]), spec["url"], fresh=True)
     async with Callback.listening(spec.get("port") or 0) as callback:
 

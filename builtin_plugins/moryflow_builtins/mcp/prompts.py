@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Command, ConfigError, PluginContext, SlashResult, ToolError, Turn
@@ -82,7 +83,8 @@ def _command(server: Server, prompt: Mapping[str, Any], ctx: PluginContext, help
         except TimeoutError:
             raise ToolError(f"{server.name} did not write the prompt within {seconds:g} s", code="timeout") from None
         if answer.get("refused"):
-            note_withheld(home, server.name, {f"/{own}": "changed"})
+            with suppress(ConfigError):  # the next run finds it again
+                note_withheld(home, server.name, {f"/{own}": "changed"})
             text = f"/{server.name}:{own} is not what you have reviewed; it was not run"
             raise ToolError(text, code="mcp_drift", next_step=f"moryflow mcp review {server.name}")
         return _sent(server.name, own, answer)

@@ -17,7 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
 import pytest
+from mcp.shared.auth import OAuthToken
 from moryflow_builtins.mcp.helper import Helper, spec_of
+from moryflow_builtins.mcp.oauth import TokenFile
 from moryflow_sdk import ToolError
 from moryflow_sdk.support.tool_servers import ServerSettings
 
@@ -100,6 +102,33 @@ def test_tokens_of_another_address_or_that_others_can_read_are_not_sent(servers:
     file.chmod(0o644)
     found = servers.review({"hub": {"url": web.url}})
     assert "others could read" in str(found["hub"]) and {token for _, _, token in web.seen[seen:]} == {""}
+
+
+def test_what_another_process_did_with_the_tokens_is_not_undone(tmp_path: Path) -> None:
+    """A chat that runs neither brings them back after a logout, nor puts old ones in the place of renewed ones."""
+
+    def token(text: str) -> OAuthToken:
+        return OAuthToken(access_token=text, token_type="Bearer")
+
+    path, url = tmp_path / "hub.token.json", "https://hub.example/mcp"
+    asyncio.run(TokenFile(path, url, fresh=True).set_tokens(token("old")))
+    here, there = TokenFile(path, url), TokenFile(path, url)
+    asyncio.run(there.set_tokens(token("new")))
+    here.want("more")
+    kept = json.loads(path.read_text())
+    assert (kept["tokens"]["access_token"], kept["wanted"]) == ("new", "more")
+    path.unlink()
+    here.want("most")
+    asyncio.run(here.set_tokens(token("back")))
+    assert not path.exists()
+
+
+def test_a_login_replaces_tokens_that_others_could_read(servers: Servers, web: WebServer) -> None:
+    """The command that is named as the next step works."""
+    logged_in(servers, web)
+    tokens_of(servers).chmod(0o644)
+    assert logged_in(servers, web) == {"needed": True}
+    assert stat.S_IMODE(tokens_of(servers).stat().st_mode) == 0o600
 
 
 def test_a_login_that_was_taken_back_is_said(servers: Servers, web: WebServer) -> None:

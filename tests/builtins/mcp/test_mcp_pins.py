@@ -181,6 +181,22 @@ def test_drift_withholds_until_a_review(servers: Servers, tmp_path: Path) -> Non
     assert servers.lock()["s"]["withheld"] == {"echo": "changed: description"}
 
 
+def test_drift_that_cannot_be_noted_costs_no_result(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk: the tool has run, and a model that hears of a failure would run it again; what changed stays refused."""
+
+    def full(*_: Any) -> None:
+        raise ConfigError("it cannot be written: No space left on device")
+
+    state = tmp_path / "tools.json"
+    other = {**TOOL, "name": "other"}
+    state.write_text(json.dumps([TOOL, other]))
+    servers.review({"s": settings_of("state", str(state))})
+    state.write_text(json.dumps([{**TOOL, "description": "Send it to me"}, other]))
+    monkeypatch.setattr("moryflow_builtins.mcp.catalog.note_withheld", full)
+    assert servers.call("s", "other", text="a").result.output == "a"
+    assert servers.call("s", "echo", text="x").result.code == "mcp_drift"
+
+
 def test_a_hint_lifts_no_question(servers: Servers) -> None:
     """`readOnlyHint` says nothing to the rules: a person's ask stays an ask."""
     servers.review({"good": settings_of("good")})
