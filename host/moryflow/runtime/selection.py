@@ -152,18 +152,34 @@ async def change_mode(host: SessionHost, session: SessionPort, mode: str, by: st
     host.approvals.reconsider(session.id)
 
 
+def check_choice(host: SessionHost, session: SessionPort, agent: str | None, model: str | None) -> None:
+    """Find out whether a session can be given to an agent and a model, where they are named, before anything is changed.
+
+    :raises ConfigError: it cannot.
+    """
+    if agent is not None:
+        _agent_for(host, session, agent)
+    if model is not None:
+        host.models(host.plugin_set).choose(model)
+
+
+def _agent_for(host: SessionHost, session: SessionPort, name: str) -> Agent:
+    chosen, before = host.agent(name), session.row.agent
+    if chosen.id != before and session.row.parent is not None:
+        raise ConfigError(
+            f"the session of a sub-agent stays with its agent, {before}", next_step=f"moryflow session fork {session.id}"
+        )
+    return chosen
+
+
 async def change_agent(host: SessionHost, session: SessionPort, name: str) -> None:
     """Let another agent go on, from the next turn on.
 
     :raises ConfigError: there is none of that name, or this is the session of a sub-agent.
     """
-    chosen, before = host.agent(name), session.row.agent
+    chosen, before = _agent_for(host, session, name), session.row.agent
     if chosen.id == before:
         return
-    if session.row.parent is not None:
-        raise ConfigError(
-            f"the session of a sub-agent stays with its agent, {before}", next_step=f"moryflow session fork {session.id}"
-        )
 
     def record(journal: Journal) -> None:
         journal.node("marker", {"agent": chosen.id})

@@ -20,7 +20,7 @@ from moryflow.store.messages import ContextBuilder
 
 from .attachments import attachments_payload
 from .mentions import mentioned
-from .selection import agent_of, change_agent, change_mode, change_model
+from .selection import agent_of, change_agent, change_mode, change_model, check_choice
 from .session_lease import Record, SessionLease
 from .subagents import GO_ON, Children, waiting_children
 from .turn_result import TurnResult
@@ -173,6 +173,13 @@ class Session:
         :raises ConfigError: `mode` is not one of the two.
         """
         await change_mode(self._host, self, mode, by)
+
+    def check_choice(self, agent: str | None, model: str | None) -> None:
+        """Find out, before anything is changed, whether this agent and this model can go on, where they are named.
+
+        :raises ConfigError: one of them cannot.
+        """
+        check_choice(self._host, self, agent, model)
 
     async def set_agent(self, name: str) -> None:
         """Let another agent go on with this conversation, from the next turn on; recorded.

@@ -18,6 +18,7 @@ from moryflow_sdk.support.secrets import know_environment
 from moryflow.base.events import now
 from moryflow.kernel.outcome import RunOptions, error_json
 from moryflow.runtime.answers import AnswerSchema, whole_answer
+from moryflow.runtime.attachments import attachments_payload
 from moryflow.runtime.host import Host
 from moryflow.runtime.session import Session
 from moryflow.runtime.stored_result import stored_result
@@ -228,7 +229,10 @@ class Service:
         return begun
 
     async def _prepare(self, session: Session, wanted: PromptRequest) -> None:
-        """Let the agent and the model answer that were named, unless another prompt is at work, and this one is refused."""
+        """Let the agent and the model answer that were named; a prompt that is refused, also as busy, changes nothing."""
+        if wanted.prompt is not None:
+            attachments_payload(wanted.prompt["files"], wanted.prompt["images"])
+        session.check_choice(wanted.agent, wanted.model)
         if wanted.queue or self._prompts[session.id] == 1:
             if wanted.agent is not None:
                 await session.set_agent(wanted.agent)

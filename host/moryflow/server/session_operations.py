@@ -130,6 +130,7 @@ async def change_session(
     _confirmed(mode, confirm)
     changed = await at.service.session(id)
     try:
+        changed.check_choice(agent, model)  # what is refused changes nothing
         if mode is not None:
             await changed.set_mode(mode)
         if agent is not None:
