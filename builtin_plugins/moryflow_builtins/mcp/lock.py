@@ -94,15 +94,28 @@ def _parsed(text: bytes) -> Mapping[str, Pin]:
     return {name: _pin(value) for name, value in found["servers"].items()}
 
 
+_KINDS = {"configured": str, "shown": str, "identity": dict, "server": dict, "prompts": list, "beyond": int, "withheld": dict}
+
+
 def _pin(value: Mapping[str, Any]) -> Pin:
     value = dict(value)
     tools = tuple(value.pop("tools"))
+    if wrong := [name for name, kind in _KINDS.items() if name in value and not isinstance(value[name], kind)]:
+        raise ValueError(f"{wrong[0]} is not what it should be")
     for tool in tools:
         if not isinstance(tool["name"], str) or not isinstance(tool["hash"], str):
             raise ValueError("a tool without name and hash")
         if "problem" not in tool and not isinstance(tool.get("parameters", tool.get("inputSchema")), dict):
             raise ValueError("a tool without parameters")
-    return Pin(tools=tools, prompts=tuple(value.pop("prompts", ())), **value)
+        texts = all(isinstance(tool.get(name, ""), str) for name in ("description", "title", "problem"))
+        if not texts or not isinstance(tool.get("tokens", 0), int):
+            raise ValueError("a tool that is not described by texts")
+    prompts = tuple(value.pop("prompts", ()))
+    for prompt in prompts:
+        named = isinstance(prompt["name"], str)
+        if not named or not all(isinstance(each, dict) for each in prompt.get("arguments", ())):
+            raise ValueError("a prompt without names")
+    return Pin(tools=tools, prompts=prompts, **value)
 
 
 def store_pin(home: Path, server: str, pin: Pin | None) -> None:

@@ -98,6 +98,8 @@ def _hash(text: str) -> str:
 def _entry(server: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a server as a configuration has it; ``None`` for what is not understood."""
     args = server.get("args") or []
+    if not all(isinstance(server.get(key) or [], list) for key in ("headers", "env")):
+        return None
     match server:
         case {"type": "http", "url": str(url)}:
             return {"url": url, **_pairs("headers", server.get("headers"))}

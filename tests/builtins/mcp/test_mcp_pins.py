@@ -162,6 +162,30 @@ def test_a_broken_lock_offers_nothing_and_is_named(servers: Servers, text: str) 
         read_lock(servers.home)
 
 
+ODD: list[dict[str, Any]] = [
+    {"prompts": [1]},
+    {"prompts": [{"name": 1}]},
+    {"prompts": [{"name": "x", "arguments": [1]}]},
+    {"withheld": 5},
+    {"server": 5},
+    {"identity": []},
+    {"tools": [{**TOOL, "hash": "b", "tokens": "x"}]},
+    {"tools": [{**TOOL, "hash": "b", "description": 5}]},
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_lock_that_was_edited_by_hand_is_named_and_the_command_stays(servers: Servers, odd: dict[str, Any]) -> None:
+    """The command that repairs it is one of the plugin's own."""
+    servers.review({"good": settings_of("good")})
+    lock = json.loads((servers.home / "mcp.lock").read_text())
+    lock["servers"]["good"] |= odd
+    (servers.home / "mcp.lock").write_text(json.dumps(lock))
+    assert servers.tools() == []
+    with pytest.raises(ConfigError, match="it cannot be read, so no tool of a server is offered"):
+        servers.command("mcp", "list")
+
+
 def test_profile_remote_has_only_servers_with_an_address(servers: Servers) -> None:
     servers.review({"good": settings_of("good")})
     servers.configure({"profile": "remote"})

@@ -59,6 +59,16 @@ def test_a_server_is_started_and_offered_after_two_answers(place: Place, tmp_pat
     assert client.prompt(session) == "end_turn" and len(questions(client)) == before
 
 
+def test_an_entry_that_is_none_does_not_keep_the_others_from_being_asked_about(
+    client: Client, vault: Path, tmp_path: Path
+) -> None:
+    client.answer = choosing("reject_once")
+    session = opened(client, vault, named(tmp_path / "a", name="odd", env=5), named(tmp_path / "b"))
+    client.until(lambda one: one.get("method") == "session/request_permission")
+    noticed(client, session, "the MCP server odd is left out")
+    assert [one["toolCall"]["title"] for one in questions(client)] == ["Start the MCP server good"]
+
+
 def _cancelled(_: dict[str, Any]) -> Any:
     return {"outcome": {"outcome": "cancelled"}}
 
