@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from .turn import AttachedTurn, TurnOrder, opened
-from .wire import RunningServer, ServerRefusal, find, home_of
+from .wire import NoServer, RunningServer, ServerRefusal, find, home_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -175,6 +175,8 @@ class _Run:
             return self._cli().refused(error)
         except _Unwritten as error:
             return self._cli().unwritten(error.cause)
+        except OSError as error:
+            return self._cli().refused(NoServer(self._server.url, f"the server is away: {error.strerror or error}"))
 
     def _ran(self) -> dict[str, Any]:
         said = self._said

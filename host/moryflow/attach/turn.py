@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from .wire import RunningServer, ServerRefusal, find
+from .wire import NoServer, RunningServer, ServerRefusal, find
 
 PAUSES = (0.1, 0.3, 1.0, 2.0, 3.0, 4.0)
 """Seconds between tries to reach a server that is away; after the last one the turn counts as broken off."""
@@ -85,21 +86,24 @@ class AttachedTurn:
     :param seen: the last event that is known: what came since is given first.
     :ivar result: the ``result`` object, once :meth:`events` has ended.
     :ivar broken: how often the connection broke; what was being written then is not sent again.
+    :ivar server: the one that was found last: it may have been started anew elsewhere.
     """
 
     def __init__(self, server: RunningServer, session: str, wanted: TurnOrder, seen: int | None = None) -> None:
-        self._server, self.session, self._wanted = server, session, wanted
+        self.server, self.session, self._wanted = server, session, wanted
         self.turn = ""
         self.result: dict[str, Any] = {}
         self.broken = 0
         self._seen = seen
         self._ended: dict[str, Any] | None = None
         self._key = os.urandom(12).hex()
+        self._waits = self._stopped = False
+        self._heard = ""
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Begin the turn and yield its events and those of its sub-agents, until its result is there.
 
-        :raises ServerRefusal: the server says no.
+        :raises ServerRefusal: the server says no, or went away before it said that it has the prompt.
         """
         while not self.result:
             try:
@@ -113,11 +117,13 @@ class AttachedTurn:
                 self._reconnect()
 
     def _followed(self) -> Iterator[dict[str, Any]]:
-        for number, document in self._server.events(self.session, self._seen):
+        for number, document in self.server.events(self.session, self._seen):
             kind = document["type"]
             if kind == "open" and not self.turn:
                 self._seen = number
                 self.turn = self._begun()
+                if self._stopped:
+                    self._cancel()
             elif kind in ("open", "reset"):
                 if self.broken and self._ended is not None:
                     self._fetch()
@@ -132,7 +138,14 @@ class AttachedTurn:
             if self.result:
                 return
 
+    @property
+    def missed(self) -> bool:
+        """Whether the connection broke and the answer did not come whole: what was written meanwhile is not sent again."""
+        return bool(self.broken) and self._heard.strip() != str(self.result.get("text", "")).strip()
+
     def _note(self, document: Mapping[str, Any]) -> None:
+        if document["type"] in ("message.start", "text.delta") and document["session"] == self.session:
+            self._heard = self._heard + document["text"] if document["type"] == "text.delta" else ""
         if document["type"] == "turn.finish" and document.get("turn") == self.turn and document["session"] == self.session:
             self._ended = dict(document)
 
@@ -146,7 +159,7 @@ class AttachedTurn:
 
     def _fetch(self) -> None:
         """Ask for the result: it may have come while the connection was broken."""
-        self.result = self._server.ask("GET", f"/sessions/{self.session}/turns/{self.turn}", wait=True)
+        self.result = self.server.ask("GET", f"/sessions/{self.session}/turns/{self.turn}", wait=True)
 
     def _begun(self) -> str:
         """Send the prompt; return the turn."""
@@ -164,32 +177,40 @@ class AttachedTurn:
         until = time.monotonic() + (self._wanted.wait or 0.0)
         while True:
             try:
-                return str(self._server.ask("POST", path, body, key=self._key)["turn"])
+                return str(self.server.ask("POST", path, body, key=self._key)["turn"])
             except ServerRefusal as error:
-                if error.code != "busy" or time.monotonic() >= until:
+                if error.code != "busy" or time.monotonic() >= until or self._stopped:
                     raise
+            self._waits = True
             time.sleep(0.2)
 
     def _reconnect(self) -> None:
         """Find the server again; in one that was started anew, and where there is none, the turn was broken off."""
-        if self.broken >= len(PAUSES):
+        until = time.monotonic() + (PAUSES[self.broken] if self.broken < len(PAUSES) else 0.0)
+        while not self._stopped and time.monotonic() < until:
+            time.sleep(0.05)
+        if self.broken >= len(PAUSES) or self._stopped:
             self.result = self._interrupted()
             return
-        time.sleep(PAUSES[self.broken])
         self.broken += 1
-        before = self._server
+        before = self.server
         try:
-            self._server = find(before.home, before.url if self.broken == 1 else "")
-            if self.turn and before.process not in (0, self._server.process):
+            self.server = find(before.home, before.url if self.broken == 1 else "")
+            if self.turn and before.process not in (0, self.server.process):
                 self.result = self._interrupted()
         except ServerRefusal:
             if self.broken >= len(PAUSES) or not os.path.exists(f"{before.home}/server/running.json"):  # noqa: PTH110
                 self.result = self._interrupted()
 
     def _interrupted(self) -> dict[str, Any]:
-        """Return the result of a turn whose server has ended: what the next one finds stored, or what was seen."""
+        """Return the result of a turn whose server has ended: what the next one finds stored, or what was seen.
+
+        :raises NoServer: it did not even begin.
+        """
+        if not self.turn:
+            raise NoServer(self.server.url, "the server went away and did not say that it has the prompt")
         try:
-            return self._server.ask("GET", f"/sessions/{self.session}/turns/{self.turn}")
+            return self.server.ask("GET", f"/sessions/{self.session}/turns/{self.turn}")
         except (OSError, ServerRefusal):
             ended = self._ended or {}
         reason = ended.get("end_reason") or "interrupted"
@@ -202,8 +223,11 @@ class AttachedTurn:
         }  # fmt: skip
 
     def stop(self) -> None:
-        """Stop the turn and its sub-agents; what they have is kept."""
-        try:
-            self._server.ask("POST", f"/sessions/{self.session}/cancel", {})
-        except (OSError, ServerRefusal):
-            return
+        """Stop the turn and its sub-agents; what they have is kept. A server that is away is waited for no longer."""
+        self._stopped = True
+        if not self._waits or self.turn:  # what it waits for is the turn of somebody else
+            self._cancel()
+
+    def _cancel(self) -> None:
+        with suppress(OSError, ServerRefusal):
+            self.server.ask("POST", f"/sessions/{self.session}/cancel", {})

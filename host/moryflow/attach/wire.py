@@ -52,18 +52,18 @@ class RunningServer:
         :raises ServerRefusal: the server says no.
         :raises OSError: it is away.
         """
-        status, stream = self._request(method, path, body, {"Idempotency-Key": key} if key else {}, wait=wait)
+        status, head, stream = self._request(method, path, body, {"Idempotency-Key": key} if key else {}, wait=wait)
         with stream:
-            found = self._json(status, stream.read())
+            found = self._json(status, _body(head, stream))
         if status >= 400:
             raise self._refused(status, found if isinstance(found, dict) else {})
         return found
 
     def read(self, path: str) -> bytes:
         """Return what stands at a path, where that is no JSON document; it raises as :meth:`ask` does."""
-        status, stream = self._request("GET", path, None, {}, wait=False)
+        status, head, stream = self._request("GET", path, None, {}, wait=False, version="1.1")
         with stream:
-            data = stream.read()
+            data = _body(head, stream)
         if status >= 400:
             raise self._refused(status, self._json(status, data))
         return data
@@ -94,13 +94,13 @@ class RunningServer:
         """
         place = {} if after is None else {"Last-Event-ID": str(after)}
         path = f"/events?session={session}&session=" if of_server else f"/sessions/{session}/events"
-        status, stream = self._request("GET", path, None, place, wait=False, silence=SILENCE_SECONDS)
+        status, head, stream = self._request("GET", path, None, place, wait=False, silence=SILENCE_SECONDS)
         with stream:
             if status >= 400:
-                raise self._refused(status, json.loads(stream.read() or b"{}"))
+                raise self._refused(status, self._json(status, _body(head, stream)))
             number: int | None = None
             for line in stream:
-                if ended():
+                if ended() or not line.endswith(b"\n"):  # it was cut within the line
                     return
                 if line.startswith(b"id: "):
                     number = int(line[4:])
@@ -119,21 +119,26 @@ class RunningServer:
         *,
         wait: bool,
         silence: float = 120.0,
-    ) -> tuple[int, BinaryIO]:
-        """Send a request; return the status and the body that is still to be read. HTTP/1.0: it ends with the connection."""
+        version: str = "1.0",
+    ) -> tuple[int, Mapping[str, str], BinaryIO]:
+        """Send a request; return the status, the headers and the body that is still to be read.
+
+        :param version: of HTTP. With 1.0 a body of unknown length ends with the connection, with 1.1 it comes in pieces and
+            says where it ends.
+        """
         data = b"" if body is None else json.dumps(body).encode()
         host = "localhost" if self.url.startswith("unix:") else self.url.partition("//")[2]
         given = {
             "Host": host, "Authorization": f"Bearer {self._token}", "Content-Type": "application/json",
-            "Content-Length": str(len(data)), **headers,
+            "Content-Length": str(len(data)), "Connection": "close", **headers,
         }  # fmt: skip
-        lines = [f"{method} {path} HTTP/1.0", *(f"{name}: {value}" for name, value in given.items()), "", ""]
+        lines = [f"{method} {path} HTTP/{version}", *(f"{name}: {value}" for name, value in given.items()), "", ""]
         with self._connected() as connection:
             connection.settimeout(None if wait else silence)
             connection.sendall("\r\n".join(lines).encode() + data)
             stream = connection.makefile("rb")
         try:
-            return _head(stream), stream
+            return *_head(stream), stream
         except (IndexError, ValueError):
             stream.close()
             raise ServerRefusal(0, "config", "what answers there does not speak HTTP", self.url, "moryflow serve") from None
@@ -161,14 +166,45 @@ class RunningServer:
         return connection
 
 
-def _head(stream: BinaryIO) -> int:
+def _head(stream: BinaryIO) -> tuple[int, Mapping[str, str]]:
     first = stream.readline()
     if not first:
         raise ConnectionResetError("the server closed the connection")
-    status = int(first.split()[1])
-    while stream.readline().strip():
-        pass
-    return status
+    headers: dict[str, str] = {}
+    while (line := stream.readline()).strip():
+        name, _, value = line.decode("latin-1").partition(":")
+        headers[name.lower()] = value.strip()
+    if not line:
+        raise ConnectionResetError(_CUT)
+    return int(first.split()[1]), headers
+
+
+def _body(head: Mapping[str, str], stream: BinaryIO) -> bytes:
+    """Return a whole body.
+
+    :raises ConnectionResetError: the connection broke within it.
+    """
+    if head.get("transfer-encoding") == "chunked":
+        return b"".join(_pieces(stream))
+    data = stream.read()
+    if len(data) < int(head.get("content-length", 0)):
+        raise ConnectionResetError(_CUT)
+    return data
+
+
+def _pieces(stream: BinaryIO) -> Iterator[bytes]:
+    while True:
+        line = stream.readline()
+        size = int(line, 16) if line.endswith(b"\n") else -1
+        data = stream.read(size + 2) if size >= 0 else b""
+        if len(data) != size + 2:
+            raise ConnectionResetError(_CUT)
+        if not size:
+            return
+        yield data[:-2]
+
+
+_CUT = "the connection broke"
 
 
 def home_of(environ: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypedDict, Unpack, get_args
+from typing import Any, TypedDict, TypeVar, Unpack, get_args
 
 from moryflow_sdk import ConfigError, Event, ModelError, MoryflowError, PluginError
 from moryflow_sdk.errors import ModelErrorCode
@@ -21,6 +21,8 @@ from moryflow.attach.wire import NoServer, RunningServer, ServerRefusal, find, h
 from moryflow.runtime.turn_result import TurnResult
 
 from .options import Flags, RunFlags
+
+T = TypeVar("T")
 
 
 def error_of(refused: ServerRefusal) -> MoryflowError:
@@ -112,6 +114,7 @@ async def _from_server(ask: Callable[[], Any]) -> Any:
 class AttachedSession:
     """One session of a server, as a terminal needs it: turns with their events, and answers to their questions.
 
+    :ivar server: where it was found last.
     :ivar row: of the session, as the server has stored it.
     :ivar place: the last event that was told.
     """
@@ -131,14 +134,25 @@ class AttachedSession:
         """
         below = f"/{path}" if path and not path.startswith("?") else path
         whole = path if path.startswith("/") else f"/sessions/{self.id}{below}"
-        return await _from_server(lambda: self.server.ask(method, whole, body))
+        return await _from_server(lambda: self._there(lambda server: server.ask(method, whole, body)))
 
     async def read(self, path: str) -> bytes:
         """Return what stands at a path of the server, where that is no JSON document.
 
         :raises MoryflowError: the server says no.
         """
-        return await _from_server(lambda: self.server.read(path))
+        return await _from_server(lambda: self._there(lambda server: server.read(path)))
+
+    def _there(self, ask: Callable[[RunningServer], T]) -> T:
+        """Return what a server answers, also one that was started anew elsewhere."""
+        try:
+            return ask(self.server)
+        except (ConnectionRefusedError, FileNotFoundError) as away:  # nothing was sent
+            try:
+                self.server = find(self.server.home)
+            except NoServer:
+                raise away from None
+            return ask(self.server)
 
     async def run(self, wanted: TurnOrder) -> TurnResult:
         """Run one turn, tell the subscribers of its events, and return the result.
@@ -153,8 +167,8 @@ class AttachedSession:
         except ServerRefusal as error:
             raise error_of(error) from error
         finally:
-            self.turn = None
-        if turn.broken and sys.stdout.isatty() and turn.result["text"]:
+            self.turn, self.server = None, turn.server
+        if turn.missed and sys.stdout.isatty() and turn.result["text"]:
             sys.stderr.write("\nmoryflow: the connection to the server broke meanwhile; this is the whole answer:\n")
             sys.stdout.write(f"{turn.result['text']}\n")
         return TurnResult.of_json(turn.result)

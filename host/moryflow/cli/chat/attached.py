@@ -34,7 +34,7 @@ class AttachedChatHost:
     """Implements :class:`~.port.ChatHost` over a server."""
 
     def __init__(self, server: RunningServer, row: dict[str, Any], flags: Flags) -> None:
-        self._server, self._flags = server, flags
+        self._flags = flags
         self._listeners: list[Callable[[Event], None]] = [self._note]
         self._tasks: set[asyncio.Task[None]] = set()
         self._agents: dict[str, AgentChoice] = {}
@@ -43,7 +43,7 @@ class AttachedChatHost:
         self._reloaded: Callable[[list[str]], None] = lambda _: None
         self._follows = False
         self._unfollow: Callable[[], None] = lambda: None
-        self._open(row)
+        self._open(server, row)
 
     @classmethod
     async def opened(cls, server: RunningServer, flags: Flags, chosen: RunFlags) -> AttachedChatHost:
@@ -56,10 +56,10 @@ class AttachedChatHost:
         await found._list()
         return found
 
-    def _open(self, row: dict[str, Any]) -> None:
+    def _open(self, server: RunningServer, row: dict[str, Any]) -> None:
         """Go on with a session of the server."""
         self._unfollow()
-        self._session = AttachedSession(self._server, row)
+        self._session = AttachedSession(server, row)
         self._session.subscribers = self._listeners
         if self._follows:
             self._unfollow = self._session.follow()
@@ -115,11 +115,11 @@ class AttachedChatHost:
 
     @property
     def home(self) -> Path:
-        return Path(self._server.home)
+        return Path(self._session.server.home)
 
     @property
     def language(self) -> str:
-        return self._server.language
+        return self._session.server.language
 
     @property
     def chat(self) -> Mapping[str, object]:
@@ -127,7 +127,7 @@ class AttachedChatHost:
 
     @property
     def place(self) -> str:
-        return f"attached to {self._server.url}"
+        return f"attached to {self._session.server.url}"
 
     @property
     def agents(self) -> Mapping[str, AgentChoice]:
@@ -235,11 +235,12 @@ class AttachedChatHost:
 
     async def new(self, **chosen: Unpack[Choice]) -> None:
         given = {name: value for name, value in chosen.items() if value is not None}
-        self._open(await self._ask("POST", "/sessions", {"vault": self.row.vault, **given}))
+        row = await self._ask("POST", "/sessions", {"vault": self.row.vault, **given})
+        self._open(self._session.server, row)
 
     async def open(self, name: str, model: str | None) -> None:
         row = await self._ask("GET", f"/sessions/{quoted(name)}?limit=1")
-        self._open(row)
+        self._open(self._session.server, row)
         if model is not None and row["model"] != model:
             await self.change(model=model)
 
@@ -252,7 +253,7 @@ class AttachedChatHost:
 
     async def fork(self, node: str | None, model: str | None) -> str:
         copy = await self._ask("POST", "fork", {"node": node})
-        self._open(copy)
+        self._open(self._session.server, copy)
         return str(copy["remark"])
 
     async def label(self, text: str, *, remove: bool) -> Label:

@@ -279,6 +279,7 @@ class Conversation:
     @contextmanager
     def typing(self) -> Iterator[None]:
         """Let a person type while a model is asked; what is awaited stands above the input then."""
+        self._view.begin()
         self._view.typing = self._interactive
         try:
             with self._source.during(self._view, self._stop):

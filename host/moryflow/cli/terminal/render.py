@@ -114,6 +114,10 @@ class TerminalView:
         self.idle = True
         self.pause()
 
+    def begin(self) -> None:
+        """Await nothing yet."""
+        self._awaited.forget()
+
     def pause(self) -> None:
         """Let nothing move until the next event."""
         if self._spinner:

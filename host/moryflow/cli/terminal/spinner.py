@@ -56,6 +56,12 @@ class Awaited:
         if what != self._what:
             self._what, self._since = what, time.monotonic()
 
+    def forget(self) -> None:
+        """Await nothing: what a turn that was cut off left running never tells of its end."""
+        self._tools.clear()
+        self._printed.clear()
+        self._what = ""
+
     def _of(self, event: Event) -> str:
         status = event.data.get("status")
         ended = event.type == "turn.finish" and event.parent is None
