@@ -138,6 +138,22 @@ def test_a_schema_that_cannot_be_held_against_arguments_costs_the_call_and_not_t
     assert caught.value.code == "invalid_args" and "the schema cannot be held against it" in caught.value.message
 
 
+def test_references_that_multiply_end_the_check_of_the_arguments():
+    """Each leads twice to the next; followed to the end they would stop the host for hours (invariant 5)."""
+    twice = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(30)}
+    schema = {"type": "object", "properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": {**twice, "a30": {"type": "string"}}}
+    with pytest.raises(ToolError, match=r"cannot be held against it: .* more than 50000 references"):
+        validate_arguments(shaped(schema), {"x": "a"})
+    assert validate_arguments(shaped(schema), {}) == {}
+
+
+def test_a_few_references_are_followed():
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "name": {"type": "string"}}}
+    schema = {"type": "object", "properties": {"first": {"$ref": "#/$defs/node"}}, "$defs": {"node": node}}
+    with pytest.raises(ToolError, match=r"first.next.name: 5 is not of type 'string'"):
+        validate_arguments(shaped(schema), {"first": {"next": {"name": 5}}})
+
+
 def test_what_a_schema_refers_to_is_not_fetched(tmp_path, monkeypatch):
     """A tool server's schema names no address to ask and no file to read; the dialects themselves are known (R18)."""
     (tmp_path / "any.json").write_text("{}")
