@@ -19,7 +19,7 @@ from mcp_types import (
     ToolListChangedNotification,
 )
 
-from .definitions import FIELDS, MOST_TOOLS, tool_hash
+from .definitions import FIELDS, MOST_PROMPT, MOST_TOOLS, canonical, tool_hash
 from .oauth import LoginNeeded, signed_in
 from .transports import MOST_BYTES, JudgedTransport, ServerGone, ServerProgram, host_of
 
@@ -258,13 +258,18 @@ class McpConnection:
             found = [each async for each in self._paged(self._client.list_prompts, "prompts")]
         except MCPError:
             return []
-        kept = ("name", "title", "description", "arguments")
-        return [{key: each[key] for key in kept if key in each} for each in found[:MOST_TOOLS]]
+        return [_prompt(each) for each in found[:MOST_TOOLS]]
 
 
 def _definition(tool: Any) -> dict[str, Any]:
     whole = tool.model_dump(mode="json", by_alias=True, exclude_none=True)
     return {name: whole[name] for name in FIELDS if name in whole}
+
+
+def _prompt(whole: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a pin keeps of a prompt; of one that is too large, only that it is there."""
+    kept = {key: whole[key] for key in ("name", "title", "description", "arguments") if key in whole}
+    return kept if len(canonical(kept)) <= MOST_PROMPT else {"name": kept["name"][:200], "problem": "it is too large"}
 
 
 def _plain(result: Any) -> dict[str, Any]:

@@ -15,6 +15,8 @@ MOST_TOOLS = 256
 MOST_DESCRIPTION = 16_384
 MOST_BYTES = 64 * 1024
 """Of a whole definition."""
+MOST_PROMPT = 16 * 1024
+"""Of what is said of a prompt."""
 FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """What a tool's hash covers, beside the identity of its server."""
 

@@ -43,6 +43,8 @@ def offered_prompts(server: Server) -> Sequence[Mapping[str, Any]]:
 
 def _problem(prompt: Mapping[str, Any]) -> str:
     """Say why a prompt is never offered; empty where nothing is wrong."""
+    if "problem" in prompt:
+        return str(prompt["problem"])
     if not _NAME.fullmatch(str(prompt.get("name"))):
         return "its name is none: up to 64 letters, digits, _ . and -"
     names = [argument.get("name") for argument in prompt.get("arguments") or ()]

@@ -66,7 +66,8 @@ def shelf(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     match method:
         case "prompts/list":
             changed = os.path.exists(f"{STATE}.changed")  # noqa: PTH110
-            return {"prompts": [{**PROMPT, "description": "Greet everybody"} if changed else PROMPT]}
+            large = {"name": "large", "description": "x" * 1_000_000}
+            return {"prompts": [{**PROMPT, "description": "Greet everybody"} if changed else PROMPT, large]}
         case "prompts/get":
             text = WRITTEN.format(**{"tone": "plain", **params.get("arguments", {})})
             return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}

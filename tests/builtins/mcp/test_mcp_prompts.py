@@ -116,6 +116,13 @@ def test_servers_without_resources_cost_no_tool(servers: Servers) -> None:
     assert "mcp_resource" not in servers.host.tools
 
 
+def test_a_prompt_that_is_too_large_is_withheld_and_not_kept(shelf: Servers) -> None:
+    """The pins are read at every start; a server may not make that take long."""
+    assert shelf.lock()["shelf"]["prompts"][1:] == [{"name": "large", "problem": "it is too large"}]
+    assert "shelf:large" not in shelf.command("mcp", "show", "shelf")
+    assert "they were accepted" in shelf.command("mcp", "test", "shelf")
+
+
 def test_the_command_line_shows_prompts_and_lists_resources(shelf: Servers) -> None:
     assert "/shelf:greet WHO [TONE]" in shelf.command("mcp", "show", "shelf")
     assert "@shelf:note://today  The note of today" in shelf.command("mcp", "resources", "shelf")
