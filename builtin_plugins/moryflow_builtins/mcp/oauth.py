@@ -116,12 +116,17 @@ class TokenFile:
         )
 
     def _store(self, changes: Mapping[str, Any]) -> None:
-        """Write the file anew with `changes`; nobody else can read it at any moment."""
+        """Write `changes`. Where they cannot be written, what was renewed serves as long as this process."""
         there = self._known if self._fresh else self._read()
         self._known |= changes
-        if not (self._fresh or there):
-            return
-        stored = {**there, **changes}
+        if self._fresh:
+            self._write(self._known)
+        elif there:
+            with suppress(OSError):
+                self._write({**there, **changes})
+
+    def _write(self, stored: Mapping[str, Any]) -> None:
+        """Write the file anew; nobody else can read it at any moment."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=".", suffix=".token", dir=self._path.parent)
         try:

@@ -123,6 +123,24 @@ def test_what_another_process_did_with_the_tokens_is_not_undone(tmp_path: Path) 
     assert not path.exists()
 
 
+def test_a_full_disk_costs_a_renewal_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old token may be worth nothing by then; a login that cannot be stored fails."""
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    path, url = tmp_path / "hub.token.json", "https://hub.example/mcp"
+    token = OAuthToken(access_token="a", token_type="Bearer")
+    asyncio.run(TokenFile(path, url, fresh=True).set_tokens(token))
+    file = TokenFile(path, url)
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    asyncio.run(file.set_tokens(token.model_copy(update={"access_token": "b"})))
+    kept = asyncio.run(file.get_tokens())
+    assert kept is not None and kept.access_token == "b"
+    with pytest.raises(OSError, match="No space"):
+        asyncio.run(TokenFile(path, url, fresh=True).set_tokens(token))
+
+
 def test_a_login_replaces_tokens_that_others_could_read(servers: Servers, web: WebServer) -> None:
     """The command that is named as the next step works."""
     logged_in(servers, web)
