@@ -104,11 +104,33 @@ async def session_of(server: RunningServer, wanted: TurnOrder) -> dict[str, Any]
 
 async def _from_server(ask: Callable[[], Any]) -> Any:
     try:
-        return await asyncio.to_thread(ask)
+        return await _in_thread(ask)
     except ServerRefusal as error:
         raise error_of(error) from error
     except OSError as error:
         raise MoryflowError(f"the server is away: {error.strerror or error}", next_step="moryflow serve") from error
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    """Return what `work` does, in a thread that nobody waits for at the end: a server may be silent for long."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def settle(found: Any, error: BaseException | None) -> None:
+        if not done.cancelled():
+            done.set_result(found) if error is None else done.set_exception(error)
+
+    def run() -> None:
+        found, error = None, None
+        try:
+            found = work()
+        except BaseException as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, found, error)
+
+    threading.Thread(target=run, name="moryflow-ask", daemon=True).start()
+    return await done
 
 
 class AttachedSession:
@@ -207,7 +229,7 @@ class AttachedSession:
     def cancel(self) -> None:
         """Stop the turn that runs."""
         if self.turn is not None:
-            self._tasks.add(task := asyncio.create_task(asyncio.to_thread(self.turn.stop)))
+            self._tasks.add(task := asyncio.create_task(_in_thread(self.turn.stop)))
             task.add_done_callback(self._tasks.discard)
 
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> Any:

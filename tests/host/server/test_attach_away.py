@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 import time
@@ -156,4 +157,25 @@ def test_a_conversation_finds_the_server_that_was_started_anew_elsewhere(start: 
         terminal.type("/tools\r")
         terminal.expect("danger", 15)
     finally:
+        terminal.close()
+
+
+def test_a_silent_server_does_not_keep_a_conversation_from_ending(shared: Server) -> None:
+    """Ctrl-C gives up what was asked, and the program does not wait for the answer at its end."""
+    env = environment(shared, TERM="xterm-256color", COLUMNS="100", LINES="40")
+    terminal = Terminal([*MORYFLOW, "chat", "--attach", "-m", script(shared, "One.")], shared.vault, env)
+    try:
+        terminal.expect("attached")
+        terminal.expect("\n>")
+        shared.process.send_signal(signal.SIGSTOP)
+        terminal.type("/tools\r")
+        terminal.expect("/tools", 20)
+        terminal.rest(1.0)
+        terminal.interrupt()
+        terminal.expect("stopped", 20)
+        terminal.expect("\n>", 20)
+        terminal.type("\x04")
+        terminal.end(within=30)
+    finally:
+        shared.process.send_signal(signal.SIGCONT)
         terminal.close()
