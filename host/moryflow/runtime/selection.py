@@ -131,14 +131,23 @@ def refuse_failed(plugin_set: PluginSet) -> None:
 MODES = ("agent", "full_access")
 
 
+def mode_of(name: str) -> str:
+    """Return the mode that `name` means.
+
+    :raises ConfigError: it is none.
+    """
+    mode = "agent" if name == "ask" else name
+    if mode not in MODES:
+        raise ConfigError(f"unknown mode {name!r}", next_step="use agent or full_access")
+    return mode
+
+
 async def change_mode(host: SessionHost, session: SessionPort, mode: str, by: str) -> None:
     """Change the mode; it holds from the next gate on.
 
     :raises ConfigError: `mode` is not one of the two.
     """
-    chosen = "agent" if mode == "ask" else mode
-    if chosen not in MODES:
-        raise ConfigError(f"unknown mode {mode!r}", next_step="use agent or full_access")
+    chosen = mode_of(mode)
     if chosen == session.mode:
         return
     change = {"from": session.mode, "to": chosen, "by": by}

@@ -185,9 +185,9 @@ class TurnQueue:
         """
         if not (wait or self.empty):
             raise SessionBusy(
-                f"session {self._session} is working on another prompt",
+                "the session is working on another prompt",
                 where=f"session {self._session}",
-                next_step="wait for its result, or queue this one: session.prompt(text, queue=True)",
+                next_step="wait for its end, or stop it; a program can let its prompt wait, with queue",
             )
         self._waiting += 1
         try:

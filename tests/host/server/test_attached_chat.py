@@ -80,7 +80,17 @@ def alike(said: str) -> str:
         ),
         (
             ["The plan.", "Built."],
-            ["/plan how?", "build", "/agent nobody", "/mode full_access", "/compact", "/export /nowhere/a", "/cost"],
+            [
+                "/plan how?",
+                "build",
+                "/agent nobody",
+                "/mode ask",
+                "/mode nowhere",
+                "/mode full_access",
+                "/compact",
+                "/export /nowhere/a",
+                "/cost",
+            ],
         ),
         ([TASK, "The child.", "The end."], ["go", "/children", "/parent", "/cost", "/show", "/reply", "/stop", "/context"]),
     ],

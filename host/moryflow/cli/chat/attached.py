@@ -15,6 +15,7 @@ from moryflow.cli.attached import AttachedSession, session_of, wanted_of
 from moryflow.compaction.measure import Report
 from moryflow.plugins.reload import ReloadReport
 from moryflow.runtime.documents import SessionTree
+from moryflow.runtime.selection import mode_of
 from moryflow.runtime.session_commands import Label
 from moryflow.store import ApprovalRow, Node, RunRow, SessionRow
 
@@ -245,6 +246,8 @@ class AttachedChatHost:
             await self.change(model=model)
 
     async def change(self, **changes: Unpack[SessionChange]) -> None:
+        if "mode" in changes:
+            changes["mode"] = mode_of(changes["mode"])
         confirmed = {"confirm": True} if changes.get("mode") == "full_access" else {}
         self._session.row |= await self._ask("PATCH", "", {**changes, **confirmed})
 
