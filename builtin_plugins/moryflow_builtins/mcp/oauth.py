@@ -268,7 +268,7 @@ class Callback:
             async with asyncio.timeout(SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
             status = self._status(head)
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, ValueError):
             pass
         body = _PAGE if status.startswith("200") else b"This is not what Moryflow waits for.\n"
         fields = (

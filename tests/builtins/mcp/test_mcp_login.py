@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -169,10 +170,14 @@ def test_what_comes_back_with_another_state_is_not_the_answer(servers: Servers, 
                 urlopen(wrong, timeout=60)
             except HTTPError as error:
                 codes.append(error.code)
+        place = urlsplit(redirect)
+        with socket.create_connection((place.hostname, place.port), timeout=60) as odd:
+            odd.sendall(f"GET http://[ HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode())
+            codes.append(int(odd.recv(100).split()[1]))
         urlopen(url, timeout=60).read()
 
     assert logged_in(servers, web, browser) == {"needed": True}
-    assert codes == [404, 404, 400]
+    assert codes == [404, 404, 400, 400]
 
 
 def test_a_refusal_of_the_service_ends_the_login(servers: Servers, web: WebServer) -> None:
