@@ -341,8 +341,9 @@ async function asked(event) {
 
 function seen(event) {
   if (event.seq != null) lastId = event.seq;
-  if (event.type === "reset" || (event.type === "open" && !seen.begun)) {
-    seen.begun = true;
+  if (event.type === "reset" || (event.type === "open" && event.started !== seen.server)) {
+    // a server that was started anew: the end of what the one before was doing is told by nobody
+    if (event.type === "open") seen.server = event.started;
     everything().catch(tell);
     return;
   }

@@ -1,0 +1,28 @@
+"""The page when its server is killed in the middle of a turn (issue D, part 2)."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from .conftest import Server
+from .test_page import browser, say, tab  # noqa: F401  fixtures
+
+
+def test_a_turn_of_a_killed_server_is_not_shown_as_running(start: Callable[..., Server], tab: Callable[..., Any]) -> None:  # noqa: F811
+    """The next server knows that nothing runs: the card says so, and a prompt that waited is sent."""
+    server = start()
+    session = server.session({"calls": [{"name": "hold", "arguments": {}}]}, "One.")
+    page = tab(server, session)
+    say(page, "first")
+    page.locator(".card.running").wait_for()
+    say(page, "second")
+    page.locator(".queue li", has_text="second").wait_for()
+    server.end(signal.SIGKILL)
+    page.locator(".offline").wait_for()
+    (server.home.parent / "files" / "go").touch()
+    start(port=server.port)
+    page.locator("article.user", has_text="second").wait_for()
+    page.locator(".card.running").wait_for(state="detached")
+    assert page.locator(".queue li").count() == 0
