@@ -150,6 +150,8 @@ def test_an_example_of_the_reference_runs(line, place):
         place.run(before)
     if any(line.startswith(start) for start in GOES_ON):
         try:
+            # The page server.md listens on the port of the documents, perhaps at the same time in another process.
+            line = f"{line} --port 0" if line.startswith("moryflow serve") else line
             place.page.elsewhere(line, f"$ {line}\n…{_of(GOES_ON, line)}")
         finally:
             place.page.close()
