@@ -6,6 +6,7 @@ import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from moryflow_sdk.support.texts import nearest
@@ -26,16 +27,31 @@ ELSEWHERE = {
 
 _VARIABLE = re.compile(r"\$\{[^}]*\}|\$[A-Za-z_]\w*|\{env:[^}]*\}|%[A-Za-z_]\w*%")
 
+_ALL: Any = object()
+"""In the place of a value: every section is wanted."""
+
 FEW = 6
 """As many names are listed where none is near."""
 
 
 def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:
     """Report every key that no model declares, with the name that was probably meant."""
+    known = list(known)
+    shape = _whole(known, layer.value)
+    found = list(_Search(layer, shape).compare((), layer.value, shape))
+    if found:  # what was meant may stand in any section
+        shape = _whole(known, _ALL)
+        found = list(_Search(layer, shape).compare((), layer.value, shape))
+    return [*found, *_unfilled(layer, (), layer.value)]
+
+
+def _whole(known: Iterable[Known], value: Any) -> dict[str, Any]:
+    """Return the names of all settings; those of a section only where `value` has it: to read types takes time at a start."""
     shape: dict[str, Any] = nested(RULES_PATH.split("."), None)
     for path, model in reversed(list(known)):
-        shape = merged(shape, nested(path.split(".") if path else [], _shape(model)))
-    return [*_Search(layer, shape).compare((), layer.value, shape), *_unfilled(layer, (), layer.value)]
+        names = path.split(".") if path else []
+        shape = merged(shape, nested(names, _shape(model, reduce(_below, names, value))))
+    return shape
 
 
 def _unfilled(layer: Layer, path: tuple[str | int, ...], value: Any) -> Iterator[Problem]:
@@ -107,25 +123,32 @@ def _places(shape: Mapping[str, Any], path: str = "") -> Iterator[str]:
             yield from _places(inner, place)
 
 
-def _shape(model: Any) -> dict[str, Any]:
-    shape = {field.alias or name: _inner(field.annotation) for name, field in model.model_fields.items()}
+def _below(value: Any, key: str) -> Any:
+    """Return what `value` has in a section, nothing where it has none."""
+    return value if value is _ALL else value.get(key) if isinstance(value, Mapping) else None
+
+
+def _shape(model: Any, value: Any) -> dict[str, Any]:
+    names = {field.alias or name: field for name, field in model.model_fields.items()}
+    wanted = names if value is _ALL else value if isinstance(value, Mapping) else ()
+    shape = {name: _inner(field.annotation, _below(value, name)) if name in wanted else None for name, field in names.items()}
     if getattr(model, "model_config", {}).get("extra") == "allow":
         shape["*"] = True
     return shape
 
 
-def _inner(annotation: Any) -> Any:
+def _inner(annotation: Any, value: Any) -> Any:
     """Return the shape below a field: of a model, ``{"*": …}`` for a mapping, else nothing."""
     if hasattr(annotation, "model_fields"):
-        return _shape(annotation)
+        return _shape(annotation, value)
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _inner(inner[0])
+        return _inner(inner[0], value)
     if origin in (Union, types.UnionType):
-        return next((found for found in map(_inner, inner) if found), None)
+        return next((found for found in (_inner(each, value) for each in inner) if found), None)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {"*": _inner(inner[1]) or True}
+        return {"*": _inner(inner[1], _ALL) or True}
     if origin in (tuple, list):
-        shape = _inner(inner[0])
+        shape = _inner(inner[0], _ALL)
         return Entries(shape) if shape else None
     return None

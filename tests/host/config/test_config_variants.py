@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from moryflow.config import load_config
+from moryflow.config.layers import nested
+from moryflow.config.schema import defaults, host_models
 
 RUNTIME: dict[str, list[Any]] = {
     "mode": ["agent", {"default": "root"}, {"default": 1}, {"default": "Full_Access"}, []],
@@ -89,3 +91,21 @@ def test_what_is_no_file_of_the_persons_own_is_named(known, tmp_path, make):
     make(tmp_path / "config.jsonc")
     [problem] = load_config(tmp_path, environ={}, known=known).problems
     assert problem.file == str(tmp_path / "config.jsonc")
+
+
+def test_a_key_that_no_section_has_is_named_in_every_section(known, tmp_path):
+    """A file is looked into where it says something, at any depth, and the rest of the settings is not (CONTRACT §1)."""
+
+    def sections(value, path=()):
+        if isinstance(value, dict) and value:  # in one without names anything may be a name
+            yield path
+            for name, inner in value.items():
+                yield from sections(inner, (*path, name))
+
+    every = set(sections(defaults((*host_models(), *known)))) - {(), ("models",)}  # a plugin may have a section of models
+    assert len(every) > 20
+    for path in every:
+        value = nested(path, {"nothingLikeIt": 1})
+        (tmp_path / "config.jsonc").write_text(json.dumps(value))
+        said = [problem.message for problem in load_config(tmp_path, environ={}, known=known).problems]
+        assert said == [f'unknown key "{".".join((*path, "nothingLikeIt"))}"'], path
