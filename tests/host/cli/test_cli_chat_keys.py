@@ -16,6 +16,8 @@ from moryflow_sdk import Event
 from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 
+pytestmark = pytest.mark.slow
+
 Begin = Callable[..., Any]
 LISTER = """
 from moryflow_sdk import *

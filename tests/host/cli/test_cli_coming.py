@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from moryflow.cli.terminal.question_text import question
 
+pytestmark = pytest.mark.slow
+
 Begin = Callable[..., Any]
 WORDS = [f"word{number}" for number in range(30)]
 

@@ -19,6 +19,8 @@ from moryflow.store.tree import effective, nodes_for_view
 from moryflow_sdk import Message, ModelInfo
 from simulation import VOICE, WINDOWS, SimulatedModel, ask, converse, wander
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def talking(bench):

@@ -18,6 +18,8 @@ from moryflow.store import Commit, NewNode, SessionLock, SessionRow, StoreError
 from moryflow.store.json_text import node_hash
 from moryflow.store.sqlite.store import SqliteStore
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 ONE = Commit(nodes=[NewNode("user", {"text": "one"})])
 
