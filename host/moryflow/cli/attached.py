@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypedDict, TypeVar, Unpack, get_args
 
 from moryflow_sdk import ConfigError, Event, ModelError, MoryflowError, PluginError
@@ -102,7 +103,7 @@ async def session_of(server: RunningServer, wanted: TurnOrder) -> dict[str, Any]
     return await _from_server(lambda: opened(server, wanted))
 
 
-async def _from_server(ask: Callable[[], Any]) -> Any:
+async def _from_server(ask: Callable[[], T]) -> T:
     try:
         return await _in_thread(ask)
     except ServerRefusal as error:
@@ -111,23 +112,22 @@ async def _from_server(ask: Callable[[], Any]) -> Any:
         raise MoryflowError(f"the server is away: {error.strerror or error}", next_step="moryflow serve") from error
 
 
-async def _in_thread(work: Callable[[], Any]) -> Any:
+async def _in_thread(work: Callable[[], T]) -> T:
     """Return what `work` does, in a thread that nobody waits for at the end: a server may be silent for long."""
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
+    done: asyncio.Future[T] = loop.create_future()
 
-    def settle(found: Any, error: BaseException | None) -> None:
+    def settle(finish: Callable[[], None]) -> None:
         if not done.cancelled():
-            done.set_result(found) if error is None else done.set_exception(error)
+            finish()
 
     def run() -> None:
-        found, error = None, None
         try:
-            found = work()
-        except BaseException as raised:
-            error = raised
+            finish = partial(done.set_result, work())
+        except BaseException as error:
+            finish = partial(done.set_exception, error)
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, found, error)
+            loop.call_soon_threadsafe(settle, finish)
 
     threading.Thread(target=run, name="moryflow-ask", daemon=True).start()
     return await done
