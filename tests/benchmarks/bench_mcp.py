@@ -34,21 +34,24 @@ def definition(number: int) -> dict[str, Any]:
 
 def figures() -> list[Figure]:
     """Return (name, value, unit, target) of every figure."""
-    with place() as plain, place() as here, ModelServer(lambda _: text("ok")) as server:
-        plain.use(server)
-        here.use(server)
+    with place() as bare, place() as plain, place() as here, ModelServer(lambda _: text("ok")) as server:
+        for each in (bare, plain, here):
+            each.use(server)
+        plain.configure(language="en")
         entries = {f"s{number}": {"command": "server", "args": [str(number)]} for number in range(SERVERS)}
         here.configure(mcp={"servers": entries})
         for name, entry in entries.items():
             said = {"name": "server", "version": "1", "protocol": "2026-07-28"}
-            answer = {"identity": IDENTITY, "server": said, "tools": [definition(each) for each in range(TOOLS)]}
+            answer = {"identity": IDENTITY, "server": said, "tools": [definition(number) for number in range(TOOLS)]}
             listing = Listing({**answer, "prompts": [], "beyond": 0})
             store_pin(here.home, name, accepted(name, ServerSettings(**{**entry, "args": tuple(entry["args"])}), listing))
         run = (command(), "run", "-m", MODEL, "hello")
-        plain.run(*run)
-        here.run(*run)
+        for each in (bare, plain, here):
+            each.run(*run)
         assert "mcp__s5__do_9" in here.run(command(), "tool", "list", "--json", "-q").output
-        # Turn and turn about, so that whatever else the machine does meets both.
-        pairs = [(plain.run(*run).ms, here.run(*run).ms) for _ in range(RUNS)]
-        added = median(pair[1] - pair[0] for pair in pairs)
-        return [("six MCP servers with 60 tools add to a start", added, "ms", 5.0)]
+        # Turn and turn about, so that whatever else the machine does meets all three.
+        rounds = [(bare.run(*run).ms, plain.run(*run).ms, here.run(*run).ms) for _ in range(RUNS)]
+        return [
+            ("a configuration file adds to a start", median(plain - bare for bare, plain, _ in rounds), "ms", None),
+            ("six MCP servers with 60 tools in it add", median(here - plain for _, plain, here in rounds), "ms", 5.0),
+        ]
