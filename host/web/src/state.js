@@ -44,13 +44,13 @@ export class Shown {
   async load() {
     const { told } = this;
     const snapshot = await get(`${at("sessions", this.id)}?limit=200`);
+    if (told !== this.told) return this.load(); // a turn began or ended meanwhile: nothing would say so again
     batch(() => {
       this.row.value = snapshot;
       this.nodes.value = snapshot.nodes;
       this.more.value = snapshot.more;
       this.labels.value = snapshot.labels;
-      // What an event said meanwhile is newer: "idle" is not said twice, and what is queued would wait for ever.
-      if (told === this.told) this.status.value = snapshot.status === "idle" ? "idle" : "busy";
+      this.status.value = snapshot.status === "idle" ? "idle" : "busy";
       this.here.value = snapshot.here;
       const ended = snapshot.turns.findLast((turn) => turn.purpose !== "compact");
       this.last.value = ended?.state === "ended" ? { turn: ended.id, end_reason: ended.end_reason } : null;
@@ -65,6 +65,7 @@ export class Shown {
     });
     this.measure();
     if (this.status.value === "idle") this.sendNext();
+    else if (this.saidIdle) setTimeout(() => this.load().catch(tell), 1000); // the end is told a moment before it is over
     return this;
   }
 
@@ -164,6 +165,7 @@ export class Shown {
       case "session.status":
         if (event.status === "idle" || event.status === "busy") {
           this.told += 1;
+          this.saidIdle = event.status === "idle";
           this.status.value = event.status;
         }
         this.doing.value = event.status === "retry" ? `${t("retry")}: ${event.reason ?? ""}` : "";
