@@ -153,7 +153,7 @@ def test_a_question_of_another_session_is_found(server: Server, tab: Callable[..
     server.post(f"/sessions/{asking}/prompt", {"text": "go"}, 202)
     page.locator(".asking button").click()
     page.locator(".question:focus").wait_for()
-    page.keyboard.press("s")
+    page.locator(".question").press("s")  # the session is still being loaded, and a card that is drawn anew has no focus
     page.locator(".ended", has_text="stopped").wait_for()
 
 
