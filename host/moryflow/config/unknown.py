@@ -37,15 +37,15 @@ FEW = 6
 def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:
     """Report every key that no model declares, with the name that was probably meant."""
     known = list(known)
-    shape = _whole(known, layer.value)
+    shape = _shape_below(known, layer.value)
     found = list(_Search(layer, shape).compare((), layer.value, shape))
     if found:  # what was meant may stand in any section
-        shape = _whole(known, _ALL)
+        shape = _shape_below(known, _ALL)
         found = list(_Search(layer, shape).compare((), layer.value, shape))
     return [*found, *_unfilled(layer, (), layer.value)]
 
 
-def _whole(known: Iterable[Known], value: Any) -> dict[str, Any]:
+def _shape_below(known: Iterable[Known], value: Any) -> dict[str, Any]:
     """Return the names of all settings; those of a section only where `value` has it: to read types takes time at a start."""
     shape: dict[str, Any] = nested(RULES_PATH.split("."), None)
     for path, model in reversed(list(known)):

@@ -38,6 +38,8 @@ export class Shown {
     this.labels = signal({});
     this.fetching = null;
     this.told = 0; // how often an event said whether a turn runs
+    this.saidIdle = false; // what the last one said
+    this.loading = null;
   }
 
   /** Load everything anew. */
@@ -65,8 +67,16 @@ export class Shown {
     });
     this.measure();
     if (this.status.value === "idle") this.sendNext();
-    else if (this.saidIdle) setTimeout(() => this.load().catch(tell), 1000); // the end is told a moment before it is over
+    else if (this.saidIdle) this.loadSoon(); // the end is told a moment before it is over
     return this;
+  }
+
+  /** Load everything anew in a second, once for all who ask. */
+  loadSoon() {
+    this.loading ??= setTimeout(() => {
+      this.loading = null;
+      this.load().catch(tell);
+    }, 1000);
   }
 
   /** Fetch the nodes that are new, once for what comes in one breath. */
@@ -245,7 +255,7 @@ export class Shown {
     } catch (error) {
       if (error.status === 409) {
         this.status.value = "busy";
-        setTimeout(() => this.load().catch(tell), 1000); // the other turn may have ended before this answer came
+        this.loadSoon(); // the other turn may have ended before this answer came
       } else if (error.status) {
         this.keep(this.queue.value.filter((one) => one.key !== key));
         draft.value = { session: this.id, text: first.text };
