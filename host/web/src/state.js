@@ -49,8 +49,10 @@ export class Shown {
     if (told !== this.told) return this.load(); // a turn began or ended meanwhile: nothing would say so again
     batch(() => {
       this.row.value = snapshot;
-      this.nodes.value = snapshot.nodes;
-      this.more.value = snapshot.more;
+      const older = this.nodes.value.findIndex((node) => node.id === snapshot.nodes[0]?.id);
+      // What was fetched of the path before it stays: a node has one past.
+      this.nodes.value = older > 0 ? [...this.nodes.value.slice(0, older), ...snapshot.nodes] : snapshot.nodes;
+      if (older <= 0) this.more.value = snapshot.more;
       this.labels.value = snapshot.labels;
       this.status.value = snapshot.status === "idle" ? "idle" : "busy";
       this.here.value = snapshot.here;

@@ -12,6 +12,7 @@ export function Transcript({ shown, inside = false }) {
   const nodes = shown.nodes.value;
   const results = new Map(nodes.filter((node) => node.kind === "tool").map((node) => [node.payload.call_id, node.payload]));
   const undone = new Set(nodes.map((node) => node.payload.void).filter(Boolean));
+  const live = nodes.some((node) => node.id === shown.live.value?.id) ? null : shown.live.value; // never beside its own node
   useSticking(box, !inside, shown);
   useFinding(box, shown);
   const said = useAnnounced(nodes);
@@ -20,7 +21,7 @@ export function Transcript({ shown, inside = false }) {
       ${shown.more.value && html`<button class="older" onClick=${() => shown.older().catch(tell)}>${t("older")}</button>`}
       <div role="log" aria-live="off">
         ${nodes.map((node) => html`<${Item} key=${node.id} node=${node} shown=${shown} results=${results} inside=${inside} undone=${undone} />`)}
-        ${shown.live.value && html`<${Live} key=${shown.live.value.id} shown=${shown} />`}
+        ${live && html`<${Live} key=${live.id} shown=${shown} />`}
       </div>
       <${Doing} shown=${shown} />
       <p class="unseen" aria-live="polite">${said}</p>

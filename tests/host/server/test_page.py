@@ -274,19 +274,19 @@ def test_a_turn_that_ends_while_the_page_loads_holds_nothing_up(server: Server, 
     page = tab(server, session)
     say(page, "one")
     page.locator(".question").wait_for()
-    path, late = f"/sessions/{session}?limit=200", []
+    path, late, over = f"/sessions/{session}?limit=200", [], threading.Event()
     busy = server.get(path)
-    page.route(lambda address: address.endswith(path), lambda route: late.append(route))
-    with page.expect_request(lambda request: request.url.endswith(path)):
+    page.route(lambda address: address.endswith(path), lambda route: route.continue_() if over.is_set() else late.append(route))
+    with page.expect_response("**/events"), page.expect_request(lambda request: request.url.endswith(path)):
         page.reload()
     with server.stream() as stream:
         [question] = busy["approvals"]
         server.post(f"/approvals/{question['id']}", {"reply": "once", "hash": question["request"]["hash"]})
         stream.until("session.status", status="idle")
     page.locator(".markdown", has_text="Answered.").wait_for()
+    over.set()
     for route in late:
         route.fulfill(json=busy)
-    page.unroute_all()
     say(page, "two")
     page.locator(".markdown", has_text="Second.").wait_for()
     page.route("**/prompt", lambda route: route.fulfill(status=409, json={"code": "busy", "message": "", "next": ""}), times=1)
@@ -401,12 +401,16 @@ def test_a_branch_is_edited_and_the_tree_leads_back(server: Server, tab: Callabl
 
 
 def test_many_cards_stay_usable(server: Server, tab: Callable[..., Any]) -> None:
-    """What is older is fetched on demand, and what is not on the screen costs nothing."""
-    page = tab(server, _many(server))
+    """What is older is fetched on demand, stays when the session is loaded anew, and costs nothing off the screen."""
+    session = _many(server)
+    page = tab(server, session)
     page.locator(".older").click()
     page.wait_for_function("() => document.querySelectorAll('article').length > 400")
+    with page.expect_response(lambda reply: reply.url.endswith(f"{session}?limit=200")):
+        server.post(f"/sessions/{session}/label", {"label": "loads the page anew"})
     say(page, "still there?")
     page.locator(".markdown", has_text="Last.").wait_for()
+    assert page.locator("article").count() > 400
 
 
 def _many(server: Server) -> str:
