@@ -40,7 +40,7 @@ LEVELS: tuple[frozenset[str], ...] = tuple(
     )
 )
 """The rooms of the host from the ground floor up; one imports rooms of its own floor or below."""
-FILE_LIMIT, FILE_GOAL = 400, 300
+FILE_LIMIT, FILE_GOAL = 500, 400
 FUNCTION_LIMIT, FUNCTION_GOAL = 60, 40
 
 ROOM_OF: dict[str, tuple[str, ...]] = {
@@ -319,7 +319,7 @@ def over(spans: tuple[Span, ...], limit: int) -> list[str]:
 
 
 def test_no_file_holds_two_ideas() -> None:
-    """A product file of more than 400 lines is two files (STYLE)."""
+    """A product file of more than 500 lines is two files (STYLE)."""
     assert over(files(), FILE_LIMIT) == []
 
 
