@@ -6,7 +6,7 @@ import asyncio
 from itertools import pairwise
 
 import pytest
-from moryflow.kernel import tool_batch as batch
+from moryflow.kernel import turn as batch
 from moryflow.store.sqlite.session_lock import SqliteSessionLock
 
 

@@ -13,17 +13,15 @@ from moryflow_sdk import Ask, MoryflowError, Rule, Ruling, Target, ToolCall, tha
 
 from moryflow.base.events import now
 from moryflow.kernel.decisions import as_allowed, as_refused
-from moryflow.kernel.journal import call_row
 from moryflow.kernel.outcome import OnAsk
-from moryflow.kernel.tool_prepare import digest
+from moryflow.kernel.tool_prepare import call_row, digest
 from moryflow.store import ApprovalRow
 
 from .replies import ApprovalReply, reply_of
 
 if TYPE_CHECKING:
     from moryflow.hooks.plugin_set import RegisteredTool
-    from moryflow.kernel.ports import Journal
-    from moryflow.kernel.turn_context import TurnContext
+    from moryflow.kernel.turn_context import Journal, TurnContext
     from moryflow.store import Store
 
 CLOSED = "closed"

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from moryflow.config.schema import UNKNOWN_WINDOW
+from moryflow.kernel.turn_context import Compaction
 
 if TYPE_CHECKING:
     from moryflow_sdk import ModelProvider
 
-    from moryflow.kernel.ports import Compaction, Journal, Requests
-    from moryflow.kernel.turn_context import TurnContext
+    from moryflow.kernel.turn_context import Journal, Requests, TurnContext
     from moryflow.store import Node
 
     from .memory import Memory
@@ -26,7 +26,7 @@ that part has tokens: a character is at most about one, and the history is weigh
 _SMALLEST_WINDOW, _LARGEST = 32_000, 20_000
 
 
-class LazyCompaction:
+class LazyCompaction(Compaction):
     """Stands for a turn's compaction and makes it when it may matter.
 
     :param window: tokens of the context window; ``None`` where a person has settings of their own.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ConfigError, Message, ModelProvider, MoryflowError
 
+from moryflow.kernel.turn_context import Compaction
 from moryflow.store.messages import message_of, placeholders
 from moryflow.store.tree import effective
 
@@ -48,14 +49,13 @@ _TURN_SHARE = 0.125
 """The part of a window that a turn may need, whatever the last ones did."""
 
 if TYPE_CHECKING:
-    from moryflow.kernel.ports import Journal, Requests
-    from moryflow.kernel.turn_context import TurnContext
+    from moryflow.kernel.turn_context import Journal, Requests, TurnContext
 
     from .memory import Memory
     from .summary import Record
 
 
-class TurnCompaction:
+class TurnCompaction(Compaction):
     """Compaction of one turn. Its own failures end in an event, never in the turn."""
 
     def __init__(

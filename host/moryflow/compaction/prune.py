@@ -15,7 +15,7 @@ from .measure import IMAGE_TOKENS
 from .plan import finished_turns
 
 if TYPE_CHECKING:
-    from moryflow.kernel.ports import Journal
+    from moryflow.kernel.turn_context import Journal
     from moryflow.store import Node
 
 Size = Callable[[str], float]

@@ -14,8 +14,7 @@ from moryflow_sdk.messages import SUMMARY_MARK
 
 from moryflow.base.events import now
 from moryflow.config.schema import CompactionSettings
-from moryflow.kernel.journal import TurnJournal
-from moryflow.kernel.ports import Journal
+from moryflow.kernel.turn_context import Journal
 from moryflow.store import RunRow
 from moryflow.store.messages import message_of, pair_results
 
@@ -295,7 +294,7 @@ class Record:
 
     async def pending(self) -> None:
         """Record that a compaction is being written; it shows at once."""
-        pen = TurnJournal(self.writing.fork)
+        pen = Journal(self.writing.fork)
         pen.run(self._run("running", None))
         job, focus = self.writing.job, self.writing.focus
         planned = {"anchor": job.anchor, "first_kept": job.first_kept, **({"focus": focus} if focus else {})}
@@ -317,7 +316,7 @@ class Record:
             await self.stale(reason)
             return False
         after = max(0, round(writing.job.tokens_before - writing.replaced_by(payload)))
-        pen = TurnJournal(writing.fork)
+        pen = Journal(writing.fork)
         pen.node("compaction", payload.as_json())
         pen.only_after(path[-1].id)
         pen.run(self._run("ended", "completed"))
@@ -349,7 +348,7 @@ class Record:
         journal.event("compaction", **self._event("failed", reason="the turn was stopped"))
 
     async def _end(self, state: str, reason: str, why: str) -> None:
-        pen = TurnJournal(self.writing.fork)
+        pen = Journal(self.writing.fork)
         pen.run(self._run("ended", reason))
         pen.event("compaction", **self._event(state, reason=why))
         await pen.commit()

@@ -34,10 +34,8 @@ from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.store import CallRow
 
 from .decisions import as_refused, combine, default_verdicts, restrict, still_holds
-from .journal import call_row
 from .outcome import OnAsk, TurnUsage
-from .ports import Journal
-from .tool_prepare import call_as_judged, offered_tools, parse, unacceptable
+from .tool_prepare import call_as_judged, call_row, offered_tools, parse, unacceptable
 from .tool_runner import (
     Deadline,
     as_result,
@@ -48,7 +46,7 @@ from .tool_runner import (
     run_body,
     tool_payload,
 )
-from .turn_context import TurnContext
+from .turn_context import Journal, TurnContext
 
 MOST_OF_A_DIFF = 16_000
 """Characters of what a result says was changed that its event has."""

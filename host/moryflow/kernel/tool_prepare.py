@@ -1,4 +1,4 @@
-"""Which tools are offered, and a call of one as its gates see it: read, validated, resolved, hashed. Nothing runs here."""
+"""Which tools are offered, and a call of one as its gates see it: read, validated, resolved, hashed, recorded. Nothing runs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from functools import lru_cache
 from itertools import count, islice
 from typing import Any, NoReturn, TypeVar
 
-from moryflow_sdk import MAX_LEVELS, Agent, ModelInfo, Target, TargetRequest, Tool, ToolCall, ToolError, freeze, thaw
+from moryflow_sdk import MAX_LEVELS, Agent, ModelInfo, Ruling, Target, TargetRequest, Tool, ToolCall, ToolError, freeze, thaw
 
+from moryflow.base.events import now
 from moryflow.base.foreign_errors import text_of
 from moryflow.hooks.plugin_set import RegisteredTool
+from moryflow.store import CallRow
 
 from .turn_context import TurnContext
 
@@ -247,3 +249,24 @@ def _of_the_tool(owned: RegisteredTool, failed: str, work: Callable[[], T]) -> T
     except (Exception, SystemExit) as error:
         what = f"{owned.tool.name} (plugin {owned.plugin}) {failed}: {type(error).__name__}: {text_of(error)}"
         raise ToolError(what, code="tool_failed", next_step=f"moryflow plugin info {owned.plugin}") from error
+
+
+def call_row(scope: TurnContext, call: ToolCall, state: str, ruling: Ruling | None, args: str | None = None) -> CallRow:
+    """Return the record of `call` in `state`; `args` are its arguments as the model wrote them, or as they were judged."""
+    stamp = now()
+    return CallRow(
+        id=call.id,
+        session=scope.session,
+        turn=scope.turn,
+        node=scope.node,
+        step=call.step,
+        tool=call.tool,
+        args=canonical(call.args).decode() if args is None else args,
+        hash=call.hash,
+        state=state,
+        decision=ruling.decision if ruling else None,
+        cause=ruling.cause if ruling else None,
+        ruling=ruling.model_dump(mode="json", exclude_defaults=True) if ruling else None,
+        created=stamp,
+        updated=stamp,
+    )

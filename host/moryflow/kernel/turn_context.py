@@ -1,9 +1,12 @@
-"""The context of a turn: its generation, its session, its records."""
+"""The context of a turn: its generation, its session, its records, its journal, and the ports to rooms above the kernel."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,20 +27,20 @@ from moryflow_sdk import (
     Tool,
     ToolCall,
     ToolContext,
+    ToolSchema,
     Turn,
     Usage,
     freeze,
 )
 
-from moryflow.base.events import now
+from moryflow.base.events import later, now
 from moryflow.base.foreign_errors import describe, plugin_error
 from moryflow.hooks.ledger import Ledger, Quarantine
 from moryflow.hooks.plugin_set import HookFailure
+from moryflow.store import ROOT, ApprovalRow, CallRow, Commit, NewNode, Node, RunRow, StoreError
+from moryflow.store.messages import ContextBuilder
 
 from .outcome import Budget, ChildUsage, LeftoverProcesses, SessionPermissions
-from .ports import Compaction, Journal, Requests
-
-_as_text = json.JSONEncoder(sort_keys=True, default=str).encode
 
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
@@ -51,145 +54,9 @@ if TYPE_CHECKING:
 
     from .outcome import EndReason, OnAsk
 
-
-MakeToolContext = Callable[["TurnContext", str, ToolCall, Callable[[Ask], Awaitable[None]], dict[str, Any]], ToolContext]
-"""Makes the context of a running body: plugin, call, who takes its questions, what collects the metadata of its result."""
-MakeCompaction = Callable[["TurnContext", Journal, ModelProvider | None, Requests | None], Compaction]
-
-
-@dataclass(eq=False, repr=False)
-class TurnDependencies:
-    """What a turn needs of its host. One per host; the only way the kernel reaches outside itself."""
-
-    home: Path
-    store: Store
-    bus: Bus
-    dispatcher: Dispatcher
-    desk: Approvals
-    config: Config
-    services: Mapping[str, Callable[[TurnContext, str], Any]]
-    base_prompt: Callable[[TurnContext], str]
-    models: Callable[[PluginSet], ModelChoice]
-    view: Callable[[TurnContext, str], Turn]
-    """Makes what a plugin sees of a turn."""
-    tool_view: MakeToolContext
-    effect_of: Callable[[Tool, Mapping[str, Any], Sequence[Target]], str]
-    """Returns a hash of what a call does, to compare calls; raises whatever a schema that nobody understands leads to."""
-    compaction: MakeCompaction
-    profile: str
-    strict: bool
-    watched: tuple[Path, ...]
-
-
-@dataclass(eq=False, repr=False)
-class SessionHandle:
-    """A session held by this process: what may change while a turn runs."""
-
-    hold: SessionLock
-    permissions: SessionPermissions
-    state: dict[str, dict[str, Any]] = field(default_factory=dict)
-    turn_states: dict[str, dict[str, Any]] = field(default_factory=dict)
-    quarantine: Quarantine = field(default_factory=Quarantine)
-    cancelled: bool = False
-    kept: bool = False
-    call_ids: set[str] = field(default_factory=set)
-    asked: set[str] = field(default_factory=set)
-    cut_off: list[RunRow] = field(default_factory=list)
-    inbox: list[Callable[[Journal], None]] = field(default_factory=list)
-    notes: list[Callable[[Journal], None]] = field(default_factory=list)
-    """What may be applied at any pause, and what must not come between a call and its result."""
-    notices: list[str] = field(default_factory=list[str])
-    remains: LeftoverProcesses = field(default_factory=LeftoverProcesses)
-    held_back: list[Event] = field(default_factory=list[Event])
-    """That the session is idle, and what came after: published once the next prompt would be taken."""
-
-    @property
-    def row(self) -> SessionRow:
-        return self.hold.session
-
-    @property
-    def mode(self) -> str:
-        return self.permissions.mode
-
-    @property
-    def grants(self) -> list[Rule]:
-        return self.permissions.grants
-
-
-class ModelChoice(Protocol):
-    """The models of a generation."""
-
-    def choose(self, *wishes: str | None) -> tuple[ModelProvider, ModelInfo]:
-        """Return provider and model for the first of `wishes` that is set, else the default.
-
-        :raises ConfigError: nobody knows the model, or there is no model at all.
-        """
-        ...
-
-
-class Approvals(Protocol):
-    """Who asks a person, and waits for the answer."""
-
-    def from_any_thread(self, function: Callable[..., Any], *args: Any) -> None:
-        """Call `function` on the loop that turns run on."""
-        ...
-
-    async def settle(
-        self,
-        scope: TurnContext,
-        journal: Journal,
-        call: ToolCall,
-        ruling: Ruling,
-        on_ask: OnAsk,
-        preview: str,
-        *,
-        anew: bool = False,
-    ) -> Ruling:
-        """Turn an ask into allow, deny or stop."""
-        ...
-
-    async def preview(self, scope: TurnContext, owned: RegisteredTool, call: ToolCall) -> str:
-        """Return what a person is shown of a call."""
-        ...
-
-    async def lapse(self, scope: TurnContext, journal: Journal, call: ToolCall) -> None:
-        """Note that what is still open about `call` is so no more."""
-        ...
-
-
-class Subagents(Protocol):
-    """What starts child sessions for a turn; made by the session that the turn belongs to."""
-
-    def agents(self) -> dict[str, Agent]:
-        """Return every agent by id."""
-        ...
-
-    async def depth(self, scope: TurnContext) -> int:
-        """Return how many sessions stand above that of `scope`."""
-        ...
-
-    async def run(self, scope: TurnContext, plugin: str, wish: SpawnRequest) -> SpawnResult:
-        """Run a child as `plugin` wishes."""
-        ...
-
-
-class SpawnRequest(NamedTuple):
-    """What a plugin asks a child session for; the arguments of :class:`moryflow_sdk.services.Spawn`."""
-
-    agent: str | Agent
-    prompt: str
-    session: str | None
-    rules: Sequence[Rule]
-    metadata: Mapping[str, Any]
-    title: str
-    background: bool
-
-
-class ParentTurn(NamedTuple):
-    """Why a turn runs: the turn that started it, and for which plugin."""
-
-    scope: TurnContext
-    by: Spawned
+_as_text = json.JSONEncoder(sort_keys=True, default=str).encode
+_NOTHING_STORED = ("no_space", "locked", "readonly")
+"""After these nothing of a commit is on the disk for sure, and a later one may succeed."""
 
 
 @dataclass(eq=False, repr=False)
@@ -319,3 +186,275 @@ class TurnContext:
         text = f"{name} cannot be stored as JSON, so what was stored before stands: {describe(error)[0]}"
         tier, hint = loaded.tier if loaded else "user", f"moryflow plugin info {plugin}"
         self.report(HookFailure(plugin, tier, name, "failed", text[:2000], hint=hint, action="ignored"))
+
+
+class Journal:
+    """The pen of a turn. What is noted is invisible until :meth:`commit`; a failed commit publishes nothing."""
+
+    def __init__(self, scope: TurnContext) -> None:
+        self._scope = scope
+        self._next = Commit()
+        self._hurry = asyncio.Event()
+
+    def node(self, kind: str, payload: dict[str, Any], node_id: str = "") -> None:
+        """Append a node to the active path."""
+        self._next.nodes.append(NewNode(kind=kind, payload=payload, id=node_id))
+
+    def call(self, row: CallRow) -> None:
+        """Record where a tool call stands."""
+        self._next.calls.append(row)
+
+    def approval(self, row: ApprovalRow) -> None:
+        """Record a question or its answer."""
+        self._next.approvals.append(row)
+
+    def run(self, row: RunRow) -> None:
+        """Record where the turn stands."""
+        self._next.runs.append(row)
+
+    def session(self, **fields: Any) -> None:
+        """Change fields of the session's own row."""
+        self._next.session.update(fields)
+
+    def switch(self, node_id: str | None) -> None:
+        """Make `node_id` the active node; ``None`` is the place before the first."""
+        self._next.active = node_id or ROOT
+
+    def only_after(self, node_id: str) -> None:
+        """Let the next commit store nothing unless `node_id` is the active node when it is written."""
+        self._next.after = node_id
+
+    def event(self, kind: str, /, **data: Any) -> None:
+        """Record a durable event, published after the commit."""
+        self._next.events.append(self._scope.event(kind, **data))
+
+    async def commit(self) -> list[Node]:
+        """Write everything noted since the last commit and publish its events; return the new nodes.
+
+        A cancelled turn waits for the disk first, so that memory and disk never disagree about what was written.
+        """
+        writing = asyncio.ensure_future(self._write())
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            self._hurry.set()
+            await asyncio.wait((writing,))
+            raise
+
+    @asynccontextmanager
+    async def within(self, seconds: float) -> AsyncIterator[None]:
+        """Write what is noted once the block has lasted so long; after a shorter block it waits for the next commit."""
+        writing: list[asyncio.Task[list[Node]]] = []
+        timer = asyncio.get_running_loop().call_later(seconds, lambda: writing.append(asyncio.create_task(self.commit())))
+        try:
+            yield
+        finally:
+            timer.cancel()
+            for begun in writing:
+                await begun
+
+    async def settle(self) -> None:
+        """Write what observers of the last events left behind: state that they changed, and that they failed."""
+        if self._scope.has_unsaved_state or self._scope.notices:
+            await self.commit()
+
+    async def _write(self) -> list[Node]:
+        scope, commit = self._scope, self._next
+        self._next = Commit()
+        commit.plugin_state = scope.changed_state()  # first: it may have something to say
+        commit.events += scope.notices
+        scope.notices = []
+        commit.hook_calls = scope.ledger.drain()
+        commit.artifacts, scope.artifacts = scope.artifacts, []
+        try:
+            committed = await scope.live.hold.commit_patiently(commit, self._wait_for_lock)
+        except StoreError as error:
+            if error.code in _NOTHING_STORED:  # a result must not stand there without its answer
+                self._next = commit.joined(self._next)
+            raise
+        for event in committed.events:
+            await self._tell(event)
+        return committed.nodes
+
+    async def _wait_for_lock(self, refusal: StoreError, attempt: int, pause: float) -> bool:
+        """Say that another program keeps the database locked, and wait; a turn that is stopped does not."""
+        if self._hurry.is_set() or self._scope.live.cancelled:
+            return False
+        waits = {"attempt": attempt, "in": round(pause, 1), "at": later(pause), "reason": refusal.message}
+        self.delta("session.status", status="retry", **waits)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), pause)
+        return True
+
+    def delta(self, kind: str, /, **data: Any) -> None:
+        """Publish an event that is not stored, at once."""
+        event = self._scope.event(kind, **data)
+        self._scope.around.bus.publish(event)
+        self._scope.around.dispatcher.observe_soon(self._scope, event)
+
+    async def _tell(self, event: Event) -> None:
+        held_back = self._scope.live.held_back
+        if held_back or (event.type, event.data.get("status")) == ("session.status", "idle"):
+            held_back.append(event)
+        else:
+            self._scope.around.bus.publish(event)
+        await self._scope.around.dispatcher.observe(self._scope, event)
+
+
+@dataclass(eq=False, repr=False)
+class SessionHandle:
+    """A session held by this process: what may change while a turn runs."""
+
+    hold: SessionLock
+    permissions: SessionPermissions
+    state: dict[str, dict[str, Any]] = field(default_factory=dict)
+    turn_states: dict[str, dict[str, Any]] = field(default_factory=dict)
+    quarantine: Quarantine = field(default_factory=Quarantine)
+    cancelled: bool = False
+    kept: bool = False
+    call_ids: set[str] = field(default_factory=set)
+    asked: set[str] = field(default_factory=set)
+    cut_off: list[RunRow] = field(default_factory=list)
+    inbox: list[Callable[[Journal], None]] = field(default_factory=list)
+    notes: list[Callable[[Journal], None]] = field(default_factory=list)
+    """What may be applied at any pause, and what must not come between a call and its result."""
+    notices: list[str] = field(default_factory=list[str])
+    remains: LeftoverProcesses = field(default_factory=LeftoverProcesses)
+    held_back: list[Event] = field(default_factory=list[Event])
+    """That the session is idle, and what came after: published once the next prompt would be taken."""
+
+    @property
+    def row(self) -> SessionRow:
+        return self.hold.session
+
+    @property
+    def mode(self) -> str:
+        return self.permissions.mode
+
+    @property
+    def grants(self) -> list[Rule]:
+        return self.permissions.grants
+
+
+@dataclass(eq=False, repr=False)
+class TurnDependencies:
+    """What a turn needs of its host. One per host; the only way the kernel reaches outside itself."""
+
+    home: Path
+    store: Store
+    bus: Bus
+    dispatcher: Dispatcher
+    desk: Approvals
+    config: Config
+    services: Mapping[str, Callable[[TurnContext, str], Any]]
+    base_prompt: Callable[[TurnContext], str]
+    models: Callable[[PluginSet], ModelChoice]
+    view: Callable[[TurnContext, str], Turn]
+    """Makes what a plugin sees of a turn."""
+    tool_view: Callable[[TurnContext, str, ToolCall, Callable[[Ask], Awaitable[None]], dict[str, Any]], ToolContext]
+    """Makes the context of a running body: plugin, call, who takes its questions, what collects the metadata of its result."""
+    effect_of: Callable[[Tool, Mapping[str, Any], Sequence[Target]], str]
+    """Returns a hash of what a call does, to compare calls; raises whatever a schema that nobody understands leads to."""
+    compaction: Callable[[TurnContext, Journal, ModelProvider | None, Requests | None], Compaction]
+    profile: str
+    strict: bool
+    watched: tuple[Path, ...]
+
+
+class ModelChoice(Protocol):
+    """The models of a generation."""
+
+    def choose(self, *wishes: str | None) -> tuple[ModelProvider, ModelInfo]:
+        """Return provider and model for the first of `wishes` that is set, else the default.
+
+        :raises ConfigError: nobody knows the model, or there is no model at all.
+        """
+        ...
+
+
+class Approvals(Protocol):
+    """Who asks a person, and waits for the answer."""
+
+    def from_any_thread(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call `function` on the loop that turns run on."""
+        ...
+
+    async def settle(
+        self,
+        scope: TurnContext,
+        journal: Journal,
+        call: ToolCall,
+        ruling: Ruling,
+        on_ask: OnAsk,
+        preview: str,
+        *,
+        anew: bool = False,
+    ) -> Ruling:
+        """Turn an ask into allow, deny or stop."""
+        ...
+
+    async def preview(self, scope: TurnContext, owned: RegisteredTool, call: ToolCall) -> str:
+        """Return what a person is shown of a call."""
+        ...
+
+    async def lapse(self, scope: TurnContext, journal: Journal, call: ToolCall) -> None:
+        """Note that what is still open about `call` is so no more."""
+        ...
+
+
+class Subagents(Protocol):
+    """What starts child sessions for a turn; made by the session that the turn belongs to."""
+
+    def agents(self) -> dict[str, Agent]:
+        """Return every agent by id."""
+        ...
+
+    async def depth(self, scope: TurnContext) -> int:
+        """Return how many sessions stand above that of `scope`."""
+        ...
+
+    async def run(self, scope: TurnContext, plugin: str, wish: SpawnRequest) -> SpawnResult:
+        """Run a child as `plugin` wishes."""
+        ...
+
+
+class SpawnRequest(NamedTuple):
+    """What a plugin asks a child session for; the arguments of :class:`moryflow_sdk.services.Spawn`."""
+
+    agent: str | Agent
+    prompt: str
+    session: str | None
+    rules: Sequence[Rule]
+    metadata: Mapping[str, Any]
+    title: str
+    background: bool
+
+
+class ParentTurn(NamedTuple):
+    """Why a turn runs: the turn that started it, and for which plugin."""
+
+    scope: TurnContext
+    by: Spawned
+
+
+class Compaction:
+    """What a turn calls at its pauses, never between a call and its result. This one leaves everything as it is."""
+
+    async def before_step(self) -> None:
+        """Shorten the view if the next request needs it. Never raises for its own failures."""
+
+    async def recover(self) -> bool:
+        """Shorten the view because the provider said it does not fit; return whether it is worth asking again."""
+        return False
+
+    async def after_turn(self) -> None:
+        """Prune what the next turn will not need."""
+
+
+class Requests(Protocol):
+    """What compaction asks of the builder of a turn's requests."""
+
+    context: ContextBuilder
+
+    def schemas(self) -> tuple[ToolSchema, ...]: ...
+    async def overhead(self, size: Callable[[str], float]) -> float: ...

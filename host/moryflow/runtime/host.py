@@ -22,8 +22,7 @@ from moryflow.config import Config
 from moryflow.hooks.dispatcher import Dispatcher
 from moryflow.hooks.plugin_set import PluginSet
 from moryflow.kernel.outcome import RunOptions
-from moryflow.kernel.ports import Compaction, NoCompaction, Requests
-from moryflow.kernel.turn_context import TurnContext, TurnDependencies
+from moryflow.kernel.turn_context import Compaction, Requests, TurnContext, TurnDependencies
 from moryflow.plugins import dispose
 from moryflow.plugins.consent import Consents, items
 from moryflow.plugins.discovery import discover
@@ -43,8 +42,7 @@ from .turn_task import DirectResult, direct_result
 if TYPE_CHECKING:
     from moryflow.compaction.memory import Memory
     from moryflow.hooks.plugin_set import RegisteredTool
-    from moryflow.kernel.ports import Journal
-    from moryflow.kernel.turn_context import ParentTurn
+    from moryflow.kernel.turn_context import Journal, ParentTurn
 
     from .ports import SessionPort
 
@@ -115,7 +113,7 @@ class Host:
     ) -> Compaction:
         """Return what shortens a turn's view; a turn without a model needs none."""
         if provider is None or requests is None or scope.model is None:
-            return NoCompaction()
+            return Compaction()
         from moryflow.compaction import compaction_of
 
         usual = not self.config.section("agents.runtime.compaction") and "compaction" not in self.__dict__

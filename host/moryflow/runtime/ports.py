@@ -15,8 +15,7 @@ from moryflow.compaction.memory import Memory
 from moryflow.config import Config
 from moryflow.hooks.plugin_set import PluginSet, RegisteredTool
 from moryflow.kernel.outcome import RunOptions
-from moryflow.kernel.ports import Journal
-from moryflow.kernel.turn_context import ModelChoice, ParentTurn, SessionHandle, TurnContext, TurnDependencies
+from moryflow.kernel.turn_context import Journal, ModelChoice, ParentTurn, SessionHandle, TurnContext, TurnDependencies
 from moryflow.store import SessionLock, SessionRow, Store
 
 from .generation import GenerationRefs

@@ -15,7 +15,7 @@ from moryflow.kernel.turn_context import TurnContext
 from moryflow.store import SessionRow
 
 if TYPE_CHECKING:
-    from moryflow.kernel.ports import Journal
+    from moryflow.kernel.turn_context import Journal
 
     from .ports import SessionHost, SessionPort
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Agent, ConfigError, Event, ModelInfo, MoryflowError, ToolRequest
 
-from moryflow.kernel.journal import TurnJournal
 from moryflow.kernel.outcome import Budget, EndReason, RunOptions
 from moryflow.kernel.tool_executor import PreparedCall
 from moryflow.kernel.turn import TurnLoop
-from moryflow.kernel.turn_context import ParentTurn, SessionHandle, TurnContext
+from moryflow.kernel.turn_context import Journal, ParentTurn, SessionHandle, TurnContext
 from moryflow.store import SessionLock, SessionRow
 from moryflow.store.messages import ContextBuilder
 
@@ -223,7 +222,7 @@ class Session:
         waiting = await self._held.take_waiting(live)
         if not waiting:
             return
-        journal = TurnJournal(self._scope(live, None, "main", True))
+        journal = Journal(self._scope(live, None, "main", True))
         for record in waiting:
             record(journal)
         try:
@@ -272,7 +271,7 @@ class Session:
             scope.ledger.keep = True
             with self._host.leases.hold(scope.plugin_set):
                 value = await work(scope)
-            journal = TurnJournal(scope)
+            journal = Journal(scope)
             for record in await self._held.take_waiting(live):
                 record(journal)
             await journal.commit()

@@ -12,8 +12,8 @@ from moryflow_sdk.support.texts import nearest
 
 from moryflow.base.events import now
 from moryflow.compaction.plan import scope_can_be_shortened
-from moryflow.kernel.journal import TurnJournal
-from moryflow.kernel.model_request import RequestBuilder
+from moryflow.kernel.model_call import RequestBuilder
+from moryflow.kernel.turn_context import Journal
 from moryflow.store import Node, path_to
 from moryflow.store.tree import effective
 
@@ -42,7 +42,7 @@ async def compact_now(host: Host, session: Session, focus: str = "") -> Mapping[
         _require_closed(scope)
         scope.model, scope.purpose = model, "main"
         requests = RequestBuilder(scope, session.context, model)
-        return await TurnCompaction(host.compaction, scope, TurnJournal(scope), provider, requests).on_demand(focus)
+        return await TurnCompaction(host.compaction, scope, Journal(scope), provider, requests).on_demand(focus)
 
     return (await session.scoped(work))[0]
 
@@ -74,7 +74,7 @@ async def undo(session: Session) -> str:
                 "there is no compaction to undo", where=f"session {session.id}", next_step="moryflow session context"
             )
         _require_closed(scope)
-        journal = TurnJournal(scope)
+        journal = Journal(scope)
         journal.node("marker", {"void": head.id})
         await journal.commit()
         return head.id

@@ -13,8 +13,7 @@ from moryflow_sdk.support.processes import end_marked
 
 from moryflow.base.child_processes import call_mark
 from moryflow.kernel.outcome import LeftoverProcesses, SessionPermissions
-from moryflow.kernel.ports import Journal
-from moryflow.kernel.turn_context import SessionHandle
+from moryflow.kernel.turn_context import Journal, SessionHandle
 from moryflow.store import SessionLock, SessionRow, Store, Unfinished, unfinished
 
 from .subagents import TOOL

@@ -22,8 +22,7 @@ from moryflow.kernel.turn_context import ParentTurn
 from .turn_result import TurnResult
 
 if TYPE_CHECKING:
-    from moryflow.kernel.ports import Journal
-    from moryflow.kernel.turn_context import SpawnRequest, TurnContext
+    from moryflow.kernel.turn_context import Journal, SpawnRequest, TurnContext
     from moryflow.store import Node, SessionLock, SessionRow
 
     from .ports import SessionHost, SessionPort

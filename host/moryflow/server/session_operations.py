@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from moryflow_sdk import ConfigError, thaw
 from starlette.responses import StreamingResponse
 
-from moryflow.kernel.ports import Journal
+from moryflow.kernel.turn_context import Journal
 from moryflow.runtime.documents import (
     approval_json,
     context_report,

@@ -6,10 +6,10 @@ import pytest
 from compaction_paths import path_of, says, user
 from moryflow.compaction import LazyCompaction
 from moryflow.config.schema import UNKNOWN_WINDOW
-from moryflow.kernel.ports import NoCompaction
+from moryflow.kernel.turn_context import Compaction
 
 
-class Counted(NoCompaction):
+class Counted(Compaction):
     asked = 0
 
     async def before_step(self) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from moryflow.cli.options import RunFlags
     from moryflow.compaction.measure import Report
-    from moryflow.kernel.ports import Journal
+    from moryflow.kernel.turn_context import Journal
     from moryflow.runtime.documents import SessionTree
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
