@@ -2,17 +2,38 @@
 
 from ._frozen import Frozen, ValidationError
 from .agents import Agent, ModelSettings
-from .calls import ToolCall, ToolResult
+from .calls import (
+    DOMAINS,
+    Identity,
+    Target,
+    TargetRequest,
+    ToolCall,
+    ToolResult,
+    file_target,
+    mcp_target,
+    query_target,
+    shell_target,
+    task_target,
+    tool_target,
+    url_target,
+)
 from .commands import Command, CommandContext, SlashResult
-from .compaction import CompactionPlan
 from .context import PluginContext, ToolContext, Turn, config_of
-from .diagnostics import Diagnostic
-from .errors import ConfigError, Denied, ModelError, MoryflowError, PluginError, ServiceNotDeclared, ToolError
+from .errors import (
+    ConfigError,
+    Denied,
+    Diagnostic,
+    ModelError,
+    MoryflowError,
+    PluginError,
+    ServiceNotDeclared,
+    ToolError,
+    redact,
+)
 from .events import Event
 from .field_types import MAX_LEVELS, FrozenDict, freeze, thaw
-from .hookspecs import HOOKS, HookInfo
-from .markers import HookOptions, hookimpl
-from .messages import ChatParams, Image, Message, SystemBlock, SystemPrompt, ToolRequest, Usage
+from .hookspecs import HOOKS, HookInfo, HookOptions, hookimpl
+from .messages import ChatParams, CompactionPlan, Image, Message, SystemBlock, SystemPrompt, ToolRequest, Usage
 from .models import (
     BaseProvider,
     Finished,
@@ -27,21 +48,7 @@ from .models import (
     ToolInputDelta,
     ToolSchema,
 )
-from .redact import redact
 from .services import Artifact, Entry, NodeView, SessionView, Spawned, SpawnResult, StoredCall
-from .targets import (
-    DOMAINS,
-    Identity,
-    Target,
-    TargetRequest,
-    file_target,
-    mcp_target,
-    query_target,
-    shell_target,
-    task_target,
-    tool_target,
-    url_target,
-)
 from .tools import Tool, tool
 from .verdicts import Allow, Ask, Deny, Remember, Rule, Ruling, Stop, Verdict
 

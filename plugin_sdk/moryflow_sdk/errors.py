@@ -1,9 +1,15 @@
-"""Errors that plugins raise and meet. Each message says what happened, where, and what to do next."""
+"""What people are told when something is wrong: errors that plugins raise and meet, and diagnostics that they return.
+
+Each says what happened, where, and what to do next. :func:`redact` takes secrets out of it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
+
+from ._frozen import Frozen
 
 if TYPE_CHECKING:
     from .messages import ToolRequest
@@ -111,3 +117,56 @@ class ModelError(MoryflowError):
     def retryable(self) -> bool:
         """Whether the same request may succeed later."""
         return self.code in RETRYABLE
+
+
+class Diagnostic(Frozen):
+    """A contribute hook may return one in place of an item it could not make; every surface shows it.
+
+    :param code: a short stable reason, for example ``agent_frontmatter``.
+    :param next_step: the command that helps.
+    """
+
+    file: str
+    message: str
+    code: str = ""
+    line: int | None = None
+    column: int | None = None
+    next_step: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.sentence}; next: {self.next_step}" if self.next_step else self.sentence
+
+    @property
+    def sentence(self) -> str:
+        """Where and what, without what to do."""
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        return f"{place}: {self.message}"
+
+
+_PATTERNS = (
+    re.compile(
+        r"\b(sk|pk|rk|ghp|gho|ghs|github_pat|glpat|xox[abprs]|AKIA|ASIA|AIza|hf|gsk|tvly)[-_]?[A-Za-z0-9][A-Za-z0-9_\-]{5,}"
+    ),
+    re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/\-]{6,}=*"),
+    re.compile(r"(?i)\b(api[_-]?key|token|secret|password|passwd|authorization)(\"?\s*[:=]\s*\"?)[^\s\"',;&]{4,}"),
+    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)"),
+    re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
+)
+MASK = "[redacted]"
+
+
+def redact(text: str, *secrets: str) -> str:
+    """Return `text` without the given `secrets` and without what looks like a key, a token or a password."""
+    for secret in secrets:
+        if len(secret) >= 4:
+            text = text.replace(secret, MASK)
+    for pattern in _PATTERNS:
+        text = pattern.sub(_mask, text)
+    return text
+
+
+def _mask(match: re.Match[str]) -> str:
+    groups = match.groups()
+    if len(groups) == 2 and groups[1]:
+        return f"{groups[0]}{groups[1]}{MASK}"
+    return MASK

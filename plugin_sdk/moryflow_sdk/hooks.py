@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from .hookspecs import HOOKS
-from .markers import hookimpl
+from .hookspecs import HOOKS, hookimpl
 
 globals().update({name: partial(hookimpl, specname=name) for name in HOOKS})

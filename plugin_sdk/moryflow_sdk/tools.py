@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
 from .arguments import ToolArguments, parameters
-from .targets import Domain, DomainName, TargetRequest, target_request
+from .calls import Domain, DomainName, TargetRequest, target_request
 
 if TYPE_CHECKING:
     from .context import ToolContext, Turn

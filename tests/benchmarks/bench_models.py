@@ -15,7 +15,7 @@ from moryflow.testing.server import LoopbackServer
 from moryflow_sdk import Message, ModelInfo, ModelRequest, ToolRequest
 from moryflow_sdk.chat_completions import ChatClient, Endpoint
 from moryflow_sdk.chat_completions.answer import Answer
-from moryflow_sdk.chat_completions.encode import Encoder
+from moryflow_sdk.chat_completions.request import Encoder
 from moryflow_sdk.chat_completions.sse import AnswerReader
 
 Figure = tuple[str, float, str, float]

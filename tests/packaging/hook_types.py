@@ -16,12 +16,11 @@ from typing import Any, Protocol, TypeVar, overload
 from .agents import Agent
 from .calls import ToolCall, ToolResult
 from .commands import Command
-from .compaction import CompactionPlan
 from .context import PluginContext, Turn
-from .diagnostics import Diagnostic
+from .errors import Diagnostic
 from .events import Event
-from .markers import OnFailure
-from .messages import ChatParams, Message, SystemBlock, SystemPrompt
+from .hookspecs import OnFailure
+from .messages import ChatParams, CompactionPlan, Message, SystemBlock, SystemPrompt
 from .models import ModelProvider
 from .tools import Tool
 from .verdicts import Ruling, Stop, Verdict

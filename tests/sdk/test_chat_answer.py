@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from moryflow.testing.replies import chunk
 from moryflow_sdk import Finished, ModelError, ReasoningDelta, TextDelta, ToolInputDelta, Usage
-from moryflow_sdk.chat_completions.answer import TEXT_LIMIT, Answer
-from moryflow_sdk.chat_completions.calls import ARGUMENTS_LIMIT
-from moryflow_sdk.chat_completions.endpoint import Endpoint
+from moryflow_sdk.chat_completions.answer import ARGUMENTS_LIMIT, TEXT_LIMIT, Answer
+from moryflow_sdk.chat_completions.request import Endpoint
 from moryflow_sdk.chat_completions.sse import DONE
 
 ENDPOINT = Endpoint("http://127.0.0.1:1/v1", "openai", key="sk-SECRET-KEY")

@@ -138,7 +138,7 @@ def _bytes(path: Path, reading: _Reading) -> bytes:
     reading.seen.append(real)
     if not real.is_relative_to(reading.root):
         raise PermissionError(1, f"it leads out of {reading.root}")
-    from moryflow_sdk.support.sensitive import sensitive  # most files include none
+    from moryflow_sdk.support.protected_files import sensitive  # most files include none
 
     if sensitive(str(real.relative_to(reading.root))):
         raise PermissionError(1, "it leads to a file of secrets")

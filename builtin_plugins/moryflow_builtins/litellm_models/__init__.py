@@ -176,7 +176,7 @@ class LitellmModels(BaseProvider):
             yield event
 
     def _arguments(self, request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
-        from moryflow_sdk.chat_completions.encode import Encoder
+        from moryflow_sdk.chat_completions.request import Encoder
 
         from .engine import arguments
 

@@ -23,8 +23,7 @@ from typing import Any, cast
 from moryflow_sdk import ModelError
 from moryflow_sdk.chat_completions import Endpoint, from_object, from_status, retry_after
 from moryflow_sdk.chat_completions.failures import next_step, plain
-from moryflow_sdk.errors import ModelErrorCode
-from moryflow_sdk.redact import redact
+from moryflow_sdk.errors import ModelErrorCode, redact
 
 _DURING_IMPORT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it downloads its price table, three tries, seven seconds offline

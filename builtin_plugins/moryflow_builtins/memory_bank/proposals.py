@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from moryflow_sdk import ToolContext, ToolError, ToolResult, redact
-from moryflow_sdk.support.sensitive import sensitive
+from moryflow_sdk.support.protected_files import sensitive
 
 from .bank import FOLDER, MARKERS, MemoryBankSettings, as_text, bank_path, problem_of, usable_bank
 

@@ -13,8 +13,7 @@ from itertools import islice
 from pathlib import PurePath
 
 from moryflow_sdk import Remember, Target
-from moryflow_sdk.support.protected_files import plain_names
-from moryflow_sdk.support.sensitive import sensitive
+from moryflow_sdk.support.protected_files import plain_names, sensitive
 
 from .defaults import PLACES, escape_path, guarded_line, guards_sensitive, protects
 from .judgement import Judgement, stored_rule_answers, stricter

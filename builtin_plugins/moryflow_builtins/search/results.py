@@ -14,8 +14,8 @@ from functools import cached_property
 
 from moryflow_sdk import Rule, Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.patterns import Pattern, compile_rule
+from moryflow_sdk.support.protected_files import sensitive, sensitive_among
 from moryflow_sdk.support.rule_entries import ANY_DOMAIN
-from moryflow_sdk.support.sensitive import sensitive, sensitive_among
 from moryflow_sdk.support.texts import composed
 
 Compiled = Sequence[tuple[Rule, Pattern]]
@@ -136,7 +136,7 @@ def glob_matcher(pattern: str) -> Callable[[str], object]:
 
     :raises ToolError: ``invalid_pattern``.
     """
-    from moryflow_sdk.support.patterns.globs import path_regex
+    from moryflow_sdk.support.patterns import path_regex
 
     with _usable(pattern):
         each = (path_regex("", one, folders=False) for one in alternatives(composed(pattern)))
@@ -149,7 +149,7 @@ def alternatives(pattern: str) -> list[str]:
 
     :raises ToolError: ``invalid_pattern``.
     """
-    from moryflow_sdk.support.patterns.globs import TooMany, braces
+    from moryflow_sdk.support.patterns import TooMany, braces
 
     with _usable(pattern, TooMany):
         return braces(pattern)

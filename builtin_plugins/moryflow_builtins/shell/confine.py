@@ -19,9 +19,8 @@ from typing import Any
 
 from moryflow_sdk import Ask, Denied, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.processes import end_marked
-from moryflow_sdk.support.protected_files import RUNS_LATER
+from moryflow_sdk.support.protected_files import RUNS_LATER, without_git_credentials
 from moryflow_sdk.support.sandbox import FileRules, Sandbox
-from moryflow_sdk.support.sensitive import without_git_credentials
 
 from .protected import INSTALLED, GuardedEntry, Search, Settled, Survey, put_back, put_in_place
 

@@ -170,7 +170,7 @@ def _other_files(skill: Skill) -> list[str]:
 
 
 def _may_be_shown(real: Path, folder: Path) -> bool:
-    from moryflow_sdk.support.sensitive import sensitive
+    from moryflow_sdk.support.protected_files import sensitive
 
     return not sensitive(str(real.relative_to(folder)))
 

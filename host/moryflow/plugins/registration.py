@@ -12,7 +12,7 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 import pluggy
 from moryflow_sdk import HOOKS, HookOptions, hookspecs
 from moryflow_sdk.arguments import parameters
-from moryflow_sdk.markers import PROJECT
+from moryflow_sdk.hookspecs import PROJECT
 
 from moryflow.hooks.plugin_set import Implementation, LoadFailure, Plugin
 

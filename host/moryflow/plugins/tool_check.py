@@ -14,9 +14,9 @@ from typing import Any
 
 from moryflow_sdk import Agent, Tool
 from moryflow_sdk.arguments import parameters
+from moryflow_sdk.calls import DOMAINS
 from moryflow_sdk.support.texts import did_you_mean
 from moryflow_sdk.support.tool_schemas import CheckedSchema, can_be_sent, plain_schema
-from moryflow_sdk.targets import DOMAINS
 
 from moryflow.base.foreign_errors import text_of
 from moryflow.hooks.plugin_set import Implementation

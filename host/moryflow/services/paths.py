@@ -18,9 +18,9 @@ from itertools import islice
 from pathlib import Path
 
 from moryflow_sdk import Identity, Target, TargetRequest
+from moryflow_sdk.calls import command_in
 from moryflow_sdk.services import Files
 from moryflow_sdk.support.texts import composed
-from moryflow_sdk.targets import command_in
 
 MAX_LINKS = 40
 MAX_PATH = 4096

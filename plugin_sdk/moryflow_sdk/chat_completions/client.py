@@ -9,14 +9,12 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING, Any, cast
 
-from moryflow_sdk.errors import ModelError
+from moryflow_sdk.errors import ModelError, redact
 from moryflow_sdk.models import ModelEvent, ModelRequest
-from moryflow_sdk.redact import redact
 
 from .answer import Answer, Delta
-from .encode import Encoder
-from .endpoint import Endpoint
 from .failures import WIRE_ERRORS, TimedOut, check, connection_error, from_status, next_step, unsendable
+from .request import Encoder, Endpoint
 from .sse import DONE, AnswerReader
 from .transport import HttpClient, HttpResponse, WarmUp
 

@@ -13,11 +13,9 @@ from datetime import UTC, datetime
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from moryflow_sdk.errors import ModelError, ModelErrorCode
-from moryflow_sdk.redact import redact
+from moryflow_sdk.errors import ModelError, ModelErrorCode, redact
 
-from .endpoint import Endpoint
-from .text import whole
+from .request import Endpoint
 
 # Patterns are text: re compiles and keeps them when the first error comes, not when a turn starts.
 _CONTEXT = (
@@ -145,6 +143,15 @@ def plain(text: str) -> str:
     """Return the words of `text` on one line, without HTML, control characters and half characters."""
     text = re.sub(r"(?is)<(script|style)\b.*?</\1\s*>|<[^<>]{0,2000}>", " ", whole(text))
     return re.sub(r"[\s\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]+", " ", text).strip()
+
+
+def whole(text: str) -> str:
+    """Return `text` with surrogate pairs joined and lone surrogates replaced; a lone one cannot be written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
 
 
 class _Detail:

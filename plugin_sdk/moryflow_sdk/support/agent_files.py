@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from moryflow_sdk._frozen import ValidationError
 from moryflow_sdk.agents import Agent, ModelSettings
-from moryflow_sdk.diagnostics import Diagnostic
+from moryflow_sdk.errors import Diagnostic
 from moryflow_sdk.verdicts import Rule
 
 from .markdown_files import MarkdownFile, WrongFile, parse_markdown, read_markdown, shown_path

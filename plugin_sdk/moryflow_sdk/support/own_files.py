@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from moryflow_sdk.diagnostics import Diagnostic
+from moryflow_sdk.errors import Diagnostic
 
 LOST_HINT = "put back what it leads to, or remove the link"
 """What helps where :func:`leads_nowhere` says something."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from moryflow_sdk.calls import DOMAINS, UNKNOWN_FOLDER
 from moryflow_sdk.support.texts import nearest, visible
-from moryflow_sdk.targets import DOMAINS, UNKNOWN_FOLDER
 from moryflow_sdk.verdicts import Rule
 
 DECISIONS = ("allow", "ask", "deny")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast, get_args
 
-from moryflow_sdk.redact import MASK, redact
+from moryflow_sdk.errors import MASK, redact
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _LAST = frozenset(

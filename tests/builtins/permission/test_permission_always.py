@@ -223,7 +223,7 @@ def plant(bench):
 def judge(make_policy, bench, command, rules, folder="."):
     from moryflow.services.paths import PathResolver
     from moryflow_builtins.permission.verdict import judge_target
-    from moryflow_sdk.targets import command_in
+    from moryflow_sdk.calls import command_in
 
     policy = make_policy(rules, vault=bench.vault)
     files = PathResolver(bench.vault, Path("/home/u"), case_sensitive=True)

@@ -14,11 +14,9 @@ from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.verdict import decide, judge_target
 from moryflow_sdk import DOMAINS, Ask, Deny, Rule, Target, ToolCall, mcp_target, query_target, task_target, tool, url_target
-from moryflow_sdk.support.patterns import compile_rule
-from moryflow_sdk.support.patterns.globs import braces
-from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS
-from moryflow_sdk.support.sensitive import sensitive
-from moryflow_sdk.targets import TargetRequest
+from moryflow_sdk.calls import TargetRequest
+from moryflow_sdk.support.patterns import braces, compile_rule
+from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, sensitive
 from moryflow_sdk.verdicts import settle
 
 MakePolicy = Callable[..., Policy]

@@ -17,7 +17,7 @@ from moryflow.services.paths import PathResolver
 from moryflow_builtins.permission.judgement import STRENGTH
 from moryflow_builtins.permission.verdict import judge_target
 from moryflow_sdk import Target
-from moryflow_sdk.targets import command_in
+from moryflow_sdk.calls import command_in
 
 PRIVATE = ({"domain": "edit", "pattern": "vault:/private/**", "decision": "deny"},)
 

@@ -22,7 +22,7 @@ from moryflow_sdk import (
     Usage,
 )
 from moryflow_sdk.chat_completions import Endpoint
-from moryflow_sdk.chat_completions.encode import Encoder
+from moryflow_sdk.chat_completions.request import Encoder
 
 WINDOWS = (4000, 6000, 8000, 12_000, 16_000, 32_000, 64_000, 128_000, 200_000)
 

@@ -12,7 +12,7 @@ from compaction_paths import SUMMARY, calls, compact, kinds, result, says, talk,
 from moryflow.runtime.session_commands import compact_now
 from moryflow_sdk import ModelInfo
 from moryflow_sdk.chat_completions import Endpoint
-from moryflow_sdk.chat_completions.encode import Encoder
+from moryflow_sdk.chat_completions.request import Encoder
 from moryflow_sdk.support.scripted import ScriptedModel
 
 ANSWER = {"text": "the answer"}

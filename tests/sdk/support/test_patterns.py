@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow_sdk import Rule
-from moryflow_sdk.support.patterns import MAX_PATTERN, compile_rule, escape
-from moryflow_sdk.support.patterns.globs import MAX_ALTERNATIVES, braces
+from moryflow_sdk.support.patterns import MAX_ALTERNATIVES, MAX_PATTERN, braces, compile_rule, escape
 
 Form = Literal["NFC", "NFD"]
 

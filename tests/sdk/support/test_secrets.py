@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from moryflow_sdk.redact import MASK
+from moryflow_sdk.errors import MASK
 from moryflow_sdk.support import secrets
 from pydantic import BaseModel, SecretStr
 

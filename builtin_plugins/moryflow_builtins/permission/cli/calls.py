@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 
 import click
 from moryflow_sdk import CommandContext, Deny, Rule, StoredCall, Target, Tool, ToolCall, ToolError, Turn, Verdict
-from moryflow_sdk.targets import command_in
+from moryflow_sdk.calls import command_in
 from moryflow_sdk.verdicts import Decision as Outcome
 from moryflow_sdk.verdicts import settle
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError

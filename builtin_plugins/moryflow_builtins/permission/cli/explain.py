@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 from moryflow_sdk import DOMAINS, CommandContext, Deny, Rule, Target, ToolError, Turn, Verdict
+from moryflow_sdk.calls import command_in
 from moryflow_sdk.support.patterns import compile_rule
 from moryflow_sdk.support.sandbox import find_sandbox
-from moryflow_sdk.targets import command_in
 from moryflow_sdk.verdicts import stored_words
 
 from moryflow_builtins.permission.judgement import Decision, Judgement, place_of, rule_json, rule_words

@@ -14,10 +14,9 @@ from typing import Any, Literal
 
 import click
 from moryflow_sdk import CommandContext, Rule, Turn
-from moryflow_sdk.support.patterns import PREFIXES, address_pattern
-from moryflow_sdk.support.patterns.globs import TooMany, braces
+from moryflow_sdk.support.patterns import PREFIXES, TooMany, address_pattern, braces
+from moryflow_sdk.support.protected_files import sensitive
 from moryflow_sdk.support.sandbox import COMMANDS, NETWORK
-from moryflow_sdk.support.sensitive import sensitive
 
 from moryflow_builtins.permission.defaults import default_rules, protects
 from moryflow_builtins.permission.judgement import place_of, rule_json, rule_words

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import click
 from moryflow_sdk import DOMAINS, CommandContext, ConfigError, Rule, Turn, thaw
+from moryflow_sdk.calls import command_in
 from moryflow_sdk.support.patterns import compile_rule
 from moryflow_sdk.support.processes import refuse_inside_tool
 from moryflow_sdk.support.protected_files import SECRETS
-from moryflow_sdk.targets import command_in
 from moryflow_sdk.verdicts import stored_words
 
 from moryflow_builtins.permission.judgement import place_of, rule_json, rule_words

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moryflow_sdk import Remember, Rule
+from moryflow_sdk.calls import UNKNOWN_FOLDER
 from moryflow_sdk.support.patterns import Pattern, compile_rule, escape
-from moryflow_sdk.targets import UNKNOWN_FOLDER
 
 from moryflow_builtins.permission.judgement import Judgement, stored_rule_answers
 from moryflow_builtins.permission.policy import CompiledRule, RuleHit

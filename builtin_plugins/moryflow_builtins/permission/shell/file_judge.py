@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import dropwhile, islice, product
 
 from moryflow_sdk import Rule, Target
-from moryflow_sdk.targets import UNKNOWN_FOLDER
+from moryflow_sdk.calls import UNKNOWN_FOLDER
 
 from moryflow_builtins.permission.files import judge_file, judge_paths
 from moryflow_builtins.permission.judgement import Judgement

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moryflow_sdk import Target
-from moryflow_sdk.support.patterns.globs import TooMany, braces
-from moryflow_sdk.support.sensitive import sensitive_among, without_git_credentials
+from moryflow_sdk.support.patterns import TooMany, braces
+from moryflow_sdk.support.protected_files import sensitive_among, without_git_credentials
 
 from moryflow_builtins.permission.files import judge_file
 from moryflow_builtins.permission.judgement import Judgement

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from urllib.parse import unquote
 
-from moryflow_sdk.support.sensitive import sensitive
+from moryflow_sdk.support.protected_files import sensitive
 
 from . import interpreters, own_program, scripts, transfer, wrappers
 from .effects import CommandEffects, Inspector, SoughtFiles, WrittenFile, guard_telling_name, take_option

@@ -18,7 +18,7 @@ from moryflow_sdk import (
     ToolResult,
     file_target,
 )
-from moryflow_sdk.targets import Target
+from moryflow_sdk.calls import Target
 
 Given = Mapping[str, Any]
 KINDS = ("ordinary", "empty", "unicode", "huge", "sparse", "failed")

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from moryflow_sdk import ModelError
 from moryflow_sdk.chat_completions.answer import Answer
-from moryflow_sdk.chat_completions.endpoint import Endpoint
+from moryflow_sdk.chat_completions.request import Endpoint
 from moryflow_sdk.chat_completions.sse import DONE, AnswerReader
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from moryflow_sdk import Image, Message, ModelInfo, ModelRequest, ToolRequest, ToolSchema
 from moryflow_sdk.chat_completions import Endpoint
-from moryflow_sdk.chat_completions.encode import Encoder, wire_id
+from moryflow_sdk.chat_completions.request import Encoder, wire_id
 from moryflow_sdk.messages import SUMMARY_MARK
 
 PNG = Image(media_type="image/png", data="QUJD")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow_sdk.support.patterns.globs import braces
+from moryflow_sdk.support.patterns import braces
 from moryflow_sdk.support.protected_files import SECRETS as TABLE
-from moryflow_sdk.support.sensitive import sensitive, sensitive_among
+from moryflow_sdk.support.protected_files import sensitive, sensitive_among
 
 SECRETS = [
     ".env", "./.env", ".env/", ".ENV", ".env ", ".env.", ".env.local", ".Env.Production", "config/prod.env", ".envrc", ".env~",
