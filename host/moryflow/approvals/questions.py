@@ -1,4 +1,7 @@
-"""Questions to a person: stored before they are asked, answered once, answerable later and from elsewhere."""
+"""Questions to a person: stored before they are asked, answered once, answerable later and from elsewhere.
+
+A question shows of its call the tool's own preview, or the arguments.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,27 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from moryflow_sdk import Ask, MoryflowError, Rule, Ruling, Target, ToolCall, thaw
+from moryflow_sdk import Ask, MoryflowError, Rule, Ruling, Target, ToolCall, ToolContext, ToolError, thaw
 
+from moryflow.approvals import ApprovalReply, reply_of
 from moryflow.base.events import now
+from moryflow.base.foreign_errors import text_of
+from moryflow.hooks.checks import copy_for_plugin
+from moryflow.hooks.plugin_set import RegisteredTool
+from moryflow.hooks.threads import CallTimeout, PluginUnresponsive
 from moryflow.kernel.decisions import as_allowed, as_refused
 from moryflow.kernel.outcome import OnAsk
 from moryflow.kernel.tool_prepare import call_row, digest
+from moryflow.kernel.turn_context import TurnContext
+from moryflow.services import View
 from moryflow.store import ApprovalRow
 
-from .replies import ApprovalReply, reply_of
-
 if TYPE_CHECKING:
-    from moryflow.hooks.plugin_set import RegisteredTool
-    from moryflow.kernel.turn_context import Journal, TurnContext
+    from moryflow.kernel.turn_context import Journal
     from moryflow.store import Store
+
 
 CLOSED = "closed"
 """Who answered a question when the input that the answer would have come from had ended."""
@@ -32,6 +40,12 @@ _UNSHOWN = ("seen", "bound", "contents")
 """What is stored with a question to see whether an answer is about it; people are shown the rest."""
 POLL_SECONDS = 0.5
 """How often a waiting turn looks for an answer that another process stored."""
+PREVIEW_TIMEOUT = 10.0
+"""Seconds that a tool's preview may take; after that the arguments are shown."""
+MOST_OF_A_PREVIEW = 4 * 1024 * 1024
+"""Characters of a preview that are kept: as many as arguments may have."""
+SAID = 200
+"""Characters of a target up to which it is shown whole, so that the argument it was made of need not be."""
 
 
 class ApprovalRequired(Exception):
@@ -59,7 +73,7 @@ class ApprovalDesk:
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:
         """Store an answer; the first one stands.
 
-        :param reply: a word of :data:`~moryflow.approvals.replies.WORDS`.
+        :param reply: a word of :data:`~moryflow.approvals.WORDS`.
         :raises MoryflowError: there is no such question, or `reply` is no such word.
         """
         reply = reply_of(reply)
@@ -120,7 +134,6 @@ class ApprovalDesk:
 
     async def preview(self, scope: TurnContext, owned: RegisteredTool, call: ToolCall) -> str:
         """Return what a person is shown of `call`."""
-        from .call_preview import preview_of
 
         return await preview_of(scope, owned, call)
 
@@ -371,3 +384,51 @@ def _differences(before: Mapping[str, Any], call: ToolCall) -> Iterable[str]:
         else:
             named = text if target.folder is None else f"the folder of {text}"
             yield f"{named} is another object now than when this was answered before"
+
+
+class PreviewView(View):
+    """What a preview may use: the view of its plugin, and the call. Nothing runs, so that nothing can be asked or told."""
+
+    def __init__(self, scope: TurnContext, plugin: str, call: ToolCall) -> None:
+        super().__init__(scope, plugin)
+        self.call = call
+
+
+async def preview_of(scope: TurnContext, owned: RegisteredTool, call: ToolCall) -> str:
+    """Return what `call` will do, for a person; a preview that fails is replaced by why it does, and the arguments."""
+    arguments = arguments_text(call)
+    if owned.tool.preview is None:
+        return cut_middle(arguments)
+    view = cast("ToolContext", PreviewView(scope, owned.plugin, copy_for_plugin(call) if owned.foreign else call))
+    try:
+        text = await owned.life.run(owned.tool.preview, (view,), PREVIEW_TIMEOUT, body=True)
+    except (CallTimeout, PluginUnresponsive):
+        text = f"what it will do cannot be shown: its preview took longer than {PREVIEW_TIMEOUT:g} s\n{arguments}"
+    except ToolError as error:
+        text = f"what it will do cannot be shown: {error.message}\n{arguments}"
+    except Exception as error:  # the boundary around a tool's own code: the person is told, and sees the arguments
+        text = f"what it will do cannot be shown: {type(error).__name__}: {text_of(error)}\n{arguments}"
+    return cut_middle(text if isinstance(text, str) and text else arguments)
+
+
+def arguments_text(call: ToolCall) -> str:
+    """Return the arguments that the targets of `call` do not say already, one below the other."""
+    said = {target.given for target in call.targets if "\n" not in target.given and len(target.given) <= SAID}
+    values = cast("Mapping[str, Any]", thaw(call.args))
+    return "\n".join(_argument(name, value) for name, value in values.items() if not (isinstance(value, str) and value in said))
+
+
+def _argument(name: str, value: Any) -> str:
+    """Return one argument; the lines of a longer text are indented, so that none of them looks like an argument."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if "\n" not in text:
+        return f"{name}: {text}"
+    return "\n  ".join((f"{name}:", *text.split("\n")))
+
+
+def cut_middle(text: str) -> str:
+    """Return `text`, its middle cut out where it is longer than :data:`MOST_OF_A_PREVIEW`."""
+    if len(text) <= MOST_OF_A_PREVIEW:
+        return text
+    half = MOST_OF_A_PREVIEW // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half:,} characters are left out here]\n{text[-half:]}"

@@ -145,7 +145,7 @@ def chosen(family: Sequence[RecordedSession], name: str | None) -> list[tuple[Re
 
 async def _outputs(store: Store, session: str) -> dict[str, str]:
     """Return the stored outputs of a session that are still there."""
-    from moryflow.services.output_files import OutputFolder, read
+    from moryflow.services.artifacts import OutputFolder, read
 
     found: dict[str, str] = {}
     for row in await store.artifacts(session, state="stored", limit=1_000_000):

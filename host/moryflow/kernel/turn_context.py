@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from moryflow.config import Config
     from moryflow.hooks.dispatcher import Dispatcher
     from moryflow.hooks.plugin_set import PluginSet, RegisteredTool
-    from moryflow.store import RunRow, SessionLock, SessionRow, Store
+    from moryflow.store import SessionLock, SessionRow, Store
 
     from .outcome import EndReason, OnAsk
 

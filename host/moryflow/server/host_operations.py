@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from moryflow import __version__
 from moryflow.agents import DEFAULT_PROMPT
-from moryflow.approvals.replies import reply_of
+from moryflow.approvals import reply_of
 from moryflow.base.paths import readable_vault
 from moryflow.config.edit import set_value, unset
 from moryflow.config.schema import host_models

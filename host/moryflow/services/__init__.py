@@ -50,7 +50,7 @@ def _rules(scope: TurnContext, _plugin: str) -> Any:
 
 
 def _complete(scope: TurnContext, plugin: str) -> Any:
-    from .complete import CompleteService
+    from .session import CompleteService
 
     return CompleteService(scope, plugin)
 

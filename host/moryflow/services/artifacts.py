@@ -1,31 +1,54 @@
 """Outputs that are too large for the context: files with a row each.
 
 A file goes into the vault, where the agent can read it, or below Moryflow's home when the vault cannot be written or
-the profile is ``remote``. The file expires; the row stays and says so.
+the profile is ``remote``. The file expires; the row stays and says so. Folders of outputs are private, files written whole,
+and neither is ever reached through a link.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import hashlib
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
+import os
+import re
+import secrets
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from moryflow_sdk import Artifact, ToolError
-
-from .output_files import HOME_FOLDER, VAULT_FOLDER, Content, OutputFolder, file_name, new_id, parse_name, put, read, remove_due
 
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import TurnContext
 
+
 EVERYTHING = 1_000_000
+log = logging.getLogger(__name__)
+DEFAULT_TTL_DAYS = 7.0
+VAULT_FOLDER = ".agent-output"
+HOME_FOLDER = "agent-output"
+CHUNK = 1 << 18
+"""Characters or bytes handled at a time, so that a large output is never copied as a whole."""
+Content = str | bytes | Path
+_NAME = re.compile(r"(\d{8}T\d{6}Z)-[A-Za-z0-9_]{1,40}-([0-9a-f]{12})\.txt")
+_STAMP = "%Y%m%dT%H%M%SZ"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class TurnRows:
-    """A new record waits for the turn's next commit, so that no output is known without its call, nor the other way."""
+    """Where the records of outputs are kept.
+
+    A new one waits for the turn's next commit, so that no output is known without its call, nor the other way.
+    """
 
     def __init__(self, scope: TurnContext) -> None:
         self._scope = scope
@@ -41,36 +64,12 @@ class TurnRows:
         return waiting or await self._store.artifact(artifact)
 
     async def list(self, *, session: str | None = None, limit: int | None = None) -> Sequence[Artifact]:
-        """Return records, newest first."""
+        """Return records, newest first; all of them without a `limit`."""
         return await self._store.artifacts(session, limit=limit or EVERYTHING)
 
     async def expire(self, artifact: str) -> None:
         """Mark a record: its file is gone."""
         await self._store.update_artifact(artifact, state="expired")
-
-
-log = logging.getLogger(__name__)
-DEFAULT_TTL_DAYS = 7.0
-
-
-class ArtifactRows(Protocol):
-    """Where the records of outputs are kept."""
-
-    async def add(self, artifact: Artifact) -> None:
-        """Keep a new record."""
-        ...
-
-    async def get(self, artifact: str) -> Artifact | None:
-        """Return a record."""
-        ...
-
-    async def list(self, *, session: str | None = None, limit: int | None = None) -> Sequence[Artifact]:
-        """Return records, newest first; all of them without a `limit`."""
-        ...
-
-    async def expire(self, artifact: str) -> None:
-        """Mark a record: its file is gone."""
-        ...
 
 
 class ArtifactService:
@@ -83,7 +82,7 @@ class ArtifactService:
     def __init__(
         self,
         home: Path,
-        rows: ArtifactRows,
+        rows: TurnRows,
         *,
         session: str,
         vault: Path | None,
@@ -199,3 +198,217 @@ def _expiry_error(row: Artifact) -> ToolError:
 
 def _iso(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class OutputFolder(NamedTuple):
+    """A folder for outputs: `name` directly below `root`."""
+
+    root: Path
+    name: str
+
+    @property
+    def path(self) -> Path:
+        return self.root / self.name
+
+
+class Stored(NamedTuple):
+    """A file that was stored: where, how many bytes, and the SHA-256 of them."""
+
+    path: Path
+    size: int
+    sha256: str
+
+
+def new_id() -> str:
+    """Return a random id of an output; it is the last part of the file's name."""
+    return secrets.token_hex(6)
+
+
+def file_name(created: datetime, tool: str, output_id: str) -> str:
+    """Return ``<UTC time>-<tool>-<id>.txt``."""
+    safe = re.sub(r"[^A-Za-z0-9_]+", "_", tool)[:40] or "tool"
+    return f"{created.astimezone(UTC):{_STAMP}}-{safe}-{output_id}.txt"
+
+
+def parse_name(name: str) -> tuple[datetime, str] | None:
+    """Return when a file of our naming was made and its id, or ``None`` for any other file."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    with suppress(ValueError):
+        return datetime.fromisoformat(found[1]), found[2]
+    return None
+
+
+def put(content: Content, name: str, places: Iterable[OutputFolder]) -> Stored:
+    """Write `content` as `name` into the first of `places` that takes it; a path is moved.
+
+    :raises OSError: none of them could be written; nothing is left behind.
+    """
+    if not isinstance(content, Path) and len(content) >= LARGE_BLOCK:
+        _return_large_blocks()
+    problem: OSError = FileNotFoundError(errno.ENOENT, "no folder for outputs")
+    for place in places:
+        try:
+            with open_folder(place, create=True) as folder:
+                size, digest = (
+                    _move(folder, name, content) if isinstance(content, Path) else _fill(folder, name, _chunks(content))
+                )
+            return Stored(place.path / name, size, digest)
+        except OSError as error:
+            problem = error
+    raise problem
+
+
+def read(place: OutputFolder, name: str, offset: int, limit: int) -> bytes:
+    """Return at most `limit` bytes of a stored file from `offset`.
+
+    :raises OSError: it is gone, or no longer a plain file in a plain folder.
+    """
+    with open_folder(place) as folder:
+        file = os.open(name, _READ, dir_fd=folder)
+        try:
+            _check_regular(file, name)
+            pieces = list(_pieces(file, offset, limit))
+        finally:
+            os.close(file)
+    return b"".join(pieces)
+
+
+def remove_due(place: OutputFolder, due: Callable[[str, datetime], bool]) -> list[str]:
+    """Remove the files of our naming that are `due`, given id and time of making; return their ids."""
+    removed: list[str] = []
+    with open_folder(place) as folder:
+        with os.scandir(folder) as entries:
+            plain = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        for name in plain:
+            known = parse_name(name)
+            if known is None or not due(known[1], known[0]):
+                continue
+            with suppress(OSError):
+                os.unlink(name, dir_fd=folder)
+                removed.append(known[1])
+    return removed
+
+
+@contextmanager
+def open_folder(place: OutputFolder, *, create: bool = False) -> Iterator[int]:
+    """Open the folder itself, not what a link in its place points to; with `create`, make it first.
+
+    :raises OSError: it is missing, or is not a folder.
+    """
+    if create and place.name == HOME_FOLDER:
+        place.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    root = os.open(place.root, _FOLDER)
+    try:
+        if create:
+            with suppress(FileExistsError):
+                os.mkdir(place.name, 0o700, dir_fd=root)
+        folder = os.open(place.name, _FOLDER | os.O_NOFOLLOW, dir_fd=root)
+    finally:
+        os.close(root)
+    try:
+        if create:
+            _keep_out_of_git(folder)
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _keep_out_of_git(folder: int) -> None:
+    with suppress(OSError):
+        ignore = os.open(".gitignore", _NEW, 0o600, dir_fd=folder)
+        try:
+            os.write(ignore, b"*\n")
+        finally:
+            os.close(ignore)
+
+
+def _move(folder: int, name: str, source: Path) -> tuple[int, str]:
+    """Take over a spooled file: by name on the same disk, else by copying."""
+    file = os.open(source, _READ)
+    try:
+        _check_regular(file, str(source))
+        info = os.fstat(file)
+        pieces = _pieces(file, 0, info.st_size)
+        if info.st_dev != os.fstat(folder).st_dev:
+            filled = _fill(folder, name, pieces)
+        else:
+            os.fchmod(file, 0o600)
+            filled = _measure(pieces)
+            os.rename(source, name, dst_dir_fd=folder)
+            _check_same(folder, name, info)
+    finally:
+        os.close(file)
+    with suppress(OSError):
+        source.unlink()
+    return filled
+
+
+def _fill(folder: int, name: str, pieces: Iterable[bytes]) -> tuple[int, str]:
+    """Write a new file; one that cannot be finished is removed again."""
+    file = os.open(name, _NEW, 0o600, dir_fd=folder)
+    try:
+        return _measure(pieces, file)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=folder)
+        raise
+    finally:
+        os.close(file)
+
+
+def _measure(pieces: Iterable[bytes], file: int | None = None) -> tuple[int, str]:
+    """Return size and SHA-256 of `pieces`, writing them to `file` on the way."""
+    size, digest = 0, hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+        size += len(piece)
+        rest = memoryview(piece) if file is not None else b""
+        while file is not None and rest:
+            rest = rest[os.write(file, rest) :]
+    return size, digest.hexdigest()
+
+
+def _chunks(content: str | bytes) -> Iterator[bytes]:
+    """Yield `content` as UTF-8; a lone surrogate, which no file can hold, is written out as ``\\udcff``."""
+    for start in range(0, len(content), CHUNK):
+        piece = content[start : start + CHUNK]
+        yield piece if isinstance(piece, bytes) else piece.encode("utf-8", "backslashreplace")
+
+
+def _pieces(file: int, offset: int, limit: int) -> Iterator[bytes]:
+    while limit > 0 and (piece := os.pread(file, min(limit, CHUNK), offset)):
+        yield piece
+        offset, limit = offset + len(piece), limit - len(piece)
+
+
+def _check_regular(file: int, name: str) -> None:
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", name)
+
+
+def _check_same(folder: int, name: str, info: os.stat_result) -> None:
+    """Refuse when somebody put another object in the place of the one that was opened."""
+    moved = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if (moved.st_dev, moved.st_ino) != (info.st_dev, info.st_ino):
+        os.unlink(name, dir_fd=folder)
+        raise OSError(errno.ESTALE, "the spooled file was replaced while it was moved", name)
+
+
+LARGE_BLOCK = 4 * 1024 * 1024
+_M_MMAP_THRESHOLD = -3
+
+
+@cache
+def _return_large_blocks() -> None:
+    """Have every block from :data:`LARGE_BLOCK` on go back to the system when it is freed.
+
+    glibc does so until the first such block is freed; from then on it keeps blocks of that size. After four outputs of 20 MB
+    the process would hold 75 MB, with this 61. ctypes is needed, so it waits for the first large output.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        with suppress(OSError, AttributeError):  # musl has no mallopt, and needs none
+            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK)

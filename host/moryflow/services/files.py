@@ -1,20 +1,46 @@
-"""The ``files`` service: what was judged is what is opened, written, moved and removed."""
+"""The ``files`` service: what was judged is what is opened, written, moved and removed.
+
+A file is replaced by renaming a finished one, a new one is created without replacing anything.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
 import stat
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from moryflow_sdk import Entry, Target, ToolError
+from moryflow_sdk import Entry, Identity, Target, ToolError
 
-from .file_tree import list_folder, read_files, walk_files
-from .file_walk import folder_at, held_folder, name_of, open_content, parent_folder, path_of, status_at
-from .file_write import move_entry, remove_entry, write_file
+from .file_walk import (
+    FOLDER,
+    as_tool_errors,
+    failure,
+    folder_at,
+    held_folder,
+    judged_status,
+    list_folder,
+    name_of,
+    open_content,
+    parent_folder,
+    path_of,
+    read_files,
+    refuse_changed,
+    refuse_irregular,
+    status_at,
+    walk_files,
+)
 from .paths import PathResolver
+
+_SWAP = threading.Lock()
+"""Held for the last look at an object and its replacement or removal, so that of two tools that change one file at the same
+moment the second is told: agents that work side by side share this process."""
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class VaultFiles:
@@ -152,3 +178,190 @@ class VaultFiles:
         for kept in (self._paths.vault, self._home):
             if kept == path or kept.startswith(path.rstrip("/") + "/"):
                 raise ToolError(f"{name_of(target)} holds the vault or Moryflow's own folder and stays", code="permission")
+
+
+def write_file(target: Target, data: bytes, *, create_parents: bool, mode: int | None = None) -> Target:
+    """Replace or create `target` with `data` and return it with its new identity; `mode` is for one that is new.
+
+    Readers see the old content or the new, never a part; another name of a hard-linked file keeps the old content.
+    """
+    with parent_folder(target, create=create_parents and target.identity is None) as (parent, name):
+        old = judged_status(target, parent, name)
+        if old:
+            refuse_irregular(old, target)
+            _refuse_read_only(parent, name)
+        with _temporary(parent, data, old, mode) as (temporary, written):
+            _refuse_moved_folder(target, parent)
+            if old is not None:
+                _keep_attributes(parent, name, temporary)
+            if old is None:
+                _create(target, parent, temporary, name)
+            else:
+                with _SWAP:
+                    judged_status(target, parent, name)
+                    os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+        _sync_folder(parent)
+    return target.replace(identity=Identity(device=written.st_dev, inode=written.st_ino))
+
+
+@contextmanager
+def _temporary(parent: int, data: bytes, old: os.stat_result | None, mode: int | None) -> Iterator[tuple[str, os.stat_result]]:
+    """Write `data` to a random file of mode 0600 in `parent`, give it its final mode, and clean up after a failure."""
+    name = f".moryflow-{secrets.token_hex(8)}.tmp"
+    descriptor = os.open(name, NEW, 0o600, dir_fd=parent)
+    try:
+        try:
+            _write_all(descriptor, data)
+            if old and (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+                with suppress(PermissionError):
+                    os.fchown(descriptor, old.st_uid, old.st_gid)
+            os.fchmod(descriptor, old.st_mode & 0o777 if old else 0o666 & ~_umask() if mode is None else mode & 0o777)
+            os.fsync(descriptor)
+            written = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+        yield name, written
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=parent)
+
+
+def _keep_attributes(parent: int, name: str, temporary: str) -> None:
+    """Give the new file the access list and the user's attributes of the old one: without its access list, the mode of a file
+    that was shared with one person opens it to a group.
+    """
+    if not hasattr(os, "listxattr"):
+        return
+    folder = f"/proc/self/fd/{parent}"
+    with suppress(OSError):
+        for attribute in os.listxattr(f"{folder}/{name}", follow_symlinks=False):
+            if attribute == "system.posix_acl_access" or attribute.startswith("user."):
+                value = os.getxattr(f"{folder}/{name}", attribute, follow_symlinks=False)
+                os.setxattr(f"{folder}/{temporary}", attribute, value, follow_symlinks=False)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def _umask() -> int:
+    """Return the process's umask; asking the system by setting it would be seen by other threads."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return 0o022
+    line = next((line for line in lines if line.startswith("Umask:")), "Umask: 0022")
+    return int(line.split()[1], 8)
+
+
+def _refuse_read_only(parent: int, name: str) -> None:
+    """A rename would replace a file that its owner has made read-only; writing to it in place would not."""
+    if not os.access(name, os.W_OK, dir_fd=parent):
+        os.stat(name, dir_fd=parent, follow_symlinks=False)  # it may be gone, which is another answer
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _refuse_moved_folder(target: Target, parent: int) -> None:
+    """Another process may have moved the folder away while its descriptor was held."""
+    folder = (target.path or "/").rpartition("/")[0]
+    with folder_at(folder) as again:
+        if not os.path.samestat(os.fstat(again), os.fstat(parent)):
+            refuse_changed(target)
+
+
+def _create(target: Target, parent: int, temporary: str, name: str) -> None:
+    """Give the finished file its name; an object that has appeared meanwhile is not replaced."""
+    try:
+        os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+    except FileExistsError:
+        refuse_changed(target)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
+            raise
+        # A volume without hard links.
+        judged_status(target, parent, name)
+        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+
+
+def _sync_folder(parent: int) -> None:
+    with suppress(OSError):
+        descriptor = os.open(".", FOLDER, dir_fd=parent)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def move_entry(source: Target, destination: Target, link: str | None) -> None:
+    """Rename `source`, or the link at the path `link` that led to it, to `destination`, which must not exist."""
+    if destination.identity is not None:
+        raise failure(FileExistsError(errno.EEXIST, ""), destination)
+    with parent_folder(source, link) as (parent, name), parent_folder(destination, create=True) as (into, new):
+        with as_tool_errors(source):
+            status = _status(source, link, parent, name)
+        judged_status(destination, into, new)
+        if stat.S_ISDIR(status.st_mode):
+            os.rename(name, new, src_dir_fd=parent, dst_dir_fd=into)
+            return
+        _link_then_unlink(source, status, (parent, name), (into, new))
+
+
+def _status(target: Target, link: str | None, parent: int, name: str) -> os.stat_result:
+    """Return what is to be moved or removed: the judged object, or the link that it was named by."""
+    status = status_at(parent, name) if link else judged_status(target, parent, name)
+    if status is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    if link and not stat.S_ISLNK(status.st_mode):
+        refuse_changed(target)
+    return status
+
+
+def _link_then_unlink(source: Target, status: os.stat_result, old: tuple[int, str], new: tuple[int, str]) -> None:
+    """Move a file so that nothing is replaced: the new name first, checked, then the old one goes."""
+    try:
+        os.link(old[1], new[1], src_dir_fd=old[0], dst_dir_fd=new[0], follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
+            raise
+        os.rename(old[1], new[1], src_dir_fd=old[0], dst_dir_fd=new[0])
+        return
+    linked = os.stat(new[1], dir_fd=new[0], follow_symlinks=False)
+    if not os.path.samestat(linked, status):
+        os.unlink(new[1], dir_fd=new[0])
+        refuse_changed(source)
+    os.unlink(old[1], dir_fd=old[0])
+
+
+def remove_entry(target: Target, link: str | None, *, recursive: bool) -> None:
+    """Remove `target`, or the link at the path `link` that led to it; a folder only when empty or `recursive`."""
+    with parent_folder(target, link) as (parent, name):
+        with _SWAP:
+            status = _status(target, link, parent, name)
+            if not stat.S_ISDIR(status.st_mode):
+                os.unlink(name, dir_fd=parent)
+                return
+        if name == ".":
+            raise ToolError("the root folder is not removed", code="permission")
+        if recursive:
+            _empty(parent, name, status)
+        os.rmdir(name, dir_fd=parent)
+
+
+def _empty(parent: int, name: str, expected: os.stat_result) -> None:
+    """Remove everything in a folder, depth first, by descriptors only: a link is removed, never entered."""
+    descriptor = os.open(name, FOLDER, dir_fd=parent)
+    try:
+        if not os.path.samestat(os.fstat(descriptor), expected):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        with os.scandir(descriptor) as found:
+            entries = [(entry.name, entry.stat(follow_symlinks=False)) for entry in found]
+        for entry, status in entries:
+            if stat.S_ISDIR(status.st_mode):
+                _empty(descriptor, entry, status)
+                os.rmdir(entry, dir_fd=descriptor)
+            else:
+                os.unlink(entry, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.approvals.replies import WORDS, answer_of, reply_in, reply_of
+from moryflow.approvals import WORDS, answer_of, reply_in, reply_of
 from moryflow.cli.terminal.question_text import question
 from moryflow.store.records import REPLIES
 from moryflow_sdk import MoryflowError

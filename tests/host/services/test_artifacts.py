@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.services.artifacts import ArtifactService
-from moryflow.services.output_files import OutputFolder, file_name, new_id, open_folder, parse_name, put
+from moryflow.services.artifacts import ArtifactService, OutputFolder, file_name, new_id, open_folder, parse_name, put
 from moryflow_sdk import ToolError
 
 

@@ -85,10 +85,10 @@ def test_a_new_file_has_the_mode_that_the_person_asked_for(files: VaultFiles, va
 def test_the_temporary_file_is_closed_to_others(vault: Path) -> None:
     """Nobody else can read a file while it is being written (R12)."""
     script = (
-        "import os, sys\nfrom pathlib import Path\nfrom moryflow.services import file_write\n"
-        "old = file_write._write_all\n"
+        "import os, sys\nfrom pathlib import Path\nfrom moryflow.services import files\n"
+        "old = files._write_all\n"
         "def look(descriptor, data):\n    print(oct(os.fstat(descriptor).st_mode & 0o777)); old(descriptor, data)\n"
-        "file_write._write_all = look\nfrom moryflow.services.files import VaultFiles\n"
+        "files._write_all = look\nfrom moryflow.services.files import VaultFiles\n"
         "v = Path(sys.argv[1])\nf = VaultFiles(v, v / 'h', v)\nf.write(f.resolve('a'), b'x')\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(vault)], capture_output=True, text=True, check=True)

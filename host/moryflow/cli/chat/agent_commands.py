@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moryflow.approvals.replies import OFFERED, answer_of
+from moryflow.approvals import OFFERED, answer_of
 from moryflow.cli.terminal.text import columns, terminal_width
 
 if TYPE_CHECKING:

@@ -102,7 +102,7 @@ def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: st
     "reject" refuses the call and lets the model go on ("no" and "deny" mean the same); "stop" ends the turn; any other text
     refuses the call with that text as the reason.
     """
-    from moryflow.approvals.replies import OFFERED, answer_of
+    from moryflow.approvals import OFFERED, answer_of
     from moryflow.cli.open_host import with_store
 
     answer = answer_of(" ".join(words))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from moryflow_sdk import Event
 
-    from moryflow.approvals.replies import Answers
+    from moryflow.approvals import Answers
     from moryflow.attach.wire import RunningServer
     from moryflow.cli.terminal.render import TerminalView
     from moryflow.runtime.answers import AnswerSchema

@@ -12,7 +12,7 @@ from functools import partial
 
 from moryflow_sdk import Event, MoryflowError
 
-from moryflow.approvals.replies import OFFERED, WORDS, Answers, ApprovalReply, answer_of
+from moryflow.approvals import OFFERED, WORDS, Answers, ApprovalReply, answer_of
 
 from .keyboard import discard_typed, read_line
 from .markdown import use_colour

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Event, MoryflowError
 
-from moryflow.approvals.replies import OFFERED, Answers, reply_in
+from moryflow.approvals import OFFERED, Answers, reply_in
 from moryflow.base.events import now
 
 from .text import as_json
