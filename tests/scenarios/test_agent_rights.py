@@ -15,7 +15,7 @@ from moryflow.kernel.decisions import combine, default_verdicts
 from moryflow.kernel.outcome import SessionPermissions
 from moryflow.kernel.tool_prepare import call_as_judged
 from moryflow.kernel.turn_context import TurnContext
-from moryflow.runtime.read_only import read_only_scope
+from moryflow.runtime.session_lease import read_only_scope
 from moryflow_sdk import Agent, ConfigError, Rule
 from moryflow_sdk.support.agent_files import parse_agent
 

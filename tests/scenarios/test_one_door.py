@@ -14,7 +14,7 @@ import pytest
 REACHES = {
     "host/moryflow/kernel/tool_runner.py": {"Deadline.timeout_error", "run_body"},
     "host/moryflow/kernel/tool_executor.py": {"ToolExecutor._body"},
-    "host/moryflow/hooks/call.py": {"call"},
+    "host/moryflow/hooks/dispatcher.py": {"call"},
     "host/moryflow/hooks/plugin_set.py": {"Implementation.place", "_within_tier"},
     "host/moryflow/hooks/threads.py": {"_work"},
     "host/moryflow/plugins/preflight/child.py": {"_with_notes"},

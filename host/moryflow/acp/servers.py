@@ -11,7 +11,7 @@ from moryflow_sdk import MoryflowError
 from moryflow_sdk.support.texts import visible
 
 from moryflow.config import edit
-from moryflow.runtime.read_only import read_only_scope
+from moryflow.runtime.session_lease import read_only_scope
 
 from .content import fenced
 from .permissions import outcome_in

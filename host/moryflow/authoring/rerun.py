@@ -12,7 +12,7 @@ from moryflow.compaction.summarizer import COMPACT_AGENT
 from moryflow.hooks.dispatcher import Withheld
 from moryflow.kernel.model_call import first_params, first_prompt
 from moryflow.kernel.tool_prepare import call_as_judged
-from moryflow.runtime.read_only import read_only_scope
+from moryflow.runtime.session_lease import read_only_scope
 from moryflow.services.session import node_view
 
 from .moments import UNKNOWN, Base, Moment, compaction_base, moments, with_events

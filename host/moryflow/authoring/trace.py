@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import HOOKS, ConfigError
 
 from moryflow.kernel.tool_prepare import offered_tools
-from moryflow.runtime.read_only import read_only_scope
+from moryflow.runtime.session_lease import read_only_scope
 
 from .recorded import chosen, recorded_family
 

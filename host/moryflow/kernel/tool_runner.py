@@ -16,7 +16,7 @@ from typing import Any
 from moryflow_sdk import Denied, Ruling, ToolCall, ToolError, ToolResult
 
 from moryflow.base.foreign_errors import describe, plugin_error
-from moryflow.hooks.call import abandon, contained
+from moryflow.hooks.dispatcher import abandon, contained
 from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.hooks.threads import CallTimeout, PluginUnresponsive, limit
 

@@ -16,7 +16,7 @@ from typing import Any
 from moryflow_sdk import Agent, BaseProvider, Command, Diagnostic, ModelProvider, PluginContext
 
 from moryflow.base.foreign_errors import describe, root_of
-from moryflow.hooks.call import CallOutcome, call
+from moryflow.hooks.dispatcher import CallOutcome, call
 from moryflow.hooks.plugin_set import Implementation, LoadRecord, Plugin, PluginSet, RegisteredTool
 
 from .load import describe_raised

@@ -33,10 +33,9 @@ from moryflow.services.call_effect import effect_of
 from moryflow.store import SessionLock, SessionRow, Store, open_store
 
 from .generation import STRICT_WAIT, WAIT, GenerationBuilder, GenerationRefs, in_development
-from .read_only import blank_session, read_only_scope
 from .selection import Models, agent_of, base_prompt, named_agent, refuse_failed
 from .session import Session
-from .session_lease import states_of
+from .session_lease import blank_session, read_only_scope, states_of
 from .turn_task import DirectResult, direct_result
 
 if TYPE_CHECKING:

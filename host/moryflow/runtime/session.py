@@ -17,8 +17,7 @@ from moryflow.kernel.turn_context import Journal, ParentTurn, SessionHandle, Tur
 from moryflow.store import SessionLock, SessionRow
 from moryflow.store.messages import ContextBuilder
 
-from .attachments import attachments_payload
-from .mentions import mentioned
+from .prompt import attachments_payload, mentioned
 from .selection import agent_of, change_agent, change_mode, change_model, check_choice
 from .session_lease import Record, SessionLease
 from .subagents import GO_ON, Children, waiting_children

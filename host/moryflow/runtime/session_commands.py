@@ -17,7 +17,7 @@ from moryflow.kernel.turn_context import Journal
 from moryflow.store import Node, path_to
 from moryflow.store.tree import effective
 
-from .read_only import read_only_scope
+from .session_lease import read_only_scope
 
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import TurnContext

@@ -1,4 +1,7 @@
-"""The lease on a session, and what is read when it is acquired: rights, plugin state, calls that an earlier turn left open."""
+"""The lease on a session, and what is read when it is acquired: rights, plugin state, calls that an earlier turn left open.
+
+What only judges, explains or reads has a turn without a session: :func:`read_only_scope`.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,23 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Event, Rule, thaw
 from moryflow_sdk.support.processes import end_marked
 
 from moryflow.base.child_processes import call_mark
+from moryflow.base.events import now
 from moryflow.kernel.outcome import LeftoverProcesses, SessionPermissions
-from moryflow.kernel.turn_context import Journal, SessionHandle
-from moryflow.store import SessionLock, SessionRow, Store, Unfinished, unfinished
+from moryflow.kernel.turn_context import Journal, SessionHandle, TurnContext
+from moryflow.store import Node, SessionLock, SessionRow, Store, Unfinished, unfinished
 
 from .subagents import TOOL
 from .turn_task import ends_with_calls
+
+if TYPE_CHECKING:
+    from .ports import SessionHost
+
 
 Record = Callable[[Journal], None]
 
@@ -203,3 +211,46 @@ def _processes(count: int) -> str:
 
 def _were(count: int) -> str:
     return "was" if count == 1 else "were"
+
+
+class ReadOnlyHold:
+    """Stands where a turn keeps its hold; there is nothing to commit to."""
+
+    def __init__(self, session: SessionRow) -> None:
+        self.session = session
+        self.path: list[Node] = []
+
+
+def blank_session(vault: Path | str | None, mode: str | None) -> SessionRow:
+    """Return a session that is not stored. The vault need not exist (``permission test``)."""
+    stamp = now()
+    return SessionRow(
+        id="",
+        title="",
+        vault=str(Path(vault or ".").absolute()),
+        agent="",
+        model="",
+        mode=mode or "agent",
+        parent=None,
+        purpose="direct",
+        active=None,
+        created=stamp,
+        updated=stamp,
+    )
+
+
+def read_only_scope(host: SessionHost, row: SessionRow, mode: str | None) -> TurnContext:
+    """Return a scope for `row` that reads and never writes."""
+    rights = SessionPermissions(mode or row.mode, [Rule(**grant) for grant in row.grants])
+    live = SessionHandle(hold=ReadOnlyHold(row), permissions=rights)  # type: ignore[arg-type]
+    agent = host.agents.get(row.agent) or host.agent(None)
+    return TurnContext(
+        around=host.surroundings,
+        live=live,
+        plugin_set=host.plugin_set,
+        turn="",
+        agent=agent,
+        model=None,
+        purpose="direct",
+        headless=True,
+    )

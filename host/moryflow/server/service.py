@@ -18,11 +18,10 @@ from moryflow_sdk.support.secrets import know_environment
 from moryflow.base.events import now
 from moryflow.kernel.outcome import RunOptions, error_json
 from moryflow.runtime.answers import AnswerSchema, whole_answer
-from moryflow.runtime.attachments import attachments_payload
 from moryflow.runtime.host import Host
+from moryflow.runtime.prompt import attachments_payload
 from moryflow.runtime.session import Session
-from moryflow.runtime.stored_result import stored_result
-from moryflow.runtime.turn_result import TurnResult
+from moryflow.runtime.turn_result import TurnResult, stored_result
 
 from .events import EventFollower
 from .files import FOLDER, RUNNING

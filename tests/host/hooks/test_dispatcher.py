@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from moryflow.hooks import threads
-from moryflow.runtime.watchdog import Watchdog
+from moryflow.runtime.turn_task import Watchdog
 from moryflow_sdk import Event, SystemBlock, ToolCall, ToolResult
 
 CALL = ToolCall(id="c1", tool="read", args={})

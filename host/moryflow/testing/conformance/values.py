@@ -163,7 +163,7 @@ def test_its_observer_works_outside_a_turn(plugin_subject: Subject) -> None:
 
 
 async def _observed(subject: Subject) -> str:
-    call = import_module("moryflow.hooks.call").call
+    call = import_module("moryflow.hooks.dispatcher").call
     for item in subject.implementations("event"):
         outcome = await call(item, {"event": Event(type="reload", session=""), "turn": None})
         if outcome.error is not None:

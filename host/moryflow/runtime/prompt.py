@@ -1,6 +1,8 @@
-"""What a person calls with an @ in a prompt, without asking the model: a sub-agent, or what a tool knows by such a name.
+"""What a prompt brings besides its text: files and images, and what a person calls with an @ without asking the model.
 
-Each becomes a call in the turn's first step and is judged like any other. Only what the person typed counts.
+Attachments are checked before they are stored, because a node is never changed and every turn reads it. A sub-agent, or what
+a tool knows by such a name, becomes a call in the turn's first step and is judged like any other; only what the person typed
+counts.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import ConfigError, ToolRequest
+from moryflow_sdk import ConfigError, Image, ToolRequest
 from moryflow_sdk.support.texts import nearest
 
 from moryflow.store.messages import with_files
@@ -20,6 +22,7 @@ from .subagents import TOOL
 
 if TYPE_CHECKING:
     from .ports import SessionHost
+
 
 MOST_CALLS = 8
 """Calls that one prompt may make."""
@@ -74,3 +77,29 @@ def _tool_calls(typed: str, host: SessionHost) -> Iterator[ToolRequest]:
         except Exception:  # other people's code
             continue
         yield from calls
+
+
+def attachments_payload(files: Sequence[Mapping[str, Any]], images: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the attachments of a prompt as its node holds them.
+
+    :raises ConfigError: one is not what it should be.
+    """
+    for number, file in enumerate(files):
+        if file.keys() != {"path", "text"} or not all(isinstance(value, str) for value in file.values()):
+            raise ConfigError("a file is a path and a text", where=f"files[{number}]", next_step='{"path": "…", "text": "…"}')
+    for number, image in enumerate(images):
+        if not _is_image(image):
+            said = "an image is a media type and its data in base64"
+            step = '{"media_type": "image/png", "data": "…"}'
+            raise ConfigError(said, where=f"images[{number}]", next_step=step)
+    return {name: list(found) for name, found in (("files", files), ("images", images)) if found}
+
+
+def _is_image(found: Mapping[str, Any]) -> bool:
+    import base64
+
+    try:
+        image = Image(**found)
+        return image.media_type.startswith("image/") and bool(base64.b64decode(image.data, validate=True))
+    except (TypeError, ValueError):
+        return False
