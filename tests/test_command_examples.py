@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from moryflow.testing import replies
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "packaging"))

@@ -25,7 +25,7 @@ import moryflow_builtins
 import moryflow_sdk
 import pytest
 from moryflow.testing import replies
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer
 
 sys.path.insert(0, str(Path(__file__).parent))
 from document_terminals import Terminal, same, typed

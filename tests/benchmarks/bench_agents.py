@@ -10,8 +10,7 @@ from statistics import median
 
 from measuring import MODEL, Figure, Place, place
 from moryflow import open_host
-from moryflow.testing.replies import Reply, calls, text
-from moryflow.testing.server import LoopbackServer, Recorded
+from moryflow.testing.replies import LoopbackServer, Recorded, Reply, calls, text
 from moryflow_sdk import Event
 
 CHILDREN, SLOWEST, STARTS = 8, 1.0, 21

@@ -20,7 +20,7 @@ from moryflow.compaction.plan import plan_job, room_for
 from moryflow.config.schema import CompactionSettings
 from moryflow.store.messages import ContextBuilder
 from moryflow.testing import replies
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer
 
 NODES, TURNS, WINDOW = 10_000, 1000, 32_000
 

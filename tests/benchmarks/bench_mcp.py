@@ -10,7 +10,7 @@ from moryflow.testing.replies import text
 from moryflow_builtins.mcp.definitions import tool_hash
 from moryflow_builtins.mcp.lock import store_pin
 from moryflow_builtins.mcp.review import Listing, accepted
-from moryflow_sdk.support.tool_servers import ServerSettings
+from moryflow_sdk.support.settings import ServerSettings
 
 SERVERS, TOOLS, RUNS = 6, 10, 25
 IDENTITY: dict[str, Any] = {"command": "server", "name": "server", "version": "1"}

@@ -10,8 +10,7 @@ import sys
 import time
 from typing import Any
 
-from moryflow.testing.replies import chunk, text
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer, chunk, text
 from moryflow_sdk import Message, ModelInfo, ModelRequest, ToolRequest
 from moryflow_sdk.chat_completions import ChatClient, Endpoint
 from moryflow_sdk.chat_completions.answer import Answer
@@ -45,7 +44,7 @@ import asyncio, sys, time
 from moryflow_sdk import Message, ModelRequest
 t = time.perf_counter()
 from moryflow_builtins.litellm_models import LitellmModels
-from moryflow_sdk.support.provider_settings import ModelsSettings
+from moryflow_sdk.support.settings import ModelsSettings
 settings = {"providers": {"litellm": {"baseUrl": sys.argv[1], "apiKey": "k"}}}
 provider = LitellmModels(ModelsSettings.model_validate(settings), {})
 model = provider.find("litellm/openai/m")

@@ -10,7 +10,7 @@ from typing import Any
 from measuring import Figure, Place, place
 from moryflow import open_host
 from moryflow.testing import replies
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer
 
 TURNS, ROUNDS, ANSWER, TITLE = 20, 4, 0.1, 0.3
 """Turns of a round; rounds of each way, in turns; seconds until the answer and until the title come."""

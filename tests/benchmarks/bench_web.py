@@ -15,8 +15,7 @@ SIZE = 1_000_000
 
 
 def figures() -> Iterator[tuple[str, float, str, float | None]]:
-    from moryflow.testing.replies import Reply
-    from moryflow.testing.server import LoopbackServer
+    from moryflow.testing.replies import LoopbackServer, Reply
     from moryflow_builtins.web.page import markdown, result_of
     from moryflow_sdk.support.fetcher import Fetcher
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from moryflow.server.app import OPERATIONS
-from moryflow.server.openapi import ERRORS
-from moryflow.server.operations import Operation
+from moryflow.server.operations import ERRORS, Operation
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "http.md"
 BLOCK = re.compile(r"(<!-- begin: operations -->\n).*?(<!-- end -->)", re.DOTALL)

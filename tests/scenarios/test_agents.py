@@ -9,7 +9,7 @@ import sys
 import pytest
 from moryflow import RunOptions
 from moryflow.testing import replies
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer
 from moryflow_sdk import MoryflowError
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from moryflow.testing.replies import calls, chunk, failure, stream, text
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer, calls, chunk, failure, stream, text
 
 PARTS = ("message.start", "text.delta", "reasoning.delta", "tool.input.delta", "message.end")
 

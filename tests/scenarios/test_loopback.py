@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from moryflow import open_host
 from moryflow.testing import replies
-from moryflow.testing.corpus import replies as corpus_replies
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer
+from stream_corpus import replies as corpus_replies
 
 CORPUS = Path(__file__).parent.parent / "data" / "corpus" / "streams.jsonl"
 CASES = [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]

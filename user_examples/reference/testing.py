@@ -40,7 +40,7 @@ def example_scripted_model() -> None:
     assert model.requests == [request]
 
 
-# example of: LoopbackServer, failure
+# example of: LoopbackServer, Recorded, failure
 def example_loopback_server() -> None:
     with LoopbackServer(replies.failure(429, "slow down", retry_after=2)) as server:
         asked = urllib.request.Request(f"{server.url}/chat/completions", json.dumps({"model": "m"}).encode())

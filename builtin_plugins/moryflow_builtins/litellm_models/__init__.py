@@ -23,7 +23,7 @@ from moryflow_sdk import (
     Status,
     hookimpl,
 )
-from moryflow_sdk.support.provider_settings import ModelsSettings, ProviderSettings, with_limits
+from moryflow_sdk.support.settings import ModelsSettings, ProviderSettings, with_limits
 
 if TYPE_CHECKING:
     from moryflow_sdk.chat_completions import Endpoint

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Command, Diagnostic, PluginContext, Tool, Turn, config_of, hookimpl
-from moryflow_sdk.support.tool_servers import ServersSettings
+from moryflow_sdk.support.settings import ServersSettings
 
 if TYPE_CHECKING:
     from .helper import Helper

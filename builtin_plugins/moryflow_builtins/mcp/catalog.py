@@ -23,9 +23,9 @@ from moryflow_sdk import (
     config_of,
     mcp_target,
 )
+from moryflow_sdk.support.settings import ServersSettings
 from moryflow_sdk.support.texts import visible
 from moryflow_sdk.support.tool_schemas import RULES, CheckedSchema, plain_schema
-from moryflow_sdk.support.tool_servers import ServersSettings
 
 from .definitions import cleaned, differences, model_names, schema_for_model, tokens
 from .lock import FILE, note_withheld

@@ -11,8 +11,8 @@ from typing import Any
 import click
 from moryflow_sdk import CommandContext, ConfigError, ToolError
 from moryflow_sdk.support.processes import refuse_inside_tool
+from moryflow_sdk.support.settings import ServerSettings, wrong_name, wrong_values
 from moryflow_sdk.support.texts import visible
-from moryflow_sdk.support.tool_servers import ServerSettings, wrong_name, wrong_values
 
 from .definitions import digest
 from .lock import Pin, note_withheld, store_pin

@@ -18,7 +18,7 @@ from typing import Any
 
 from moryflow_sdk import ToolError
 from moryflow_sdk.support.processes import CALL_MARK, end_marked
-from moryflow_sdk.support.tool_servers import ServerSettings
+from moryflow_sdk.support.settings import ServerSettings
 
 LIMIT = 96 * 1024 * 1024
 """Bytes of one line of the helper."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from moryflow_sdk import ConfigError
 from moryflow_sdk.support.own_files import doubt_about_one
-from moryflow_sdk.support.tool_servers import ServerSettings
+from moryflow_sdk.support.settings import ServerSettings
 
 from .definitions import digest
 

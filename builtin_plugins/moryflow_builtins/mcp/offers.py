@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from moryflow_sdk import ToolError, Turn, config_of
-from moryflow_sdk.support.tool_servers import ServerSettings, ServersSettings, wrong_name, wrong_values
+from moryflow_sdk.support.settings import ServerSettings, ServersSettings, wrong_name, wrong_values
 
 from .lock import configured_as, store_pin
 from .queries import list_server, servers_now

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from moryflow_sdk import CommandContext, ConfigError, ToolError, Turn, config_of
+from moryflow_sdk.support.settings import ServerSettings, ServersSettings
 from moryflow_sdk.support.texts import did_you_mean
-from moryflow_sdk.support.tool_servers import ServerSettings, ServersSettings
 
 from .helper import Helper, spec_of
 from .review import Listing

@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from moryflow_sdk.support.settings import ServerSettings
 from moryflow_sdk.support.texts import visible
-from moryflow_sdk.support.tool_servers import ServerSettings
 
 from .catalog import pinned_tool
 from .definitions import AT_THE_TOP, FIELDS, differences, hides, problem_of

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import PluginContext, config_of
-from moryflow_sdk.support.tool_servers import ServerSettings, ServersSettings
+from moryflow_sdk.support.settings import ServerSettings, ServersSettings
 
 from .lock import Pin, configured_as, read_lock
 

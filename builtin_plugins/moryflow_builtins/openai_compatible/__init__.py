@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from moryflow_sdk import BaseProvider, ModelError, ModelEvent, ModelInfo, ModelProvider, ModelRequest, PluginContext, hookimpl
-from moryflow_sdk.support.provider_settings import ModelsSettings, ProviderSettings, with_limits
+from moryflow_sdk.support.settings import ModelsSettings, ProviderSettings, with_limits
 
 from .known_services import MODELS, SERVICES, KnownService, known_model
 

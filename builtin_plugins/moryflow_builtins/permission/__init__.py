@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from moryflow_sdk import Command, Event, Rule, ToolCall, Turn, Verdict, hookimpl
-from moryflow_sdk.support.tool_servers import ServersSettings
+from moryflow_sdk.support.settings import ServersSettings
 
 name = "permission"
 services = ("files", "history", "rules")

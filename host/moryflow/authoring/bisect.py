@@ -18,7 +18,7 @@ from .rerun import Rerun, RerunResult, only
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
 
-    from .recorded import RecordedSession, RecordedTurn
+    from .trace import RecordedSession, RecordedTurn
 
 Judge = Callable[[str, Sequence[str], str], bool]
 """The turn as text, the plugins that were on, and the sections that are others than without any; whether it is good."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from moryflow.hooks.plugin_set import Implementation
     from moryflow.store import CallRow, HookCallRow, Node
 
-    from .recorded import RecordedSession, RecordedTurn
+    from .trace import RecordedSession, RecordedTurn
 
 
 UNKNOWN: Any = object()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from moryflow.kernel.turn_context import TurnContext
     from moryflow.runtime.host import Host
 
-    from .recorded import RecordedSession, RecordedTurn
+    from .trace import RecordedSession, RecordedTurn
 
 READING = ("files", "history", "resolve")
 """Services that a hook may use while it is run again; of files only what reads, of history what was there then."""

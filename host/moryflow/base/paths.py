@@ -1,16 +1,18 @@
-"""Where things are: Moryflow's own folder, and the folder to work in."""
+"""Where things are: Moryflow's own folder, the folder to work in, and what a start keeps in the home for the next one."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, cast
 
 from moryflow_sdk import ConfigError, MoryflowError
-from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
+from moryflow_sdk.support.own_files import LOST_HINT, doubt_about_one, leads_nowhere
 
 
 def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
@@ -93,3 +95,36 @@ def readable_vault(vault: Path | str | None) -> Path:
         step = "check its permissions" if error.errno in (errno.EACCES, errno.EPERM) else hint
         raise ConfigError(problem, where=given, next_step=step) from error
     return folder
+
+
+_FORMAT = 1
+_FILE = "start.json"
+
+
+def recall_start(cache: Path, part: str, key: object) -> Any:
+    """Return what was kept under `key`; ``None`` where nothing was, or under another one."""
+    match _read(cache / _FILE).get(part):
+        case [known, content] if known == key:
+            return content
+        case _:
+            return None
+
+
+def keep_start(cache: Path, part: str, key: object, content: object) -> None:
+    """Keep `content`, which is plain JSON as its `key` is, beside the other parts."""
+    parts = {**_read(cache / _FILE), part: [key, content]}
+    keep(cache / _FILE, json.dumps({"format": _FORMAT, "parts": parts}))
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            if doubt_about_one(file, os.fstat(stream.fileno())):
+                return {}
+            match json.load(stream):
+                case {"format": form, "parts": {**parts}} if form == _FORMAT:
+                    return cast("dict[str, Any]", parts)
+                case _:
+                    return {}
+    except (OSError, ValueError, RecursionError):
+        return {}

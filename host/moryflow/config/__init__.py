@@ -137,9 +137,8 @@ class Config:
         """Return the configuration held against the plugins' settings too: bad values dropped, unknown keys reported."""
         if not any(layer.value for layer in self.layers):
             return self
-        from .checks import drop_bad_values
+        from .checks import drop_bad_values, unknown_keys
         from .schema import host_models
-        from .unknown import unknown_keys
 
         known = tuple(known)
         layers, problems = [], list(self.problems)

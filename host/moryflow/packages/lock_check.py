@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from moryflow.base.start_cache import keep_start, recall_start
+from moryflow.base.paths import keep_start, recall_start
 from moryflow.plugins.entry_points import environment_key, installed
 
 from . import INSTALLING

@@ -16,7 +16,7 @@ from typing import Protocol
 from moryflow_sdk.support.own_files import MANIFESTS
 
 from .discovery import Candidate
-from .installed_code import Fingerprints
+from .sources import Fingerprints
 
 FOLDERS = ("plugins", "tools")
 """The folders of the home whose files are code."""

@@ -15,8 +15,7 @@ from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 from moryflow.hooks.plugin_set import LoadFailure, Tier
 
 from .entry_points import EntryPoint, entry_points_of, installed
-from .installed_code import unit_of
-from .sources import check_owned
+from .sources import check_owned, unit_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 

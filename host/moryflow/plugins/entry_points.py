@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from moryflow.base.start_cache import keep_start, recall_start
+from moryflow.base.paths import keep_start, recall_start
 
-from .installed_code import unit_of
+from .sources import unit_of
 
 PLUGINS = "moryflow.plugins"
 MANIFESTS = "moryflow.manifest"

@@ -19,11 +19,10 @@ from moryflow import __version__
 from moryflow.base.foreign_errors import describe, root_of
 from moryflow.hooks.plugin_set import LoadFailure, Plugin
 
-from . import installed_code
+from . import sources
 from .discovery import Candidate
-from .installed_code import Fingerprints, import_module, unit_of
 from .manifest import ATTRIBUTES
-from .sources import PREFIX, Sources, digest, forget, keep, load_sources, read_sources
+from .sources import PREFIX, Fingerprints, Sources, digest, forget, import_module, keep, load_sources, read_sources, unit_of
 
 Check = Callable[[str], bool]
 """Called with the hash of code before it is imported; raises if it must not be, and says whether it prints too much."""
@@ -186,7 +185,7 @@ def _first_file(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if name not in (__file__, installed_code.__file__, importlib.__file__) and not name.startswith("<"):
+        if name not in (__file__, sources.__file__, importlib.__file__) and not name.startswith("<"):
             return name
         trace = trace.tb_next
     if isinstance(error, SyntaxError) and error.filename:

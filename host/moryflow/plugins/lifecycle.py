@@ -21,7 +21,7 @@ from moryflow.hooks.plugin_set import Implementation, LoadRecord, Plugin, Plugin
 
 from .load import describe_raised
 from .plugin_context import plain_context
-from .tool_check import MOST_TOOLS, Refused, at, next_step, place_of, source_of, unknown_tools, usable
+from .registration import MOST_TOOLS, Refused, at, next_step, place_of, source_of, unknown_tools, usable
 
 log = logging.getLogger(__name__)
 CONTRIBUTED: tuple[str, ...] = ("tools", "agents", "models", "commands")

@@ -10,10 +10,9 @@ from moryflow_sdk import ConfigError
 from moryflow_sdk.support.secrets import masked
 
 from moryflow.config import Config
-from moryflow.config.checks import drop_bad_values
+from moryflow.config.checks import drop_bad_values, unknown_keys
 from moryflow.config.layers import RULES, Layer, merged, nested, read_rules
 from moryflow.config.schema import Known, defaults, host_models
-from moryflow.config.unknown import unknown_keys
 
 if TYPE_CHECKING:
     from .host import Host

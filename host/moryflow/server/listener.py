@@ -21,10 +21,8 @@ from moryflow.base.events import now
 from moryflow.base.paths import keep
 from moryflow.plugins.reload.reloader import Reloader
 
-from .app import FREE, application
-from .files import FOLDER, RUNNING, only_one, token_of
-from .guard import Access
-from .service import NewSession, Service
+from .app import FREE, Access, application
+from .service import FOLDER, RUNNING, NewSession, Service, only_one, token_of
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host

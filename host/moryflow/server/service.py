@@ -1,21 +1,28 @@
-"""What the server holds while it runs: the host, the sessions it works in, the stream of events, the keys to it."""
+"""What the server holds while it runs: the host, the sessions it works in, the stream of events, the keys to it; and what it
+keeps in the home: its token, where it listens, and a lock, so that there is one.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hmac
+import json
+import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from moryflow_sdk import Event, MoryflowError
+from moryflow_sdk import ConfigError, Event, MoryflowError
 from moryflow_sdk.support.processes import using_environment
 from moryflow_sdk.support.secrets import know_environment
 
 from moryflow.base.events import now
+from moryflow.base.paths import keep, make_folder
 from moryflow.kernel.outcome import RunOptions, error_json
 from moryflow.runtime.answers import AnswerSchema, whole_answer
 from moryflow.runtime.host import Host
@@ -24,8 +31,11 @@ from moryflow.runtime.session import Session
 from moryflow.runtime.turn_result import TurnResult, stored_result
 
 from .events import EventFollower
-from .files import FOLDER, RUNNING
 from .replies import RequestError
+
+FOLDER, TOKEN, RUNNING = "server", "token", "running.json"
+"""Below the home. The token outlives the server, so that tabs and programs find their way back."""
+
 
 CODE_SECONDS = 600.0
 """How long a one-time code can be exchanged."""
@@ -289,3 +299,46 @@ class Service:
                 task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+
+def token_of(home: Path) -> str:
+    """Return the token of this home, made when it is first needed.
+
+    :raises ConfigError: it cannot be kept.
+    """
+    file = home / FOLDER / TOKEN
+    with suppress(OSError):
+        if len(found := file.read_text(encoding="ascii").strip()) >= 32:  # 256 bits are 43 characters
+            return found
+    token = secrets.token_urlsafe(32)
+    if not keep(file, token):
+        raise ConfigError("the token of the server cannot be written", where=str(file), next_step="chmod u+w the folder")
+    return token
+
+
+@contextmanager
+def only_one(home: Path) -> Iterator[None]:
+    """Be the one server of this home.
+
+    :raises ConfigError: there is one already, with its address.
+    """
+    make_folder(home / FOLDER)
+    descriptor = os.open(home / FOLDER / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            at = running(home).get("url", "")
+            said = f"a server of this home runs already{f' at {at}' if at else ''}"
+            raise ConfigError(said, where=str(home), next_step="moryflow serve --link prints a link to it") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def running(home: Path) -> dict[str, Any]:
+    """Return what is known of the server of this home: ``url``, ``pid``, ``version``; nothing where none was started."""
+    with suppress(OSError, ValueError):
+        found = json.loads((home / FOLDER / RUNNING).read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}

@@ -11,14 +11,13 @@ if TYPE_CHECKING:
     from moryflow_sdk.support.scripted import ScriptedModel as scripted_model
 
     from .isolated import IsolatedHost
-    from .replies import Reply
-    from .server import LoopbackServer
+    from .replies import LoopbackServer, Reply
 
 __all__ = ["IsolatedHost", "LoopbackServer", "Reply", "scripted_model"]
 
 _HOMES = {
     "IsolatedHost": ("moryflow.testing.isolated", "IsolatedHost"),
-    "LoopbackServer": ("moryflow.testing.server", "LoopbackServer"),
+    "LoopbackServer": ("moryflow.testing.replies", "LoopbackServer"),
     "Reply": ("moryflow.testing.replies", "Reply"),
     "scripted_model": ("moryflow_sdk.support.scripted", "ScriptedModel"),
 }

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from .conformance.subject import Subject
     from .isolated import IsolatedHost
-    from .server import LoopbackServer
+    from .replies import LoopbackServer
 
 OPTION = "--moryflow-plugin"
 SETTINGS = "--moryflow-settings"
@@ -113,7 +113,7 @@ def scripted_model() -> Callable[..., Any]:
 @pytest.fixture
 def loopback_server() -> Iterator[LoopbackServer]:
     """A model server on loopback that does as it is told; see :mod:`moryflow.testing.replies`."""
-    from .server import LoopbackServer
+    from .replies import LoopbackServer
 
     with LoopbackServer() as server:
         yield server

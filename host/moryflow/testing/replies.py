@@ -1,12 +1,21 @@
-"""Replies of :class:`~moryflow.testing.server.LoopbackServer`, in words."""
+"""A loopback model server that does as it is told: streams, stalls, cuts, resets, throttles, errs; and its replies, in words.
+
+It speaks just enough HTTP/1.1 on threads of its own, so that it serves code under any event loop and in any process.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal, Self
 
 End = Literal["close", "cut", "reset", "stall", "silent", "refuse"]
 """``close``: properly. ``cut``: the connection ends in the middle. ``reset``: with a TCP reset. ``stall``: nothing more
@@ -71,3 +80,164 @@ def failure(status: int, message: str = "it failed", *, retry_after: str | float
     """Return an HTTP error, for example ``failure(429, retry_after=2)``."""
     headers = {} if retry_after is None else {"retry-after": str(retry_after)}
     return Reply(json.dumps({"error": {"message": message, **fields}}).encode(), status=status, headers=headers)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A request as it came. Header names are lower case; `body` is parsed JSON, or ``None``."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    raw: bytes = field(repr=False)
+    body: Any = None
+
+
+class LoopbackServer:
+    """Give it replies with :meth:`add`; they are used in order, then `otherwise` answers.
+
+    :ivar requests: every request but those for the list of models.
+    :ivar names: what ``GET /v1/models`` lists.
+    """
+
+    def __init__(self, *replies: Reply, otherwise: Reply | None = None) -> None:
+        self.requests: list[Recorded] = []
+        self.names: list[str] = ["test-model"]
+        self.connections = 0
+        self._replies = deque(replies)
+        self._otherwise = otherwise or text("ok")
+        self._stop = threading.Event()
+        self._asked = threading.Event()
+        self._lock = threading.Lock()
+        self._http = _Server(("127.0.0.1", 0), _handler(self))
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), name="loopback-model", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """``http://127.0.0.1:PORT``, for services whose base URL has no ``/v1``."""
+        return f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    @property
+    def url(self) -> str:
+        """The base URL of the chat-completions service."""
+        return f"{self.address}/v1"
+
+    def add(self, *replies: Reply) -> None:
+        """Append replies."""
+        with self._lock:
+            self._replies.extend(replies)
+
+    def wait_for_request(self, timeout: float = 60.0) -> None:
+        """Block until a request has come.
+
+        :raises TimeoutError: none came.
+        """
+        if not self._asked.wait(timeout):
+            raise TimeoutError("no request came")
+
+    def close(self) -> None:
+        """Stop; replies that stall end."""
+        self._stop.set()
+        self._http.shutdown()
+        self._http.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def answer(self, request: Recorded, handler: BaseHTTPRequestHandler) -> bool:
+        """Send the reply for `request`; return whether the connection may be used again."""
+        if request.method == "GET" and request.path.endswith("/models"):
+            reply = Reply(json.dumps({"object": "list", "data": [{"id": name} for name in self.names]}).encode())
+        else:
+            with self._lock:
+                self.requests.append(request)
+                self._asked.set()
+                reply = self._replies.popleft() if self._replies else self._otherwise
+        return self._send(reply, handler)
+
+    def _send(self, reply: Reply, handler: BaseHTTPRequestHandler) -> bool:
+        if reply.before and self._stop.wait(reply.before):
+            return False
+        if reply.end == "silent":
+            self._stop.wait()
+            return False
+        if reply.end == "refuse":
+            _reset(handler.connection)
+            return False
+        with contextlib.suppress(OSError):
+            self._write(reply, handler)
+            return reply.end == "close"
+        return False
+
+    def _write(self, reply: Reply, handler: BaseHTTPRequestHandler) -> None:
+        headers = {"content-type": reply.content_type, **reply.headers}
+        lines = [f"HTTP/1.1 {reply.status} Reply", *(f"{name}: {value}" for name, value in headers.items())]
+        handler.wfile.write("\r\n".join([*lines, "transfer-encoding: chunked", "", ""]).encode("latin-1"))
+        for piece in _pieces(reply):
+            if reply.pause and self._stop.wait(reply.pause):
+                return
+            if piece:
+                handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                handler.wfile.flush()
+        match reply.end:
+            case "close":
+                handler.wfile.write(b"0\r\n\r\n")
+            case "stall":
+                self._stop.wait()
+            case "reset":
+                _reset(handler.connection)
+            case _:
+                pass
+
+
+def _pieces(reply: Reply) -> Iterator[bytes]:
+    body = (reply.body,) if isinstance(reply.body, bytes) else reply.body
+    for part in body:
+        step = reply.chunking or max(len(part), 1)
+        for start in range(0, len(part), step):
+            yield part[start : start + step]
+
+
+def _reset(connection: socket.socket) -> None:
+    """Close with a reset instead of an end, as a crashed server or a proxy does."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is what these tests are about; nothing is printed."""
+
+
+def _handler(server: LoopbackServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else each answer waits 40 ms for an acknowledgement
+
+        def setup(self) -> None:
+            server.connections += 1
+            super().setup()
+
+        def do_POST(self) -> None:
+            raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+            try:
+                body: Any = json.loads(raw) if raw else None
+            except ValueError:
+                body = None
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            self.close_connection = not server.answer(Recorded(self.command, self.path, headers, raw, body), self)
+
+        do_GET = do_POST
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Be quiet."""
+
+    return Handler

@@ -3,6 +3,8 @@
 pydantic takes 100 ms to import, and most configurations are right. So a section is read by the checks of the SDK's values,
 which take less than pydantic does; what they refuse, a pydantic model is asked about that is made of the same class. What
 is taken and what people read about it is thereby what pydantic says.
+
+At the end stand the settings that several share: MCP servers, and the services and models of ``models``.
 """
 
 from __future__ import annotations
@@ -11,10 +13,15 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypedDict, Unpack, cast
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypedDict, Unpack, cast
+from urllib.parse import urlsplit
 
 from moryflow_sdk._frozen import REQUIRED, Frozen, ValidationError
 from moryflow_sdk.field_types import Check, Narrowing, WrongType, freeze, short_text, thaw
+from moryflow_sdk.models import ModelInfo
+
+from .texts import nearest
 
 if TYPE_CHECKING:
     import pydantic
@@ -219,4 +226,178 @@ def _camel(name: str) -> str:
     return re.sub("_([a-z0-9])", lambda found: found[1].upper(), name)
 
 
-__all__ = ["Meta", "Setting", "Settings", "from_json", "not_valid", "pydantic_model"]
+Text = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*$")]
+
+
+class ServerSettings(Settings):
+    """One MCP server: a program that is started, or an address.
+
+    :ivar args: arguments of the program.
+    :ivar url: the address of a server that is not started here.
+    :ivar timeout: seconds that a call may take.
+    :ivar enabled: false keeps the entry without using it.
+    :ivar always_load: tell the model of its tools at once, however many tokens they cost.
+    """
+
+    type: Annotated[Literal["stdio", "http", "sse"] | None, Meta("stdio with command, else http")] = None
+    command: Annotated[Text | None, Meta("the program, without its arguments")] = None
+    args: tuple[Annotated[str, Meta(pattern=r"^[^\x00]*$")], ...] = ()
+    env: Annotated[dict[str, str], Meta("variables of the program besides PATH and HOME; ${NAME} is taken from yours")] = {}
+    cwd: Annotated[Text | None, Meta("a folder of the vault, relative to it; without one, a folder of Moryflow's")] = None
+    url: Text | None = None
+    headers: Annotated[dict[str, str], Meta("sent with every request; ${NAME} is taken from your environment")] = {}
+    client_id: Annotated[Text | None, Meta("for mcp login, where the service registers no client by itself")] = None
+    client_secret: Annotated[Text | None, Meta("its secret, if it has one; ${NAME} is taken from your environment")] = None
+    timeout: Annotated[float, Meta("seconds", gt=0, allow_inf_nan=False)] | None = None
+    enabled: bool = True
+    always_load: bool = False
+
+
+class ServersSettings(Settings):
+    """MCP servers.
+
+    :ivar servers: MCP servers by name.
+    :ivar search_above: tokens that the tools of all servers may cost; above them they are found with tool_search.
+    """
+
+    servers: dict[str, ServerSettings] = {}
+    search_above: Annotated[int, Meta("tokens", ge=0, le=100_000_000, strict=True)] = 2000
+
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.@-]{0,63}", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+def wrong_name(name: str) -> str:
+    """Say why `name` cannot be that of a server; empty where it can."""
+    if _NAME.fullmatch(name):
+        return ""
+    return "a name has 1 to 64 letters, digits, dots, dashes, underscores and @, and begins with one of the first"
+
+
+def wrong_values(server: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield what no type tells, each with its place: a server needs one way to be reached, and stays in the vault."""
+    command, url = server.get("command"), server.get("url")
+    if (command is None) == (url is None):
+        yield (), "it has both command and url" if command else f"it has neither command nor url{_near(server)}"
+    wanted = "url" if server.get("type") in ("http", "sse") else "command" if server.get("type") else ""
+    if wanted and server.get(wanted) is None:
+        yield ("type",), f"the type {server['type']!r} needs {wanted}"
+    if command is not None and not command.strip():
+        yield ("command",), "the command is empty"
+    if url is not None and not _is_address(url):
+        yield ("url",), f"url: {url[:60]!r} is no http or https address without a password"
+    cwd = PurePosixPath(server.get("cwd") or ".")
+    if cwd.is_absolute() or ".." in cwd.parts or cwd.parts[:1] == ("~",):
+        yield ("cwd",), f"cwd: {str(cwd)[:60]!r} lies outside the vault; write a folder of it, without .."
+    variables: Mapping[str, str] = server.get("env") or {}
+    for variable in variables:
+        if not _VARIABLE.fullmatch(variable):
+            yield ("env", variable), f"env: {variable[:60]!r} is not the name of a variable"
+
+
+def _near(server: Mapping[str, Any]) -> str:
+    near = next((key for key in server if nearest(key.casefold(), ("command", "url"), 0.7)), None)
+    return f"; {near[:60]!r} is neither" if near else ""
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
+    except ValueError:
+        return False
+
+
+Tokens = Annotated[int, Meta(gt=0, le=100_000_000, strict=True)]
+Price = Annotated[float, Meta(ge=0, le=1_000_000, strict=True)]
+
+
+class ModelLimits(Settings):
+    """What is known about one model; prices are US dollars per million tokens.
+
+    :param custom_context: tokens of the window, before what is known about the model.
+    :param context_window: tokens of prompt and answer together.
+    :param max_output: tokens of one answer.
+    :param input_price: per million tokens of the prompt.
+    :param output_price: per million tokens of the answer.
+    :param cached_price: per million tokens of the prompt that the service had cached.
+    :param tools: whether it can call tools.
+    :param images: whether it can see images.
+    :param note: shown by ``moryflow model list``.
+    """
+
+    custom_context: Tokens | None = None
+    context_window: Tokens | None = None
+    max_output: Tokens | None = None
+    input_price: Price | None = None
+    output_price: Price | None = None
+    cached_price: Price | None = None
+    tools: bool | None = None
+    images: bool | None = None
+    note: str | None = None
+
+
+def _address(value: str) -> str:
+    if value and not value.lower().startswith(("http://", "https://")):
+        raise ValueError("an address begins with http:// or https://")
+    return value.rstrip("/")
+
+
+class ProviderSettings(Settings):
+    """One service: ``models.providers.<prefix>``.
+
+    :param managed: limits come from the registry only; ``customContext`` is ignored.
+    :param system_messages: whether the service takes ``several``, or ``one``; else what is known about it.
+    :param base_url: the address, such as ``http://127.0.0.1:8080/v1``.
+    :param api_key_env: the environment variable that holds the key.
+    :param api_key: the key itself; a variable is safer.
+    :param headers: sent with every request.
+    :param send_reasoning: send the model its earlier reasoning back.
+    :param output_field: name of the field that limits the answer, ``max_tokens`` or ``max_completion_tokens``.
+    """
+
+    base_url: Annotated[str, Meta(then=_address)] = ""
+    api_key_env: str = ""
+    api_key: str = ""
+    headers: Mapping[str, str] = {}
+    models: Mapping[str, ModelLimits] = {}
+    managed: bool = False
+    send_reasoning: bool = False
+    output_field: str = ""
+    system_messages: Literal["one", "several"] | None = None
+
+    def __repr__(self) -> str:  # without the key and the headers
+        return f"ProviderSettings(base_url={self.base_url!r})"
+
+
+class ModelsSettings(Settings):
+    """The section ``models``.
+
+    :param timeout: seconds without a byte until a call counts as stalled.
+    """
+
+    providers: Mapping[str, ProviderSettings] = {}
+    timeout: Annotated[float, Meta(gt=0, le=3600, strict=True)] = 300.0
+
+
+def with_limits(info: ModelInfo, settings: ProviderSettings) -> ModelInfo:
+    """Return `info` with what `settings` say about the model.
+
+    The window is ``customContext`` first, then ``contextWindow``, then what the registry says; of a managed
+    service it is what the registry says, ``customContext`` is not read.
+    """
+    own = settings.models.get(info.name, ModelLimits())
+    window = own.context_window if settings.managed else own.custom_context or own.context_window
+    changes = {
+        "context_window": window,
+        "max_output": own.max_output,
+        "input_price": own.input_price,
+        "output_price": own.output_price,
+        "cached_price": own.cached_price,
+        "tools": own.tools,
+        "images": own.images,
+        "note": own.note,
+        "managed": settings.managed or None,
+    }
+    return info.replace(**{name: value for name, value in changes.items() if value is not None})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from moryflow import RunOptions, open_host
 from moryflow.testing import replies
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer
 from moryflow_builtins.instructions.files import InstructionSettings, instructions_for
 
 pytestmark = pytest.mark.usefixtures("person")

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow.testing.corpus import replies
-from moryflow.testing.replies import Reply, failure
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer, Reply, failure
 from moryflow_builtins.litellm_models import LitellmModels
 from moryflow_sdk import Message, ModelError, ModelRequest, ReasoningDelta, TextDelta, ToolSchema
-from moryflow_sdk.support.provider_settings import ModelsSettings
+from moryflow_sdk.support.settings import ModelsSettings
+from stream_corpus import replies
 
 KEY = "sk-ant-SECRET-KEY"
 CORPUS = Path(__file__).parents[2] / "data" / "corpus" / "streams.jsonl"

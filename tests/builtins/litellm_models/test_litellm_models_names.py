@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from moryflow_builtins.litellm_models import LitellmModels
 from moryflow_sdk import ModelError, ModelProvider, ModelRequest
-from moryflow_sdk.support.provider_settings import ModelsSettings
+from moryflow_sdk.support.settings import ModelsSettings
 
 
 def names() -> LitellmModels:
@@ -74,7 +74,7 @@ socket.getaddrinfo = lambda *a, **k: (asked.append(a[0]), real(*a, **k))[1]
 before = dict(os.environ)
 from moryflow_builtins.litellm_models import engine
 from moryflow_builtins.litellm_models import LitellmModels
-from moryflow_sdk.support.provider_settings import ModelsSettings
+from moryflow_sdk.support.settings import ModelsSettings
 provider = LitellmModels(ModelsSettings(), {})
 assert provider.find("anthropic/claude-sonnet-5") and provider.default({}) is None
 assert "litellm" not in sys.modules, "too early"

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 from moryflow_builtins.mcp.helper import Helper, spec_of
 from moryflow_sdk import ToolError
-from moryflow_sdk.support.tool_servers import ServerSettings
+from moryflow_sdk.support.settings import ServerSettings
 
 ARGUMENTS: dict[str, dict[str, Any]] = {"add_numbers": {"a": 5, "b": 3}}
 

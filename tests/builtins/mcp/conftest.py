@@ -14,7 +14,7 @@ from moryflow.testing.isolated import IsolatedHost
 from moryflow_builtins.mcp.helper import Helper, spec_of
 from moryflow_builtins.mcp.lock import store_pin
 from moryflow_builtins.mcp.review import Listing, accepted
-from moryflow_sdk.support.tool_servers import ServerSettings
+from moryflow_sdk.support.settings import ServerSettings
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 

@@ -22,7 +22,7 @@ from mcp.shared.auth import OAuthToken
 from moryflow_builtins.mcp.helper import Helper, spec_of
 from moryflow_builtins.mcp.oauth import TokenFile
 from moryflow_sdk import ToolError
-from moryflow_sdk.support.tool_servers import ServerSettings
+from moryflow_sdk.support.settings import ServerSettings
 
 from .conftest import Servers
 from .web_server import WebServer

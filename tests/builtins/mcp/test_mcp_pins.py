@@ -19,8 +19,8 @@ from moryflow_builtins.mcp.definitions import (
 )
 from moryflow_builtins.mcp.review import Listing, listing_text, server_text
 from moryflow_sdk import ConfigError
+from moryflow_sdk.support.settings import ServerSettings
 from moryflow_sdk.support.tool_schemas import RULES
-from moryflow_sdk.support.tool_servers import ServerSettings
 
 from .conftest import Servers, settings_of
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow.testing.replies import Reply, chunk, failure, stream, text, usage
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer, Reply, chunk, failure, stream, text, usage
 from moryflow_sdk import ChatParams, Finished, Message, ModelError, ModelInfo, ModelRequest, TextDelta
 from moryflow_sdk.chat_completions import ChatClient, Endpoint
 

@@ -7,11 +7,10 @@ import sys
 from typing import Any
 
 import pytest
-from moryflow.testing.replies import failure, text
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer, failure, text
 from moryflow_builtins.openai_compatible import OpenAICompatible
 from moryflow_sdk import Message, ModelError, ModelProvider, ModelRequest, TextDelta
-from moryflow_sdk.support.provider_settings import ModelsSettings
+from moryflow_sdk.support.settings import ModelsSettings
 from pydantic import ValidationError
 
 
@@ -215,7 +214,7 @@ def test_it_is_a_provider_and_loads_no_http_before_it_is_asked() -> None:
     code = """
 import sys
 from moryflow_builtins.openai_compatible import OpenAICompatible
-from moryflow_sdk.support.provider_settings import ModelsSettings
+from moryflow_sdk.support.settings import ModelsSettings
 provider = OpenAICompatible(ModelsSettings(), {"OPENAI_API_KEY": "k"})
 info = provider.find(provider.default({"OPENAI_API_KEY": "k"}))
 assert not {"h11", "ssl"} & set(sys.modules), "too early"

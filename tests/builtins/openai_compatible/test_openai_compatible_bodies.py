@@ -9,8 +9,7 @@ import zlib
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from moryflow.testing.replies import Reply, calls, chunk, text
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer, Reply, calls, chunk, text
 from moryflow_sdk import Finished, Message, ModelError, ModelEvent, ModelInfo, ModelRequest, TextDelta
 from moryflow_sdk.chat_completions import ChatClient, Endpoint
 from moryflow_sdk.chat_completions.client import in_turn

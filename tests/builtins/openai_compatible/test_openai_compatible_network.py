@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from moryflow.testing.replies import text
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer, text
 from moryflow_sdk import Finished, Message, ModelError, ModelInfo, ModelRequest, TextDelta
 from moryflow_sdk.chat_completions import ChatClient, Endpoint
 

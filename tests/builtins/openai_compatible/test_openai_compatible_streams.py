@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from moryflow.kernel.tool_prepare import parse
-from moryflow.testing.corpus import replies
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer
 from moryflow_builtins.openai_compatible import OpenAICompatible
 from moryflow_sdk import Finished, Message, ModelError, ModelRequest, TextDelta, ToolError, ToolRequest
-from moryflow_sdk.support.provider_settings import ModelsSettings
+from moryflow_sdk.support.settings import ModelsSettings
+from stream_corpus import replies
 
 CORPUS = Path(__file__).parents[2] / "data" / "corpus" / "streams.jsonl"
 CASES = [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]

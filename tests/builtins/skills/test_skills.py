@@ -13,7 +13,7 @@ import forked_command
 import pytest
 from moryflow import RunOptions, open_host
 from moryflow.testing import replies
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer
 from moryflow_builtins.skills.catalog import read_page, read_skill, skills_for
 from moryflow_sdk import ToolError
 

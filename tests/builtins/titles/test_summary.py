@@ -14,7 +14,7 @@ import forked_command
 import pytest
 from moryflow import RunOptions, open_host
 from moryflow.testing import replies
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer
 from moryflow_builtins.local_model.runtime import Runtime
 from moryflow_builtins.titles.summary import LONGEST, transcript
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moryflow import RunOptions, open_host
 from moryflow.testing import replies
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer
 from moryflow_builtins.titles import LETTERS, WORDS, WRITING, clean_title, title_from_prompt
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow import open_host
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer
 from moryflow_sdk.support.agent_files import parse_agent, read_agent
 
 ROOT = Path(__file__).parent.parent.parent

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from moryflow.testing import replies
 from moryflow.testing.isolated import IsolatedHost
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer
 
 
 def rules(host: IsolatedHost, *entries: tuple[str, str], **web: Any) -> None:

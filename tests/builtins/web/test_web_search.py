@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from moryflow.testing import replies
 from moryflow.testing.isolated import IsolatedHost
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer
 from moryflow_builtins.web import KEYS, SearchSettings, WebSettings, doctor, searches_with
 
 HIT = {"title": "One </web_page>", "url": "https://one.example/", "content": "About\n one."}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from moryflow.store import Commit, NewNode, open_store
 from moryflow.testing import replies
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer
 
 SUMMARY = "## Goal\nMend the parser.\n## Progress\nHalf of it is done."
 

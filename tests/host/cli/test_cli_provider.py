@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from moryflow.testing.replies import failure, text
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer, failure, text
 
 
 def test_a_throttled_call_is_tried_again_and_the_person_sees_when(cli: Any) -> None:

@@ -98,7 +98,7 @@ def test_other_policies_are_chosen_by_name():
 async def test_the_window_is_the_persons_then_the_providers(bench):
     """`customContext` decides, except for a managed provider (S0.16, D61)."""
     from moryflow_sdk import ModelInfo
-    from moryflow_sdk.support.provider_settings import ProviderSettings, with_limits
+    from moryflow_sdk.support.settings import ProviderSettings, with_limits
 
     info = ModelInfo(id="a/b", name="b", provider="a", context_window=8000)
     own = {"models": {"b": {"customContext": 4000, "contextWindow": 6000}}}

@@ -9,8 +9,7 @@ import sys
 
 import pytest
 from moryflow.testing import replies
-from moryflow.testing.replies import chunk, stream
-from moryflow.testing.server import LoopbackServer
+from moryflow.testing.replies import LoopbackServer, chunk, stream
 
 ENDS = {
     "whole": (replies.text("fine"), "stop", 0, ""),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from moryflow.authoring.scaffold import plugin_scaffold
-from moryflow.testing.conformance import hooks, imports, load, tools, turns, values
+from moryflow.testing.conformance import hooks, imports, load, tools
 from moryflow.testing.conformance.subject import Subject
 
 HEAD = '"""Does something."""\nimport os, sys, threading, time\nfrom typing import Annotated\nfrom moryflow_sdk import *\n'
@@ -126,28 +126,28 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
         hook("tool_after", "pass", "result", "@hookimpl(after='truncation')"),
         ("truncation", "drop one"),
     ),
-    (values.test_its_hooks_change_nothing_in_place, hook("tool_after", MUTATION, "result"), ("replace",)),
-    (values.test_the_same_question_gets_the_same_answer, hook("tool_after", TICKING, "result"), ("two answers", "clocks")),
-    (values.test_its_system_prompt_is_the_same_text_twice, hook("chat_system", CLOCK, "system"), ("two texts", "stable=False")),
+    (hooks.test_its_hooks_change_nothing_in_place, hook("tool_after", MUTATION, "result"), ("replace",)),
+    (hooks.test_the_same_question_gets_the_same_answer, hook("tool_after", TICKING, "result"), ("two answers", "clocks")),
+    (hooks.test_its_system_prompt_is_the_same_text_twice, hook("chat_system", CLOCK, "system"), ("two texts", "stable=False")),
     (
-        values.test_its_answers_come_within_the_budget,
+        hooks.test_its_answers_come_within_the_budget,
         hook("tool_after", "time.sleep(0.2)", "result", "@hookimpl(timeout=0.35)"),
         ("half of its", "plugin_start"),
     ),
-    (values.test_its_verdicts_say_why, hook("tool_gate", "return Deny('')", "call"), ("no reason",)),
+    (hooks.test_its_verdicts_say_why, hook("tool_gate", "return Deny('')", "call"), ("no reason",)),
     (
-        values.test_a_redactor_finds_nothing_more_in_what_it_returned,
+        hooks.test_a_redactor_finds_nothing_more_in_what_it_returned,
         hook("tool_after", "return result.replace(output=result.output + '*')", "result", "@hookimpl(on_failure='withhold')"),
         ("its own result",),
     ),
     (
-        values.test_its_blocks_have_names_of_their_own,
+        hooks.test_its_blocks_have_names_of_their_own,
         hook("system_blocks", "return [SystemBlock(id='a', text='x')] * 2"),
         ("own id",),
     ),
-    (values.test_what_it_keeps_is_json, hook("tool_after", STATE, "result, turn"), ("session_state", "JSON")),
+    (hooks.test_what_it_keeps_is_json, hook("tool_after", STATE, "result, turn"), ("session_state", "JSON")),
     (
-        values.test_its_observer_works_outside_a_turn,
+        hooks.test_its_observer_works_outside_a_turn,
         hook("event", "turn.log", "event, turn"),
         ("outside a turn", "turn is None"),
     ),
@@ -157,8 +157,8 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
     (load.test_python_warns_of_nothing_in_it, offering() + 'DIGITS = "\\d"\n', ("invalid escape", "mend")),
     (load.test_it_does_something, offering().partition("@hookimpl")[0], ("a file with tools", "tool check")),
     (load.test_it_loads, "1/0\n", ("ZeroDivisionError", "bad.py:5")),
-    (turns.test_it_passes_the_probe, "while True: pass\n", ("did not finish", "bad.py")),
-    (turns.test_it_passes_the_probe, "os._exit(3)\n", ("exit code 3", "bad.py:5")),
+    (load.test_it_passes_the_probe, "while True: pass\n", ("did not finish", "bad.py")),
+    (load.test_it_passes_the_probe, "os._exit(3)\n", ("exit code 3", "bad.py:5")),
     (load.test_nothing_of_it_is_left_out, SCHEMA.format(schema='{"type": "array"}'), ("schema", "object")),
     (tools.test_its_schemas_are_json_schema, SCHEMA.format(schema='{"type": "object", "required": ["x"]}'), ("no property",)),
     (
@@ -171,22 +171,22 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
     (tools.test_its_targets_can_be_told_for_any_arguments, PATHS, ("KeyError", "args.get")),
     (tools.test_its_targets_can_be_told_for_any_arguments, WRONG_TARGETS, ("targets must give", "file_target")),
     (
-        turns.test_a_turn_works_with_it,
+        load.test_a_turn_works_with_it,
         hook("tool_before", "raise RuntimeError('never tried')", "call"),
         ("never tried", "bad.py:"),
     ),
     (
-        turns.test_a_turn_whose_tools_fail_works_with_it,
+        load.test_a_turn_whose_tools_fail_works_with_it,
         hook("tool_before", "call.args['path']", "call"),
         ("KeyError", "bad.py:"),
     ),
     (
-        turns.test_it_can_be_unloaded_and_loaded_again,
+        load.test_it_can_be_unloaded_and_loaded_again,
         "assert not hasattr(os, 'once')\nos.once = 1\n" + offering(),
         ("second", "module level"),
     ),
-    (turns.test_it_survives_a_reload, FORGETFUL, ("after a reload", "same twice")),
-    (turns.test_it_passes_the_probe, "import shutil\nshutil.disk_usage = print\n" + offering(), ("probe", "shutil")),
+    (load.test_it_survives_a_reload, FORGETFUL, ("after a reload", "same twice")),
+    (load.test_it_passes_the_probe, "import shutil\nshutil.disk_usage = print\n" + offering(), ("probe", "shutil")),
     (tools.test_its_tools_refuse_arguments_with_a_sentence, VALIDATED, ("KeyError", "raise ValueError")),
 ]
 
@@ -271,7 +271,7 @@ def test_a_bad_plugin_fails_the_check_for_it(check, source: str, words: tuple[st
 @pytest.mark.parametrize("kind", ODD)
 def test_odd_inputs_are_tried(kind: str, subject) -> None:
     """Empty, Unicode, a megabyte, missing fields, errors: each finds the hook that never thought of it (S2.21)."""
-    said = failing(values.test_its_hooks_take_what_arrives, subject(ODD[kind]), kind)
+    said = failing(hooks.test_its_hooks_take_what_arrives, subject(ODD[kind]), kind)
     assert "What to do: " in said and "bad.py:" in said
 
 
@@ -333,12 +333,12 @@ def said_of(project: Path, folder: Path, check: Callable[..., None]) -> str:
 def test_every_check_has_a_bad_plugin() -> None:
     """A check that cannot fail is none."""
     tried = {check for check, *_ in (*BAD, *MANIFESTS, *SEEN)} | {
-        values.test_its_hooks_take_what_arrives,
+        hooks.test_its_hooks_take_what_arrives,
         load.test_it_says_what_it_is_for,
         load.test_it_is_found,
         load.test_it_is_typed,
     }
-    groups = (load, imports, hooks, values, tools, turns)
+    groups = (load, imports, hooks, tools)
     checks = {value for group in groups for name, value in vars(group).items() if name.startswith("test_")}
     assert len(checks) >= 30
     assert sorted(check.__name__ for check in checks - tried) == []

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
 from moryflow.config.schema import host_models
-from moryflow_sdk.support.settings import Meta, Settings, from_json, pydantic_model
-from moryflow_sdk.support.tool_servers import ServerSettings
+from moryflow_sdk.support.settings import Meta, ServerSettings, Settings, from_json, pydantic_model
 from pydantic import BaseModel, ValidationError
 
 MODELS: list[type[Settings]] = [
@@ -154,7 +153,7 @@ def test_the_schema_has_limits_and_descriptions() -> None:
 def test_settings_that_are_right_need_no_pydantic() -> None:
     code = (
         "import sys\n"
-        "from moryflow_sdk.support.provider_settings import ModelsSettings\n"
+        "from moryflow_sdk.support.settings import ModelsSettings\n"
         "own = {'baseUrl': 'http://x/', 'models': {'m': {'maxOutput': 9}}}\n"
         "made = ModelsSettings.model_validate({'providers': {'own': own}})\n"
         "assert made.providers['own'].base_url == 'http://x' and made.providers['own'].models['m'].max_output == 9\n"

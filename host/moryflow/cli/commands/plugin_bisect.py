@@ -45,7 +45,7 @@ def bisect(
 
     async def work(host: Host) -> tuple[str, Culprit]:
         from moryflow.authoring.bisect import Bisection
-        from moryflow.authoring.recorded import recorded
+        from moryflow.authoring.trace import recorded
         from moryflow.cli.options import find
 
         row = await find(host.store, session, flags)
@@ -124,7 +124,7 @@ def _by_person(text: str, on: Sequence[str], changed: str) -> bool:
 
 
 def _lines(found: Culprit) -> list[str]:
-    from moryflow.authoring.difference import first_difference
+    from moryflow.authoring.replay import first_difference
 
     lines = [f"{found.plugin} made the turn bad" + (f", together with {', '.join(found.needs)}" if found.needs else "")]
     for place, before, after in found.changed[:SHOWN]:

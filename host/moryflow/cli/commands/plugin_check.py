@@ -67,7 +67,7 @@ def _code(candidate: Candidate) -> list[Path]:
 
 def probe_verdicts(desk: Desk, candidates: Sequence[Candidate]) -> list[ProbeVerdict]:
     """Return what the probe says of candidates as they are now; what is wrong before anything is run stays so."""
-    from moryflow.packages.trial import probe_candidates
+    from moryflow.packages.manager import probe_candidates
 
     return probe_candidates(candidates, desk.home, desk.config.section(""))
 

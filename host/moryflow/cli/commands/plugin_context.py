@@ -68,8 +68,7 @@ class Desk:
 
     def manager(self, *, building: bool = False, downgrading: bool = False) -> Manager:
         """Return what installs, telling and asking on standard error."""
-        from moryflow.packages.manager import Manager
-        from moryflow.packages.trial import Trial
+        from moryflow.packages.manager import Manager, Trial
 
         trial = Trial(self.home, self.config.section(""), self.settings.disabled)
         return Manager(self.home, os.environ, self.tell, self.ask, trial, building, downgrading)

@@ -15,7 +15,7 @@ from .plugin_context import Desk
 if TYPE_CHECKING:
     from moryflow.packages.install import InstallResult
     from moryflow.packages.lock import Locked
-    from moryflow.packages.trial import DoesNotLoad
+    from moryflow.packages.manager import DoesNotLoad
 
 _downgrade = click.option("--allow-downgrade", is_flag=True, help="Allow an older version to replace the installed one.")
 
@@ -35,7 +35,7 @@ def install(ctx: click.Context, what: str, editable: bool, build: bool, allow_do
     """
     from moryflow.packages.install import install as run
     from moryflow.packages.lock import origin_of
-    from moryflow.packages.trial import DoesNotLoad
+    from moryflow.packages.manager import DoesNotLoad
 
     desk = Desk(ctx)
     try:
@@ -63,7 +63,7 @@ def update(ctx: click.Context, name: str | None, build: bool, allow_downgrade: b
 
     from moryflow.packages.install import update as run
     from moryflow.packages.lock import plugin_named
-    from moryflow.packages.trial import DoesNotLoad
+    from moryflow.packages.manager import DoesNotLoad
 
     desk = Desk(ctx)
     manager = desk.manager(building=build, downgrading=allow_downgrade)

@@ -13,8 +13,7 @@ from moryflow.cli.terminal.text import plain, show
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from moryflow.authoring.difference import HookDifference
-    from moryflow.authoring.replay import Replay
+    from moryflow.authoring.replay import HookDifference, Replay
 
 _PLUGIN = click.Path(path_type=Path, exists=True)
 
@@ -59,8 +58,8 @@ async def _replay(
     flags: Flags, session: str | None, path: Path, turn: str | None, recorded_as: str | None
 ) -> tuple[str, Replay]:
     """Replay in a host of built-in plugins alone: the changed plugin is the only other one whose code runs."""
-    from moryflow.authoring.recorded import chosen, recorded_family
     from moryflow.authoring.replay import replay
+    from moryflow.authoring.trace import chosen, recorded_family
     from moryflow.cli.options import find
     from moryflow.runtime.host import open_host
 

@@ -87,7 +87,7 @@ def _link(service: Service) -> str:
 
 
 def _tell(flags: Flags, home: Path, service: Service, address: Address) -> None:
-    from moryflow.server.files import FOLDER, TOKEN
+    from moryflow.server.service import FOLDER, TOKEN
 
     file = home / FOLDER / TOKEN
     page = address.url.startswith("http")
@@ -112,7 +112,7 @@ def _another_link(flags: Flags) -> int:
 
     from moryflow.base.paths import home_folder
     from moryflow.cli.terminal.text import show
-    from moryflow.server.files import running, token_of
+    from moryflow.server.service import running, token_of
 
     home = home_folder(None, os.environ)
     url = running(home).get("url", "")

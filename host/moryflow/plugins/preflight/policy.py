@@ -19,7 +19,7 @@ from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import Candidate
 from moryflow.plugins.entry_points import look_around
 from moryflow.plugins.importer import sources_of
-from moryflow.plugins.installed_code import Fingerprints, unit_of
+from moryflow.plugins.sources import Fingerprints, unit_of
 
 from .prober import Prober, ProbeVerdict, VerdictCache, shared_prober
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-GROUPS = ("load", "imports", "hooks", "values", "tools", "turns")
+GROUPS = ("load", "imports", "hooks", "tools")
 
 
 def files() -> list[str]:

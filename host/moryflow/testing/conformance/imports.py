@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+import os
+import sys
+import threading
+import time
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
 from .subject import ImportReport, Subject
 
 BUDGET = 0.3
@@ -59,3 +70,128 @@ def test_it_loads_within_its_budget(plugin_subject: Subject) -> None:
     if spent > BUDGET:
         to_do = "import heavy libraries inside the functions that use them"
         plugin_subject.fail(f"loading takes {spent:.1f} s of computing", to_do)
+
+
+NETWORK = frozenset({"socket.connect", "socket.bind", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"})
+PROGRAMS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty"})
+CHANGES = frozenset({"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod"})
+
+
+class Watcher:
+    """Notes audit events that code at module level of the plugin causes."""
+
+    def __init__(self, root: Path, data: Path) -> None:
+        self.report = ImportReport()
+        self._root = str(root)
+        self._data = str(data)
+        self._on = False
+
+    def __call__(self, event: str, args: tuple[Any, ...]) -> None:
+        if not self._on or not (event in NETWORK | PROGRAMS | CHANGES or event == "open"):
+            return
+        place = self._importing()
+        if place is None:
+            return
+        if event in NETWORK:
+            self.report.network.append(f"{place} ({event})")
+        elif event in PROGRAMS:
+            self.report.programs.append(f"{place} ({event})")
+        elif event != "open" or _writing(args):
+            path = os.fsdecode(args[0]) if args and isinstance(args[0], str | bytes) else ""
+            if not path.startswith(self._data) and "__pycache__" not in path:
+                self.report.writes.append(f"{place} ({path or event})")
+
+    def start(self) -> None:
+        self._on = True
+
+    def stop(self) -> None:
+        self._on = False
+
+    def _importing(self) -> str | None:
+        """Return the line of the plugin that runs while it is imported, if one does."""
+        frame, place = inspect.currentframe(), None
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename.startswith(self._root):
+                place = place or f"{code.co_filename}:{frame.f_lineno}"
+                if code.co_name == "<module>":
+                    return place
+            frame = frame.f_back
+        return None
+
+
+def _writing(args: tuple[Any, ...]) -> bool:
+    mode, flags = args[1] if len(args) > 1 else None, args[2] if len(args) > 2 else 0
+    by_mode = isinstance(mode, str) and any(letter in mode for letter in "wax+")
+    by_flags = isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+    return by_mode or by_flags
+
+
+def main(path: Path, folder: Path, target: Path) -> None:
+    """Load the plugin at `path` with nothing else going on, and write the report."""
+    sys.dont_write_bytecode = True  # of the plugin; our own modules are imported by now, and their byte code is kept
+    subject = Subject(path, folder, json.load(sys.stdin))
+    installed = folder / "home" / "plugins" / subject.path.name
+    root = subject.package if subject.project else installed
+    watcher = Watcher(root, folder / "home" / "data")
+    _warm_up(folder / "without")
+    before, threads = _everyones(), set(threading.enumerate())
+    sys.addaudithook(watcher)
+    watcher.start()
+    began = time.process_time()
+    record = subject.record
+    watcher.report.cpu = time.process_time() - began
+    watcher.stop()
+    watcher.report.error = "" if record and record.status == "loaded" else "it did not load"
+    subject.close()
+    watcher.report.changed = [name for name, value in _everyones().items() if value != before[name]]
+    watcher.report.threads = _left(threads)
+    shown = asdict(watcher.report)
+    del shown["printed"]
+    target.write_text(json.dumps(shown), encoding="utf-8")
+
+
+def _warm_up(folder: Path) -> None:
+    """Open and close a host without the plugin, so that what is seen and measured is the plugin's doing alone.
+
+    pydantic is imported too: settings are described with it, so it is not a plugin's own choice.
+    """
+    import_module("pydantic")
+    from moryflow.testing.isolated import IsolatedHost
+
+    host = IsolatedHost(folder / "home", folder / "vault")
+    assert host.host is not None
+    host.close()
+
+
+def _everyones() -> dict[str, Any]:
+    """Return what belongs to everyone in the process."""
+    import signal
+
+    return {
+        "the environment (os.environ)": dict(os.environ),
+        "signal handlers": {number: signal.getsignal(number) for number in signal.valid_signals()},
+        "the current folder": str(Path.cwd()),
+        "standard streams": (sys.stdin, sys.stdout, sys.stderr),
+        "sys.excepthook": sys.excepthook,
+        "the recursion limit": sys.getrecursionlimit(),
+    }
+
+
+def _left(before: set[threading.Thread]) -> list[str]:
+    """Return the threads that go on although the plugin was unloaded; they get a second to end."""
+    ending = time.monotonic() + 1.0
+    while True:
+        left = [
+            thread
+            for thread in threading.enumerate()
+            if thread not in before and not thread.name.startswith(("moryflow", "asyncio"))
+        ]
+        if not left or time.monotonic() >= ending:
+            break
+        time.sleep(0.02)
+    return [f"{thread.name}{' (daemon)' if thread.daemon else ''}" for thread in left]
+
+
+if __name__ == "__main__":
+    main(*(Path(argument) for argument in sys.argv[1:]))

@@ -23,8 +23,7 @@ from typing import Any, NoReturn
 
 from moryflow_sdk import HOOKS, Tool
 
-from moryflow.testing.distributions import Project, read_project
-from moryflow.testing.isolated import IsolatedHost
+from moryflow.testing.isolated import IsolatedHost, Project, read_project
 
 LONGEST = 10.0
 """Seconds that its import and registration may take here."""
@@ -302,7 +301,7 @@ def _watch_import(path: Path, root: Path, environ: Mapping[str, str], settings: 
     folder = root / "watched"
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "report.json"
-    command = [sys.executable, "-m", f"{__package__}.import_watcher", str(path), str(folder), str(target)]
+    command = [sys.executable, "-m", f"{__package__}.imports", str(path), str(folder), str(target)]
     try:
         done = subprocess.run(
             command, input=json.dumps(settings), capture_output=True, text=True, env=environ, timeout=_LONGEST_WATCH

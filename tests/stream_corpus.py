@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .replies import Reply, chunk, stream
+from moryflow.testing.replies import Reply, chunk, stream
 
 _END = {"close": "close", "reset": "reset", "stall": "stall"}
 _PIECE = 64 * 1024

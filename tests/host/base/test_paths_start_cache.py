@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from moryflow.base.start_cache import keep_start, recall_start
+from moryflow.base.paths import keep_start, recall_start
 
 
 def test_each_part_counts_under_its_own_key(tmp_path: Path):

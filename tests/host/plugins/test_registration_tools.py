@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow import open_host
-from moryflow.plugins.tool_check import Refused, usable
+from moryflow.plugins.registration import Refused, usable
 from moryflow_sdk import Tool, tool
 from moryflow_sdk.support.tool_schemas import CheckedSchema, plain_schema
 
