@@ -12,7 +12,7 @@ from moryflow_sdk import ConfigError, Message, ModelProvider, MoryflowError
 
 from moryflow.kernel.turn_context import Compaction
 from moryflow.store.messages import message_of, placeholders
-from moryflow.store.tree import effective
+from moryflow.store.records import effective
 
 from .measure import LESS, SHORTER, Meter, does_not_fit, limit_of, request_tokens, too_large
 from .plan import (

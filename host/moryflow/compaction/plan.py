@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from moryflow.config.schema import CompactionSettings
 from moryflow.store.messages import ContextBuilder, placeholders
-from moryflow.store.tree import effective
+from moryflow.store.records import effective
 
 from .measure import Limit, Meter
 from .sections import Facts

@@ -15,7 +15,7 @@ from moryflow.compaction.plan import scope_can_be_shortened
 from moryflow.kernel.model_call import RequestBuilder
 from moryflow.kernel.turn_context import Journal
 from moryflow.store import Node, path_to
-from moryflow.store.tree import effective
+from moryflow.store.records import effective
 
 from .session_lease import read_only_scope
 

@@ -13,6 +13,7 @@ from .records import (
     KINDS,
     ROOT,
     ApprovalRow,
+    Branch,
     CallRow,
     Commit,
     Committed,
@@ -22,8 +23,13 @@ from .records import (
     Node,
     RunRow,
     SessionRow,
+    Unfinished,
+    effective,
+    labels,
+    path_to,
+    tree,
+    unfinished,
 )
-from .tree import Branch, Unfinished, effective, labels, path_to, tree, unfinished
 
 __all__ = [
     "CALL_STATES",

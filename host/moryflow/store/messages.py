@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Message, ToolRequest
 from moryflow_sdk.messages import SUMMARY_MARK
 
-from moryflow.store.tree import effective
+from moryflow.store.records import effective
 
 if TYPE_CHECKING:
     from moryflow.store import Node

@@ -27,7 +27,7 @@ from moryflow.compaction.summarizer import chunks, entries, instructions, shorte
 from moryflow.config.schema import CompactionSettings
 from moryflow.runtime.session_commands import compact_now
 from moryflow.store import HookCallRow
-from moryflow.store.tree import effective
+from moryflow.store.records import effective
 from moryflow_sdk import Message
 
 PATH = path_of(

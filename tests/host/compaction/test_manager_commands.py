@@ -13,7 +13,7 @@ import forked_command
 import pytest
 from compaction_paths import ANSWERED, calls, compact, kinds, result, says, talk, texts, user
 from moryflow.runtime.session_commands import compact_now, undo
-from moryflow.store.tree import effective
+from moryflow.store.records import effective
 from moryflow_sdk import ConfigError
 
 ANSWER = {"text": "the answer"}

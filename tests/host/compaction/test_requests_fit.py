@@ -15,7 +15,7 @@ from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.model_call import RequestBuilder
 from moryflow.runtime.session_commands import compact_now
 from moryflow.store.messages import ContextBuilder
-from moryflow.store.tree import effective, nodes_for_view
+from moryflow.store.records import effective, nodes_for_view
 from moryflow_sdk import Message, ModelInfo
 from simulation import VOICE, WINDOWS, SimulatedModel, ask, converse, wander
 

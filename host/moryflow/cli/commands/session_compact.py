@@ -116,7 +116,7 @@ def show_records(ctx: click.Context, session: str | None) -> None:
 
     async def work(store: Store) -> tuple[str, Any]:
         from moryflow.compaction.sections import Facts
-        from moryflow.store.tree import effective
+        from moryflow.store.records import effective
 
         row = await find(store, session, flags)
         head, _ = effective(await store.path(row.id))

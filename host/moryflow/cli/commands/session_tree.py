@@ -12,8 +12,7 @@ from .session_compact import divider
 
 if TYPE_CHECKING:
     from moryflow.runtime.documents import Kin
-    from moryflow.store import Node
-    from moryflow.store.tree import Branch
+    from moryflow.store import Branch, Node
 
 SUMMARY = {"en": "summary", "zh": "摘要"}
 """What a person reads before a summary, by interface language."""

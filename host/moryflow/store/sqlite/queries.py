@@ -11,8 +11,7 @@ from moryflow_sdk import Artifact, Event
 
 from moryflow.store.json_text import has_its_arguments, node_hash
 from moryflow.store.protocol import StoreError
-from moryflow.store.records import CALL_STATES, ApprovalRow, CallRow, Node, SessionRow
-from moryflow.store.tree import labels, nodes_for_view
+from moryflow.store.records import CALL_STATES, ApprovalRow, CallRow, Node, SessionRow, labels, nodes_for_view
 
 from .failures import Damaged
 from .schema import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, TableSpec, decode_stored, execute, text

@@ -1,7 +1,7 @@
 """Replace a damaged database by what can be read of it; the damaged one is kept beside it.
 
 The new file is complete before it takes the old one's place, so that a crash in between costs nothing: the next start
-finds the damaged file and begins again.
+finds the damaged file and begins again. It is filled table by table, stepping over the rows that cannot be read.
 """
 
 from __future__ import annotations
@@ -9,12 +9,19 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from .database_file import (
+from moryflow.base.events import now
+from moryflow.store.json_text import has_its_arguments, node_hash
+from moryflow.store.records import SessionRow
+
+from .database import (
     PARTS,
     SALVAGED,
     beside,
@@ -26,12 +33,34 @@ from .database_file import (
     require_tables,
     store_lock,
 )
-from .failures import FAILURES, code_of
-from .salvage import Saved, lists_tables, salvage, unsound
-from .schema import MIGRATIONS, version_of
+from .failures import FAILURES, Damaged, code_of
+from .leaf_pages import leaf_rows
+from .queries import event_of
+from .schema import (
+    APPROVALS,
+    ARTIFACTS,
+    CALLS,
+    HOOK_CALLS,
+    MIGRATIONS,
+    NODES,
+    RUNS,
+    SESSIONS,
+    TableSpec,
+    decode_stored,
+    text,
+    version_of,
+)
+from .statements import insert_session
 
 _PAGE = 4096
 _LENGTH = slice(28, 32)
+_TABLES = ("sessions", "nodes", "runs", "calls", "hook_calls", "events", "artifacts", "approvals", "plugin_state", "purges")
+_SPECS: tuple[TableSpec[Any], ...] = (SESSIONS, NODES, RUNS, CALLS, HOOK_CALLS, ARTIFACTS, APPROVALS)
+_ROWS = {table.name: table for table in _SPECS}
+_FARTHEST = 1 << 40
+_MOST_NAMED = 3
+_BAD_ROW = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError, OverflowError)
+Row = tuple[Any, ...]
 
 
 def recover(path: Path) -> str | None:
@@ -139,3 +168,321 @@ def _move_aside(path: Path) -> Path:
         with contextlib.suppress(FileNotFoundError):
             beside(path, part).rename(beside(aside, part))
     return aside
+
+
+@dataclass(frozen=True)
+class Saved:
+    """How much was read.
+
+    :ivar cut: a sentence for each session whose conversation does not go as far as before.
+    """
+
+    sessions: int
+    nodes: int
+    cut: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """What a person should know."""
+        if not self.nodes and not self.sessions:
+            return "nothing in it could be read."
+        more = [f"and {len(self.cut) - _MOST_NAMED} more sessions have lost nodes"] if len(self.cut) > _MOST_NAMED else []
+        saved = f"saved from it: {self.sessions} sessions with {self.nodes} nodes"
+        rows = [f"and {len(self.lost) - _MOST_NAMED} more rows"] if len(self.lost) > _MOST_NAMED else []
+        return "; ".join((saved, *self.cut[:_MOST_NAMED], *more, *self.lost[:_MOST_NAMED], *rows)) + "."
+
+
+def salvage(path: Path, target: sqlite3.Connection) -> Saved:
+    """Copy what can be read of the database at `path`, a file without a log, into the empty one `target`, and make it fit
+    together.
+
+    Tables are read as SQLite reads them, and then from their leaf pages, to which nothing may lead any more.
+    """
+    target.execute("BEGIN IMMEDIATE")
+    target.execute(f"CREATE TEMP TABLE found AS SELECT {', '.join(_columns(target, 'nodes'))} FROM nodes")
+    with closing(connect(path, writes=False)) as source:
+        # Reads on although the file is shorter than it says, or lists tables that make no sense.
+        source.execute("PRAGMA writable_schema = ON")
+        lost: list[str] = []
+        for table in _TABLES:
+            columns = _columns(target, table)
+            _add(target, table, columns, readable_rows(source, table, columns), lost)
+    _add_leaves(target, path)
+    _add_nodes(target)
+    _give_back_sessions(target)
+    cut = _repair_sessions(target)
+    target.execute("COMMIT")
+    target.execute("DROP TABLE found")
+    sessions, nodes = (target.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("sessions", "nodes"))
+    return Saved(sessions, nodes, tuple(cut), tuple(lost))
+
+
+def lists_tables(path: Path) -> bool:
+    """Tell whether a database says where its tables are; what it says may be wrong."""
+    try:
+        with closing(connect(path, writes=False)) as connection:
+            return {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}.issuperset(_TABLES)
+    except FAILURES:
+        return False
+
+
+def damages(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield a sentence for each page and each row that is not what was stored."""
+    for (line,) in connection.execute(f"PRAGMA integrity_check({_MOST_NAMED})"):
+        if line != "ok":
+            yield f"the file itself is damaged: {line}"
+    for _, sentence in unsound(connection):
+        yield sentence
+
+
+def unsound(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """Yield ``(session, sentence)`` for each row that is not what was stored, and each session whose path is not whole.
+
+    :raises sqlite3.DatabaseError: the database cannot be read.
+    """
+    for table in _TABLES:
+        columns = _columns(connection, table)
+        for values in connection.execute(f"SELECT {', '.join(columns)} FROM {table}"):
+            row = dict(zip(columns, values, strict=True))
+            if _is_genuine(table, row) and (table != "nodes" or _fits(connection, "nodes", row)):
+                continue
+            yield _not_genuine(table, row, values[0])
+    for session, active in connection.execute("SELECT id, active FROM sessions WHERE active IS NOT NULL").fetchall():
+        missing = _gap_above(connection, session, active)
+        if missing:
+            yield session, f"node {missing} of session {session} is missing"
+
+
+def _not_genuine(table: str, row: dict[str, Any], number: Any) -> tuple[str, str]:
+    """Return the session of a row that is not what was stored, and the sentence that says so."""
+    session = str(text(row["id"] if table == "sessions" else row["session"]))
+    names = {"nodes": f"node {row.get('id')} (no. {row.get('seq')})", "calls": f"call {row.get('id')}"}
+    return session, f"{names.get(table) or f'row {number} of {table}'} of session {session} is not what was stored"
+
+
+def _gap_above(connection: sqlite3.Connection, session: str, node: str) -> str:
+    """Return the node that is missing on the path to `node`; empty when the path leads to its root."""
+    statement = "SELECT parent, seq FROM nodes WHERE session = ? AND id = ?"
+    above: str | None = node
+    below = _FARTHEST
+    while above is not None:
+        found = connection.execute(statement, (session, above)).fetchone()
+        if found is None or not isinstance(found[1], int) or found[1] >= below:
+            return above
+        above, below = found
+    return ""
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+
+
+def _add(
+    target: sqlite3.Connection, table: str, columns: list[str], rows: Iterable[Row], lost: list[str] | None = None
+) -> None:
+    """Add those of `rows` that have the form of what was stored; nodes wait in ``found`` until all are there.
+
+    :param lost: gets a sentence for each of the others, but nodes: these are named where their path ends.
+    """
+    marks = ", ".join("?" * len(columns))
+    into = "temp.found" if table == "nodes" else table
+    statement = f"INSERT OR IGNORE INTO {into} ({', '.join(columns)}) VALUES ({marks})"
+    for row in rows:
+        fields = dict(zip(columns, row, strict=True))
+        if not _is_genuine(table, fields):
+            if lost is not None and table not in ("nodes", "purges"):
+                lost.append(_not_genuine(table, fields, row[0])[1])
+            continue
+        try:
+            target.execute(statement, row)
+        except _BAD_ROW:
+            continue
+
+
+def _add_leaves(target: sqlite3.Connection, file: Path) -> None:
+    """Add what only the leaf pages have; the number of columns and their values tell the table."""
+    columns = {table: _columns(target, table) for table in _TABLES}
+    known = {
+        table: {row[0] for row in target.execute(f"SELECT {names[0]} FROM {'temp.found' if table == 'nodes' else table}")}
+        for table, names in columns.items()
+    }
+    purged = {row[0] for row in target.execute("SELECT session FROM purges")}
+    purged -= {row[0] for row in target.execute("SELECT id FROM sessions")}
+    for number, *values in leaf_rows(file):
+        row = (number, *values[1:])
+        if values[:1] != [None] or not 0 < number < _FARTHEST:
+            continue
+        for table, names in columns.items():
+            if len(names) != len(row) or number in known[table] or not _belongs(table, dict(zip(names, row, strict=True))):
+                continue
+            if row[names.index("id" if table == "sessions" else "session")] in purged:
+                continue
+            _add(target, table, names, [row])
+
+
+def _belongs(table: str, row: dict[str, Any]) -> bool:
+    """Tell tables of as many columns apart where the form of a row does not."""
+    place = str(row["scope"] if table == "plugin_state" else row["ts"]) if table in ("plugin_state", "events") else ""
+    is_state = place == "session" or place.startswith("turn:")
+    return is_state if table == "plugin_state" else not is_state
+
+
+def _add_nodes(target: sqlite3.Connection) -> None:
+    """Take over the nodes that fit their hash, in their order; one whose parent was lost stays, outside of all paths."""
+    target.execute("CREATE INDEX temp.found_by_id ON found (session, id)")
+    columns = _columns(target, "nodes")
+    rows = target.execute(f"SELECT {', '.join(columns)} FROM temp.found ORDER BY session, seq").fetchall()
+    marks = ", ".join("?" * len(columns))
+    for row in rows:
+        if _fits(target, "temp.found", dict(zip(columns, row, strict=True))):
+            with contextlib.suppress(*_BAD_ROW):
+                target.execute(f"INSERT INTO nodes ({', '.join(columns)}) VALUES ({marks})", row)
+
+
+def readable_rows(source: sqlite3.Connection, table: str, columns: list[str]) -> Iterator[Row]:
+    """Yield the rows of a table by their key; where a page is damaged, read up to it from both sides.
+
+    The first of `columns` is the key. Every step goes forward, for damaged pages may lead in circles.
+    """
+    position = 0
+    while position < _FARTHEST:
+        for row in _until_damage(source, table, columns, position, _FARTHEST):
+            if row is None:
+                break
+            position = row[0]
+            yield row
+        else:
+            return
+        beyond = _next_readable(source, table, columns[0], position + 1)
+        if beyond is None:
+            return
+        behind = _until_damage(source, table, columns, position, beyond, backwards=True)
+        # In order, for a node is checked against its parent, which comes first.
+        yield from reversed([row for row in behind if row is not None])
+        position = beyond - 1
+
+
+def _until_damage(
+    source: sqlite3.Connection, table: str, columns: list[str], low: int, high: int, *, backwards: bool = False
+) -> Iterator[Row | None]:
+    """Yield the rows between `low` and `high`, then ``None`` if damage ended the reading."""
+    key = columns[0]
+    statement = f"""SELECT {", ".join(columns)} FROM {table} NOT INDEXED
+        WHERE {key} > {low} AND {key} < {high} ORDER BY {key} {"DESC" if backwards else "ASC"}"""
+    try:
+        for row in source.execute(statement):
+            if not isinstance(row[0], int) or not low < row[0] < high:
+                yield None
+                return
+            low, high = (low, row[0]) if backwards else (row[0], high)
+            yield row
+    except (sqlite3.DatabaseError, ValueError):
+        yield None
+
+
+def _next_readable(source: sqlite3.Connection, table: str, key: str, start: int) -> int | None:
+    """Return the next key after the damage at `start`, searched in growing steps."""
+    statement = f"SELECT {key} FROM {table} NOT INDEXED WHERE {key} > ? ORDER BY {key} LIMIT 1"
+    step = 0
+    while start + step < _FARTHEST:
+        try:
+            found = source.execute(statement, (start + step,)).fetchone()
+        except (sqlite3.DatabaseError, ValueError):
+            found = (0,)
+        if found is None:
+            return None
+        if isinstance(found[0], int) and found[0] > start + step:
+            return found[0]
+        step = step * 2 or 1
+    return None
+
+
+def _is_genuine(table: str, row: dict[str, Any]) -> bool:
+    """Tell whether a row has the form of what was stored."""
+    try:
+        match table:
+            case "events":
+                event_of([row[name] for name in ("seq", "session", "type", "ts", "body")])
+            case "plugin_state":
+                decode_stored(row["value"])
+            case "purges":
+                return row["finished"] is not None  # none is ever left open, and to store one again would purge
+            case "calls" if not has_its_arguments(text(row["args"]), text(row["hash"])):
+                return False
+            case _ if table in _ROWS:
+                return not _ROWS[table].problem(_fields(table, row))
+    except (Damaged, ValueError):
+        return False
+    return True
+
+
+def _fields(table: str, row: dict[str, Any]) -> dict[str, Any]:
+    return _ROWS[table].fields([row[name] for name in _ROWS[table].columns])
+
+
+def _fits(connection: sqlite3.Connection, table: str, node: dict[str, Any]) -> bool:
+    """Tell whether a node has its hash, and stands behind its parent, where that one is there."""
+    above = ""
+    if node["parent"] is not None:
+        statement = f"SELECT hash, seq FROM {table} WHERE session = ? AND id = ?"
+        found = connection.execute(statement, (node["session"], node["parent"])).fetchone()
+        if found is None:
+            return True
+        if found[1] >= node["seq"]:
+            return False
+        above = found[0]
+    return node_hash(above, node["kind"], text(node["payload"])) == node["hash"]
+
+
+def _give_back_sessions(target: sqlite3.Connection) -> None:
+    """Make a session for nodes whose own could not be read."""
+    lost = "SELECT DISTINCT session FROM nodes WHERE session NOT IN (SELECT id FROM sessions)"
+    for (session,) in target.execute(lost).fetchall():
+        moment = now()
+        row = SessionRow(session, "(recovered)", "", "", "", "agent", None, "main", None, moment, moment)
+        insert_session(target, row)
+        target.execute("UPDATE sessions SET active = '' WHERE id = ?", (session,))
+
+
+def _repair_sessions(target: sqlite3.Connection) -> list[str]:
+    """Let no holder of before go on, and let each session be active at a node whose whole path was saved.
+
+    :returns: what a person should know of each session that is active elsewhere than before.
+    """
+    target.execute("UPDATE sessions SET epoch = epoch + 1")
+    cut: list[str] = []
+    for session, active in target.execute("SELECT id, active FROM sessions WHERE active IS NOT NULL").fetchall():
+        whole = _nodes_with_whole_path(target, session)
+        if active not in whole:
+            last, sentence = _before_gap(target, session, active, whole)
+            target.execute("UPDATE sessions SET active = ? WHERE id = ?", (last, session))
+            cut.append(sentence)
+    return cut
+
+
+def _before_gap(target: sqlite3.Connection, session: str, active: str, whole: dict[str, None]) -> tuple[str | None, str]:
+    """Return where a session goes on, and the sentence that says so: before the gap in its path, or else at its last node."""
+    parents = dict(target.execute("SELECT id, parent FROM temp.found WHERE session = ?", (session,)).fetchall())
+    saved = {row[0] for row in target.execute("SELECT id FROM nodes WHERE session = ?", (session,))}
+    lost, kept = list[str](), set[str]()
+    above: str | None = active
+    while above is not None and above not in whole:
+        if above in saved:
+            kept.add(above)
+        elif above:
+            lost.append(above)
+        above = parents.pop(above, None)
+    last = above if above in whole else next(reversed(whole), None)
+    nodes = ", ".join(reversed(lost[-3:])) if lost else "the newest node"
+    after = f"; later ones that are kept beside it: {len(kept)} (moryflow session tree {session})" if kept else ""
+    were = "are" if len(lost) > 1 else "is"
+    return last, f"{nodes} of session {session} {were} lost, so it goes on after {last or 'its beginning'}{after}"
+
+
+def _nodes_with_whole_path(target: sqlite3.Connection, session: str) -> dict[str, None]:
+    whole: dict[str, None] = {}
+    for node, parent in target.execute("SELECT id, parent FROM nodes WHERE session = ? ORDER BY seq", (session,)):
+        if parent is None or parent in whole:
+            whole[node] = None
+    return whole

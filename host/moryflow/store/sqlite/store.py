@@ -42,7 +42,7 @@ class SqliteStore:
         :param patience: seconds to wait for a lock of another process before ``locked``.
         :raises StoreError: it is of a newer version, of another program, or cannot be used.
         """
-        database = Database(path, patience=patience)
+        database = Database(path, _recover, patience=patience)
         database.open()
         return cls(database)
 
@@ -58,7 +58,7 @@ class SqliteStore:
         self._database.close()
 
     async def damages(self) -> AsyncIterator[str]:
-        from .salvage import damages
+        from .recovery import damages
 
         async for sentence in self._database.stream(damages):
             yield sentence
@@ -306,6 +306,12 @@ class SqliteStore:
                 return False
             raise
         return True
+
+
+def _recover(path: Path) -> str | None:
+    from .recovery import recover
+
+    return recover(path)
 
 
 def _require_id(session: str) -> None:

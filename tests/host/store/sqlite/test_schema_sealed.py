@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from moryflow.store import Commit, NewNode, SessionLock, SessionRow
 from moryflow.store.json_text import node_hash
-from moryflow.store.sqlite.database_file import connect
+from moryflow.store.sqlite.database import connect
 from moryflow.store.sqlite.schema import MIGRATIONS, migrate, version_of
 from moryflow.store.sqlite.store import SqliteStore
 

@@ -16,7 +16,7 @@ import pytest
 from moryflow.store import CallRow, Commit, NewNode, Node, StaleEpoch, StoreError, path_to
 from moryflow.store.sqlite import recovery
 from moryflow.store.sqlite import search as fulltext
-from moryflow.store.sqlite.database_file import beside
+from moryflow.store.sqlite.database import beside
 from moryflow.store.sqlite.store import SqliteStore
 from moryflow_sdk import Event
 

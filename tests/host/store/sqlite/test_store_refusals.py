@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from moryflow.store import Commit, NewNode, SessionLock, SessionRow, StoreError
-from moryflow.store.sqlite import database_file as opening
-from moryflow.store.sqlite.database_file import beside, connect, make_database, put_in_place
+from moryflow.store.sqlite import database as opening
+from moryflow.store.sqlite.database import beside, connect, make_database, put_in_place
 from moryflow.store.sqlite.locks import FileLock
 from moryflow.store.sqlite.schema import MIGRATIONS, migrate
 from moryflow.store.sqlite.store import SqliteStore

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.store import CallRow, Commit, NewNode, Node, SessionLock, Store
 from moryflow.store.messages import ContextBuilder
-from moryflow.store.tree import effective, nodes_for_view
+from moryflow.store.records import effective, nodes_for_view
 from moryflow_sdk import freeze
 
 Draft = tuple[str, dict[str, Any]]
