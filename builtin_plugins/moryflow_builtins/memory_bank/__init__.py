@@ -170,8 +170,12 @@ async def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
 @hookimpl(timeout=10)
 async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
     """Undo forbidden changes of the bank, note what was read, add hints."""
-    if usable_bank(turn) is None and not runs_unseen(call, turn):
-        return None
+    if usable_bank(turn) is None:
+        if not runs_unseen(call, turn):
+            return None
+        from .change_guard import compare, is_held
+
+        return await compare(call, result, turn) if is_held(call, turn) else None
     from .guard import review_result
 
     return await review_result(call, result, turn)

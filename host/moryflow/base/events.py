@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from moryflow_sdk import Event
 
@@ -14,7 +16,14 @@ Subscriber = Callable[[Event], None]
 
 def now() -> str:
     """Return the current time as events and nodes carry it: UTC, ISO 8601, milliseconds. Nothing is ordered by it."""
-    return f"{datetime.now(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
+    seconds, milliseconds = divmod(time.time_ns() // 1_000_000, 1000)
+    return f"{_second(seconds)}.{milliseconds:03}Z"
+
+
+@lru_cache(maxsize=1)
+def _second(since_epoch: int) -> str:
+    # A step asks for the time thirteen times, and ``isoformat`` is 2 % of what it executes.
+    return datetime.fromtimestamp(since_epoch, UTC).isoformat()[:-6]
 
 
 def later(seconds: float) -> str:
