@@ -17,9 +17,8 @@ from typing import Any
 
 from moryflow_sdk import Target, ToolError, Turn
 
-from .journal import Begun, Gap, JournalFiles, JournalLine, Segment, SpawnLink, Taken
+from .journal import Begun, Gap, JournalFiles, JournalLine, Segment, SpawnLink, Taken, found_for
 from .shadow import Shadow, VaultTree
-from .spans import found_for
 
 _FRESH = 1.0
 """Seconds for which a snapshot counts as the state right before a call."""

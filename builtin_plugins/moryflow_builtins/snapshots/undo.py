@@ -13,9 +13,9 @@ from typing import Any
 
 from moryflow_sdk import NodeView, ToolError, Turn
 
+from .journal import FoundSegments, Span, found_for, not_here, spans, unseen
 from .recorder import shadow_of
 from .shadow import UNRECORDED, Blob, Shadow, blob_of
-from .spans import FoundSegments, Span, found_for, not_here, spans, unseen
 
 _FOLDER = "040000"
 OUTSIDE = Blob("outside", "")

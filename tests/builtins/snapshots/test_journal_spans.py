@@ -7,9 +7,8 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow_builtins.snapshots.journal import JournalFiles, Log, Segment, SpawnLink
+from moryflow_builtins.snapshots.journal import FoundSegments, JournalFiles, Log, Segment, SpawnLink, spans
 from moryflow_builtins.snapshots.shadow import Shadow, SnapshotSettings
-from moryflow_builtins.snapshots.spans import FoundSegments, spans
 
 FILES = ("a", "b")
 STEPS = st.lists(
