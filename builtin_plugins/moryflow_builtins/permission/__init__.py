@@ -73,7 +73,7 @@ def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str]]:
 
 def simple_commands(text: str) -> Sequence[str]:
     """For the service ``rules``: return the commands in a shell text, as rules are matched against them."""
-    from .shell.simple_commands import simple_commands as read
+    from moryflow_builtins.permission.shell.judge import simple_commands as read
 
     return read(text)
 

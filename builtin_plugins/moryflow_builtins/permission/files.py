@@ -9,15 +9,27 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from moryflow_sdk import Remember, Target
 from moryflow_sdk.support.protected_files import plain_names, sensitive
 
-from .defaults import PLACES, escape_path, guarded_line, guards_sensitive, protects
-from .judgement import Judgement, stored_rule_answers, stricter
-from .policy import CompiledRule, Policy, components, home_spellings, text_probe, without
+from .policy import (
+    PLACES,
+    CompiledRule,
+    Judgement,
+    Policy,
+    Probe,
+    escape_path,
+    guarded_line,
+    guards_sensitive,
+    protects,
+    stored_rule_answers,
+    stricter,
+    text_probe,
+)
 
 _SECRETS = ("server.token", "*.token", "*token*", "*.key", "*.pem", "*secret*", "*credential*", "auth.json")
 
@@ -36,7 +48,7 @@ def judge_file(policy: Policy, target: Target, domain: str | None = None, *, who
         return limit
     answer = _with_reason(policy.by_text(domain, target.text), target)
     if target.lexical and target.lexical != target.text:
-        given = policy.by_probe(domain, target.lexical, without(text_probe(target.lexical), _only_says_where))
+        given = policy.by_probe(domain, target.lexical, _without_places(text_probe(target.lexical)))
         if given.rule is not None or given.bypass == "never":
             answer = stricter(answer, _with_reason(replace(given, target=target.text), target))
     if domain == "edit" and policy.watched:
@@ -49,9 +61,9 @@ def judge_file(policy: Policy, target: Target, domain: str | None = None, *, who
 def _runs_when_saved(policy: Policy, target: Target, answer: Judgement) -> Judgement:
     """Ask, in every mode, before code is changed that a plugin is loaded from as soon as it is saved."""
     for path in _paths(policy, target):
-        names = components(path)
+        names = _components(path)
         for root in policy.watched:
-            for place in home_spellings(root):
+            for place in _home_spellings(root):
                 shorter = min(len(names), len(place))
                 if names[:shorter] == place[:shorter]:
                     reason = f"{path} is code of a plugin that is being written; it runs as soon as it is saved"
@@ -79,9 +91,13 @@ def _in_repository(target: Target, answer: Judgement) -> Judgement:
     return answer
 
 
-def _only_says_where(compiled: CompiledRule) -> bool:
-    """Where the object is was judged by what it resolved to; a link's own place says nothing."""
-    return compiled.rule.source == "default" and compiled.rule.pattern in PLACES
+def _without_places(probe: Probe) -> Probe:
+    """Return `probe` blind to the defaults that say where a file is: a link's own place says nothing."""
+
+    def only_says_where(compiled: CompiledRule) -> bool:
+        return compiled.rule.source == "default" and compiled.rule.pattern in PLACES
+
+    return lambda compiled: None if only_says_where(compiled) else probe(compiled)
 
 
 def _unresolved_denial(target: Target, domain: str) -> Judgement:
@@ -92,8 +108,8 @@ def _unresolved_denial(target: Target, domain: str) -> Judgement:
 def _hard_limit(policy: Policy, target: Target, domain: str, *, whole: bool) -> Judgement | None:
     """Return the denial of what no rule and no mode opens: changes to Moryflow's own folder, and its secrets."""
     for path in _paths(policy, target):
-        names = components(path)
-        for home in home_spellings(policy.home):
+        names = _components(path)
+        for home in _home_spellings(policy.home):
             inside = names[: len(home)] == home
             above = whole and len(names) < len(home) and home[: len(names)] == names
             if domain == "edit" and (inside or above):
@@ -116,6 +132,18 @@ def _paths(policy: Policy, target: Target) -> list[str]:
         kind, _, rest = text.partition(":")
         paths.append(f"{policy.vault}{rest}" if kind == "vault" else rest)
     return list(dict.fromkeys(path for path in paths if path))
+
+
+@lru_cache(maxsize=64)
+def _home_spellings(home: Path) -> tuple[tuple[str, ...], ...]:
+    """Return the components of Moryflow's folder as given and with links followed, without case."""
+    spellings = (os.path.abspath(home), os.path.realpath(home))  # noqa: PTH100
+    return tuple(dict.fromkeys(_components(spelling) for spelling in spellings))
+
+
+def _components(path: str) -> tuple[str, ...]:
+    """Return the names of a path as the most forgiving volume sees them."""
+    return tuple(part.rstrip(". ") or part for part in PurePath(path.casefold()).parts)
 
 
 def _is_secret(below: tuple[str, ...]) -> bool:

@@ -1,18 +1,260 @@
-"""Rules in the order they are matched, and the places that a decision depends on: everything but the call itself."""
+"""Rules in the order they are matched, the places that a decision depends on, and the answers: everything but the call itself.
+
+The default rules come first, so that any rule of a person is matched later and wins; ``permission lint`` says when one
+silences them.
+"""
 
 from __future__ import annotations
 
-import os
+import re
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path, PurePath
+from pathlib import Path
+from typing import Literal
 
-from moryflow_sdk import DOMAINS, Rule, Target
+from moryflow_sdk import DOMAINS, Allow, Ask, Deny, FrozenDict, Remember, Rule, Target, Verdict
 from moryflow_sdk.support.patterns import Pattern, compile_rule
+from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, Line
+from moryflow_sdk.support.rule_entries import hidden_character
+from moryflow_sdk.verdicts import Bypass, Cause
 
-from .judgement import Judgement, Strength, place_of, rule_words, stricter
+# ------------------------------------------------------------------------------------------------
+# The default rules
+# ------------------------------------------------------------------------------------------------
+
+
+PLANS = "vault:/.moryflow/plans/*.md"
+"""Where plans are written; nothing there runs."""
+
+_EVERY = "vault:**/"
+_SENSITIVE_FILES = _EVERY + "{" + ",".join(SECRETS.files) + "}"
+_SENSITIVE_FOLDERS = _EVERY + "{" + ",".join(SECRETS.folders) + "}/**"
+_LATER_FILES = _EVERY + "{" + ",".join(RUNS_LATER.files) + "}"
+_LATER_FOLDERS = _EVERY + "{" + ",".join(RUNS_LATER.folders) + "}/**"
+
+_GUARDS: dict[str, Callable[[str], Line | None]] = {
+    _SENSITIVE_FILES: SECRETS.find_file,
+    _SENSITIVE_FOLDERS: SECRETS.find_folder,
+    _LATER_FILES: RUNS_LATER.find_file,
+    _LATER_FOLDERS: RUNS_LATER.find_folder,
+}
+
+_FIXED: tuple[tuple[str, str, str], ...] = (
+    ("read", "vault:**", "allow"),
+    ("read", "fs:**", "ask"),
+    ("read", "tool:*", "allow"),
+    ("read", _SENSITIVE_FILES, "ask"),
+    ("read", _SENSITIVE_FOLDERS, "ask"),
+    ("edit", "vault:**", "allow"),
+    ("edit", _LATER_FOLDERS, "ask"),
+    ("edit", PLANS, "allow"),
+    ("edit", _LATER_FILES, "ask"),
+    ("edit", _SENSITIVE_FILES, "ask"),
+    ("edit", _SENSITIVE_FOLDERS, "ask"),
+    ("edit", "fs:**", "deny"),
+    ("bash", "*", "ask"),
+    ("web_fetch", "*", "allow"),
+    ("web_search", "*", "allow"),
+    ("task", "*", "allow"),
+    ("tool", "*", "ask"),
+    ("mcp", "*", "ask"),
+)
+
+PLACES = frozenset({"vault:**", "fs:**"})
+"""Patterns that say where a file is, not what it is called."""
+
+
+@lru_cache(maxsize=16)
+def default_rules(home: str = "", servers: tuple[str, ...] = (), by_git: tuple[str, ...] = ()) -> tuple[Rule, ...]:
+    """Return the built-in rules.
+
+    :param home: Moryflow's own folder; stored outputs below it are read without asking.
+    :param servers: names of the configured MCP servers.
+    """
+    rows: list[tuple[str, str, str]] = list(_FIXED)
+    if home:
+        rows.append(("read", f"fs:{escape_path(home)}/agent-output/**", "allow"))
+    for path in map(escape_path, by_git):
+        rows += [("edit", f"vault:/{path}", "ask"), ("edit", f"vault:/{path}/**", "ask")]
+    rows += [("mcp", f"mcp:{name}/*", "allow") for name in servers if re.fullmatch(r"[\w.@-]+", name)]
+    return tuple(_rule(index, *row) for index, row in enumerate(rows))
+
+
+def _rule(index: int, domain: str, pattern: str, decision: str) -> Rule:
+    return Rule.model_validate(
+        {"domain": domain, "pattern": pattern, "decision": decision, "source": "default", "index": index}
+    )
+
+
+def escape_path(path: str) -> str:
+    """Return a pattern for a path domain that matches `path` alone."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
+
+
+def protects(rule: Rule) -> bool:
+    """Whether `rule` is a default that guards a file because of its name."""
+    return rule.source == "default" and rule.pattern in _GUARDS
+
+
+def guarded_line(rule: Rule, text: str) -> Line | None:
+    """Return the line of the tables by which `rule` guards a target in the vault.
+
+    It is wider than the printed globs (``.env.bak``, ``.env.``), and a folder counts as what is in it: who searches,
+    copies or moves ``.ssh`` reaches every file below.
+    """
+    return _GUARDS[rule.pattern](text) if text.startswith("vault:") else None
+
+
+def guards_sensitive(rule: Rule) -> bool:
+    """Whether `rule` is one of the defaults for sensitive names."""
+    return rule.source == "default" and rule.pattern in (_SENSITIVE_FILES, _SENSITIVE_FOLDERS)
+
+
+@lru_cache(maxsize=4096)
+def plain_text(text: str) -> str:
+    """Return `text` as the most forgiving volume sees it: no case, no invisible characters, no trailing dots."""
+    if not text.isascii():
+        visible = (char for char in unicodedata.normalize("NFKC", text) if unicodedata.category(char) != "Cf")
+        text = unicodedata.normalize("NFC", "".join(visible).casefold())
+    return "/".join(_names(text.lower().split("/")))
+
+
+def _names(parts: Iterable[str]) -> Iterator[str]:
+    return (part.rstrip(". ") or part for part in parts)
+
+
+# ------------------------------------------------------------------------------------------------
+# Answers
+# ------------------------------------------------------------------------------------------------
+
+
+Strength = Literal["allow", "ask", "deny"]
+STRENGTH: dict[str, int] = {"allow": 0, "ask": 1, "deny": 2, "stop": 3}
+MOST = 8
+"""How many reasons are told, and how many patterns one answer may store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One target and its decision.
+
+    :param target: the canonical text, for example ``vault:/a.md`` or ``shell:git status``.
+    :param reason: why, in a few words; for what is allowed it may be empty.
+    :param remember: what *always* would store for it; ``None`` when nothing that is stored could answer the question.
+    :param contents: the state of the files that a command runs, by name.
+    :param lapsed: a stored rule allowed it until a file changed.
+    """
+
+    domain: str
+    target: str
+    decision: Strength
+    reason: str = ""
+    cause: Cause = "policy"
+    bypass: Bypass = "mode"
+    rule: Rule | None = None
+    remember: Remember | None = None
+    next_step: str = ""
+    contents: FrozenDict = field(default_factory=FrozenDict)
+    lapsed: bool = False
+
+    @property
+    def severity(self) -> tuple[int, bool]:
+        """Deny over ask over allow; among equals, what no mode lifts."""
+        return STRENGTH[self.decision], self.bypass == "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """All that a call touches, judged; never empty."""
+
+    parts: tuple[Judgement, ...]
+
+    @property
+    def worst(self) -> Judgement:
+        """The most severe part, the first of equals."""
+        return max(self.parts, key=lambda part: part.severity)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The parts as one verdict of this gate."""
+        worst = self.worst
+        if worst.decision == "allow":
+            return Allow(reason=worst.reason, rule=worst.rule)
+        strong = [part for part in self.parts if part.severity == worst.severity]
+        reason = _one_sentence([part.reason for part in strong if part.reason])
+        if worst.decision == "deny":
+            # A mode that lifts the denial must not lift with it what it may never lift.
+            bypass: Bypass = (
+                "never" if any(part.bypass == "never" and part.decision != "allow" for part in self.parts) else "mode"
+            )
+            return Deny(reason=reason, cause=worst.cause, bypass=bypass, next_step=worst.next_step, rule=worst.rule)
+        contents = {name: state for part in strong for name, state in part.contents.items()}
+        said = {"cause": worst.cause, "bypass": worst.bypass, "rule": worst.rule}
+        return Ask(reason=reason, remember=self.remember, contents=contents, **said)
+
+    @property
+    def remember(self) -> tuple[Remember, ...]:
+        """What *always* would store: a pattern for each question, or nothing when one of them would be asked again."""
+        asked = [part for part in self.parts if part.decision == "ask"]
+        kept = tuple(dict.fromkeys(part.remember for part in asked if part.remember is not None))
+        if len(kept) > MOST or any(part.remember is None for part in asked):
+            return ()
+        return () if any(hidden_character(one.pattern) for one in kept) else kept  # such a rule would not be taken
+
+
+def _one_sentence(reasons: Sequence[str]) -> str:
+    """Return different reasons as one sentence that can be read."""
+    different = list(dict.fromkeys(reasons))
+    more = f"; and {len(different) - MOST} more" if len(different) > MOST else ""
+    return "; ".join(different[:MOST]) + more
+
+
+def decision_of(parts: Iterable[Judgement]) -> Decision:
+    """Return `parts` as a decision, equal ones once."""
+    return Decision(tuple(dict.fromkeys(parts)))
+
+
+def stricter(first: Judgement, second: Judgement) -> Judgement:
+    """Return the more severe of two answers about the same thing."""
+    return second if second.severity > first.severity else first
+
+
+_STORED = ("default", "user", "inline", "session")
+
+
+def stored_rule_answers(judgement: Judgement) -> bool:
+    """Whether a rule that *always* stores would answer the question: not that of an agent's rule, nor of a broken one."""
+    rule = judgement.rule
+    return judgement.bypass != "never" and (rule is None or (rule.source in _STORED and not compile_rule(rule).problem))
+
+
+_PLACES = {"session": "granted for this session", "inline": "inline configuration"}
+
+
+def place_of(rule: Rule) -> str:
+    """Return where a rule stands, for people."""
+    if rule.source == "default":
+        return "built-in default"
+    if rule.file and rule.line:
+        return f"{rule.file}:{rule.line}"
+    return rule.file or _PLACES.get(rule.source, rule.source)
+
+
+def rule_words(rule: Rule) -> str:
+    """Return a rule and its place as a person would say it."""
+    if rule.problem:
+        return f"rule that cannot be understood ({place_of(rule)})"
+    shown = rule.pattern if len(rule.pattern) <= 80 else f"{rule.pattern[:77]}…"
+    return f"rule {rule.decision} {shown!r}{f' in {rule.folder}' if rule.folder else ''} ({place_of(rule)})"
+
+
+# ------------------------------------------------------------------------------------------------
+# Rules and places
+# ------------------------------------------------------------------------------------------------
+
 
 _VOLUME_FOLDS = sys.platform in ("darwin", "win32")
 """Where upper and lower case name the same file, rules that protect a file ignore case."""
@@ -109,7 +351,6 @@ def _program(pattern: Pattern) -> str:
 
 
 def _compile(rule: Rule) -> CompiledRule:
-    from .defaults import guarded_line, plain_text, protects
 
     if rule.domain not in ("read", "edit"):
         return CompiledRule(rule, compile_rule(rule))
@@ -226,20 +467,3 @@ def _answer(domain: str, target: str, hit: RuleHit | None) -> Judgement:
     explicit = hit.decision == "deny" and hit.rule.source != "default"
     reason = hit.note or rule_words(hit.rule)
     return Judgement(domain, target, hit.decision, reason, bypass="never" if explicit else "mode", rule=hit.rule)
-
-
-def without(probe: Probe, ignored: Callable[[CompiledRule], bool]) -> Probe:
-    """Return `probe` blind to the rules that `ignored` picks."""
-    return lambda compiled: None if ignored(compiled) else probe(compiled)
-
-
-@lru_cache(maxsize=64)
-def home_spellings(home: Path) -> tuple[tuple[str, ...], ...]:
-    """Return the components of Moryflow's folder as given and with links followed, without case."""
-    spellings = (os.path.abspath(home), os.path.realpath(home))  # noqa: PTH100
-    return tuple(dict.fromkeys(components(spelling) for spelling in spellings))
-
-
-def components(path: str) -> tuple[str, ...]:
-    """Return the names of a path as the most forgiving volume sees them."""
-    return tuple(part.rstrip(". ") or part for part in PurePath(path.casefold()).parts)

@@ -13,10 +13,19 @@ from moryflow_sdk.support.git_files import named_by_git
 from moryflow_sdk.support.patterns import escape
 from moryflow_sdk.support.urls import RefusedUrl, Url, parse_url
 
-from .defaults import default_rules, escape_path
 from .files import is_folder, judge_file, judge_folder
-from .judgement import Decision, Judgement, decision_of, stored_rule_answers
-from .policy import Policy, Resolve, make_policy, text_probe
+from .policy import (
+    Decision,
+    Judgement,
+    Policy,
+    Resolve,
+    decision_of,
+    default_rules,
+    escape_path,
+    make_policy,
+    stored_rule_answers,
+    text_probe,
+)
 
 INLINE_COMMAND = 2048
 """Commands up to this many characters are judged on the loop; longer ones in a thread."""

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from moryflow.services.paths import PathResolver
-from moryflow_builtins.permission.defaults import default_rules
-from moryflow_builtins.permission.policy import Policy, make_policy
+from moryflow_builtins.permission.policy import Policy, default_rules, make_policy
 from moryflow_sdk import Rule, Target
 from moryflow_sdk.support.git_files import named_by_git
 

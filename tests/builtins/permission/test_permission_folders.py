@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow_builtins.permission.files import MAX_PATHS, judge_folder
-from moryflow_builtins.permission.judgement import Decision
-from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.policy import Decision, Policy
 from moryflow_builtins.permission.verdict import decide, is_long, judge_target
 from moryflow_sdk import ToolCall
 

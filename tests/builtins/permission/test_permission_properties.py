@@ -9,8 +9,7 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from moryflow.services.paths import PathResolver
-from moryflow_builtins.permission.judgement import Decision
-from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.policy import Decision, Policy
 from moryflow_builtins.permission.verdict import judge_target
 from moryflow_sdk import Rule, Target
 from moryflow_sdk.verdicts import settle

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow_builtins.permission.defaults import default_rules
-from moryflow_builtins.permission.judgement import Judgement
-from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.policy import Judgement, Policy, default_rules
 from moryflow_builtins.permission.verdict import decide, judge_target
 from moryflow_sdk import DOMAINS, Ask, Deny, Rule, Target, ToolCall, mcp_target, query_target, task_target, tool, url_target
 from moryflow_sdk.calls import TargetRequest

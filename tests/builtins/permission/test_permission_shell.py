@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from moryflow_builtins.permission.judgement import Decision
-from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.policy import Decision, Policy
 from moryflow_builtins.permission.shell import judge_command
 
 from .judging import decide, rules

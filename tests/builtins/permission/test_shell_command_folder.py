@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
 from moryflow.services import View
 from moryflow.services.paths import PathResolver
-from moryflow_builtins.permission.judgement import STRENGTH
+from moryflow_builtins.permission.policy import STRENGTH
 from moryflow_builtins.permission.verdict import judge_target
 from moryflow_sdk import Target
 from moryflow_sdk.calls import command_in

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from moryflow_builtins.permission.policy import Policy
-from moryflow_builtins.permission.shell.options import GUARDED, spec
+from moryflow_builtins.permission.shell.effects import GUARDED, spec
 from moryflow_builtins.permission.shell.programs import PROGRAMS
 from moryflow_builtins.permission.shell.verbs import ABBREVIATES, VERBS
 

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-import click
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple
 
-from . import calls, explain, lint, rules
+import click
+from moryflow_sdk import DOMAINS, CommandContext, ConfigError, Rule, Turn, thaw
+from moryflow_sdk.calls import command_in
+from moryflow_sdk.support.patterns import compile_rule
+from moryflow_sdk.support.processes import refuse_inside_tool
+from moryflow_sdk.support.protected_files import SECRETS
+from moryflow_sdk.verdicts import stored_words
+
+from moryflow_builtins.permission.policy import place_of, rule_words
+from moryflow_builtins.permission.verdict import policy_of
+
+from .calls import judge_examples, table, visible, what_if
+from .explain import explain
+from .lint import lint, mistake, remarks, rule_json
 
 
 @click.group()
@@ -12,15 +28,243 @@ def permission() -> None:
     """Explain, check, test and change what is allowed."""
 
 
-for name, verb in {
-    "allow": rules.allow,
-    "ask": rules.ask,
-    "deny": rules.deny,
-    "explain": explain.command,
-    "lint": lint.command,
-    "preset": rules.preset,
-    "rules": rules.command,
-    "test": calls.judge_examples,
-    "whatif": calls.what_if,
-}.items():
-    permission.add_command(verb, name)
+for verb in (explain, judge_examples, lint, what_if):
+    permission.add_command(verb)
+
+
+_EPILOG = "The rule is added at the end of yours, and the last that matches decides. Hard limits and other gates stay."
+
+
+def _add_verb(decision: str, about: str) -> None:
+    @permission.command(decision, help=about, epilog=_EPILOG)
+    @click.argument("domain", type=click.Choice(DOMAINS), metavar="DOMAIN")
+    @click.argument("pattern")
+    @click.option("--workdir", metavar="DIR", help="For a command: only in this folder of the vault.")
+    @click.pass_obj
+    def command(context: CommandContext, domain: str, pattern: str, workdir: str | None) -> None:
+        refuse_inside_tool(f"moryflow permission {decision}")
+        if workdir is not None and domain != "bash":
+            raise click.UsageError("--workdir says where a command runs; it goes with the domain bash only")
+        rule = matchable(Rule.model_validate({"domain": domain, "pattern": pattern, "decision": decision}))
+        document = context.run(lambda turn: _add(turn, rule, workdir))
+        for warning in document["warnings"]:
+            click.echo(visible(f"moryflow: {warning}"), err=True)
+        said = "added" if document["added"] else "holds already"
+        shown = visible(stored_words(pattern, document["rule"].get("folder"), {}))
+        context.print(document, text=f"{said}: {decision} {domain} {shown} ({document['where']})")
+
+
+_add_verb("allow", "Let calls whose target matches PATTERN run unasked; of commands, what a wildcard covers.")
+_add_verb("ask", "Ask about every call whose target matches PATTERN.")
+_add_verb("deny", "Refuse every call whose target matches PATTERN, in every mode.")
+
+
+def matchable(rule: Rule) -> Rule:
+    """Return `rule` if it can ever match.
+
+    :raises ConfigError: its pattern is none, or is written as targets never are.
+    """
+    pattern = compile_rule(rule)
+    problem = pattern.problem or (mistake(rule, pattern) if rule.pattern.strip() else "it is empty")
+    if problem:
+        step = f"write it as `moryflow permission explain {rule.domain} INPUT` shows the target"
+        raise ConfigError(f"the pattern {rule.pattern[:80]!r} cannot match: {problem}", next_step=step)
+    return rule
+
+
+async def _add(turn: Turn, rule: Rule, workdir: str | None) -> dict[str, Any]:
+    if workdir is not None:
+        rule = rule.replace(folder=_folder(turn, workdir))
+    mine = _own(turn)
+    there = in_force(mine, rule)
+    where = await turn.rules.append(rule, scope="user")
+    row = _row(rule)
+    found = remarks([*(one for one in mine if _row(one) != row), rule], turn.home)
+    warnings = [one.sentence for one in found if rule in (one.rule, one.by)]
+    return {"v": 1, "type": "rule", "added": not there, "rule": row, "where": where, "warnings": warnings}
+
+
+def _folder(turn: Turn, workdir: str) -> str:
+    """Return a folder as rules name it.
+
+    :raises ConfigError: no command runs there.
+    """
+    target = command_in(turn.files.resolve(workdir or ".", as_stored=True), "")
+    if target.folder is None or target.error is not None:
+        raise ConfigError(f"--workdir: {target.error}", next_step="name a folder of the vault")
+    return target.folder.text
+
+
+def _row(rule: Rule) -> dict[str, Any]:
+    bound_to = {key: thaw(value) for key in ("folder", "contents") if (value := getattr(rule, key))}
+    return {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision, **bound_to}
+
+
+def _own(turn: Turn) -> list[Rule]:
+    return [rule for rule in turn.rules.all() if rule.source == "user"]
+
+
+def in_force(held: Sequence[Rule], rule: Rule) -> bool:
+    """Whether `rule` is among `held` and none of its domain after it may overrule it, as when an *always* is stored."""
+    same = [one for one in held if one.domain == rule.domain]
+    return _row(rule) in map(_row, takewhile(lambda one: one.decision == rule.decision, reversed(same)))
+
+
+@permission.command("rules")
+@click.option("--domain", type=click.Choice(DOMAINS), help="Only rules of this domain.")
+@click.option("--session", metavar="ID", help="Include what was granted in this session.")
+@click.pass_obj
+def list_rules(context: CommandContext, domain: str | None, session: str | None) -> None:
+    """List the rules: defaults, then yours, then inline ones. The last that matches decides."""
+
+    async def work(turn: Turn) -> list[Rule]:
+        policy = policy_of(turn)
+        return [rule for layer in policy.layers for rule in layer.rules if domain in (None, rule.domain)]
+
+    rules: list[Rule] = context.run(work, session=session)
+    rows = [
+        (rule.source, rule.domain, rule.decision, stored_words(rule.pattern, rule.folder, rule.contents), _place(rule))
+        for rule in rules
+    ]
+    document = [{**rule_json(rule), "problem": compile_rule(rule).problem or None} for rule in rules]
+    context.print(document, text="\n".join(table(rows, limit=100)) or "no rules")
+
+
+def _place(rule: Rule) -> str:
+    problem = compile_rule(rule).problem
+    place = "" if rule.source == "default" else place_of(rule)
+    return f"{place}  (not usable: {problem})" if problem else place
+
+
+# ------------------------------------------------------------------------------------------------
+# Presets
+# ------------------------------------------------------------------------------------------------
+
+
+class Preset(NamedTuple):
+    """A named set of rules.
+
+    :ivar about: one sentence for the list.
+    """
+
+    about: str
+    rows: tuple[tuple[str, str, str], ...]
+
+    @property
+    def rules(self) -> list[Rule]:
+        """The rules, in order."""
+        return [Rule.model_validate(dict(zip(("domain", "pattern", "decision"), row, strict=True))) for row in self.rows]
+
+
+def _runs(*patterns: str) -> tuple[tuple[str, str, str], ...]:
+    return tuple(("bash", pattern, "allow") for pattern in patterns)
+
+
+_AS_BY_DEFAULT = (("read", "fs:**", "ask"), ("bash", "*", "ask"))
+"""Undoes what a more trusting preset said before."""
+
+_LOOK = _runs(
+    "pwd", "ls", "ls *", "tree", "tree *", "cat *", "head *", "tail *", "wc *", "file *", "stat *", "du *", "diff *",
+    "grep *", "rg *", "find *", "sort *", "date", "which *",
+    "git status", "git status *", "git diff", "git diff *", "git log", "git log *", "git show", "git show *",
+    "git blame *", "git branch --show-current", "git rev-parse *", "git ls-files", "git ls-files *",
+)  # fmt: skip
+
+_BUILD = _runs(
+    "git add *", "git commit -m *", "git stash", "git stash list", "mkdir *", "touch *",
+    "pytest", "pytest *", "python -m pytest", "python -m pytest *", "ruff *", "mypy *", "pyright", "pyright *",
+    "uv run pytest", "uv run pytest *", "npm test", "npm run lint", "npm run build", "npm run test", "pnpm test",
+    "cargo build", "cargo check", "cargo test", "cargo test *", "cargo clippy", "go build ./...", "go vet ./...",
+    "go test ./...", "make", "make test", "make build", "make lint",
+)  # fmt: skip
+
+_SECRETS = tuple(
+    ("read", f"fs:**/{{{','.join(names)}}}{below}", "ask") for names, below in ((SECRETS.files, ""), (SECRETS.folders, "/**"))
+)
+"""What a rule for the whole disk would silence, asked about again."""
+
+PRESETS: Mapping[str, Preset] = {
+    "readonly": Preset(
+        "look at everything in the vault, change nothing",
+        (*_AS_BY_DEFAULT, *_LOOK, ("edit", "*", "deny"), ("mcp", "*", "ask"), ("tool", "*", "ask")),
+    ),
+    "develop": Preset("look, build and test without a question; all else as by default", (*_AS_BY_DEFAULT, *_LOOK, *_BUILD)),
+    "trusting": Preset(
+        "run any program and read everywhere; still asked: secrets, what runs later, sudo, push, and what no rule can see",
+        (
+            ("bash", "*", "allow"),
+            ("bash", "sudo *", "ask"),
+            ("bash", "git push", "ask"),
+            ("bash", "git push *", "ask"),
+            ("read", "fs:**", "allow"),
+            *_SECRETS,
+        ),
+    ),
+}
+"""The presets by name, the strictest first."""
+
+
+@permission.command()
+@click.argument("name", required=False, type=click.Choice(tuple(PRESETS)), metavar="[NAME]")
+@click.pass_obj
+def preset(context: CommandContext, name: str | None) -> None:
+    """Add a set of rules to your configuration: readonly, develop or trusting. Without NAME list them.
+
+    What would be added is shown first. They are ordinary rules at the end of yours; take them out again in config.jsonc.
+    """
+    if name is None:
+        listed = [{"name": key, "about": one.about, "rules": [*map(_row, one.rules)]} for key, one in PRESETS.items()]
+        lines = table((key, f"{len(one.rows)} rules", one.about) for key, one in PRESETS.items())
+        hint = "moryflow permission preset NAME shows its rules and asks before it writes them"
+        context.print(listed, text="\n".join([*lines, "", hint]))
+        return
+
+    refuse_inside_tool("moryflow permission preset")
+
+    async def read(turn: Turn) -> list[Rule]:
+        return _own(turn)
+
+    async def write(turn: Turn) -> None:
+        for rule in new:
+            await turn.rules.append(rule, scope="user")
+
+    mine: list[Rule] = context.run(read)
+    new = missing_rules(mine, PRESETS[name].rules)
+    if not context.as_json or not context.yes:
+        click.echo("\n".join(_changes(mine, PRESETS[name].rules, new)), err=context.as_json)
+    if new and not context.yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("nobody can be asked here; -y writes without asking")
+        click.confirm(f"Add these {len(new)} rules?", abort=True, err=True)
+    context.run(write)
+    text = f"{len(new)} rules added; `moryflow config path` says where" if new else "nothing to do"
+    context.print({"v": 1, "type": "preset", "name": name, "added": [*map(_row, new)]}, text=text)
+
+
+def missing_rules(mine: Sequence[Rule], wanted: Sequence[Rule]) -> list[Rule]:
+    """Return the rules of `wanted` that have to be added for it to hold, domain by domain, in order."""
+    added: list[Rule] = []
+    for domain in dict.fromkeys(rule.domain for rule in wanted):
+        held = [rule for rule in mine if rule.domain == domain]
+        rules = [rule for rule in wanted if rule.domain == domain]
+        if [*map(_row, held[-len(rules) :])] == [*map(_row, rules)]:
+            continue
+        for rule in rules:
+            if not in_force([*held, *added], rule):
+                added.append(rule)
+    return added
+
+
+def _changes(mine: Sequence[Rule], wanted: Sequence[Rule], new: Sequence[Rule]) -> Iterator[str]:
+    """Yield what changes: rules that are added, those of the person that no longer decide, and wide ones that still do."""
+    yield from table(("+", rule.domain, rule.decision, visible(rule.pattern, 90)) for rule in new)
+    if not new:
+        yield "all of its rules are in force already"
+    for remark in remarks([*mine, *new]):
+        old, by = remark.rule, remark.by
+        if old in mine and by in new and old and by and old.decision != by.decision:
+            yield f"! your {rule_words(old)} no longer decides; {by.decision} {by.pattern!r} comes after it"
+    spoken = {rule.domain for rule in wanted}
+    for rule in mine:
+        if rule.pattern in ("*", "**") and rule.decision != "allow" and rule.domain not in spoken:
+            yield f"! your {rule_words(rule)} for {rule.domain} still holds; delete it there if you do not want it"

@@ -10,27 +10,26 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import click
-from moryflow_sdk import CommandContext, Deny, Rule, StoredCall, Target, Tool, ToolCall, ToolError, Turn, Verdict
+from moryflow_sdk import CommandContext, ConfigError, Deny, Rule, StoredCall, Target, Tool, ToolCall, ToolError, Turn, Verdict
 from moryflow_sdk.calls import command_in
+from moryflow_sdk.support import texts
+from moryflow_sdk.support.rule_entries import read_entries
 from moryflow_sdk.verdicts import Decision as Outcome
 from moryflow_sdk.verdicts import settle
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError
 
-from moryflow_builtins.permission.defaults import escape_path
-from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.policy import Policy, escape_path
 from moryflow_builtins.permission.shell import MAX_BYTES
 from moryflow_builtins.permission.verdict import decide, policy_of
-
-from .rule_text import given_rules, read_rules, table, visible
 
 MODES = ("agent", "full_access")
 
@@ -185,7 +184,7 @@ class Examples:
         return self._turns[vault]
 
 
-@click.command()
+@click.command("test")
 @click.argument("file", type=click.File("rb"))
 @click.pass_obj
 def judge_examples(context: CommandContext, file: Any) -> None:
@@ -251,6 +250,11 @@ def _row(result: Mapping[str, Any]) -> Sequence[str]:
     expected = f"expected {result['expect']}" if result["expect"] and not result["ok"] else ""
     error = f"{result['where']}: {result['error']}" if "error" in result else expected
     return [mark, str(result["id"]), str(result["decision"] or "-"), str(result["cause"]), error]
+
+
+# ------------------------------------------------------------------------------------------------
+# Stored calls, judged by other rules
+# ------------------------------------------------------------------------------------------------
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -323,7 +327,7 @@ class WhatIf:
         return lines
 
 
-@click.command()
+@click.command("whatif")
 @click.argument("rules_", metavar="RULES")
 @click.argument("sessions", metavar="[SESSION]...", nargs=-1)
 @click.option("--since", metavar="T", help="Only calls since then: 30m, 2h, 7d, or a date or time (ISO 8601).")
@@ -375,3 +379,88 @@ def _moment(text: str) -> str:
     except (ValueError, OverflowError) as error:
         raise click.BadParameter(f"{text!r} is no time; try 30m, 2h, 7d or 2026-01-31", param_hint="--since") from error
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# ------------------------------------------------------------------------------------------------
+# Rules and tables as text
+# ------------------------------------------------------------------------------------------------
+
+
+_PLACE = ("agents", "runtime", "permission", "rules")
+_HINT = 'a list [{"domain": "bash", "pattern": "ls *", "decision": "allow"}], or a file with one'
+
+
+def given_rules(text: str) -> list[Rule]:
+    """Return the rules in `text`: JSON with comments, or the name of a file with it; a whole configuration will do.
+
+    :raises ConfigError: it holds no rules.
+    """
+    inline = text.lstrip().startswith(("[", "{"))
+    source = text if inline else _content(Path(text).expanduser())
+    try:
+        return read_rules(_list_in(_parse(source)))
+    except ValueError as problem:
+        raise ConfigError(str(problem), where="RULES" if inline else text, next_step=_HINT) from problem
+
+
+def _content(file: Path) -> str:
+    try:
+        return file.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"cannot be read: {reason}", where=str(file), next_step=_HINT) from error
+
+
+def _parse(source: str) -> object:
+    import json5
+
+    try:
+        return json5.loads(source)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _list_in(value: Any) -> Any:
+    """Return the list of rules in a list, in ``{"rules": …}``, or in a whole configuration."""
+    if not isinstance(value, Mapping) or "rules" in value:
+        return cast("Mapping[str, Any]", value)["rules"] if isinstance(value, Mapping) else value
+    for key in _PLACE:
+        if not isinstance(value, Mapping) or key not in value:
+            raise ValueError(f"it has no {'.'.join(_PLACE)}")
+        value = cast("Mapping[str, Any]", value)[key]
+    return value
+
+
+def read_rules(rows: object) -> list[Rule]:
+    """Return the rules in `rows` as a person's.
+
+    What a gate would take with a question, as a key too many, is taken with that question here.
+
+    :raises ValueError: one is no rule.
+    """
+    if not isinstance(rows, list):
+        raise ValueError("the rules must be a list")
+    entries = cast("list[Any]", rows)
+    for index, row in enumerate(entries):
+        if not isinstance(row, Mapping):
+            raise ValueError(f"rule {index} is no object")
+        try:
+            Rule.model_validate({key: cast("Mapping[str, Any]", row).get(key) for key in ("domain", "pattern", "decision")})
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"rule {index}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    return read_entries(entries, "user")[0]
+
+
+def visible(text: str, limit: int = 0) -> str:
+    """Return `text` on one line, control and invisible characters spelled out, cut to `limit` characters."""
+    if 0 < limit < len(text):
+        text = text[: limit - 1] + "…"
+    return texts.visible(text)
+
+
+def table(rows: Iterable[Sequence[object]], *, indent: str = "", limit: int = 120) -> list[str]:
+    """Return `rows` as lines with aligned columns; the last column is not padded."""
+    cells = [[visible(str(cell), limit) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [indent + "  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]

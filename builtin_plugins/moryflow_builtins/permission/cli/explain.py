@@ -14,12 +14,11 @@ from moryflow_sdk.support.patterns import compile_rule
 from moryflow_sdk.support.sandbox import find_sandbox
 from moryflow_sdk.verdicts import stored_words
 
-from moryflow_builtins.permission.judgement import Decision, Judgement, place_of, rule_json, rule_words
-from moryflow_builtins.permission.policy import Policy, Probe
+from moryflow_builtins.permission.policy import Decision, Judgement, Policy, Probe, place_of, rule_words
 from moryflow_builtins.permission.verdict import in_sandbox, judge_target, policy_of
 
-from .calls import MODES, outcome, unacceptable
-from .rule_text import table, visible, wider_address
+from .calls import MODES, outcome, table, unacceptable, visible
+from .lint import rule_json, wider_address
 
 _KINDS: dict[str, tuple[Any, str]] = {
     "bash": ("shell", "shell:"),
@@ -84,7 +83,7 @@ class Explanation:
             "reason": self.verdict.reason,
             "mode": self.mode,
             **({"folder": self.folder} if self.folder else {}),
-            "targets": [part.as_json() for part in self.judged],
+            "targets": [*map(_target_json, self.judged)],
             "chain": [{**rule_json(rule), "matched": matched} for rule, matched in self.chain],
             "otherwise": {name: {"decision": found, "cause": why} for name, found, why in self.otherwise()},
             "remarks": list(self.remarks),
@@ -98,7 +97,7 @@ class Explanation:
         yield "headless", *outcome(self.verdict, mode=self.mode, headless=True)
 
 
-@click.command()
+@click.command("explain")
 @click.argument("domain", type=click.Choice(DOMAINS), metavar="DOMAIN")
 @click.argument("input_", metavar="INPUT")
 @click.option(
@@ -110,7 +109,7 @@ class Explanation:
 @click.option("--session", metavar="ID", help="Use the rules and the folder of this session.")
 @click.option("--workdir", metavar="DIR", help="For a command: the folder of the vault to run it in.")
 @click.pass_obj
-def command(
+def explain(
     context: CommandContext, domain: str, input_: str, mode: str | None, session: str | None, workdir: str | None
 ) -> None:
     """Show what would happen to INPUT, and why: every rule in order, and where it is written.
@@ -187,6 +186,12 @@ def _near_misses(policy: WatchedPolicy, decision: Decision) -> Iterator[str]:
         pattern = compile_rule(meant)
         if any(part.domain == rule.domain and pattern.matches(part.target) for part in decision.parts):
             yield f"{rule_words(rule)} does not match, because {why}"
+
+
+def _target_json(part: Judgement) -> dict[str, Any]:
+    shown = {"target": part.target, "decision": part.decision, "rule": rule_json(part.rule) if part.rule else None}
+    extra = {"domain": part.domain, "reason": part.reason, "cause": part.cause, "bypass": part.bypass}
+    return {**shown, **(extra if part.decision != "allow" else {"domain": part.domain})}
 
 
 # ------------------------------------------------------------------------------------------------

@@ -13,16 +13,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
-from moryflow_sdk import CommandContext, Rule, Turn
-from moryflow_sdk.support.patterns import PREFIXES, TooMany, address_pattern, braces
+from moryflow_sdk import CommandContext, Rule, Turn, thaw
+from moryflow_sdk.support.patterns import PREFIXES, Pattern, TooMany, address_pattern, braces
 from moryflow_sdk.support.protected_files import sensitive
 from moryflow_sdk.support.sandbox import COMMANDS, NETWORK
+from moryflow_sdk.support.texts import visible
+from moryflow_sdk.support.urls import RefusedUrl, parse_url
 
-from moryflow_builtins.permission.defaults import default_rules, protects
-from moryflow_builtins.permission.judgement import place_of, rule_json, rule_words
-from moryflow_builtins.permission.policy import CompiledRule, compile_rules, text_probe
-
-from .rule_text import mistake, visible, wider_address
+from moryflow_builtins.permission.policy import (
+    CompiledRule,
+    compile_rules,
+    default_rules,
+    place_of,
+    protects,
+    rule_words,
+    text_probe,
+)
 
 Kind = Literal["invalid", "dead", "narrow", "shadowed", "silences", "dangerous"]
 
@@ -182,10 +188,10 @@ def _guarded_files(reach: Reach) -> Iterator[str]:
         yield from (f"{place}/{name}" for name in _PROTECTED)
 
 
-@click.command()
+@click.command("lint")
 @click.option("--strict", is_flag=True, help="Let warnings fail the check too.")
 @click.pass_obj
-def command(context: CommandContext, strict: bool) -> None:
+def lint(context: CommandContext, strict: bool) -> None:
     """Report rules that are invalid, can never match, never decide, or allow too much.
 
     Exit code 3 when a rule is invalid; with --strict when there is any remark.
@@ -204,6 +210,12 @@ def command(context: CommandContext, strict: bool) -> None:
     context.print({"v": 1, "type": "lint", "remarks": rows, "summary": summary}, text="\n".join(lines))
     if errors or (strict and found):
         raise SystemExit(3)
+
+
+def rule_json(rule: Rule) -> dict[str, object]:
+    """Return the fields of a rule that are set."""
+    fields = ("source", "file", "line", "index", "domain", "pattern", "decision", "folder", "contents", "problem")
+    return {name: thaw(value) for name in fields if (value := getattr(rule, name)) not in (None, {}, "")}
 
 
 def _remark_json(remark: Remark) -> dict[str, Any]:
@@ -367,3 +379,89 @@ def _keys(reach: Reach) -> set[str]:
         return {"*"}
     exact = reach.examples[:1] if reach.compiled.pattern.exact else ()
     return {reach.rule.pattern, *(exact or (_WILD,))}
+
+
+# ------------------------------------------------------------------------------------------------
+# Patterns that no target is written like
+# ------------------------------------------------------------------------------------------------
+
+_JOINED = re.compile(r"(?:^|\s)(?:&&|\|\||\||&)(?:\s|$)|;(?:\s|$)")
+_REDIRECTED = re.compile(r"(?:^|\s)\d?(?:>>?|<)\s*\S")
+
+
+def mistake(rule: Rule, pattern: Pattern) -> str:
+    """Return why `rule` can never match; empty when it can, or when that cannot be told."""
+    text = rule.pattern
+    if text in ("*", "**") or text.startswith(("regex:", "tool:")):
+        return ""
+    match rule.domain:
+        case "read" | "edit":
+            return _path(text.partition(":")[2] if text.startswith(("vault:", "fs:")) else text)
+        case "bash":
+            return _command(text.removeprefix("shell:"), allows=rule.decision == "allow")
+        case "web_fetch":
+            full = address_pattern(text.removeprefix("url:"), allows=rule.decision == "allow")
+            return _url(full, exact=pattern.exact)
+        case "mcp":
+            body = text.removeprefix("mcp:")
+            return "" if "/" in body or "*" in body else "tools of a server are written SERVER/TOOL; a star stands for all"
+        case _:
+            return ""
+
+
+def _path(body: str) -> str:
+    if re.search(r"(?:^|/)\.{1,2}(?:/|$)", body):
+        return "targets are resolved, so none has . or .. in it"
+    if "//" in body:
+        return "targets are resolved, so none has // in it"
+    if body.endswith("/") and body != "/":
+        return f"targets do not end with a slash; write {body}** for what is in the folder"
+    return ""
+
+
+def _command(body: str, *, allows: bool) -> str:
+    if body != body.strip(" "):
+        return "commands are matched without blanks around them"
+    if re.search(r"['\"\\]", body):
+        return ""
+    if _JOINED.search(body):
+        return "every command of a line is judged alone; write a rule for each"
+    if "  " in body:
+        return "words are matched with one blank between them"
+    if allows and _REDIRECTED.search(body):
+        return "redirections are judged as reading and editing, not as part of the command"
+    if allows and ("$(" in body or "`" in body):
+        return "an allow never covers what is known only when it runs"
+    return ""
+
+
+def _url(body: str, *, exact: bool) -> str:
+    if exact:
+        return _exact_url(body)
+    if re.search(r"[\[{]", body):
+        return ""
+    literal = body[: body.index("*")] if "*" in body else body
+    if not any(literal.startswith(start) or start.startswith(literal) for start in ("http://", "https://")):
+        return "addresses begin with http:// or https://; write docs.python.org or https://docs.python.org/** for a whole site"
+    if "://" in literal and "**" not in body and "/" not in body.partition("://")[2]:
+        return f"an address has a path after its host, and * stops at a slash; write {body.rstrip('*')}/**"
+    return ""
+
+
+def wider_address(rule: Rule) -> str:
+    """Return the pattern that was probably meant where the last star of one for addresses stops at a slash; else nothing."""
+    pattern = rule.pattern
+    if rule.domain != "web_fetch" or pattern == "*" or pattern.startswith(("regex:", "tool:")):
+        return ""
+    full = address_pattern(pattern, allows=rule.decision == "allow")
+    return f"{pattern}*" if full.endswith("*") and not full.endswith(("**", "\\*")) else ""
+
+
+def _exact_url(body: str) -> str:
+    try:
+        canonical = str(parse_url(body))
+    except RefusedUrl as error:
+        if error.service is None:
+            return f"no such address is fetched: {error}"
+        canonical = str(error.service)
+    return "" if canonical == body else f"addresses are matched in one form; this one is {canonical}"

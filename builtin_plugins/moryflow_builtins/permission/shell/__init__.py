@@ -12,19 +12,18 @@ reading a text
 ``parser``           lists, pipelines, compound commands
 
 judging it
-``judge``            the whole text: each command by the rules, then what it touches, then what it runs
+``judge``            the whole text: each command by the rules, then what it touches, then what it runs; and the commands alone
 ``walk``             the order of the commands, and the folders that ``cd`` leads to
 ``command_line``     one command as rules see it: what a rule has to spell out, and what *always* stores
 ``hidden_commands``  denied commands in texts that are not understood, misleading characters
-``file_judge``       files that a command names, in every folder it may run in
+``file_judge``       files that a command names, folders that it moves, copies, links or removes, archives that it unpacks
 ``folder_scan``      folders that are read with everything below them, and what ignore files leave out
-``bulk_changes``     folders that are moved, copied, linked or removed, archives that are unpacked
 ``patches``          the files that a patch changes
+``archives``         the files in an archive
 
 what a command does
-``effects``          the value that is filled: files read and written, commands run, words that need a rule
+``effects``          options and operands, read by a table; what is filled: files read and written, commands run
 ``inspect``          the way from a program to the module that knows it
-``options``          options and operands, read by a table
 ``programs``         ordinary programs, as tables: ``grep``, ``cp``, ``rsync`` …
 ``verbs``            programs with verbs, as tables: ``npm``, ``docker``, ``kubectl`` …
 ``wrappers``         programs that run another command: ``sudo``, ``xargs``, ``ssh`` …
@@ -33,12 +32,10 @@ what a command does
 ``filters``          the languages of ``sed``, ``awk`` and ``jq``
 ``transfer``         ``curl``, ``wget``, file stores, and what builds from a folder or publishes it
 ``own_program``      ``moryflow`` itself
-``simple_commands``  the commands alone, for gates of other plugins
 
 git
 ``git``              verbs and options
-``git_checkout``     files that ``checkout``, ``merge``, ``stash pop`` … bring
-``git_output``       content that ``diff``, ``log -p``, ``show`` … print
+``git_contents``     content that ``diff``, ``log -p`` … print, and files that ``checkout``, ``merge`` … bring
 ``git_store``        names, commits and trees
 ``git_repository``   which repository git would use in a folder, its index, its objects
 ===================  ===========================================================================================
@@ -46,8 +43,7 @@ git
 
 from __future__ import annotations
 
-from moryflow_builtins.permission.judgement import Decision, Judgement, decision_of
-from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.policy import Decision, Judgement, Policy, decision_of
 
 MAX_BYTES = 128 * 1024
 """The longest command; the kernel would refuse a longer one too."""

@@ -16,8 +16,7 @@ from moryflow_sdk import Remember, Rule
 from moryflow_sdk.calls import UNKNOWN_FOLDER
 from moryflow_sdk.support.patterns import Pattern, compile_rule, escape
 
-from moryflow_builtins.permission.judgement import Judgement, stored_rule_answers
-from moryflow_builtins.permission.policy import CompiledRule, RuleHit
+from moryflow_builtins.permission.policy import CompiledRule, Judgement, RuleHit, stored_rule_answers
 
 from .effects import CommandEffects, SoughtFiles, UncoveredWords
 from .inspect import basename, name_of

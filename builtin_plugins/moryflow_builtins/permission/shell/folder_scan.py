@@ -15,8 +15,7 @@ from moryflow_sdk.support.patterns import TooMany, braces
 from moryflow_sdk.support.protected_files import sensitive_among, without_git_credentials
 
 from moryflow_builtins.permission.files import judge_file
-from moryflow_builtins.permission.judgement import Judgement
-from moryflow_builtins.permission.policy import Policy, Resolve
+from moryflow_builtins.permission.policy import Judgement, Policy, Resolve
 
 from .effects import Tree
 from .git_repository import repository

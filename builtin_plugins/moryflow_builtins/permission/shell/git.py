@@ -5,11 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .effects import BulkChange, CommandEffects, InnerText, Tree, WrittenFile, take_option
-from .git_checkout import checkout_of, names_moved_by
-from .git_output import output_of
+from .effects import (
+    BulkChange,
+    CommandEffects,
+    CommandItem,
+    InnerText,
+    Tree,
+    WrittenFile,
+    names_of,
+    operands_of,
+    read_options,
+    spec,
+    take_option,
+)
+from .git_contents import checkout_of, names_moved_by, output_of
 from .git_repository import EXCLUDED, PATHSPEC
-from .options import CommandItem, names_of, operands_of, read_options, spec
 from .patches import git_patch
 from .syntax import Arg, join_words
 

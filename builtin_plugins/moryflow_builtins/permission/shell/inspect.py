@@ -10,8 +10,19 @@ from urllib.parse import unquote
 from moryflow_sdk.support.protected_files import sensitive
 
 from . import interpreters, own_program, scripts, transfer, wrappers
-from .effects import CommandEffects, Inspector, SoughtFiles, WrittenFile, guard_telling_name, take_option
-from .options import MAX_PIECES, file_pieces, operands_of, read_options, spec
+from .effects import (
+    MAX_PIECES,
+    CommandEffects,
+    Inspector,
+    SoughtFiles,
+    WrittenFile,
+    file_pieces,
+    guard_telling_name,
+    operands_of,
+    read_options,
+    spec,
+    take_option,
+)
 from .patches import plain_patch
 from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS, bulk_changes_of, leaves_out, trees_of
 from .syntax import Arg

@@ -10,8 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from .effects import CommandEffects, InnerText, Inspector, SoughtFiles, WrittenFile
-from .options import file_pieces, read_options, spec
+from .effects import CommandEffects, InnerText, Inspector, SoughtFiles, WrittenFile, file_pieces, read_options, spec
 from .own_program import inspect_module
 from .syntax import Arg, join_words
 

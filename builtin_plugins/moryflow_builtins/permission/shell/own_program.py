@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
-from .effects import CommandEffects, InnerCommand, InnerText, WrittenFile
-from .options import operands_of, read_options, spec
+from .effects import CommandEffects, InnerCommand, InnerText, WrittenFile, operands_of, read_options, spec
 from .syntax import Arg
 
 PROGRAM = "moryflow"

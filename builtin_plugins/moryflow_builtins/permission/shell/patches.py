@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from moryflow_sdk.support.git_files import read_start
 
-from .effects import CommandEffects, Patch
-from .options import CommandItem, names_of, operands_of, values_of
+from .effects import CommandEffects, CommandItem, Patch, names_of, operands_of, values_of
 from .syntax import Arg
 
 MAX_BYTES = 4 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""What ordinary programs do with their operands, and which of their options count. See :mod:`.options` for the letters.
+"""What ordinary programs do with their operands, and which of their options count. See :mod:`.effects` for the letters.
 
 A program that is not here, nor in :data:`~.inspect.SPECIAL`, is not thought harmless: its words are looked at as paths
 and as commands. Being here only means that they are understood. What its operands are:
@@ -23,8 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .effects import BulkChange, Tree
-from .options import CommandItem, names_of, table_rows, values_of
+from .effects import BulkChange, CommandItem, Tree, names_of, table_rows, values_of
 from .syntax import Arg
 
 _GREP = (

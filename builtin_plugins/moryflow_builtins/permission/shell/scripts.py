@@ -6,9 +6,23 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from .effects import BulkChange, CommandEffects, InnerCommand, InnerText, Inspector, Tree, WrittenFile, take_option
+from .effects import (
+    BulkChange,
+    CommandEffects,
+    CommandItem,
+    InnerCommand,
+    InnerText,
+    Inspector,
+    Tree,
+    WrittenFile,
+    names_of,
+    operands_of,
+    read_options,
+    spec,
+    take_option,
+    values_of,
+)
 from .filters import awk_is_dangerous, inspect_jq, sed_dangers
-from .options import CommandItem, names_of, operands_of, read_options, spec, values_of
 from .syntax import Arg, join_words
 
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")

@@ -9,8 +9,23 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .effects import BulkChange, CommandEffects, Follows, Inspector, Tree, WrittenFile, guard_telling_name, take_option
-from .options import CommandItem, names_of, operands_of, read_options, spec, table_rows, values_of
+from .effects import (
+    BulkChange,
+    CommandEffects,
+    CommandItem,
+    Follows,
+    Inspector,
+    Tree,
+    WrittenFile,
+    guard_telling_name,
+    names_of,
+    operands_of,
+    read_options,
+    spec,
+    table_rows,
+    take_option,
+    values_of,
+)
 from .syntax import Arg
 from .verbs import VERBS, file_pieces
 

@@ -3,7 +3,7 @@
 ``names | verbs | options``. A verb with its other names is written ``install/i/add``. One that begins with ``!`` runs or
 configures what the rule does not show: only a rule for the whole command covers it. After one with ``*`` another command
 follows. A verb of a group has two words with a colon between. A verb that is not here asks; a rule that spells it out
-covers it. The letters of options are those of :mod:`.options`.
+covers it. The letters of options are those of :mod:`.effects`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,18 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .effects import CommandEffects, InnerCommand, Tree, guard_telling_name, take_option
-from .options import CommandItem, file_pieces, read_options, spec, table_rows
+from .effects import (
+    CommandEffects,
+    CommandItem,
+    InnerCommand,
+    Tree,
+    file_pieces,
+    guard_telling_name,
+    read_options,
+    spec,
+    table_rows,
+    take_option,
+)
 from .syntax import Arg
 
 _REGISTRY = "registry=h proxy=h https-proxy=h http-proxy=h noproxy=v local-address=h cafile=r ca=v key=v cert=v"

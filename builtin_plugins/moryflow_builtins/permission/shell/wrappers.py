@@ -5,8 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .effects import CommandEffects, InnerCommand, InnerText, Inspector, WrittenFile, take_option
-from .options import CommandItem, read_options, spec, table_rows
+from .effects import (
+    CommandEffects,
+    CommandItem,
+    InnerCommand,
+    InnerText,
+    Inspector,
+    WrittenFile,
+    read_options,
+    spec,
+    table_rows,
+    take_option,
+)
 from .syntax import Arg, join_words
 
 _APPENDED = Arg("…", "the words that are added are known only when it runs")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from moryflow_builtins.permission.policy import Policy
-from moryflow_builtins.permission.shell import git_output, judge_command
+from moryflow_builtins.permission.shell import git_contents, judge_command
 from moryflow_builtins.permission.shell.git_repository import GitUnknown, index_entries
 
 from .judging import decide, git, rules
@@ -162,7 +162,7 @@ def test_of_a_long_history_the_last_commits_and_what_is_tracked_are_looked_at(
     vault: Path, make_policy: MakePolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that the gate stays quick; a number given with ``-n`` counts where nothing else chooses commits (R36)."""
-    monkeypatch.setattr(git_output, "MAX_COMMITS", 2)
+    monkeypatch.setattr(git_contents, "MAX_COMMITS", 2)
     policy = make_policy(rules("+git *"), vault=vault)
     assert decide(policy, "git log -p HEAD~2") == "ask"
     assert decide(policy, "git log -p -2 main") == "allow"
