@@ -1,27 +1,29 @@
 """Record every decision before the body runs, allowed ones too.
 
-One JSON line each, in a file per session that outlives the session. What cannot be recorded is not freer than the
-defaults: then ``full_access``, and rules of a person's own, fall back to asking.
+One JSON line each, in a file per session that outlives the session; the eight fields that all records have in common come
+first, and files are read from their newest record on. What cannot be recorded is not freer than the defaults: then
+``full_access``, and rules of a person's own, fall back to asking.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import errno
+import heapq
+import json
+import logging
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from moryflow_sdk import Ask, Command, Event, Ruling, ToolCall, Turn, Verdict, hookimpl
-
-from .log import (
-    append,
-    deciding_rule,
-    decision_record,
-    encode,
-    file_of,
-    last_of_call,
-    mode_record,
-    refusal_record,
-    stopped_record,
-)
+from moryflow_sdk import Ask, Command, Event, Rule, Ruling, ToolCall, Turn, Verdict, hookimpl, redact
 
 name = "audit"
 services = ("emit",)
@@ -98,3 +100,317 @@ def _group() -> Any:
     from .cli import audit
 
     return audit
+
+
+# ------------------------------------------------------------------------------------------------
+# The file of a session
+# ------------------------------------------------------------------------------------------------
+
+
+FOLDER = Path("logs") / "agent-audit"
+START = b'{"eventId":'
+"""How every line begins."""
+BLOCK = 1 << 18
+LONGEST = 1 << 23
+"""A line that is longer is damage, not a record."""
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@lru_cache(maxsize=64)
+def file_of(home: Path, session: str) -> Path:
+    """Return the file of a session: its id in harmless characters, and a hash that keeps different ids apart."""
+    return home / FOLDER / f"{harmless(session)}-{sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}.jsonl"
+
+
+def harmless(session: str) -> str:
+    """Return `session` as it appears in a file name."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", session)[:64]
+
+
+def append(file: Path, line: bytes) -> None:
+    """Append a whole line, creating the file for its owner only.
+
+    :raises OSError: it cannot be written, or not whole; it names the file.
+    """
+    try:
+        _append(file, line)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(file)) from error
+
+
+def _append(file: Path, line: bytes) -> None:
+    try:
+        descriptor = os.open(file, _APPEND, 0o600)
+    except FileNotFoundError:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(file, _APPEND, 0o600)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        if os.write(descriptor, line) < len(line):
+            raise OSError(errno.ENOSPC, "only a part of the line could be written")
+    finally:
+        os.close(descriptor)
+
+
+def lines_backwards(file: Path, needles: tuple[bytes, ...] = (), step: int = BLOCK) -> Iterator[bytes]:
+    """Yield the lines of `file`, the last one first; with `needles`, only lines that contain one of them."""
+    with file.open("rb") as source:
+        position = source.seek(0, os.SEEK_END)
+        rest = b""
+        while position:
+            size = min(step, position)
+            position -= size
+            source.seek(position)
+            block = source.read(size) + rest
+            rest, newline, whole = block.partition(b"\n") if position else (b"", b"\n", block)
+            if not newline:
+                rest = block if len(block) < LONGEST else b""
+                continue
+            if not needles or any(needle in whole for needle in needles):
+                for line in reversed(whole.split(b"\n")):
+                    if line and (not needles or any(needle in line for needle in needles)):
+                        yield line
+
+
+def parse(line: bytes) -> dict[str, Any] | None:
+    """Return a line as a record; of a line that a full disk tore, the record that was appended to its stump."""
+    for text in (line, line[max(line.rfind(START), 0) :]):
+        try:
+            found = json.loads(text)
+        except ValueError:
+            continue
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def last_of_call(file: Path, call: str, among: int = 200) -> dict[str, Any] | None:
+    """Return the last record about a call, looking at no more than the newest lines."""
+    needle = b'"callId":' + json.dumps(call).encode()
+    try:
+        for number, line in enumerate(lines_backwards(file)):
+            if needle in line:
+                return parse(line)
+            if number >= among:
+                break
+    except OSError:
+        return None
+    return None
+
+
+# ------------------------------------------------------------------------------------------------
+# Finding records, without reading more of big files than needed
+# ------------------------------------------------------------------------------------------------
+
+log = logging.getLogger(__name__)
+# ------------------------------------------------------------------------------------------------
+# Finding records
+# ------------------------------------------------------------------------------------------------
+
+
+DENIED = (b'"decision":"deny"', b'"decision":"stop"')
+SLACK = timedelta(hours=1)
+"""Lines of one file are in order of time but for clocks that were set and processes that write at once."""
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class Wanted(NamedTuple):
+    """Which records: refused ones only, those at or after `since`, at most `limit` of the newest."""
+
+    denied: bool = False
+    since: datetime | None = None
+    limit: int | None = None
+
+
+def files(home: Path, session: str | None = None) -> list[Path]:
+    """Return the audit files of `home`, the last written first; those of a session, by its id or the beginning of it."""
+    folder = home / FOLDER
+    if session is not None and file_of(home, session).is_file():
+        return [file_of(home, session)]
+    pattern = "*.jsonl" if session is None else f"{harmless(session)}*.jsonl"
+    return sorted(folder.glob(pattern), key=_modified_at, reverse=True)
+
+
+def select(found: list[Path], wanted: Wanted) -> list[dict[str, Any]]:
+    """Return the wanted records of `found`, oldest first; one that stands in two files counts once."""
+    heap: list[tuple[str, str, dict[str, Any]]] = []
+    seen: set[str] = set()
+    for file in found:
+        changed = _iso(datetime.fromtimestamp(_modified_at(file), UTC) + SLACK)
+        full = wanted.limit is not None and len(heap) >= wanted.limit
+        if (wanted.since and changed < _iso(wanted.since)) or (full and changed < heap[0][0]):
+            continue
+        for stamp, identity, record in islice(_records(file, wanted), wanted.limit):
+            full = wanted.limit is not None and len(heap) >= wanted.limit
+            if full and stamp <= heap[0][0]:
+                break
+            if identity not in seen:
+                seen.add(identity)
+                (heapq.heappushpop if full else heapq.heappush)(heap, (stamp, identity, record))
+    return [record for _, _, record in sorted(heap, key=lambda item: item[:2])]
+
+
+def moment(text: str, now: datetime | None = None) -> datetime:
+    """Return the time that `text` names: ``30m``, ``2h``, ``7d`` ago, or a date or time in ISO 8601 (local without a zone).
+
+    :raises ValueError: it names none.
+    """
+    ago = re.fullmatch(r"(\d{1,6})\s*([smhdw])", text.strip())
+    if ago:
+        return (now or datetime.now(UTC)) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    return datetime.fromisoformat(text.strip()).astimezone(UTC)
+
+
+def _records(file: Path, wanted: Wanted) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    since = _iso(wanted.since) if wanted.since else ""
+    enough = _iso(wanted.since - SLACK) if wanted.since else ""
+    for line in _readable_lines(file, DENIED if wanted.denied else ()):
+        record = parse(line)
+        if record is None:
+            continue
+        stamp = str(record.get("timestamp", ""))
+        if stamp < enough:
+            return
+        if stamp >= since:
+            yield stamp, str(record.get("eventId", "")), record
+
+
+def _readable_lines(file: Path, needles: tuple[bytes, ...]) -> Iterator[bytes]:
+    try:
+        yield from lines_backwards(file, needles)
+    except OSError as error:
+        log.warning("%s cannot be read: %s", file, error.strerror)
+
+
+def _modified_at(file: Path) -> float:
+    """Return when a file was written last; one that has just gone is as old as can be."""
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _iso(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# ------------------------------------------------------------------------------------------------
+# Making records
+# ------------------------------------------------------------------------------------------------
+
+
+HASH_CHARACTERS = 16
+REASON_CHARACTERS = 500
+
+
+def decision_record(call: ToolCall, ruling: Ruling, turn: Turn) -> dict[str, Any]:
+    """Return the record of a decision about a tool call."""
+    rule = deciding_rule(ruling)
+    targets = [target.text for target in call.targets]
+    notes = {f"{plugin}: {said.reason}" for plugin, said in ruling.verdicts if said.reason not in ("", ruling.reason)}
+    return {
+        **_head(turn.session, ruling.mode, ruling.decision, call.domain, targets, rule.pattern if rule else None),
+        "type": "decision",
+        "tool": call.tool,
+        "callId": call.id,
+        "argsHash": call.hash,
+        **_folder(call),
+        "targetHashes": [sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:HASH_CHARACTERS] for text in targets],
+        "ruleSource": rule.source if rule else None,
+        "ruleFile": rule.file if rule else None,
+        "ruleLine": rule.line if rule else None,
+        "cause": ruling.cause,
+        "reason": _short(ruling.reason),
+        "notes": sorted(map(_short, notes)),
+        "by": ruling.by,
+        "latencyUs": ruling.gate_us,
+        **_origin(turn),
+    }
+
+
+def _folder(call: ToolCall) -> dict[str, str]:
+    """Return where the commands of `call` run; nothing for a call that runs none."""
+    folder = next((target.folder for target in call.targets if target.folder is not None), None)
+    return {} if folder is None else {"folder": redact(folder.text)}
+
+
+def deciding_rule(ruling: Ruling) -> Rule | None:
+    """Return the rule behind `ruling`: its own, or that of the gate that agreed with it, or that of one that was lifted."""
+    named = [said for _, said in ruling.verdicts if said.rule is not None]
+    agreeing = [said for said in named if said.decision == ruling.decision]
+    lifted = named if ruling.decision == "allow" else []
+    return ruling.rule or next((said.rule for said in (*agreeing, *lifted)), None)
+
+
+def refusal_record(allowed: Mapping[str, Any], event: Event) -> dict[str, Any]:
+    """Return the record of a call that was refused after the line `allowed` was written."""
+    cause, reason = event.data.get("code"), _short(str(event.data.get("output", "")))
+    later = {"eventId": _new_id(), "decision": "deny", "timestamp": _now()}
+    return {**allowed, **later, "cause": cause, "reason": reason, "by": "tool_decided"}
+
+
+def stopped_record(turn: Turn, event: Event) -> dict[str, Any]:
+    """Return the record of a question without an answer: its turn was stopped at the question, or broke off."""
+    data = event.data
+    why = {"cancel": "the turn was stopped at the question"}.get(str(data.get("by")), "the turn broke off at the question")
+    return {
+        **_head(turn.session, turn.mode, "stop", data.get("domain"), list(map(str, data.get("targets") or ())), None),
+        "type": "decision",
+        "tool": data.get("tool"),
+        "callId": data.get("call_id"),
+        "cause": "user",
+        "reason": why,
+        "by": data.get("by"),
+        "approval": data.get("approval_id"),
+        **_origin(turn),
+    }
+
+
+def mode_record(turn: Turn, before: str | None, after: str, by: str) -> dict[str, Any]:
+    """Return the record of a mode; entering ``full_access`` is recorded as confirmed."""
+    return {
+        **_head(turn.session, after, "allow", None, [], None),
+        "type": "mode",
+        "from": before,
+        "to": after,
+        "confirmed": after == "full_access",
+        "by": by,
+        **_origin(turn),
+    }
+
+
+def encode(record: Mapping[str, Any]) -> bytes:
+    """Return `record` as one line of UTF-8."""
+    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _head(
+    session: str, mode: str, decision: str, domain: str | None, targets: list[str], pattern: str | None
+) -> dict[str, Any]:
+    return {
+        "eventId": _new_id(),
+        "sessionId": session,
+        "mode": mode,
+        "decision": decision,
+        "permissionDomain": domain,
+        "targets": [redact(target) for target in targets],
+        "rulePattern": None if pattern is None else redact(pattern),
+        "timestamp": _now(),
+    }
+
+
+def _origin(turn: Turn) -> dict[str, Any]:
+    return {"agent": turn.agent.id, "parent": turn.parent, "turn": turn.id}
+
+
+def _short(text: str) -> str:
+    return redact(text[: 2 * REASON_CHARACTERS])[:REASON_CHARACTERS]
+
+
+def _new_id() -> str:
+    return secrets.token_hex(16)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

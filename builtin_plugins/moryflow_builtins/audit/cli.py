@@ -12,7 +12,7 @@ import click
 from moryflow_sdk import CommandContext
 from moryflow_sdk.support.texts import visible
 
-from .log import Wanted, files, moment, parse, select
+from . import Wanted, files, moment, parse, select
 
 POLL = 0.25
 

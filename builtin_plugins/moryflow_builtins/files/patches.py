@@ -9,8 +9,7 @@ from typing import Literal, NamedTuple
 
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 
-from .diffs import Diff, ShownFile, diff, short_diffs
-from .editor import FileChange, commit
+from .editor import Diff, FileChange, ShownFile, commit, diff, short_diffs
 from .match import bare, line_end, other_blanks, plain_line, reindent
 from .reader import MAX_BYTES, decode, encode_new
 

@@ -12,8 +12,7 @@ from itertools import islice
 from moryflow_sdk import Target, ToolContext, ToolError, thaw
 from moryflow_sdk.support.texts import visible
 
-from .diffs import lines_of, whole_diff
-from .editor import old_text, plan_edits, targets_of
+from .editor import lines_of, old_text, plan_edits, targets_of, whole_diff
 from .match import Edit
 from .patches import PlannedPatch, plan_patch
 

@@ -1,15 +1,41 @@
 """Instruction files: AGENTS.md, or CLAUDE.md, of the person, of the project, and of folders below it.
 
-They are text for the model. Nothing in them sets a permission, runs, or is looked at by the host.
+The person's own come first, what they have told Claude Code before what they have told Moryflow; then those of the project
+from its root down to the vault, then those that the configuration names: what is nearer to the work is read later. In each
+folder ``AGENTS.md`` is taken, else ``CLAUDE.md``. A file is read only where no link leads out of its folder. They are text
+for the model: nothing in them sets a permission, runs, or is looked at by the host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, NamedTuple
 
 from moryflow_sdk import Command, Event, SystemBlock, ToolCall, ToolResult, Turn, hookimpl
+from moryflow_sdk.support.settings import Meta, Settings
 
-from .files import Instructions, InstructionSettings, block, instructions_for, is_address, note_nested, remarks
+
+class InstructionSettings(Settings):
+    """Which instruction files are read, and how much of them.
+
+    :ivar files: globs of more files, relative to the vault, absolute, or beginning with ``~``; and addresses of plain text.
+    :ivar claude: also ``~/.claude/CLAUDE.md``.
+    :ivar max_bytes: of one file, with what it includes; the rest is left out and said so.
+    :ivar total_bytes: of all together; files that do not fit any more are left out.
+    :ivar enabled: false reads none.
+    """
+
+    enabled: bool = True
+    files: tuple[str, ...] = ()
+    claude: bool = True
+    max_bytes: Annotated[int, Meta(gt=0, le=16 * 1024 * 1024, strict=True)] = 32 * 1024
+    total_bytes: Annotated[int, Meta(gt=0, le=16 * 1024 * 1024, strict=True)] = 64 * 1024
+
 
 name = "instructions"
 services = ("emit", "info")
@@ -22,7 +48,6 @@ async def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
     """Add what the files say to the stable part of the system prompt."""
     if not turn.config.enabled:
         return []
-
     pages: Sequence[Instructions] = ()
     if any(map(is_address, turn.config.files)):
         from .pages import fetch_instructions
@@ -60,6 +85,303 @@ def commands() -> Sequence[Command]:
 
 
 def _cli() -> object:
-    from .cli import instructions
+    from .pages import instructions
 
     return instructions
+
+
+# ------------------------------------------------------------------------------------------------
+# Reading a file, with what it includes
+# ------------------------------------------------------------------------------------------------
+
+
+DEPTH = 5
+"""Includes within includes that are followed."""
+
+TWICE = "left out: it says the same as a file before it"
+
+_INCLUDE = re.compile(r"@(\S+\.(?:md|txt))\s*")
+
+
+class Instructions(NamedTuple):
+    """A file and what it says.
+
+    :ivar text: with what it includes; empty when it is left out.
+    :ivar problems: why it is left out, or what of it is.
+    :ivar address: where it was fetched from; empty for a file.
+    """
+
+    path: Path
+    text: str = ""
+    problems: tuple[str, ...] = ()
+    address: str = ""
+
+    def name(self, vault: Path) -> str:
+        """Return what a person calls it."""
+        return self.address or short_path(self.path, vault)
+
+    @property
+    def tokens(self) -> int:
+        """The estimate of what it costs."""
+        return len(self.text) // 4
+
+
+@dataclass(eq=False, repr=False)
+class _Reading:
+    """What is known while one file and its includes are read."""
+
+    root: Path
+    left: int
+    seen: list[Path] = field(default_factory=list[Path])
+    problems: list[str] = field(default_factory=list[str])
+
+
+def read_instructions(path: Path, root: Path, limit: int) -> Instructions:
+    """Return what the file at `path` says, at most `limit` bytes of it. Never raises.
+
+    :param root: the folder that it, and all it includes, must really lie in.
+    """
+    reading = _Reading(root.resolve(), limit)
+    text = "\n".join(_lines(path, reading, depth=0)).strip()
+    return Instructions(path, text, tuple(dict.fromkeys(reading.problems)))
+
+
+def _lines(path: Path, reading: _Reading, depth: int) -> Iterator[str]:
+    text = _text(path, reading)
+    for line in text.splitlines():
+        found = _INCLUDE.fullmatch(line)
+        included = path.parent / found[1] if found else None
+        if included is None or not included.is_file():
+            yield line
+        elif included.resolve() in reading.seen:
+            reading.problems.append(f"{included.name} is included in a circle or twice; once is enough")
+        elif depth >= DEPTH:
+            reading.problems.append(f"includes deeper than {DEPTH} are not followed")
+        else:
+            yield from _lines(included, reading, depth + 1)
+
+
+def _text(path: Path, reading: _Reading) -> str:
+    """Return the text of one file, or nothing and a problem."""
+    if reading.left <= 0:
+        return ""
+    try:
+        data = _bytes(path, reading)
+    except OSError as error:
+        reading.problems.append(f"{_subject(path, reading)} cannot be read: {error.strerror or error}")
+        return ""
+    if b"\0" in data:
+        reading.problems.append(f"{_subject(path, reading)} is not text")
+        return ""
+    cut = len(data) > reading.left
+    if cut:
+        reading.problems.append(f"only the first {reading.left:,} of its {path.stat().st_size:,} bytes are used")
+        data = data[: reading.left]
+    reading.left -= len(data)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if cut and error.end == len(data):
+            return data[: error.start].decode("utf-8-sig")
+        reading.problems.append(f"{_subject(path, reading)} is not UTF-8; it was read as Latin-1")
+        return data.decode("latin-1")
+
+
+def _subject(path: Path, reading: _Reading) -> str:
+    """Return what a remark is about; it is shown behind the name of the file that was asked for."""
+    return "it" if len(reading.seen) < 2 else path.name
+
+
+def _bytes(path: Path, reading: _Reading) -> bytes:
+    real = path.resolve(strict=True)
+    reading.seen.append(real)
+    if not real.is_relative_to(reading.root):
+        raise PermissionError(1, f"it leads out of {reading.root}")
+    from moryflow_sdk.support.protected_files import sensitive  # most files include none
+
+    if sensitive(str(real.relative_to(reading.root))):
+        raise PermissionError(1, "it leads to a file of secrets")
+    descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise PermissionError(1, "it is not a regular file")
+        if found.st_uid not in (os.geteuid(), 0):
+            raise PermissionError(1, "it belongs to somebody else")
+        return file.read(reading.left + 1)
+
+
+# ------------------------------------------------------------------------------------------------
+# Which files there are
+# ------------------------------------------------------------------------------------------------
+
+
+NAMES = ("AGENTS.md", "CLAUDE.md")
+
+CLAUDE = ".claude/CLAUDE.md"
+"""What a person has told Claude Code for all projects, below their own folder."""
+
+NAMED_IN = "agents.runtime.instructions.files"
+_WILD = re.compile(r"[*?\[]")
+
+
+def instructions_for(
+    vault: Path, home: Path, settings: InstructionSettings, pages: Sequence[Instructions] = ()
+) -> list[Instructions]:
+    """Return the files that hold for a vault, then `pages`; those with an empty text are left out, and say why."""
+    found: list[Instructions] = []
+    left = settings.total_bytes
+    for read in (*_files(vault, home, settings), *pages):
+        size = len(read.text.encode("utf-8", "replace"))
+        if size > left:
+            left_out = f"left out: all files together may have {settings.total_bytes} bytes"
+            read = read._replace(text="", problems=(*read.problems, left_out))
+        elif read.text and any(read.text == other.text for other in found):
+            read = read._replace(text="", problems=(TWICE,))
+        else:
+            left -= size
+        found.append(read)
+    return found
+
+
+def _files(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[Instructions]:
+    """Yield each file once."""
+    seen: set[Path] = set()
+    for path, root in _places(vault, home, settings):
+        if isinstance(root, str):
+            yield Instructions(path, problems=(root,))
+        elif (real := path.resolve()) not in seen:
+            seen.add(real)
+            yield read_instructions(path, root, settings.max_bytes)
+
+
+def in_folder(folder: Path) -> Path | None:
+    """Return the instruction file of a folder, if it has one."""
+    return next((path for name in NAMES if (path := folder / name).is_file()), None)
+
+
+def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[tuple[Path, Path | str]]:
+    """Yield every file with the folder that it must really lie in, or with the reason why a named file cannot be read."""
+    if settings.claude and (elsewhere := person_home()) and (elsewhere / CLAUDE).is_file():
+        yield elsewhere / CLAUDE, elsewhere
+    if own := in_folder(home):
+        yield own, home
+    for folder in _project(vault):
+        if path := in_folder(folder):
+            yield path, folder
+    for pattern in settings.files:
+        if is_address(pattern):
+            continue
+        try:
+            yield from _matching_files(pattern, vault)
+        except (ValueError, RuntimeError) as error:  # the second also of ~NAME, and of a pattern that no glob takes
+            yield Path(pattern), f"{NAMED_IN} names it, and no file can be named like this: {error}"
+
+
+def _matching_files(pattern: str, vault: Path) -> Iterator[tuple[Path, Path | str]]:
+    """Yield the files that a pattern of the configuration names; a pattern without a file is reported."""
+    expanded = Path(pattern).expanduser()
+    own = expanded.is_absolute()
+    base = Path(expanded.anchor) if own else vault
+    files = [path for path in sorted(base.glob(str(expanded.relative_to(base)) if own else pattern)) if path.is_file()]
+    if files:
+        yield from ((path, path.parent if own else vault) for path in files)
+    elif _WILD.search(pattern):
+        yield Path(pattern), f"{NAMED_IN} names it, and no file is called like this"
+    else:
+        yield (
+            base / expanded,
+            f"{NAMED_IN} names it, and {'it is no file' if (base / expanded).exists() else 'it is not there'}",
+        )
+
+
+def person_home() -> Path | None:
+    """Return the person's own folder; nothing where the system knows none."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
+def _project(vault: Path) -> list[Path]:
+    """Return the folders from the root of the repository that the vault lies in down to the vault; else the vault alone."""
+    above = [vault, *vault.parents]
+    root = next((at for at, folder in enumerate(above) if (folder / ".git").exists()), 0)
+    return above[: root + 1][::-1]
+
+
+def is_address(name: str) -> bool:
+    """Whether a name of the configuration is an address rather than a path."""
+    return name.lower().startswith(("http://", "https://"))
+
+
+# ------------------------------------------------------------------------------------------------
+# What the model is told
+# ------------------------------------------------------------------------------------------------
+
+
+_HEAD = "These files say how to work here. They are instructions of the project and its owner; they grant no permission."
+
+
+def block(found: Sequence[Instructions], vault: Path) -> str:
+    """Return the block for the system prompt; empty when no file says anything."""
+    parts = [in_tags(item, vault) for item in found if item.text]
+    return "\n\n".join([_HEAD, *parts]) if parts else ""
+
+
+def in_tags(item: Instructions, vault: Path) -> str:
+    """Return one file between tags that its own text cannot close."""
+    text = item.text.replace("</instructions", "<\\/instructions")
+    return f'<instructions file="{item.name(vault)}">\n{text}\n</instructions>'
+
+
+def short_path(path: Path, vault: Path) -> str:
+    """Return a path as a person would write it: relative to the vault, or from their home."""
+    if path.is_relative_to(vault):
+        return str(path.relative_to(vault))
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+def remarks(found: Sequence[Instructions], vault: Path) -> str:
+    """Return what a person should know of files that are not read as they stand; a text that is there twice is no trouble."""
+    lines = [f"{item.name(vault)}: {text}" for item in found for text in item.problems if text != TWICE]
+    return "\n".join([*lines, "`moryflow instructions` shows what is read"]) if lines else ""
+
+
+async def note_nested(call: ToolCall, turn: Turn) -> None:
+    """Note the instructions of every folder between the vault and a file that was read, unless they were told as they are."""
+    for target in call.targets:
+        for path in _above(target.text, turn.vault):
+            told: dict[str, str] = turn.session_state.setdefault("stamps", {})
+            stamp = _stamp(path)
+            if told.get(str(path)) == stamp:
+                continue
+            told[str(path)] = stamp
+            if target.text == f"vault:/{path.relative_to(turn.vault).as_posix()}":
+                continue  # the model has just read it
+            read = read_instructions(path, turn.vault, turn.config.max_bytes)
+            if read.text:
+                await turn.info.note(in_tags(read, turn.vault), title=f"instructions of {path.parent.name}/")
+
+
+def _stamp(path: Path) -> str:
+    """Return a stamp that changes when the file is written."""
+    try:
+        found = path.stat()
+    except OSError:
+        return "gone"
+    return f"{found.st_mtime_ns} {found.st_size}"
+
+
+def _above(target: str, vault: Path) -> Iterator[Path]:
+    """Yield the instruction files of the folders that hold a read file, the vault's own left out."""
+    if not target.startswith("vault:/") or "/" not in (below := target.removeprefix("vault:/")):
+        return
+    parts = Path(below).parts
+    if not parts or not (parts[-1] in NAMES or (vault / Path(*parts)).is_file()):
+        return
+    for depth in range(1, len(parts)):
+        found = in_folder(vault.joinpath(*parts[:depth]))
+        if found:
+            yield found

@@ -1,4 +1,4 @@
-"""Instructions that the configuration names by address: fetched like any page of the web, and kept for when it is not there."""
+"""``moryflow instructions``, and instructions that the configuration names by address: web pages, fetched and kept."""
 
 from __future__ import annotations
 
@@ -11,9 +11,50 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from moryflow_sdk import ToolError
+import click
+from moryflow_sdk import ToolError, Turn
 
-from .files import Instructions, InstructionSettings, is_address
+from . import Instructions, InstructionSettings, instructions_for, is_address
+
+
+@click.command("instructions")
+@click.pass_obj
+def instructions(context: Any) -> None:
+    """Show which instruction files are read, in which order, what they cost, and what is left out."""
+
+    async def work(turn: Turn) -> tuple[list[dict[str, Any]], str]:
+        found = []
+        if turn.config.enabled:
+            pages = await fetch_instructions(turn.config, turn.data_dir)
+            found = instructions_for(turn.vault, turn.home, turn.config, pages)
+        rows = [_row(item, turn) for item in found]
+        total = sum(item.tokens for item in found)
+        lines = [f"{row['tokens']:>6}  {row['file']}{_why(row)}" for row in rows]
+        nothing = "no AGENTS.md or CLAUDE.md here; folders below are looked at when a file in them is read"
+        return rows, "\n".join([*lines, f"{total:>6}  tokens, about, in every request"]) if rows else nothing
+
+    rows, text = context.run(work, vault=context.vault)
+    context.print(rows, text=text)
+
+
+def _row(item: Instructions, turn: Turn) -> dict[str, Any]:
+    return {
+        "file": item.name(turn.vault),
+        "path": str(item.path),
+        "tokens": item.tokens,
+        "loaded": bool(item.text),
+        "problems": list(item.problems),
+    }
+
+
+def _why(row: dict[str, Any]) -> str:
+    return f"  ({'; '.join(row['problems'])})" if row["problems"] else ""
+
+
+# ------------------------------------------------------------------------------------------------
+# Pages that the configuration names by address
+# ------------------------------------------------------------------------------------------------
+
 
 FRESH = 3600.0
 """Seconds for which a page is not asked for again."""

@@ -1,12 +1,17 @@
 """The memory bank: what a project knows about itself, read before what is risky, written only as a person agreed.
 
-Without a folder ``memory-bank`` in the vault none of this does anything: one look at the disk a turn.
+A bank is a real folder ``memory-bank`` at the top of the vault; without it none of this does anything: one look at the disk a
+turn. Tools keep one part of each file of the bank, the person keeps the other.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
 
 from moryflow_sdk import (
     Agent,
@@ -15,6 +20,7 @@ from moryflow_sdk import (
     Message,
     Ruling,
     SystemBlock,
+    Target,
     TargetRequest,
     Tool,
     ToolCall,
@@ -26,19 +32,276 @@ from moryflow_sdk import (
     task_target,
     tool,
 )
+from moryflow_sdk.support.settings import Meta, Settings
 
-from .bank import (
-    FOLDER,
-    READ_TOOLS,
-    READER,
-    WRITER,
-    MemoryBankSettings,
-    bank_of,
-    bank_path,
-    page_of_skill,
-    runs_unseen,
-    usable_bank,
-)
+Count = Annotated[int, Meta(gt=0, le=1_000_000, strict=True)]
+
+SENSITIVE_PATHS: tuple[str, ...] = (
+    "src/{auth,security}/**", "**/{auth,authn,authz,authentication,authorization,security,oauth,crypto}/**",
+    "**/*{package,tsconfig}.json", "**/jsconfig.json", "**/{docker,infra,infrastructure,terraform,k8s,helm,deploy,ansible}/**",
+    "**/{package-lock.json,npm-shrinkwrap.json,yarn.lock,pnpm-lock.yaml,pnpm-workspace.yaml,bun.lock,bun.lockb,deno.lock}",
+    "**/{pyproject.toml,setup.py,setup.cfg,poetry.lock,uv.lock,pdm.lock,pipfile,pipfile.lock,environment.y*ml}",
+    "**/{requirements*,constraints*}.{txt,in}", "**/{cargo.toml,cargo.lock,go.mod,go.sum,go.work}",
+    "**/{gemfile,gemfile.lock,*.gemspec,composer.json,composer.lock,mix.exs,mix.lock,pubspec.yaml,pubspec.lock}",
+    "**/{pom.xml,build.gradle,build.gradle.kts,settings.gradle,settings.gradle.kts,gradle.lockfile,*.csproj,packages.lock.json}",
+    "**/{package.swift,package.resolved,podfile,podfile.lock,deno.json,flake.nix,flake.lock}",
+    "**/{.github,.gitlab}/**",
+    "**/{dockerfile,dockerfile.*,*.dockerfile,docker-compose*.y*ml,compose*.y*ml}", "**/*.{tf,bicep}",
+    "**/{migrations,migration,alembic}/**",
+)  # fmt: skip
+"""Globs of paths whose change is high risk: keys, dependencies, migrations, infrastructure. Matched without regard to case.
+
+Files of secrets and what runs later belong to them and stand in tables of their own, which permissions read too."""
+
+
+class MemoryBankSettings(Settings):
+    """How the memory bank is used.
+
+    :ivar guard_mode: ``off`` injects and protects only; ``warn`` reminds; ``block`` refuses high-risk writes.
+        ``MEMORY_BANK_GUARD_MODE`` in the environment stands above the user's file.
+    :ivar sensitive_paths: globs, relative to the working folder, whose change is high risk, in place of the built-in ones.
+    :ivar more_sensitive_paths: globs beside those.
+    :ivar high_risk_tools: tools whose every call is high risk, whatever it touches.
+    :ivar inject_characters: at most so much of MEMORY.md goes into the system prompt.
+    :ivar reader_files: more files than this in one turn, or more than ``readerLines`` lines, are the work of the agent
+        ``memory-reader``.
+    :ivar max_memory_lines: a longer MEMORY.md is a finding of ``memory-bank check``.
+    :ivar max_draft_characters: a longer proposal is refused.
+    :ivar remind: remind the model to read ``patterns.md`` first, or to propose, where a message or what was done speaks for it.
+    :ivar propose_files: when this many files changed in one turn, the model is reminded to propose what is worth remembering.
+    :ivar reader_lines: see ``readerFiles``.
+    :ivar max_file_lines: a longer file in ``details/`` is a finding of ``memory-bank check``.
+    """
+
+    guard_mode: Literal["off", "warn", "block"] = "warn"
+    sensitive_paths: tuple[str, ...] = SENSITIVE_PATHS
+    more_sensitive_paths: tuple[str, ...] = ()
+    high_risk_tools: tuple[str, ...] = ("multiedit",)
+    inject_characters: Count = 8000
+    reader_files: Count = 3
+    reader_lines: Count = 300
+    propose_files: Count = 5
+    max_memory_lines: Count = 200
+    max_file_lines: Count = 300
+    max_draft_characters: Count = 6000
+    remind: bool = True
+
+    @property
+    def hints(self) -> bool:
+        """Whether the model gets hints to read and to propose; with the guard off the bank is only shown and protected."""
+        return self.remind and self.guard_mode != "off"
+
+
+# ------------------------------------------------------------------------------------------------
+# The bank of a vault
+# ------------------------------------------------------------------------------------------------
+
+
+FOLDER = "memory-bank"
+MEMORY = f"{FOLDER}/MEMORY.md"
+PATTERNS = f"{FOLDER}/details/patterns.md"
+PREFIX = f"vault:/{FOLDER}"
+SKILL = Path(__file__).parent / "skills" / "memory-bank"
+READER, WRITER = "memory-reader", "memory-bank-writer"
+"""The agents of the bank. Anyone may start the reader, only ``memory_write`` starts the writer; the names grant nothing."""
+READ_TOOLS = ("read", "ls", "glob", "grep")
+PROTOCOL_VERSION = "memory-bank/v1"
+SECTIONS = ("Project", "Routing Rules", "Top Quick Answers", "Drill-Down Protocol", "Write Safety")
+"""What the front page must have, in this order."""
+USER_PLACEHOLDER = "Your own notes. No tool changes this part."
+MADE_BY = "ask the person to run `moryflow memory-bank init`"
+"""Who makes a bank: no tool and no command of an agent does."""
+
+UNSEEN = frozenset({"bash", "mcp", "tool"})
+"""Domains of calls that do not say which files they write."""
+
+
+@cache
+def page_of_skill(name: str) -> str:
+    """Return a page of the skill that comes with Moryflow."""
+    return (SKILL / "references" / name).read_text(encoding="utf-8")
+
+
+class Bank(NamedTuple):
+    """A bank that was found.
+
+    :param problem: why the folder is not used although something of that name is there.
+    """
+
+    vault: str
+    problem: str = ""
+
+    def has(self, name: str) -> bool:
+        """Whether the regular file `name` (``memory-bank/…``) is there."""
+        try:
+            return stat.S_ISREG(os.lstat(f"{self.vault}/{name}").st_mode)
+        except OSError:
+            return False
+
+    def required(self) -> str:
+        """Return what must have been read before a risky write; empty where there is nothing to read."""
+        return next((name for name in (PATTERNS, MEMORY) if self.has(name)), "")
+
+
+def usable_bank(turn: Turn) -> Bank | None:
+    """Return the bank of the turn's vault if it can be used."""
+    bank = bank_of(turn)
+    return None if bank is None or bank.problem else bank
+
+
+def bank_of(turn: Turn) -> Bank | None:
+    """Return the bank of the turn's vault, whether it can be used or not."""
+    return _bank_in_turn(turn.id, turn.vault) if turn.id else find_bank(turn.vault)
+
+
+@lru_cache(maxsize=256)
+def _bank_in_turn(_: str, vault: Path) -> Bank | None:
+    """Look for the bank once a turn."""
+    return find_bank(vault)
+
+
+def find_bank(vault: Path) -> Bank | None:
+    """Look for the bank of `vault`. A link is not followed: it may lead anywhere."""
+    try:
+        mode = os.lstat(f"{vault}/{FOLDER}").st_mode
+    except OSError:
+        return None
+    if stat.S_ISLNK(mode):
+        return Bank(str(vault), f"{FOLDER} is a link, and a memory bank must be a folder of the vault itself")
+    return Bank(str(vault)) if stat.S_ISDIR(mode) else None
+
+
+def inside(target: Target) -> bool:
+    """Whether a file target is the bank or in it: where it leads to, and the name it was given by."""
+    return target.kind == "file" and (_below(target.text) or (target.lexical is not None and _below(target.lexical)))
+
+
+def name_in_bank(target: Target) -> str:
+    """Return ``memory-bank/…`` of a target that leads into the bank, else an empty text."""
+    return target.text.removeprefix("vault:/") if target.kind == "file" and _below(target.text) else ""
+
+
+def bank_path(target: str) -> str:
+    """Return the path that a model means by a file of the bank: ``details/a.md`` is one of it, an absolute path is itself."""
+    return target if target.startswith((f"{FOLDER}/", "/", "~")) else f"{FOLDER}/{target}"
+
+
+def covers(target: Target, turn: Turn) -> bool:
+    """Whether a file target is a folder that the bank lies in."""
+    path = (target.path or "").rstrip("/") + "/"
+    return target.kind == "file" and f"{turn.vault}/".startswith(path)
+
+
+def runs_unseen(call: ToolCall, turn: Turn) -> bool:
+    """Whether a call may write files of the bank without naming them."""
+    if call.domain in UNSEEN or any(target.domain in UNSEEN for target in call.targets):
+        return True
+    return any(target.domain == "edit" and (target.kind != "file" or covers(target, turn)) for target in call.targets)
+
+
+def is_there(vault: str) -> bool:
+    """Whether something of the bank's name is in the vault."""
+    return os.path.lexists(f"{vault}/{FOLDER}")
+
+
+def _below(text: str) -> bool:
+    """Whether a target's text is the bank or in it; another spelling of the name counts, for volumes that fold case."""
+    return text[: len(PREFIX) + 1].casefold() in (PREFIX, PREFIX + "/")
+
+
+def as_text(data: bytes) -> str | None:
+    """Return the text of a file of the bank; ``None`` for what is not UTF-8 text."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text.replace("\r\n", "\n")
+
+
+def read_text(turn: Any, name: str, limit: int = 1024 * 1024) -> str | None:
+    """Return the text of the bank's file `name`, or ``None`` if it is missing, too large or not text."""
+    from moryflow_sdk import ToolError
+
+    files = turn.files
+    target = files.resolve(name, domain="read")
+    if target.error or target.text != f"vault:/{name}":
+        return None
+    try:
+        return as_text(files.read(target, limit=limit))
+    except ToolError:
+        return None
+
+
+# ------------------------------------------------------------------------------------------------
+# The two parts of its files
+# ------------------------------------------------------------------------------------------------
+
+
+MACHINE = ("<!-- MACHINE_BLOCK_START -->", "<!-- MACHINE_BLOCK_END -->")
+USER = ("<!-- USER_BLOCK_START -->", "<!-- USER_BLOCK_END -->")
+MARKERS = (*MACHINE, *USER)
+
+
+class Blocks(NamedTuple):
+    """A file cut at its markers: ``head + machine + between + user + tail`` is the file, byte for byte."""
+
+    head: str
+    machine: str
+    between: str
+    user: str
+    tail: str
+
+    @property
+    def around(self) -> tuple[str, str, str, str]:
+        """All that no tool may change."""
+        return self.head, self.between, self.user, self.tail
+
+    def with_machine(self, inner: str) -> str:
+        """Return the file with other text between the machine markers."""
+        return f"{self.head}{MACHINE[0]}\n{inner.strip(chr(10))}\n{MACHINE[1]}{self.between}{self.user}{self.tail}"
+
+    @property
+    def machine_text(self) -> str:
+        """What stands between the machine markers."""
+        return self.machine.removeprefix(MACHINE[0]).removesuffix(MACHINE[1])
+
+
+def split(text: str) -> Blocks | None:
+    """Return the blocks of a file; ``None`` unless each marker stands in it once, in order."""
+    if any(text.count(marker) != 1 for marker in MARKERS):
+        return None
+    places = [text.index(marker) for marker in MARKERS]
+    if places != sorted(places):
+        return None
+    machine_end = places[1] + len(MACHINE[1])
+    user_end = places[3] + len(USER[1])
+    return Blocks(
+        head=text[: places[0]],
+        machine=text[places[0] : machine_end],
+        between=text[machine_end : places[2]],
+        user=text[places[2] : user_end],
+        tail=text[user_end:],
+    )
+
+
+def problem_of(text: str) -> tuple[str, int] | None:
+    """Return what is wrong with the markers of a file and the line it stands on; ``None`` when they are as they must be."""
+    lines = text.splitlines()
+    for marker in MARKERS:
+        found = [number for number, line in enumerate(lines, 1) if marker in line]
+        if not found:
+            return f"{marker} is missing", 1
+        if len(found) > 1 or text.count(marker) > 1:
+            return f"{marker} stands there more than once", found[-1]
+    if split(text) is None:
+        return "the markers are not in order: machine block first, then the user's", 1
+    return None
+
+
+# ------------------------------------------------------------------------------------------------
+# The plugin
+# ------------------------------------------------------------------------------------------------
+
 
 name = "memory_bank"
 services = ("emit", "files", "history", "spawn")

@@ -19,7 +19,7 @@ from typing import Any
 
 from moryflow_sdk import ToolCall, ToolError, ToolResult, Turn
 
-from .bank import FOLDER, MADE_BY, is_there
+from . import FOLDER, MADE_BY, is_there
 
 MOST_BYTES = 16 * 1024 * 1024
 """How much of a bank is held in memory; a file beyond that is compared but cannot be put back."""

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from moryflow_sdk import ToolError, redact
 from moryflow_sdk.support.protected_files import sensitive
 
-from .bank import FOLDER, MEMORY, PATTERNS, PROTOCOL_VERSION, SECTIONS, MemoryBankSettings, as_text, bank_of, problem_of
+from . import FOLDER, MEMORY, PATTERNS, PROTOCOL_VERSION, SECTIONS, MemoryBankSettings, as_text, bank_of, problem_of
 from .change_guard import snapshot_of
 
 
@@ -218,7 +218,6 @@ def _entry(turn: Any, name: str, kind: str, pages: dict[str, BankPage]) -> Itera
 
 
 def _page(turn: Any, page: BankPage, settings: MemoryBankSettings) -> Iterator[Finding]:
-
     here = f"edit {page.name}"
     if page.blocks_problem is not None:
         message, line = page.blocks_problem

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from moryflow_sdk import ConfigError, MoryflowError, ToolError
 
-from .bank import (
+from . import (
     FOLDER,
     MACHINE,
     MEMORY,

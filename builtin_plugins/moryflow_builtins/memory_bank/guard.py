@@ -16,7 +16,7 @@ from moryflow_sdk import Deny, Target, ToolCall, ToolResult, Turn
 from moryflow_sdk.risk import Risk, RiskFunction, risk_functions
 from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, sensitive
 
-from .bank import FOLDER, MADE_BY, READER, SENSITIVE_PATHS, MemoryBankSettings, bank_of, inside, usable_bank
+from . import FOLDER, MADE_BY, READER, SENSITIVE_PATHS, MemoryBankSettings, bank_of, inside, usable_bank
 from .change_guard import compare, is_held
 from .prompt import add_file_dates, escalation, has_read_required, note_package, note_reads
 from .writer import Grant, check_written, grant_of

@@ -15,7 +15,7 @@ from typing import Any
 
 from moryflow_sdk import Message, SystemBlock, Target, ToolCall, ToolError, ToolResult, Turn
 
-from .bank import MEMORY, PATTERNS, PROTOCOL_VERSION, READER, Bank, MemoryBankSettings, as_text, name_in_bank
+from . import MEMORY, PATTERNS, PROTOCOL_VERSION, READER, Bank, MemoryBankSettings, as_text, name_in_bank
 from .proposals import commands_in, means_to_last, wants_patterns
 
 LARGEST = 1024 * 1024

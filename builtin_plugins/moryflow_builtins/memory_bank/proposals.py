@@ -16,7 +16,7 @@ from typing import Any
 from moryflow_sdk import ToolContext, ToolError, ToolResult, redact
 from moryflow_sdk.support.protected_files import sensitive
 
-from .bank import FOLDER, MARKERS, MemoryBankSettings, as_text, bank_path, problem_of, usable_bank
+from . import FOLDER, MARKERS, MemoryBankSettings, as_text, bank_path, problem_of, usable_bank
 
 _COMMAND = re.compile(r"(?<![\w/:.-])mb:(write|no)(?![\w-])(?:[ \t]+(p-[0-9a-f]{8})\b)?", re.IGNORECASE)
 _AGREES = frozenset({

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from moryflow_sdk import ToolResult, Turn
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from .bank import PROTOCOL_VERSION, READER
+from . import PROTOCOL_VERSION, READER
 from .prompt import shown_lines
 
 

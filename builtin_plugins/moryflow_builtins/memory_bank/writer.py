@@ -16,7 +16,7 @@ from typing import Any
 
 from moryflow_sdk import Agent, ToolCall, ToolContext, ToolError, ToolResult, Turn, redact
 
-from .bank import MARKERS, READ_TOOLS, USER_PLACEHOLDER, WRITER, as_text, page_of_skill, problem_of, split
+from . import MARKERS, READ_TOOLS, USER_PLACEHOLDER, WRITER, as_text, page_of_skill, problem_of, split
 from .change_guard import note_change, snapshot_of
 from .proposals import Proposal, answer_to, load, newest_of, plain_line, prompts, save
 

@@ -1,16 +1,21 @@
-"""Models of every service that speaks chat completions: OpenAI, OpenRouter, Ollama, a server of one's own."""
+"""Models of every service that speaks chat completions: OpenAI, OpenRouter, Ollama, a server of one's own.
+
+Addresses, keys, windows and prices of well-known ones are at the end. Source of the prices: the table that litellm 1.106 ships
+(``model_prices_and_context_window_backup.json``, November 2026), US dollars per million tokens.
+``models.providers.<prefix>.models`` in the configuration overrides it; a model that is not there works as well, its window
+and price are then unknown.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from moryflow_sdk import BaseProvider, ModelError, ModelEvent, ModelInfo, ModelProvider, ModelRequest, PluginContext, hookimpl
 from moryflow_sdk.support.settings import ModelsSettings, ProviderSettings, with_limits
-
-from .known_services import MODELS, SERVICES, KnownService, known_model
 
 if TYPE_CHECKING:
     from moryflow_sdk.chat_completions import ChatClient, Endpoint
@@ -190,3 +195,157 @@ config_model = ModelsSettings
 def models(ctx: PluginContext) -> list[ModelProvider]:
     """Offer the models of chat-completions services."""
     return [OpenAICompatible(ctx.config, getattr(ctx, "environ", os.environ))]
+
+
+# ------------------------------------------------------------------------------------------------
+# Well-known services and models
+# ------------------------------------------------------------------------------------------------
+
+
+class KnownModel(NamedTuple):
+    """Window (prompt and answer together), longest answer, prices of input, output and cached input, sees images."""
+
+    window: int
+    output: int
+    input_price: float | None = None
+    output_price: float | None = None
+    cached_price: float | None = None
+    images: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a ``ModelInfo``."""
+        return {
+            "context_window": self.window,
+            "max_output": self.output,
+            "input_price": self.input_price,
+            "output_price": self.output_price,
+            "cached_price": self.cached_price,
+            "images": self.images,
+        }
+
+
+MODELS: dict[str, KnownModel] = {
+    "openai/gpt-4.1": KnownModel(1_047_576, 32_768, 2.0, 8.0, 0.5, True),
+    "openai/gpt-4.1-mini": KnownModel(1_047_576, 32_768, 0.4, 1.6, 0.1, True),
+    "openai/gpt-4.1-nano": KnownModel(1_047_576, 32_768, 0.1, 0.4, 0.025, True),
+    "openai/gpt-4o": KnownModel(128_000, 16_384, 2.5, 10.0, 1.25, True),
+    "openai/gpt-4o-mini": KnownModel(128_000, 16_384, 0.15, 0.6, 0.075, True),
+    "openai/gpt-5": KnownModel(400_000, 128_000, 1.25, 10.0, 0.125, True),
+    "openai/gpt-5-mini": KnownModel(400_000, 128_000, 0.25, 2.0, 0.025, True),
+    "openai/gpt-5-nano": KnownModel(400_000, 128_000, 0.05, 0.4, 0.005, True),
+    "openai/gpt-5.1": KnownModel(400_000, 128_000, 1.25, 10.0, 0.125, True),
+    "openai/gpt-5.2": KnownModel(400_000, 128_000, 1.75, 14.0, 0.175, True),
+    "openai/gpt-5.4": KnownModel(1_050_000, 128_000, 2.5, 15.0, 0.25, True),
+    "openai/gpt-5.4-mini": KnownModel(400_000, 128_000, 0.75, 4.5, 0.075, True),
+    "openai/gpt-5.4-nano": KnownModel(400_000, 128_000, 0.2, 1.25, 0.02, True),
+    "openai/gpt-5.5": KnownModel(1_050_000, 128_000, 5.0, 30.0, 0.5, True),
+    "openai/gpt-5.6": KnownModel(1_050_000, 128_000, 4.0, 20.0, 0.4, True),
+    "openai/gpt-5.6-sol": KnownModel(1_050_000, 128_000, 4.0, 20.0, 0.4, True),
+    "openai/gpt-5.6-terra": KnownModel(1_050_000, 128_000, 2.0, 12.0, 0.2, True),
+    "openai/gpt-5.6-luna": KnownModel(1_050_000, 128_000, 0.2, 1.2, 0.02, True),
+    "openai/o3": KnownModel(200_000, 100_000, 2.0, 8.0, 0.5, True),
+    "openai/o4-mini": KnownModel(200_000, 100_000, 1.1, 4.4, 0.275, True),
+    "deepseek/deepseek-flash": KnownModel(1_000_000, 393_216, 0.3, 1.2, 0.006, True),
+    "deepseek/deepseek-v4-flash": KnownModel(1_000_000, 393_216, 0.3, 1.2, 0.006, True),
+    "mistral/mistral-large-latest": KnownModel(262_144, 262_144, 0.5, 1.5, 0.05, True),
+    "mistral/mistral-medium-latest": KnownModel(262_144, 262_144, 1.5, 7.5, 0.15, True),
+    "mistral/mistral-small-latest": KnownModel(262_144, 262_144, 0.15, 0.6, 0.015, True),
+    "mistral/devstral-latest": KnownModel(256_000, 256_000, 0.4, 2.0, 0.04),
+    "groq/openai/gpt-oss-120b": KnownModel(131_072, 65_536, 0.15, 0.6, 0.075),
+    "groq/openai/gpt-oss-20b": KnownModel(131_072, 65_536, 0.075, 0.3, 0.0375),
+    "cerebras/gpt-oss-120b": KnownModel(131_072, 32_768, 0.35, 0.75),
+    "xai/grok-4.7": KnownModel(500_000, 500_000, 2.0, 6.0, 0.5, True),
+    "xai/grok-4.6": KnownModel(500_000, 500_000, 2.0, 6.0, 0.5, True),
+    "xai/grok-4.3": KnownModel(1_000_000, 1_000_000, 1.25, 2.5, 0.2, True),
+    "moonshot/kimi-k3": KnownModel(1_048_576, 1_048_576, 3.0, 15.0, 0.3, True),
+    "moonshot/kimi-k2.6": KnownModel(262_144, 262_144, 0.95, 4.0, 0.16, True),
+    "zai/glm-5.3": KnownModel(1_000_000, 128_000, 1.4, 4.4, 0.26),
+    "zai/glm-4.7": KnownModel(200_000, 128_000, 0.6, 2.2, 0.11),
+}
+
+
+def known_model(model: str) -> KnownModel | None:
+    """Return what is known about `model`; a dated name (``gpt-4.1-2025-04-14``) counts as the undated one."""
+    while model:
+        found = MODELS.get(model)
+        if found is not None:
+            return found
+        model, dash, last = model.rpartition("-")
+        if not dash or not last.isdecimal():
+            return None
+    return None
+
+
+class KnownService(NamedTuple):
+    """A service that speaks chat completions.
+
+    :param keys: environment variables that may hold the key, the first one is what errors name.
+    :param addresses: environment variables that may hold another address.
+    :param default: the model to use when nobody chose one; empty when only the server can say.
+    :param local: runs on the user's machine and needs no key.
+    :param system_messages: ``several`` where its models are known to take them.
+    """
+
+    prefix: str
+    base_url: str
+    keys: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+    default: str = ""
+    output_field: str = "max_tokens"
+    short_ids: bool = False
+    local: bool = False
+    system_messages: Literal["one", "several"] = "one"
+
+    def key(self, environ: Mapping[str, str]) -> str:
+        """Return the key, without the blanks and line ends that come with pasting."""
+        return next((environ[name].strip() for name in self.keys if environ.get(name, "").strip()), "")
+
+    def address(self, environ: Mapping[str, str]) -> tuple[str, str]:
+        """Return ``(address, variable)`` when a variable sets another address, else ``("", "")``."""
+        name = next((name for name in self.addresses if environ.get(name, "").strip()), "")
+        return (_normal(environ[name].strip(), name), name) if name else ("", "")
+
+
+def _normal(address: str, variable: str) -> str:
+    """Return a base URL. ``OLLAMA_HOST`` may be ``0.0.0.0:11434``, which is where a server listens, not an address."""
+    if variable != "OLLAMA_HOST":
+        return address.rstrip("/")
+    address = address if "://" in address else f"http://{address}"
+    address = address.replace("://0.0.0.0", "://127.0.0.1").rstrip("/")
+    return address if urlsplit(address).path else f"{address}/v1"
+
+
+SERVICES: dict[str, KnownService] = {
+    service.prefix: service
+    for service in (
+        KnownService(
+            "openai",
+            "https://api.openai.com/v1",
+            ("OPENAI_API_KEY",),
+            ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
+            "gpt-4.1",
+            output_field="max_completion_tokens",
+            system_messages="several",
+        ),
+        KnownService("openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), (), "openrouter/auto"),
+        KnownService("deepseek", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), (), "deepseek-flash"),
+        KnownService("mistral", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest", short_ids=True),
+        KnownService("groq", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), (), "openai/gpt-oss-120b"),
+        KnownService("xai", "https://api.x.ai/v1", ("XAI_API_KEY",), (), "grok-4.7"),
+        KnownService("cerebras", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",), (), "gpt-oss-120b"),
+        KnownService("moonshot", "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY",), (), "kimi-k3"),
+        KnownService("zai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY",), (), "glm-5.3"),
+        KnownService("together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY", "TOGETHERAI_API_KEY")),
+        KnownService("fireworks", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
+        KnownService("nvidia", "https://integrate.api.nvidia.com/v1", ("NVIDIA_API_KEY",)),
+        KnownService("huggingface", "https://router.huggingface.co/v1", ("HF_TOKEN", "HUGGINGFACE_API_KEY")),
+        KnownService("qwen", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", ("DASHSCOPE_API_KEY",)),
+        KnownService(
+            "ollama", "http://127.0.0.1:11434/v1", ("OLLAMA_API_KEY",), ("OLLAMA_BASE_URL", "OLLAMA_HOST"), local=True
+        ),
+        KnownService("lmstudio", "http://127.0.0.1:1234/v1", ("LMSTUDIO_API_KEY",), ("LMSTUDIO_BASE_URL",), local=True),
+        KnownService("vllm", "http://127.0.0.1:8000/v1", ("VLLM_API_KEY",), ("VLLM_BASE_URL",), local=True),
+        KnownService("llamacpp", "http://127.0.0.1:8080/v1", ("LLAMACPP_API_KEY",), ("LLAMACPP_BASE_URL",), local=True),
+    )
+}
+"""In the order in which a key makes a service the default."""

@@ -54,5 +54,4 @@ name = "script_model"
 @hookimpl(after=("local_model", "litellm_models", "openai_compatible"))
 def models() -> list[ModelProvider]:
     """Offer ``script:FILE``."""
-
     return [ScriptModel()]

@@ -7,11 +7,20 @@ permission.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
-from moryflow_sdk import Command, SystemBlock, Tool, ToolContext, Turn, hookimpl, tool
+import click
+from moryflow_sdk import Command, SystemBlock, Tool, ToolContext, ToolError, Turn, hookimpl, tool
+from moryflow_sdk.support.markdown_files import WrongFile, read_markdown
+from moryflow_sdk.support.own_files import leads_nowhere
 from moryflow_sdk.support.settings import Settings
+from moryflow_sdk.support.texts import did_you_mean
 
 name = "skills"
 config_path = "agents.runtime.skills"
@@ -32,9 +41,7 @@ config_model = SkillSettings
 @hookimpl
 def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
     """List the skills that there are, for those who may read them."""
-    from .catalog import skills_for
-
-    found = [skill for skill in skills_for(turn.vault, turn.home, claude=turn.config.claude) if skill.usable]
+    found = _usable(turn)
     if not found or not _offered(turn):
         return []
     lines = [f"- {skill.name}: {skill.description}" for skill in found]
@@ -52,21 +59,17 @@ def _offered(turn: Turn) -> bool:
     return allowed and not denied and (turn.model is None or turn.model.tools)
 
 
-def _there_are_skills(turn: Turn) -> bool:
-    from .catalog import skills_for
-
-    return any(found.usable for found in skills_for(turn.vault, turn.home, claude=turn.config.claude))
+def _usable(turn: Turn) -> list[Skill]:
+    return [skill for skill in skills_for(turn.vault, turn.home, claude=turn.config.claude) if skill.usable]
 
 
-@tool(domain="read", parallel_safe=True, offered_in=_there_are_skills)
+@tool(domain="read", parallel_safe=True, offered_in=lambda turn: bool(_usable(turn)))
 def skill(
     name: Annotated[str, "one of the names listed under Skills"],
     ctx: ToolContext,
     file: Annotated[str, "another file of the skill, as it names it: references/more.md"] = "",
 ) -> str:
     """Read a skill: how to do something, step by step, as somebody wrote it down."""
-    from .catalog import read_page, read_skill
-
     claude = ctx.config.claude
     if file:
         return read_page(name, file, ctx.vault, ctx.home, claude=claude)
@@ -82,10 +85,239 @@ def tools() -> list[Tool]:
 @hookimpl
 def commands() -> Sequence[Command]:
     """Add ``moryflow skill``."""
-    return [Command("skill", "List and show skills, and report what is wrong with them.", _cli)]
+    return [Command("skill", "List and show skills, and report what is wrong with them.", lambda: group)]
 
 
-def _cli() -> object:
-    from .catalog import group
+# ------------------------------------------------------------------------------------------------
+# Finding skills
+# ------------------------------------------------------------------------------------------------
 
-    return group
+
+VAULT_FOLDERS = (".moryflow/skills", ".agents/skills", ".claude/skills")
+"""Where a vault keeps skills; the convention of agentskills, and what users of other systems have."""
+
+CLAUDE = ".claude/skills"
+"""Where a person keeps skills for Claude Code, below their own folder; they may be links to elsewhere in it."""
+
+NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
+LONGEST_NAME, LONGEST_DESCRIPTION = 64, 1024
+
+
+class Skill(NamedTuple):
+    """A skill.
+
+    :ivar file: its ``SKILL.md``; `root` is the home or the vault that it must really lie in.
+    :ivar problem: why it cannot be used; empty when it can.
+    """
+
+    name: str
+    description: str
+    file: Path
+    root: Path
+    source: str
+    body: str = ""
+    problem: str = ""
+
+    @property
+    def usable(self) -> bool:
+        return not self.problem
+
+
+def skills_for(vault: Path, home: Path, *, claude: bool = True) -> list[Skill]:
+    """Return every skill, the person's own before the vault's; the first of a name is the one that is used.
+
+    :param claude: also what the person has for Claude Code.
+    """
+    found: list[Skill] = []
+    for file, root, source in _places(vault, home, claude=claude):
+        skill = _read(file, root, source)
+        first = next((other for other in found if other.usable and other.name == skill.name), None)
+        if skill.usable and first:
+            skill = _wrong(skill.file, root, source, f"the name {skill.name!r} is taken by {first.file}")
+        found.append(skill)
+    return found
+
+
+def _places(vault: Path, home: Path, *, claude: bool) -> Iterator[tuple[Path, Path, str]]:
+    own = [(home / "skills", home, "user")]
+    if claude:
+        with contextlib.suppress(RuntimeError):  # the system knows of no home
+            own.append((Path.home() / CLAUDE, Path.home(), "user"))
+    folders = [*own, *((vault / name, vault, "vault") for name in VAULT_FOLDERS)]
+    seen: set[Path] = set()
+    for folder, root, source in folders:
+        real = Path(os.path.realpath(folder))
+        if real in seen:
+            continue  # the vault is the person's own folder
+        seen.add(real)
+        try:
+            places = sorted(folder.iterdir())
+        except OSError:  # it does not exist, is no folder, or cannot be listed
+            continue
+        for place in places:
+            if os.path.lexists(place / "SKILL.md"):
+                yield place / "SKILL.md", root, source
+
+
+def _read(file: Path, root: Path, source: str) -> Skill:
+    try:
+        if not file.resolve().is_relative_to(root.resolve()):
+            return _wrong(file, root, source, f"it leads out of {root}")
+        read = read_markdown(file)
+    except (OSError, RuntimeError) as error:  # the second, up to Python 3.12, is a link that leads in a circle
+        return _wrong(file, root, source, leads_nowhere(file) or f"it cannot be read: {error}")
+    except WrongFile as wrong:
+        place = f"line {wrong.line}: " if wrong.line else ""
+        return _wrong(file, root, source, f"{place}{wrong}")
+    name, description = read.metadata.get("name"), read.metadata.get("description")
+    if problem := _name_problem(name) or _description_problem(description):
+        return _wrong(file, root, source, problem)
+    return Skill(str(name), " ".join(str(description).split()), file, root, source, read.body)
+
+
+def _wrong(file: Path, root: Path, source: str, problem: str) -> Skill:
+    return Skill(file.parent.name, "", file, root, source, problem=problem)
+
+
+def _name_problem(name: Any) -> str:
+    if not isinstance(name, str) or not name:
+        return "it has no name: add a line 'name: …' to its frontmatter"
+    if len(name) > LONGEST_NAME or not NAME.match(name):
+        return f"the name {name[:80]!r} may hold small letters, digits and single hyphens, at most {LONGEST_NAME}"
+    return ""
+
+
+def _description_problem(description: Any) -> str:
+    if not isinstance(description, str) or not description.strip():
+        return "it has no description: say when it is to be used, in a line 'description: …'"
+    if any("\ud800" <= character <= "\udfff" for character in description):
+        return "the description holds what is no Unicode text, so no model can be told of it"
+    if len(description) > LONGEST_DESCRIPTION:
+        return f"the description is longer than {LONGEST_DESCRIPTION} characters"
+    return ""
+
+
+# ------------------------------------------------------------------------------------------------
+# Reading them
+# ------------------------------------------------------------------------------------------------
+
+
+_FILES = 50
+_LARGEST = 1024 * 1024
+
+
+def read_skill(name: str, vault: Path, home: Path, *, claude: bool = True) -> str:
+    """Return a skill's body and where its other files are.
+
+    :raises ToolError: there is no such skill, or it cannot be used.
+    """
+    chosen = _find_skill(name, vault, home, claude=claude)
+    others = _other_files(chosen)
+    listed = "\n".join(f"- {other}" for other in others[:_FILES])
+    head = f"Other files of this skill, in {chosen.file.parent}; give one as `file` to read it:"
+    return f"{chosen.body}\n\n{head}\n{listed}" if others else chosen.body
+
+
+def read_page(name: str, file: str, vault: Path, home: Path, *, claude: bool = True) -> str:
+    """Return another file of a skill. What belongs to it is read without a question, wherever the skill is; nothing else is.
+
+    :raises ToolError: there is no such skill or file, it leads out of the skill, or it is not text.
+    """
+    chosen = _find_skill(name, vault, home, claude=claude)
+    folder = chosen.file.resolve().parent
+    try:
+        real = (folder / file).resolve(strict=True)
+        if not real.is_relative_to(folder) or not _may_be_shown(real, folder):
+            raise ToolError(f"{file[:200]!r} is not a file of the skill {name!r}", code="outside", next_step="use read for it")
+        return _text(real)
+    except UnicodeDecodeError as error:
+        raise ToolError(f"{file} is not UTF-8 text", code="not_text", where=str(folder / file)) from error
+    except (OSError, ValueError) as error:
+        listed = ", ".join(_other_files(chosen)[:_FILES]) or "none"
+        problem = f"the skill {name!r} has no file {file[:200]!r} that can be read; it has: {listed}"
+        raise ToolError(problem, code="not_found", next_step="name one of these") from error
+
+
+def _find_skill(name: str, vault: Path, home: Path, *, claude: bool) -> Skill:
+    found = skills_for(vault, home, claude=claude)
+    chosen = next((skill for skill in found if skill.usable and skill.name == name), None)
+    if chosen is None:
+        raise _no_such_skill(name, found)
+    return chosen
+
+
+def _other_files(skill: Skill) -> list[str]:
+    folder = skill.file.parent
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path != skill.file)
+
+
+def _may_be_shown(real: Path, folder: Path) -> bool:
+    from moryflow_sdk.support.protected_files import sensitive
+
+    return not sensitive(str(real.relative_to(folder)))
+
+
+def _text(path: Path) -> str:
+    """Return the text of a regular file; a pipe does not hang it.
+
+    :raises OSError: it is something else, or too large.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
+            raise OSError(f"{path} is not a text file of at most {_LARGEST} bytes")
+        return file.read(_LARGEST).decode("utf-8-sig")
+
+
+def _no_such_skill(name: str, found: list[Skill]) -> ToolError:
+    broken = next((skill for skill in found if skill.name == name), None)
+    if broken is not None:
+        problem = f"the skill {name!r} cannot be used: {broken.problem}"
+        return ToolError(problem, code="invalid", where=str(broken.file), next_step="moryflow skill list")
+    names = [skill.name for skill in found if skill.usable]
+    hint = did_you_mean(name, names) or f"; there are: {', '.join(names) or 'none'}"
+    return ToolError(f"there is no skill {name[:80]!r}{hint}", code="not_found", next_step="moryflow skill list")
+
+
+# ------------------------------------------------------------------------------------------------
+# ``moryflow skill``
+# ------------------------------------------------------------------------------------------------
+
+
+@click.group("skill")
+def group() -> None:
+    """List and show skills, and report what is wrong with them."""
+
+
+@group.command("list")
+@click.pass_obj
+def list_skills(context: Any) -> None:
+    """List your skills and those of the vault; for those that cannot be used, say why."""
+    found = context.run(_all, vault=context.vault)
+    lines = [f"{skill.name:<24}  {skill.source:<5}  {skill.description or f'not used: {skill.problem}'}" for skill in found]
+    rows = [_row(skill) for skill in found]
+    nothing = "no skills; make a folder with a SKILL.md in ~/.moryflow/skills"
+    context.print(rows, text="\n".join(lines) or nothing)
+
+
+@group.command("show")
+@click.argument("name")
+@click.pass_obj
+def show_skill(context: Any, name: str) -> None:
+    """Show what the model reads of a skill."""
+
+    async def work(turn: Turn) -> str:
+        return read_skill(name, turn.vault, turn.home, claude=turn.config.claude)
+
+    text = context.run(work, vault=context.vault)
+    context.print({"name": name, "text": text}, text=text)
+
+
+async def _all(turn: Turn) -> list[Skill]:
+    return skills_for(turn.vault, turn.home, claude=turn.config.claude)
+
+
+def _row(skill: Skill) -> dict[str, Any]:
+    row = {"name": skill.name, "description": skill.description, "source": skill.source, "file": str(skill.file)}
+    return {**row, "tokens": len(skill.body) // 4, "usable": skill.usable, "problem": skill.problem}

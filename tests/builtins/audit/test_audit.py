@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow_builtins import audit
-from moryflow_builtins.audit.log import append, file_of, lines_backwards, parse
+from moryflow_builtins.audit import append, file_of, lines_backwards, parse
 from moryflow_sdk import Agent, Ruling, ToolCall
 
 EIGHT = ["eventId", "sessionId", "mode", "decision", "permissionDomain", "targets", "rulePattern", "timestamp"]

@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from moryflow_builtins.audit.log import Wanted, append, file_of, files, moment, select
+from moryflow_builtins.audit import Wanted, append, file_of, files, moment, select
 
 NOW = datetime.now(UTC)
 

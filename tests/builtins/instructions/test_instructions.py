@@ -10,7 +10,7 @@ import pytest
 from moryflow import RunOptions, open_host
 from moryflow.testing import replies
 from moryflow.testing.replies import LoopbackServer
-from moryflow_builtins.instructions.files import InstructionSettings, instructions_for
+from moryflow_builtins.instructions import InstructionSettings, instructions_for
 
 pytestmark = pytest.mark.usefixtures("person")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from moryflow_builtins.memory_bank.bank import MARKERS, SECTIONS, problem_of, split
+from moryflow_builtins.memory_bank import MARKERS, SECTIONS, problem_of, split
 from moryflow_builtins.memory_bank.check import check_bank
 from moryflow_builtins.memory_bank.cli import diagnose, files, install_skill, make_bank, memory_bank, section
 

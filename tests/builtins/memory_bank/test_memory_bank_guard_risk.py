@@ -7,7 +7,7 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow_builtins.memory_bank.bank import SENSITIVE_PATHS, MemoryBankSettings
+from moryflow_builtins.memory_bank import SENSITIVE_PATHS, MemoryBankSettings
 from moryflow_builtins.memory_bank.guard import assess, risk_of, sensitive_paths
 from moryflow_sdk import Identity, Target, ToolCall
 from moryflow_sdk.risk import replace_risk

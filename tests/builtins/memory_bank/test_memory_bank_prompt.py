@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from moryflow_builtins.memory_bank.bank import MemoryBankSettings
+from moryflow_builtins.memory_bank import MemoryBankSettings
 from moryflow_builtins.memory_bank.prompt import fingerprint, mark_as_data, protocol, within_budget
 
 MEMORY = "memory-bank/MEMORY.md"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moryflow import RunOptions
 from moryflow.base.builtins import BUILTINS
-from moryflow_builtins.memory_bank.bank import MARKERS, split
+from moryflow_builtins.memory_bank import MARKERS, split
 from moryflow_builtins.memory_bank.cli import files
 from moryflow_builtins.memory_bank.guard import _writer
 from moryflow_builtins.memory_bank.proposals import Proposal

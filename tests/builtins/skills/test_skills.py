@@ -14,7 +14,7 @@ import pytest
 from moryflow import RunOptions, open_host
 from moryflow.testing import replies
 from moryflow.testing.replies import LoopbackServer
-from moryflow_builtins.skills.catalog import read_page, read_skill, skills_for
+from moryflow_builtins.skills import read_page, read_skill, skills_for
 from moryflow_sdk import ToolError
 
 pytestmark = pytest.mark.usefixtures("person")

@@ -10,7 +10,7 @@ import pytest
 from moryflow.testing import replies
 from moryflow.testing.isolated import IsolatedHost
 from moryflow.testing.replies import LoopbackServer
-from moryflow_builtins.instructions.files import Instructions, InstructionSettings, instructions_for
+from moryflow_builtins.instructions import Instructions, InstructionSettings, instructions_for
 from moryflow_builtins.instructions.pages import AGAIN, fetch_instructions
 
 

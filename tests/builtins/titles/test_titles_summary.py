@@ -16,7 +16,7 @@ from moryflow import RunOptions, open_host
 from moryflow.testing import replies
 from moryflow.testing.replies import LoopbackServer
 from moryflow_builtins.local_model.runtime import Runtime
-from moryflow_builtins.titles.summary import LONGEST, transcript
+from moryflow_builtins.titles import LONGEST, transcript
 
 REAL = os.environ.get("MORYFLOW_TEST_LOCAL_MODEL", "")
 
