@@ -50,7 +50,7 @@ def _attached() -> int | None:
     from moryflow.attach import quick
 
     def command_line() -> quick.FullCommandLine:
-        from moryflow.cli.quick_side import QuickSide
+        from moryflow.cli.commands.run import QuickSide
 
         return QuickSide()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from moryflow import RunOptions
-from moryflow.cli.commands.session_stats import stats_text
+from moryflow.cli.commands.session import stats_text
 from moryflow.runtime.session_stats import collect_stats
 from moryflow.store import Commit, NewNode
 

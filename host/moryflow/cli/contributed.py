@@ -15,9 +15,8 @@ from moryflow_sdk import Command
 from moryflow.runtime.command_context import HostCommandContext
 from moryflow.runtime.host import Host
 
-from .noun_group import NounGroup
 from .open_host import host_for, warn
-from .options import HOST, JSON, OUTPUT, YES, Flags, find, flags_ahead
+from .options import HOST, JSON, OUTPUT, YES, Flags, NounGroup, find, flags_ahead
 from .terminal import stdout
 
 if TYPE_CHECKING:

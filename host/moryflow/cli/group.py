@@ -10,8 +10,7 @@ import click
 from moryflow import __version__
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 
-from .noun_group import REACHED
-from .options import FOLLOWING, asking_options, behind_the_verb
+from .options import FOLLOWING, REACHED, asking_options, behind_the_verb
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

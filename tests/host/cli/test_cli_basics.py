@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from moryflow.cli.commands.model import ProgressBar
-from moryflow.cli.terminal.keyboard import folded_question
+from moryflow.cli.terminal.stdin import folded_question
 
 HEAVY = ("pydantic", "moryflow_builtins", "moryflow.kernel", "httpx", "rich", "prompt_toolkit", "litellm", "asyncio")
 

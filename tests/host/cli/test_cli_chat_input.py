@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from moryflow.cli.chat.session_commands import context_text
+from moryflow.cli.chat.slash import context_text
 from moryflow.compaction.measure import Report
 
 Begin = Callable[..., Any]

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from moryflow.cli.chat.completion import MOST_OFFERED, nearest
-from moryflow.cli.chat.keys import keys_joined
+from moryflow.cli.chat.keys import MOST_OFFERED, keys_joined, nearest
 from moryflow.cli.terminal import render
 from moryflow.cli.terminal.text import brief, cut, folded
 from moryflow_sdk import Event

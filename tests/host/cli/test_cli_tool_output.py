@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from moryflow.cli.terminal.tool_output import GREEN, failed, output_lines
+from moryflow.cli.terminal.render import GREEN, failed, output_lines
 
 Begin = Callable[..., Any]
 

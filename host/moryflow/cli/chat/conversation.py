@@ -1,36 +1,38 @@
-"""A conversation: lines in, turns out, slash commands in between."""
+"""A conversation: lines in, turns out, slash commands in between.
+
+The terminal's title and bell are for a person who does something else meanwhile; both are off unless they are wanted.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 import click
-from moryflow_sdk import MoryflowError, SlashResult
+from moryflow_sdk import Event, MoryflowError, SlashResult
 
 from moryflow.cli.commands.run import explain, on_ask
 from moryflow.cli.options import Flags, RunFlags
 from moryflow.cli.terminal.approval_prompt import TerminalAsker
-from moryflow.cli.terminal.keyboard import discard_typed, question
 from moryflow.cli.terminal.render import TerminalView
 from moryflow.cli.terminal.signals import catch_signals
-from moryflow.cli.terminal.text import first_line, is_dumb, say
+from moryflow.cli.terminal.stdin import discard_typed, question
+from moryflow.cli.terminal.text import first_line, is_dumb, plain, say
 from moryflow.plugins.consent import said_yes_with
 
-from .agent_commands import BUILDER, hands_over
-from .attention import Attention
 from .port import ChatHost, Choice, TurnPrompt
-from .session_commands import exchanges
-from .slash import Quit, Slash
+from .slash import BUILDER, Quit, Slash, exchanges, hands_over
 
 if TYPE_CHECKING:
     from .picker import PickItem
+
 
 T = TypeVar("T")
 
@@ -221,7 +223,7 @@ class Conversation:
 
     async def next_agent(self) -> None:
         """Let the next agent answer; what Tab does at an empty prompt."""
-        from .agent_commands import next_agent
+        from .slash import next_agent
 
         await next_agent(self)
 
@@ -369,3 +371,65 @@ class Stopping:
     def _received(self, number: int) -> None:
         self.leave = self.leave or number != signal.SIGINT
         self._stop()
+
+
+# ------------------------------------------------------------------------------------------------
+# The terminal's title and bell
+# ------------------------------------------------------------------------------------------------
+
+
+LONG = 10.0
+"""Seconds after which the end of a turn rings, too."""
+_PUSH, _POP = "\x1b[22;2t", "\x1b[23;2t"
+"""Have the terminal remember its title, and take it back."""
+
+
+class Attention:
+    """Hears of a conversation, writes the title and rings.
+
+    :param settings: ``chat`` of the configuration: ``title`` and ``bell``.
+    :param name: returns what the conversation is called by now.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], name: Callable[[], str]) -> None:
+        self._title, self._bell, self._name = bool(settings.get("title")), bool(settings.get("bell")), name
+        self._began = 0.0
+        if self._title:
+            self._write(_PUSH)
+            self._show("")
+
+    def __call__(self, event: Event) -> None:
+        match event.type:
+            case "turn.start" if event.parent is None:
+                self._began = time.monotonic()
+                self._show("… ")
+            case "permission.asked":
+                self._show("? ")
+                self._ring()
+            case "permission.replied":
+                self._show("… ")
+            case "turn.finish" if event.parent is None:
+                self._show("")
+                if time.monotonic() - self._began > LONG:
+                    self._ring()
+
+    def close(self) -> None:
+        """Give the terminal its own title back."""
+        if self._title:
+            self._write(_POP)
+
+    def _show(self, mark: str) -> None:
+        if self._title:
+            self._write(f"\x1b]2;{mark}{plain(first_line(self._name(), 60))}\x07")
+
+    def _ring(self) -> None:
+        if self._bell:
+            self._write("\a")
+
+    @staticmethod
+    def _write(sequence: str) -> None:
+        """Write past what stands for standard error while the input is shown: nothing of this takes a place on a line."""
+        stream = sys.__stderr__
+        if stream is not None and stream.isatty():
+            stream.write(sequence)
+            stream.flush()

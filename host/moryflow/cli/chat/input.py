@@ -25,20 +25,18 @@ from prompt_toolkit.layout.processors import TabsProcessor
 from prompt_toolkit.output import create_output
 from prompt_toolkit.styles import Style
 
-from moryflow.cli.terminal.keyboard import PASTED
-from moryflow.cli.terminal.markdown import use_colour
-from moryflow.cli.terminal.text import brief, cut, terminal_width
+from moryflow.cli.terminal.stdin import PASTED
+from moryflow.cli.terminal.text import brief, cut, terminal_width, use_colour
 
 from .clipboard import Clipboard, image_of
-from .completion import LineCompleter, Unseen, completed
-from .keys import bindings, terminal_input
+from .keys import LineCompleter, Unseen, bindings, completed, terminal_input
 from .picker import Choices, Picker, PickItem
 from .printer import Printer
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-    from .port import TurnView
+    from moryflow.cli.terminal.render import TerminalView
 
 AHEAD = 0.25
 """Seconds after its start in which the input is given what was typed before it was there."""
@@ -71,8 +69,8 @@ class TerminalInput:
         tab: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self.commands, self.tab = commands, tab
-        self._view: TurnView | None = None  # what runs now; the next is that which ran last
-        self._last_view: TurnView | None = None
+        self._view: TerminalView | None = None  # what runs now; the next is that which ran last
+        self._last_view: TerminalView | None = None
         self._stop: Callable[[], None] = lambda: None
         self._prompt_text: Callable[[], str] = str
         self._choices: Choices | Picker = Choices()
@@ -166,7 +164,7 @@ class TerminalInput:
             self._invalidate()
 
     @contextmanager
-    def during(self, view: TurnView, stop: Callable[[], None]) -> Iterator[None]:
+    def during(self, view: TerminalView, stop: Callable[[], None]) -> Iterator[None]:
         """Take lines while a turn runs, and show what `view` says above them; `stop` ends the turn."""
         self._view = self._last_view = view
         self._stop = stop

@@ -15,8 +15,9 @@ from moryflow.cli.terminal.text import cut, plain, terminal_width
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from moryflow.cli.terminal.render import TerminalView
+
     from .picker import PickItem
-    from .port import TurnView
 
 
 NUMBERED = 20
@@ -67,7 +68,7 @@ class PipedInput:
     async def close(self) -> None:
         """Do nothing: the pipe is read by a thread that nobody waits for."""
 
-    def during(self, view: TurnView, stop: Callable[[], None]) -> AbstractContextManager[None]:
+    def during(self, view: TerminalView, stop: Callable[[], None]) -> AbstractContextManager[None]:
         """Do nothing: a pipe is read between turns."""
         return nullcontext()
 

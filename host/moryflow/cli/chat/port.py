@@ -1,4 +1,4 @@
-"""What a conversation may ask of whoever runs its turns, a slash command of the conversation, and the input of a turn."""
+"""What a conversation may ask of whoever runs its turns, and a slash command of the conversation."""
 
 from __future__ import annotations
 
@@ -248,16 +248,4 @@ class ConversationPort(Protocol):
 
     async def recall(self) -> None:
         """Show the last exchanges of the session that goes on."""
-        ...
-
-
-class TurnView(Protocol):
-    """What runs while a person may type, as :class:`moryflow.cli.terminal.render.TerminalView` shows it."""
-
-    def live_lines(self, rows: int) -> list[str]:
-        """Return what stands above the input now: the end of the answer, and what is awaited."""
-        ...
-
-    async def show_last(self) -> None:
-        """Show the newest output that was cut, whole."""
         ...

@@ -1,20 +1,26 @@
-"""The slash commands of ``chat``: the host's own, then those of plugins."""
+"""The slash commands of ``chat``: the host's own, about agents and about sessions, then those of plugins."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moryflow_sdk import SlashResult
+from moryflow_sdk import ConfigError, SlashResult
 from moryflow_sdk.support.texts import did_you_mean
 
-from moryflow.cli.terminal.text import columns, terminal_width
+from moryflow.approvals import OFFERED, answer_of
+from moryflow.cli.commands.session_branches import REMOVE, lines_of, switch_text
+from moryflow.cli.commands.session_compact import compaction_text
+from moryflow.cli.terminal.text import columns, first_line, terminal_width
 
-from .agent_commands import FamilyCommands
 from .picker import PickItem
-from .session_commands import SessionCommands
 
 if TYPE_CHECKING:
+    from moryflow.compaction.measure import Report
+    from moryflow.runtime.documents import Kin
+    from moryflow.store import Node, RunRow
+
     from .port import ConversationPort
 
 
@@ -27,21 +33,21 @@ class Slash:
 
     def __init__(self, talk: ConversationPort) -> None:
         self._talk = talk
-        self._family = family = FamilyCommands(talk)
+        self._agents = agents = AgentCommands(talk)
         session = SessionCommands(talk)
         self._own: dict[str, tuple[str, Callable[[str], Awaitable[str]]]] = {
             "help": ("this list", self._help),
             "mode": ("show the mode, or change it: /mode agent|full_access", self._mode),
             "model": ("pick the model that goes on, or name it: /model NAME", self._model),
-            "agent": ("show the agents, or let another one go on: /agent ID; Tab at an empty prompt does too", family.agent),
-            "children": ("list the sub-agents of this session, or look in on one: /children ID", family.children),
-            "parent": ("go back to the session that started this one", family.parent),
-            "stop": ("stop the sub-agents that work in the background", family.stop),
+            "agent": ("show the agents, or let another one go on: /agent ID; Tab at an empty prompt does too", agents.agent),
+            "children": ("list the sub-agents of this session, or look in on one: /children ID", agents.children),
+            "parent": ("go back to the session that started this one", agents.parent),
+            "stop": ("stop the sub-agents that work in the background", agents.stop),
             "reply": (
                 "answer a sub-agent in the background: /reply QUESTION once|always|reject|stop, or why not",
-                family.reply,
+                agents.reply,
             ),
-            "show": ("show all of a question that is open, or list them: /show QUESTION", family.show),
+            "show": ("show all of a question that is open, or list them: /show QUESTION", agents.show),
             "label": ("name what was said last, or list the names: /label TEXT, /label --remove TEXT", session.label),
             "tree": ("show all branches of this session, and go on from one", session.tree),
             "switch": ("go on from another node of this session: /switch NODE", session.switch),
@@ -71,8 +77,8 @@ class Slash:
             return SlashResult(prompt=await self._own[name][1](rest.strip()))
         if name in self._talk.host.commands:
             return await self._of_plugin(name, rest.strip())
-        if name in self._family.agents():
-            return SlashResult(prompt=await self._family.switch(name, rest.strip()))
+        if name in self._agents.agents():
+            return SlashResult(prompt=await self._agents.switch(name, rest.strip()))
         hint = did_you_mean(name, self.names, "/") or "; /help lists them"
         self._talk.say(f"there is no /{name}{hint}")
         return SlashResult()
@@ -85,7 +91,7 @@ class Slash:
 
     def commands(self) -> dict[str, str]:
         """Return what may follow a slash, with what it does; the host's own come first and win."""
-        agents = {name: f"let this agent go on: {text}" for name, text in self._family.agents().items()}
+        agents = {name: f"let this agent go on: {text}" for name, text in self._agents.agents().items()}
         own = {name: text for name, (text, _) in self._own.items()}
         return {**own, **{name: text for name, text in {**agents, **self._talk.host.commands}.items() if name not in own}}
 
@@ -126,3 +132,365 @@ class Slash:
 
     async def _quit(self, _: str) -> str:
         raise Quit
+
+
+# ------------------------------------------------------------------------------------------------
+# Agents
+# ------------------------------------------------------------------------------------------------
+
+
+LISTED = 50
+"""Sub-agents that are listed, the newest first."""
+PLANNER, BUILDER = "plan", "build"
+HAND_OVER = "The plan above is agreed. Carry it out step by step, and check each step."
+
+
+def hands_over(talk: ConversationPort, line: str) -> bool:
+    """Whether `line` is the one word that hands a plan to the agent that builds."""
+    return line.lower() == BUILDER and talk.host.agent == PLANNER
+
+
+async def next_agent(talk: ConversationPort) -> None:
+    """Let the next agent answer, as Tab at an empty prompt does."""
+    ids = [name for name, agent in talk.host.agents.items() if agent.takes_turns]
+    now = talk.host.agent
+    following = ids[(ids.index(now) + 1) % len(ids)] if now in ids else BUILDER
+    await talk.host.change(agent=following)
+    talk.choose(agent=following)
+
+
+class AgentCommands:
+    """The slash commands about agents."""
+
+    def __init__(self, talk: ConversationPort) -> None:
+        self._talk = talk
+
+    def agents(self) -> dict[str, str]:
+        """Return what each primary agent's own command does, by name."""
+        return {name: agent.text for name, agent in self._talk.host.agents.items()}
+
+    async def agent(self, name: str) -> str:
+        """Show the agent, or change it."""
+        talk = self._talk
+        if name:
+            await talk.host.change(agent=name)
+            talk.choose(agent=name)
+        talk.say(f"agent: {talk.host.agent}")
+        if not name:
+            talk.say(columns([(f"/{one}", text) for one, text in self.agents().items()], within=terminal_width()))
+        return ""
+
+    async def switch(self, name: str, rest: str) -> str:
+        """Change to the agent `name` and send it `rest`; from planning to building, the plan goes along."""
+        before = self._talk.host.agent
+        hands_over = not rest and (before, name) == (PLANNER, BUILDER) and await self._planned()
+        await self.agent(name)
+        return HAND_OVER if hands_over else rest
+
+    async def _planned(self) -> bool:
+        """Whether the planner has said something that was not handed over yet."""
+        path = await self._talk.host.path(self._talk.host.row.id)
+        handed = [place for place, node in enumerate(path) if node.kind == "user" and node.payload["text"] == HAND_OVER]
+        since = path[handed[-1] :] if handed else path
+        changes = [node.payload["agent"] for node in since if "agent" in node.payload]
+        agent = PLANNER if not handed and changes[:1] != [PLANNER] else BUILDER  # who had the word before the first change
+        for node in since:
+            agent = node.payload.get("agent", agent)
+            if node.kind == "assistant" and agent == PLANNER:
+                return True
+        return False
+
+    async def children(self, name: str) -> str:
+        """List the sub-agents of this session, or go to one."""
+        talk = self._talk
+        if name:
+            return await self._go(name)
+        tree = await talk.host.tree()
+        own = [child for child in reversed(tree.kin) if not child.of][:LISTED]
+        talk.say(columns([_line(child) for child in own]) if own else "no sub-agents yet; @general … starts one")
+        return ""
+
+    async def parent(self, _: str) -> str:
+        """Go back to the session that started this one."""
+        above = self._talk.host.row.parent
+        if above is None:
+            self._talk.say("this session was started by nobody but you")
+            return ""
+        return await self._go(above)
+
+    async def stop(self, _: str) -> str:
+        """Stop the sub-agents that work in the background."""
+        number = await self._talk.host.stop_children()
+        self._talk.say(f"{number} stopped; what they did so far is kept")
+        return ""
+
+    async def reply(self, rest: str) -> str:
+        """Answer the question of a sub-agent that works in the background."""
+        approval, _, said = rest.partition(" ")
+        answer = answer_of(said)
+        if answer is None:
+            self._talk.say(f"/reply QUESTION {OFFERED}, or why not: nothing was answered; /show lists the open questions")
+            return ""
+        row = await self._talk.host.reply(approval, answer.reply, message=answer.message)
+        if row.state == "expired":
+            from moryflow.cli.commands.approval import too_late_error
+
+            raise too_late_error(row)
+        self._talk.say(f"{row.id}: {row.reply}")
+        return ""
+
+    async def show(self, approval: str) -> str:
+        """Show all of a question, or list those that are open."""
+        from moryflow.cli.commands.approval import open_questions, whole_question
+        from moryflow.cli.terminal.question_text import show_whole
+
+        host = self._talk.host
+        if not approval:
+            self._talk.say(open_questions(await host.approvals()))
+            return ""
+        await show_whole(whole_question(await host.approval(approval)))
+        return ""
+
+    async def _go(self, name: str) -> str:
+        talk = self._talk
+        await talk.host.open(name, talk.chosen.model)
+        row = talk.host.row
+        talk.say(f"session {row.id} · {talk.host.agent}{' · /parent leads back' if row.parent else ''}")
+        return ""
+
+
+def _line(child: Kin) -> tuple[str, ...]:
+    steps = f", {child.steps} step{'s' if child.steps != 1 else ''}" if child.end_reason not in ("at work", "not begun") else ""
+    return child.session, child.agent, f"{child.end_reason}{steps}", child.title
+
+
+# ------------------------------------------------------------------------------------------------
+# Sessions
+# ------------------------------------------------------------------------------------------------
+
+
+SESSIONS_LISTED = 100
+"""Sessions that are offered, last used first."""
+BAR, WINDOW_BAR = 30, 60
+"""Characters of a bar that stands for all that is used, and of one that stands for the model's window."""
+MARKS = {"system": "█", "tools": "▓", "instructions": "▚", "summary": "▒", "turns": "░"}
+"""How each source looks in the bar of the window."""
+_SAID_BY = {"user": "prompts", "assistant": "answers", "tool": "outputs of tools"}
+
+
+class SessionCommands:
+    """What may be asked about the session of a conversation, and about the others of its folder."""
+
+    def __init__(self, talk: ConversationPort) -> None:
+        self._talk = talk
+
+    async def new(self, _: str) -> str:
+        """Begin a new session."""
+        talk = self._talk
+        await talk.host.new(agent=talk.chosen.agent, model=talk.chosen.model)
+        talk.say(f"new session {talk.host.row.id}")
+        return ""
+
+    async def sessions(self, name: str) -> str:
+        """Go on with another session of this folder: the one that is named, or one that is picked."""
+        talk = self._talk
+        name = name or await self._picked_session()
+        if not name:
+            return ""
+        if (await talk.host.session(name)).id == talk.host.row.id:
+            talk.say("that is this session")
+            return ""
+        await talk.host.open(name, talk.chosen.model)
+        talk.say(f"session {talk.host.row.id}")
+        await talk.recall()
+        return ""
+
+    async def _picked_session(self) -> str:
+        talk, host = self._talk, self._talk.host
+        rows = await host.sessions(SESSIONS_LISTED)
+        cells = [(row.updated[5:16].replace("T", " "), first_line(row.title or "-", 60), row.id) for row in rows]
+        lines = columns(cells).split("\n") if cells else []
+
+        async def preview(session: str) -> str:
+            return "\n".join(f"> {asked}\n{answered}" for asked, answered in exchanges(await host.path(session))[-2:])
+
+        items = [PickItem(row.id, line) for row, line in zip(rows, lines, strict=True)]
+        picked = await talk.pick("sessions of this folder", items, preview, host.row.id)
+        if picked is None:
+            talk.say("\n".join(lines[:10]))
+        return picked or ""
+
+    async def tree(self, _: str) -> str:
+        """Show all branches of this session; at a terminal, go on from one of them."""
+        talk = self._talk
+        found = await talk.host.tree()
+        lines, known = lines_of(found), {node.id: node for node in found.nodes}
+
+        async def preview(node: str) -> str:
+            return str(known[node].payload.get("text") or known[node].payload.get("output") or "")
+
+        items = [PickItem(node, line) for node, line in lines if node]
+        picked = await talk.pick("go on from", items, preview, found.row.active or "") if items else None
+        if picked is None:
+            talk.say("\n".join(line for _, line in lines))
+        elif picked and known[picked].kind == "user":
+            await self._go_on_from(known[picked].parent)
+            talk.propose(str(known[picked].payload.get("text") or ""))
+        elif picked:
+            await self._go_on_from(picked)
+        return ""
+
+    async def switch(self, name: str) -> str:
+        """Go on from another node of this session."""
+        if not name:
+            self._talk.say("/switch NODE: an id, the beginning of one, or a label; /tree shows them")
+            return ""
+        await self._go_on_from(name)
+        return ""
+
+    async def _go_on_from(self, node: str | None) -> None:
+        self._talk.say(switch_text(self._talk.host.row.id, await self._talk.host.switch(node)))
+
+    async def branch(self, name: str) -> str:
+        """Copy the path, to a node or as it is, into a new session and go on there."""
+        talk, before = self._talk, self._talk.host.row.id
+        if remark := await talk.host.fork(name or None, talk.chosen.model):
+            talk.say(remark)
+        talk.say(f"{talk.host.row.id}\nthis conversation goes on in the copy; /resume {before} leads back")
+        return ""
+
+    async def label(self, rest: str) -> str:
+        """Name what was said last, take a label away, or list them."""
+        talk = self._talk
+        if not rest:
+            named = await talk.host.labels()
+            talk.say(columns((text, node[:8]) for text, node in named.items()) or "no labels yet; /label TEXT gives one")
+            return ""
+        remove = rest.split()[0] == REMOVE
+        talk.say((await talk.host.label(rest.removeprefix(REMOVE) if remove else rest, remove=remove)).sentence)
+        return ""
+
+    async def compact(self, focus: str) -> str:
+        """Replace the older part of the conversation by a summary."""
+        with self._talk.typing():
+            done = await self._talk.host.compact(focus)
+        self._talk.say(compaction_text(done))
+        return ""
+
+    async def context(self, _: str) -> str:
+        """Show what fills the window of the model, by source."""
+        self._talk.say(context_text(await self._talk.host.context(), terminal_width() or 80))
+        return ""
+
+    async def cost(self, _: str) -> str:
+        """Show what this session has taken so far: turns, tokens and cost by model."""
+        talk = self._talk
+        runs = await talk.host.runs()
+        models = dict.fromkeys(run.model for run in runs)
+        rows = [_spent(model or "-", [run for run in runs if run.model == model]) for model in models]
+        talk.say(columns([*rows, *([_spent("in all", runs)] if len(rows) > 1 else [])]) or "nothing was asked of a model yet")
+        return ""
+
+    async def plugins(self, _: str) -> str:
+        """List the plugins that are loaded, and those that failed."""
+        plugins = await self._talk.host.plugins()
+        usual = [one.name for one in plugins if one.tier == "builtin" and one.status == "loaded"]
+        shown = [one._replace(version=one.version or "-") for one in plugins if one.name not in usual]
+        self._talk.say(
+            "\n".join(
+                [*([columns(shown)] if shown else []), columns([("built in", ", ".join(usual))], within=terminal_width())]
+            )
+        )
+        return ""
+
+    async def export(self, name: str) -> str:
+        """Write this conversation to a file: Markdown to read, or, where it ends with .jsonl, without loss."""
+        host = self._talk.host
+        file = Path(host.row.vault, Path(name or f"{host.row.id}.md").expanduser())
+        try:
+            await self._write(file)
+        except OSError as error:  # it must not end the conversation
+            raise ConfigError(f"cannot write the file: {error.strerror}", where=str(file), next_step="/export FILE") from error
+        self._talk.say(f"written to {file}")
+        return ""
+
+    async def _write(self, file: Path) -> None:
+        from moryflow.cli.commands.session import write_lines, write_whole
+
+        host = self._talk.host
+        if file.suffix == ".jsonl":
+            with write_whole(file) as out:
+                await write_lines(host.export(), out)
+            return
+        title = (await host.session(host.row.id)).title
+        path = await host.path(host.row.id)
+        with write_whole(file) as out:
+            out.write(f"# {title or host.row.id}\n\n" + "\n".join(_markdown(path)))
+
+
+def exchanges(path: Sequence[Node]) -> list[tuple[str, str]]:
+    """Return each prompt of a path with the last words that answered it."""
+    found: list[tuple[str, str]] = []
+    for node in path:
+        text = str(node.payload.get("text") or "").strip()
+        if node.kind == "user":
+            found.append((text, ""))
+        elif node.kind == "assistant" and text and found:
+            found[-1] = (found[-1][0], text)
+    return found
+
+
+def context_text(found: Report, width: int) -> str:
+    """Return what fills the window: one bar of the whole window, and what each source and each plugin takes of what is used."""
+    share = f" of {found.window:,} ({found.tokens / found.window:.0%})" if found.window else ""
+    limit = f"; a summary is made above {found.limit:,}" if found.window else ""
+    said = {role: sum(row["tokens"] for row in found.messages if row["role"] == role) for role in _SAID_BY}
+    rows: list[tuple[str, int]] = []
+    for part, tokens in found.parts.items():
+        rows += [(f"{MARKS[part]} {part}", tokens)]
+        rows += [(f"    {_SAID_BY[role]}", said[role]) for role in _SAID_BY] if part == "turns" else []
+    rows += [(f"  by {plugin}", tokens) for plugin, tokens in sorted(found.plugins.items(), key=lambda item: -item[1])]
+    rows += [(f"  of {source}", tokens) for source, tokens in sorted(found.sources.items(), key=lambda item: -item[1])]
+    rows = [(name, tokens) for name, tokens in rows if tokens]
+    used = sum(found.parts.values())
+    most = min(BAR, max(1, width - max([len(name) for name, _ in rows], default=0) - len("  123,456,789  ")))
+    shown = [(name, f"{tokens:>9,}", "█" * max(1, round(tokens / used * most))) for name, tokens in rows]
+    bar = _window_bar(found, min(WINDOW_BAR, width - 1))
+    return "\n".join([f"about {found.tokens:,} tokens{share}{limit}", *bar, columns(shown)])
+
+
+def _window_bar(found: Report, width: int) -> list[str]:
+    """Return the window as one bar: a mark for each source, then what is free; ``│`` where a summary is made."""
+    if not found.window:
+        return []
+    parts = {part: tokens for part, tokens in found.parts.items() if tokens}
+    bar = "".join(MARKS[part] * max(1, round(tokens / found.window * width)) for part, tokens in parts.items())
+    free = list("·" * (width - len(bar)))
+    limit = round(found.limit / found.window * width) - len(bar)
+    if 0 <= limit < len(free):
+        free[limit] = "│"
+    return [f"{bar[:width]}{''.join(free)}"]
+
+
+def _spent(model: str, runs: Sequence[RunRow]) -> tuple[str, ...]:
+    used = {kind: sum(run.usage.get(kind, 0) for run in runs) for kind in ("input", "cached", "output")}
+    known = [run.cost for run in runs if run.cost is not None]
+    cost = f"${sum(known):.4f}" if known else "no price is known"
+    turns = sum(not run.is_compaction for run in runs)
+    tokens = f"{used['input']:,} tokens in ({used['cached']:,} cached), {used['output']:,} out"
+    return model, f"{turns} turn{'s' if turns != 1 else ''}", tokens, cost
+
+
+def _markdown(path: Sequence[Node]) -> Iterator[str]:
+    for node in path:
+        text = str(node.payload.get("text") or "").strip()
+        if node.kind == "user":
+            yield f"## You\n\n{text}\n"
+        elif node.kind == "assistant":
+            calls = "".join(
+                f"- `{call.get('name')}` {first_line(str(call.get('arguments', '')), 200)}\n"
+                for call in node.payload.get("calls", ())
+            )
+            yield "\n".join(part for part in (f"## Agent\n\n{text}\n" if text else "", calls) if part)
+        elif node.kind in ("compaction", "prune") and node.payload.get("summary"):
+            yield f"## Summary of what was before\n\n{node.payload['summary']}\n"

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.noun_group import NounGroup
-from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.options import NounGroup, document_options, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 from moryflow.runtime.documents import agents_json
 

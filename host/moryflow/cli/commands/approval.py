@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from moryflow_sdk.support.texts import visible
 
-from moryflow.cli.noun_group import NounGroup
-from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.options import NounGroup, document_options, flags_of
 from moryflow.cli.terminal.question_text import preview_lines, question
 from moryflow.cli.terminal.text import columns, first_line, plain, show, terminal_width
 from moryflow.runtime.documents import approval_json

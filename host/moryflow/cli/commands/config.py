@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.noun_group import NounGroup
-from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.options import NounGroup, document_options, flags_of
+from moryflow.cli.terminal import stdout
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 
-from .config_prompt import prompt
-
 if TYPE_CHECKING:
-    from moryflow.config.layers import Origin
+    from moryflow_sdk import Rule
+
+    from moryflow.config import Config
+    from moryflow.config.layers import Origin, Problem
+    from moryflow.config.schema import Known
+    from moryflow.runtime.host import Host
 
 
 @click.group("config", cls=NounGroup)
 @document_options
 def command() -> None:
     """Show, explain, check and change the configuration."""
-
-
-command.add_command(prompt)
 
 
 @command.command("show")
@@ -33,8 +36,6 @@ command.add_command(prompt)
 def show_config(ctx: click.Context, everything: bool) -> None:
     """Show the settings in force and where each comes from. Secrets are left out."""
     from moryflow.runtime.settings import effective, leaves, without_secrets
-
-    from .config_settings import reading
 
     config, known = reading(ctx)
     value = without_secrets(effective(config, known if everything else ()), known)
@@ -70,8 +71,6 @@ def get(ctx: click.Context, key: str) -> None:
     """Print the value in force for KEY, or its default if nothing sets it. Secrets are left out."""
     from moryflow.runtime.settings import shown_at
 
-    from .config_settings import reading, value_of
-
     config, known = reading(ctx)
     value = shown_at(key, value_of(config, known, key), known)
     show(flags_of(ctx), value, plain(value) if isinstance(value, str) else as_json(value))
@@ -86,8 +85,6 @@ def set_key(ctx: click.Context, key: str, value: str) -> None:
     """Set KEY in the user's file. VALUE is JSON, or plain text; comments in the file stay."""
     from moryflow.config.edit import set_value
     from moryflow.runtime.settings import check_value, shown_at
-
-    from .config_settings import checked_config
 
     config, known = checked_config(ctx)
     parsed = check_value(known, key, value)
@@ -105,8 +102,6 @@ def unset_key(ctx: click.Context, key: str) -> None:
     """Remove KEY from the user's file, so that its default holds again."""
     from moryflow.config.edit import unset
 
-    from .config_settings import checked_config
-
     config, _ = checked_config(ctx)
     changed = unset(config.path, key)
     text = f"{key} is not set any more ({config.path})" if changed else f"{key} is not set in {config.path}"
@@ -120,8 +115,6 @@ def unset_key(ctx: click.Context, key: str) -> None:
 def explain(ctx: click.Context, key: str) -> None:
     """Show which layer won for KEY, where it is set, and what the other layers say."""
     from moryflow.runtime.settings import default_of, refuse_unknown, shown_at
-
-    from .config_settings import reading
 
     config, known = reading(ctx)
     if not config.setters(key):
@@ -150,8 +143,6 @@ def schema(ctx: click.Context) -> None:
     """Print the JSON Schema of the whole configuration, plugins included."""
     from moryflow.config.schema import json_schema
 
-    from .config_settings import plugin_settings
-
     click.echo(as_json(json_schema(plugin_settings(ctx))))
 
 
@@ -163,7 +154,6 @@ def check(ctx: click.Context) -> int:
 
     With --strict, a warning fails the check too.
     """
-    from .config_settings import config_with_problems
 
     config, problems = config_with_problems(ctx)
     flags = flags_of(ctx)
@@ -172,3 +162,225 @@ def check(ctx: click.Context) -> int:
     lines = [f"{'error' if problem.fatal else 'warning'}: {plain(str(problem))}" for problem in problems]
     show(flags, document, "\n".join(lines) or f"{config.path}: nothing is wrong")
     return 3 if failed else 0
+
+
+# ------------------------------------------------------------------------------------------------
+# What the commands know about settings
+# ------------------------------------------------------------------------------------------------
+
+
+def checked_config(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
+    """Return the configuration, held against the plugins' settings too, and all models."""
+    from moryflow.cli.open_host import with_host
+    from moryflow.config.schema import host_models
+    from moryflow.runtime.settings import settings_of_plugins
+
+    async def work(host: Host) -> tuple[Config, tuple[Known, ...]]:
+        known = settings_of_plugins(host)
+        return host.config.checked(known), (*host_models(), *known)
+
+    return with_host(ctx, work, quiet=True)
+
+
+def reading(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
+    """Do as :func:`checked_config` for a command that only shows, and say when the person's file counts for nothing in it."""
+    config, known = checked_config(ctx)
+    if config.torn is not None:
+        click.echo(plain(f"moryflow: {config.torn}"), err=True)
+    return config, known
+
+
+def config_with_problems(ctx: click.Context) -> tuple[Config, list[Problem]]:
+    """Return the configuration and all that is wrong with it, also what plugins say of the rules.
+
+    A plugin's function ``check_rules`` is given the rules in matching order and yields ``(rule, sentence)``, or ``(rule,
+    sentence, True)`` where a deny is lost and the check must fail.
+    """
+    from moryflow.cli.open_host import unknown_names, with_host
+    from moryflow.runtime.settings import settings_of_plugins
+
+    async def work(host: Host) -> tuple[Config, list[Problem]]:
+        config = host.config.checked(settings_of_plugins(host))
+        return config, [*config.problems, *_plugins(host), *unknown_names(host), *_agents(host), *_remarks(host, config)]
+
+    return with_host(ctx, work, quiet=True)
+
+
+def _plugins(host: Host) -> Iterator[Problem]:
+    """Yield the settings for which a plugin could not be loaded."""
+    from moryflow.config.layers import Problem
+
+    for record in host.plugin_set.records:
+        if record.status == "failed" and record.stage == "config":
+            text = f"{record.error}; plugin {record.name} is not loaded"
+            yield Problem(record.file or str(host.config.path), record.line, None, text, record.hint, code="plugin")
+
+
+def _agents(host: Host) -> Iterator[Problem]:
+    """Yield the rules of agents that cannot be understood: they fail the check wherever they stand."""
+    from moryflow.config.layers import Problem
+
+    for agent in host.agents.values():
+        for rule in (rule for rule in agent.rules if rule.problem):
+            text = f"a permission rule of the agent {agent.id}: {rule.problem}"
+            yield Problem(rule.file or agent.source, rule.line, None, text, "moryflow agent check", True, "rule_invalid")
+
+
+def _remarks(host: Host, config: Config) -> Iterator[Problem]:
+    """Yield what plugins say of the rules."""
+    from moryflow.config.layers import MOST, Problem
+
+    for plugin in host.plugin_set.plugins.values():
+        check: Any = getattr(plugin.object, "check_rules", None)
+        if check is None:
+            continue
+        try:
+            found = [_remark(*said) for said in check(config.rules())]
+        except Exception as error:  # a plugin's own check may raise anything; the others still count
+            yield Problem(plugin.name, None, None, f"its check of the rules failed: {error}", code="plugin")
+            continue
+        yield from found[:MOST]
+        if rest := found[MOST:]:
+            fatal = any(problem.fatal for problem in rest)
+            text = f"{plugin.name} has {len(rest)} more remarks on the rules"
+            yield Problem(str(config.path), None, None, text, "moryflow permission lint", fatal, "rule_remark")
+
+
+def _remark(rule: Rule, sentence: str, fatal: bool = False) -> Problem:
+    from moryflow.config.layers import Problem
+
+    return Problem(rule.file or rule.source, rule.line, None, sentence, fatal=fatal, code="rule_remark")
+
+
+def plugin_settings(ctx: click.Context) -> tuple[Known, ...]:
+    """Return the models of the plugins' settings, by path."""
+    from moryflow.cli.open_host import with_host
+    from moryflow.runtime.settings import settings_of_plugins
+
+    async def work(host: Host) -> tuple[Known, ...]:
+        return settings_of_plugins(host)
+
+    return with_host(ctx, work, quiet=True)
+
+
+def value_of(config: Config, known: Sequence[Known], key: str) -> Any:
+    """Return what holds for `key`.
+
+    :raises ConfigError: there is no such setting.
+    """
+    from moryflow_sdk import ConfigError
+    from moryflow_sdk.support.texts import did_you_mean
+
+    from moryflow.runtime.settings import NOTHING, effective, leaves, value_at
+
+    tree = effective(config, known)
+    found = value_at(tree, key)
+    if found is NOTHING:
+        names = [name for name, _ in leaves(tree)]
+        raise ConfigError(
+            f"{key!r} is not set and has no default{did_you_mean(key, names)}", next_step="moryflow config show --all"
+        )
+    return found
+
+
+# ------------------------------------------------------------------------------------------------
+# The system prompt
+# ------------------------------------------------------------------------------------------------
+
+
+SECTION = "agents.runtime.prompt"
+PARAMETERS = ("temperature", "topP", "maxTokens")
+MODEL_DEFAULT = "default"
+
+
+@click.group("prompt", cls=NounGroup)
+@document_options
+def prompt() -> None:
+    """Show, replace and restore the system prompt; override parameters one by one."""
+
+
+@prompt.command("show")
+@document_options
+@click.pass_context
+def show_prompt(ctx: click.Context) -> None:
+    """Show the prompt of agents that have none of their own, and the overridden parameters."""
+    document = _current(checked_config(ctx)[0])
+    params = [f"{name}: {document['params'].get(name, 'the model default')}" for name in PARAMETERS]
+    head = [f"mode: {document['mode']}", *(params if document["mode"] == "custom" else [])]
+    show(flags_of(ctx), document, "\n".join([*head, "", plain(document["text"])]))
+
+
+def _current(config: Config) -> dict[str, Any]:
+    """Return mode, text and overridden parameters; the default mode has none."""
+    from moryflow.agents import DEFAULT_PROMPT
+
+    section = config.section(SECTION)
+    custom = section.get("mode") == "custom"
+    text = section.get("text") if custom else None
+    params = {key: value for key, value in (section.get("params") or {}).items() if value is not None}
+    return {"mode": "custom" if custom else "default", "text": text or DEFAULT_PROMPT, "params": params if custom else {}}
+
+
+@prompt.command("edit")
+@click.option("-f", "--file", "source", type=click.Path(path_type=Path), help="Take the text from a file.")
+@document_options
+@click.pass_context
+def edit_prompt(ctx: click.Context, source: Path | None) -> None:
+    """Write a prompt of your own, starting from the current one. It replaces the built-in prompt completely."""
+    from moryflow_sdk import ConfigError
+
+    from moryflow.cli.terminal.stdin import as_text
+    from moryflow.config.edit import set_value
+
+    config, _ = checked_config(ctx)
+    if source is not None:
+        text = as_text(source.read_bytes(), str(source))
+    elif not sys.stdin.isatty():
+        raise ConfigError("no editor can be opened here", next_step="moryflow config prompt edit --file FILE")
+    else:
+        with stdout.lent():
+            text = click.edit(_current(config)["text"], extension=".md") or ""
+    if not text.strip():
+        raise ConfigError("nothing was changed: the text is empty", next_step="moryflow config prompt reset")
+    set_value(config.path, f"{SECTION}.text", text)
+    set_value(config.path, f"{SECTION}.mode", "custom")
+    show(flags_of(ctx), {"mode": "custom", "file": str(config.path)}, f"the prompt is yours now ({config.path})")
+
+
+@prompt.command("param")
+@click.argument("name", type=click.Choice(PARAMETERS))
+@click.argument("value")
+@document_options
+@click.pass_context
+def set_param(ctx: click.Context, name: str, value: str) -> None:
+    """Override one parameter, or give it back to the model with the value "default"."""
+    from moryflow_sdk import ConfigError
+
+    from moryflow.config.edit import set_value, unset
+    from moryflow.runtime.settings import check_value
+
+    config, known = checked_config(ctx)
+    if config.section(SECTION).get("mode") != "custom":
+        raise ConfigError("parameters belong to a prompt of your own", next_step="moryflow config prompt edit")
+    key = f"{SECTION}.params.{name}"
+    if value == MODEL_DEFAULT:
+        unset(config.path, key)
+        show(flags_of(ctx), {"key": key, "value": None}, f"{name}: the model's default")
+        return
+    parsed = check_value(known, key, value)
+    set_value(config.path, key, parsed)
+    show(flags_of(ctx), {"key": key, "value": parsed}, f"{name}: {parsed}")
+
+
+@prompt.command("reset")
+@document_options
+@click.pass_context
+def reset_prompt(ctx: click.Context) -> None:
+    """Go back to the built-in prompt and the model's own parameters; other settings stay."""
+    from moryflow.config.edit import unset
+
+    changed = unset(checked_config(ctx)[0].path, SECTION)
+    show(flags_of(ctx), {"changed": changed}, "the built-in prompt holds" if changed else "the built-in prompt holds already")
+
+
+command.add_command(prompt)

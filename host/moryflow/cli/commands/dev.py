@@ -146,7 +146,7 @@ class _Loop:
 
     async def _ask(self) -> None:
         """Ask about code that appeared while this runs; without a terminal say what gives the yes."""
-        from moryflow.cli.terminal.keyboard import question
+        from moryflow.cli.terminal.stdin import question
         from moryflow.plugins.consent import said_yes_with
 
         while self._reloader.asking:
@@ -225,7 +225,7 @@ class _Loop:
 
 async def _answer(text: str) -> bool:
     """Ask at the terminal without holding up the loop."""
-    from moryflow.cli.terminal.keyboard import discard_typed, read_line
+    from moryflow.cli.terminal.stdin import discard_typed, read_line
 
     discard_typed()
     click.echo(plain(f"{text} [y/N]: "), err=True, nl=False)

@@ -18,10 +18,9 @@ from moryflow_sdk.support.own_files import doubt_about
 
 from moryflow import __version__
 from moryflow.base.paths import readable_vault
-from moryflow.cli.open_host import MOST_NOTES, left_out
+from moryflow.cli.open_host import MOST_NOTES, left_out, unknown_names
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import plain, show
-from moryflow.cli.unknown_names import unknown_names
 from moryflow.runtime.settings import settings_of_plugins
 from moryflow.store.sqlite.locks import has_locks
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.noun_group import NounGroup
-from moryflow.cli.options import InputCommand, document_options, flags_of, host_options
+from moryflow.cli.options import InputCommand, NounGroup, document_options, flags_of, host_options
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import click
 from moryflow_sdk import ConfigError
 
-from moryflow.cli.noun_group import NounGroup
-from moryflow.cli.options import asking_options, document_options, flags_of
-from moryflow.cli.terminal.keyboard import folded_question
+from moryflow.cli.options import NounGroup, asking_options, document_options, flags_of
+from moryflow.cli.terminal.stdin import folded_question
 from moryflow.cli.terminal.text import columns, fitting, is_dumb, plain, say, show, terminal_width
 from moryflow.runtime.documents import models_json
 
@@ -71,7 +70,7 @@ def _price(row: Mapping[str, Any]) -> str:
 def install(ctx: click.Context, name: str) -> None:
     """Install what a model needs on this machine; by default the small local one."""
     from moryflow.cli.open_host import with_host
-    from moryflow.cli.terminal.keyboard import confirm
+    from moryflow.cli.terminal.stdin import confirm
 
     flags = flags_of(ctx)
 

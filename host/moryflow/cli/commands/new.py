@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moryflow.cli.noun_group import NounGroup
-from moryflow.cli.options import Flags, asking_options, flags_of
+from moryflow.cli.options import Flags, NounGroup, asking_options, flags_of
 from moryflow.cli.terminal.text import plain, show
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
     from moryflow_sdk import ConfigError, MoryflowError
     from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 
-    from moryflow.cli.terminal.keyboard import confirm
+    from moryflow.cli.terminal.stdin import confirm
 
     for path in scaffold.files:
         if lost := leads_nowhere(path):

@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.noun_group import NounGroup
-from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.options import NounGroup, document_options, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 from moryflow.runtime.documents import plugin_json
 
 from .plugin_bisect import bisect
 from .plugin_check import check
 from .plugin_context import Desk
-from .plugin_install import install, sync, update
+from .plugin_install import disable, enable, install, sync, uninstall, update
 from .plugin_key import key
-from .plugin_switch import disable, enable, uninstall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

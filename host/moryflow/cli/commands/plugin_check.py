@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -14,7 +15,7 @@ import click
 from moryflow.cli.options import document_options
 from moryflow.cli.terminal.text import columns, plain, show
 
-from .plugin_context import Desk, quote_name
+from .plugin_context import Desk
 
 if TYPE_CHECKING:
     from moryflow.packages.inventory import Row
@@ -108,7 +109,7 @@ def verdict_text(name: str, verdict: ProbeVerdict, undeclared: list[str]) -> str
     """Return a verdict for people: a line when it is good; what, where and what helps when it is not."""
     if not verdict.ok:
         place = f"{verdict.file}:{verdict.line}: " if verdict.line else f"{verdict.file}: " if verdict.file else ""
-        hint = f"\n  next: {verdict.hint or f'change it, then moryflow plugin check {quote_name(name)}'}"
+        hint = f"\n  next: {verdict.hint or f'change it, then moryflow plugin check {shlex.quote(name)}'}"
         return f"{name} failed ({verdict.stage}): {place}{verdict.error}{hint}"
     rows = [("hooks", " ".join(verdict.hooks)), ("tools", " ".join(verdict.tools)), ("changed", " ".join(verdict.changed))]
     wrong = ["its plugin.toml is not true"] * bool(undeclared) + ["not all of it can be used"] * bool(verdict.notes)

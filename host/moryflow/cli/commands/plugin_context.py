@@ -80,7 +80,7 @@ class Desk:
         """
         import shlex
 
-        from moryflow.cli.terminal.keyboard import confirm
+        from moryflow.cli.terminal.stdin import confirm
 
         confirm(text, self.flags, command=shlex.join(["moryflow", *sys.argv[1:], "-y"]))
 
@@ -95,13 +95,6 @@ class Desk:
             return
         for notice in drift_notices(self.home):
             click.echo(notice, err=True)
-
-
-def quote_name(name: str) -> str:
-    """Return the name of a plugin as it is typed: that of a file may hold anything."""
-    import shlex
-
-    return shlex.quote(name)
 
 
 def drift_notices(home: Path) -> list[str]:

@@ -1,4 +1,7 @@
-"""``moryflow plugin install``, ``update`` and ``sync``."""
+"""``moryflow plugin install``, ``update``, ``sync``, ``enable``, ``disable`` and ``uninstall``.
+
+What switches a plugin off or takes it away does not need the plugin to work.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.options import asking_options
+from moryflow.cli.options import asking_options, document_options
 from moryflow.cli.terminal.text import plain, show
 
+from .plugin_check import probe_verdicts, verdict_text
 from .plugin_context import Desk
 
 if TYPE_CHECKING:
     from moryflow.packages.install import InstallResult
+    from moryflow.packages.inventory import Row
     from moryflow.packages.lock import Locked
     from moryflow.packages.manager import DoesNotLoad
+
 
 _downgrade = click.option("--allow-downgrade", is_flag=True, help="Allow an older version to replace the installed one.")
 
@@ -126,4 +132,145 @@ def _document(done: InstallResult) -> dict[str, Any]:
     return {"action": done.action, **asdict(done.entry), "also": also, "changes": list(done.changes)}
 
 
-__all__ = ["install", "sync", "update"]
+# ------------------------------------------------------------------------------------------------
+# Switching plugins on and off
+# ------------------------------------------------------------------------------------------------
+
+
+@click.command("disable")
+@click.argument("name")
+@document_options
+@click.pass_context
+def disable(ctx: click.Context, name: str) -> None:
+    """Do not load a plugin from now on (disabledPlugins in the configuration)."""
+    desk = Desk(ctx)
+    listed = _disabled(desk)
+    rows = [] if name in listed else desk.found(name, desk.rows())
+    name = rows[0].name if rows else name
+    if name in listed:
+        show(desk.flags, {"disabled": listed}, f"{name} is disabled already")
+        return
+    changed = _write(desk, [*listed, name])
+    if any(row.record.gate for row in rows):
+        click.echo(f"moryflow: {name} judges calls; from now on they are decided without it", err=True)
+    show(desk.flags, {"disabled": changed}, f"{name} is disabled from the next turn on ({desk.config.path})")
+
+
+@click.command("enable")
+@click.argument("name")
+@document_options
+@click.pass_context
+def enable(ctx: click.Context, name: str) -> int:
+    """Let a plugin run: agree to it, undo `disable`, end its quarantine.
+
+    It is tried in the probe first; if that fails, nothing changes and the exit code is 3.
+    """
+    desk = Desk(ctx)
+    listed = _disabled(desk)
+    row = _row(desk, name, known=name in listed)
+    name = row.name if row is not None else name
+    if row is not None and row.candidate is not None and row.record.tier != "builtin":
+        [verdict] = probe_verdicts(desk, [row.candidate])
+        if not verdict.ok:
+            again = "\n  it stays as it was; moryflow plugin uninstall removes it" if name not in listed else ""
+            show(
+                desk.flags,
+                {"enabled": False, "error": verdict.error, "stage": verdict.stage},
+                verdict_text(name, verdict, []) + again,
+            )
+            return 3
+    done = [*_switch_on(desk, name, listed), *_agree(desk, row), *_bring_back(desk, name)]
+    text = f"{name}: {'; '.join(done)}" if done else f"{name} is not disabled already"
+    show(desk.flags, {"enabled": True, "done": done, "disabled": _disabled(desk)}, plain(text))
+    return 0
+
+
+def _switch_on(desk: Desk, name: str, listed: list[str]) -> list[str]:
+    if name not in listed:
+        return []
+    _write(desk, [item for item in listed if item != name])
+    return [f"is enabled from the next turn on ({desk.config.path})"]
+
+
+def _agree(desk: Desk, row: Row | None) -> list[str]:
+    """Note that a person agreed to a file that appeared, or to a package that came in by another way."""
+    from moryflow.plugins.consent import Consents
+
+    if row is None or row.candidate is None:
+        return []
+    if row.candidate.tier == "user":
+        given = Consents(desk.home).give(row.candidate.target)
+        return [f"your consent is noted for {row.candidate.target}"] if given else []
+    return _lock(desk, row) if row.candidate.tier == "installed" else []
+
+
+def _lock(desk: Desk, row: Row) -> list[str]:
+    """Write an installed package into the lock as it is, after showing what it is."""
+    from moryflow.packages.install import lock_installed
+    from moryflow.packages.manifest_summary import screen
+
+    assert row.candidate is not None
+    locked = lock_installed(desk.home, row.candidate.source.split(" ")[0])
+    if locked is None:
+        return []
+    package, entry = locked
+    desk.tell(screen(package, origin=entry.origin, editable=entry.kind == "editable"))
+    return [f"{entry.name} {entry.version} as it is now is noted in plugins.lock"]
+
+
+def _bring_back(desk: Desk, name: str) -> list[str]:
+    """Release what sessions have quarantined."""
+    from moryflow.packages.inventory import all_quarantined
+    from moryflow.plugins.last_seen import release
+
+    hooks = all_quarantined(desk.home).get(name, [])
+    if not hooks:
+        return []
+    release(desk.home, name)
+    return [f"{', '.join(hooks)} is back from quarantine from the next turn on"]
+
+
+@click.command("uninstall")
+@click.argument("name")
+@asking_options
+@click.pass_context
+def uninstall(ctx: click.Context, name: str) -> None:
+    """Remove a plugin: uninstall its package, or move its file aside. Its settings and data stay."""
+    from moryflow.packages.manager import remove, target_of
+
+    desk = Desk(ctx)
+    rows = desk.rows()
+    manager = desk.manager()
+    target = target_of(name, rows, manager)
+    if target is None:
+        raise desk.unknown(name, [row.name for row in rows])
+    removed = remove(target, manager)
+    listed = _disabled(desk)
+    if set(removed.plugins) & set(listed):
+        _write(desk, [item for item in listed if item not in removed.plugins])
+    kept = [str(folder) for plugin in removed.plugins if (folder := desk.home / "data" / plugin).is_dir()]
+    text = f"{removed.name} is moved to {removed.aside}" if removed.aside else f"{removed.name} is uninstalled"
+    notes = f"; its data stays in {', '.join(kept)}" if kept else ""
+    document: dict[str, Any] = {"name": removed.name, "plugins": list(removed.plugins), "aside": removed.aside, "data": kept}
+    show(desk.flags, document, plain(text + notes))
+
+
+def _row(desk: Desk, name: str, *, known: bool) -> Row | None:
+    rows = desk.rows()
+    if known and all(row.name != name for row in rows):
+        return None
+    return desk.found(name, rows)[0]
+
+
+def _disabled(desk: Desk) -> list[str]:
+    """Return what the user's own file disables, as it is now."""
+    from moryflow.config import load_config
+
+    return list(load_config(desk.home, environ={}).get("disabledPlugins") or ())
+
+
+def _write(desk: Desk, names: list[str]) -> list[str]:
+    from moryflow.config.edit import set_value
+
+    set_value(desk.config.path, "disabledPlugins", names)
+    return names

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.noun_group import NounGroup
-from moryflow.cli.options import asking_options, document_options, flags_of
+from moryflow.cli.options import NounGroup, asking_options, document_options, flags_of
 from moryflow.cli.terminal.text import plain, show
 
 if TYPE_CHECKING:
@@ -128,9 +127,8 @@ def _settings_of(ctx: click.Context, name: str) -> tuple[Config, tuple[Known, ..
     from moryflow_sdk.support.texts import did_you_mean
 
     from moryflow.cli.open_host import with_host
+    from moryflow.config.schema import host_models
     from moryflow.runtime.settings import settings_of_plugins
-
-    from .config_settings import host_models
 
     async def work(host: Host) -> tuple[Config, tuple[Known, ...], list[Any]]:
         return host.config, settings_of_plugins(host), list(host.plugin_set.records)
@@ -170,7 +168,7 @@ def _read(path: str) -> str:
     """
     from moryflow_sdk import ConfigError
 
-    from moryflow.cli.terminal.keyboard import discard_typed
+    from moryflow.cli.terminal.stdin import discard_typed
 
     if sys.stdin.isatty():
         discard_typed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import signal
 import sys
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from moryflow_sdk import Event
 
     from moryflow.approvals import Answers
-    from moryflow.attach.wire import RunningServer
+    from moryflow.attach.wire import RunningServer, ServerRefusal
     from moryflow.cli.terminal.render import TerminalView
     from moryflow.runtime.answers import AnswerSchema
     from moryflow.runtime.host import Host
@@ -202,7 +203,7 @@ def _confirmed(text: str) -> bool:
 
     :raises click.Abort: at once on Ctrl-C, also where a conversation takes that for itself.
     """
-    from moryflow.cli.terminal.keyboard import discard_typed
+    from moryflow.cli.terminal.stdin import discard_typed
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     discard_typed()
@@ -358,3 +359,54 @@ async def _unless_stopped(session: Session, seconds: float, told: str) -> None:
         raise click.Abort from None
     finally:
         restore()
+
+
+# ------------------------------------------------------------------------------------------------
+# A turn in a running server, asked for without the whole command line
+# ------------------------------------------------------------------------------------------------
+
+
+class QuickSide:
+    """What :mod:`moryflow.attach.quick` leaves to the command line: to say what went wrong, and how a turn ended."""
+
+    def view(self, output: str, *, quiet: bool) -> QuickView:
+        """Return what says what goes wrong in a turn, and how it ended."""
+        return QuickView(output, quiet=quiet)
+
+    def refused(self, error: ServerRefusal) -> int:
+        """Say why the server refused, and return the exit code."""
+        from moryflow.cli.attached import error_of
+        from moryflow.cli.failures import report
+
+        return report(error_of(error))
+
+    def unwritten(self, error: OSError) -> int:
+        """Say that standard output cannot be written, and return the exit code."""
+        from moryflow.cli import READER_GONE
+        from moryflow.cli.failures import report
+        from moryflow.cli.terminal.stdout import NAME
+
+        return READER_GONE if error.errno == errno.EPIPE else report(OSError(error.errno, error.strerror, NAME))
+
+
+class QuickView:
+    """Shows a turn where no terminal is."""
+
+    def __init__(self, output: str, *, quiet: bool) -> None:
+        from moryflow.cli.terminal.render import TerminalView
+
+        self._output, self._quiet = output, quiet
+        self._view = TerminalView(quiet=quiet, answers=output == "text")
+
+    def __call__(self, document: dict[str, Any]) -> None:
+        from moryflow.cli.attached import event_of
+
+        self._view(event_of(document))
+
+    def finish(self, result: Mapping[str, Any]) -> int:
+        """Print the result and return the exit code."""
+        from moryflow.runtime.turn_result import TurnResult
+
+        found = TurnResult.of_json(result)
+        show_result(found, self._view, Flags(quiet=self._quiet), self._output)
+        return found.exit_code

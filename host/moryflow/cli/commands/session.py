@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import stat
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from moryflow_sdk import Event
 
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
-from moryflow.cli.noun_group import NounGroup
-from moryflow.cli.options import Flags, asking_options, document_options, find, flags_of
+from moryflow.cli.options import Flags, NounGroup, asking_options, document_options, find, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 from moryflow.runtime.documents import node_json, session_json, with_title
+from moryflow.runtime.session_stats import descendants
 
 from .session_branches import fork, label, switch, tree
 from .session_compact import COMMANDS
-from .session_transfer import export, import_session
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
     from moryflow.store import Node, RunRow, SessionRow, Store
+
 
 MOST = 1_000_000_000
 """More than anybody has, and no more than a database counts."""
@@ -49,7 +54,7 @@ def command() -> None:
     """List, show, branch, export and search sessions."""
 
 
-for verb in COMMANDS:
+for verb in (*COMMANDS, fork, label, switch, tree):
     command.add_command(verb)
 
 
@@ -86,7 +91,7 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
     """Show a conversation along its active path (default: the last one)."""
     from moryflow.cli.open_host import with_store
 
-    from .session_tree import node_texts
+    from .session_branches import node_texts
 
     flags = flags_of(ctx)
     if stats:
@@ -109,8 +114,6 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
 def _show_stats(flags: Flags, session: str | None) -> None:
     from moryflow.cli.open_host import with_store
     from moryflow.runtime.session_stats import collect_stats
-
-    from .session_stats import stats_text
 
     async def work(store: Store) -> dict[str, Any]:
         return await collect_stats(store, await find(store, session, flags))
@@ -140,7 +143,7 @@ def search(ctx: click.Context, text: str, limit: int) -> None:
 def delete(ctx: click.Context, sessions: tuple[str, ...]) -> None:
     """Delete whole sessions: messages, outputs, what their sub-agents did, and what undo had recorded. Audit files stay."""
     from moryflow.cli.open_host import with_host
-    from moryflow.cli.terminal.keyboard import confirm
+    from moryflow.cli.terminal.stdin import confirm
     from moryflow.runtime.session_commands import delete_session
 
     flags = flags_of(ctx)
@@ -172,5 +175,149 @@ def _tell_notice(event: Event) -> None:
         click.echo(plain(f"moryflow: {said}"), err=True)
 
 
-for verb in (export, fork, import_session, label, switch, tree):
-    command.add_command(verb)
+# ------------------------------------------------------------------------------------------------
+# Carry a session elsewhere
+# ------------------------------------------------------------------------------------------------
+
+
+@command.command("export")
+@click.argument("session", required=False)
+@click.option("-o", "--to", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")
+@document_options
+@click.pass_context
+def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
+    """Write a session and its sub-agents as JSON Lines, without loss; to standard output unless --to names a file."""
+    from moryflow.cli.open_host import with_store
+
+    flags = flags_of(ctx)
+
+    if str(file) in ("-", "/dev/stdout"):  # descriptor 1 is not ours: see terminal/stdout.py
+        file = None
+
+    async def work(store: Store) -> tuple[int, int]:
+        row = await find(store, session, flags)
+        with nullcontext(sys.stdout) if file is None else write_whole(file) as out:
+            return await write_lines(store.export(row.id), out), len(await descendants(store, row.id))
+
+    lines, below = with_store(work)
+    if file is not None and not flags.quiet:
+        click.echo(f"{lines} lines written to {file}{_with(below)}", err=True)
+
+
+async def write_lines(lines: AsyncIterator[str], out: TextIO) -> int:
+    """Write lines as they come; return how many they were."""
+    number = 0
+    async for line in lines:
+        out.write(line.rstrip("\n") + "\n")
+        number += 1
+    out.flush()
+    return number
+
+
+@contextmanager
+def write_whole(file: Path) -> Iterator[TextIO]:
+    """Open `file` so that it is written whole or stays as it was: an earlier copy may be all that is left.
+
+    What cannot be replaced, a pipe or a device, is written to.
+
+    :raises OSError: with the name of `file`.
+    """
+    replaced = file.is_file() or not file.exists()
+    place = file.resolve() if replaced else file
+    part = place.with_name(f".{place.name}.part") if replaced else place
+    try:
+        with part.open("w", encoding="utf-8", newline="\n") as out:
+            yield out
+        if replaced:
+            if place.exists():
+                part.chmod(stat.S_IMODE(place.stat().st_mode))
+            part.replace(place)
+    except BaseException as error:
+        if replaced:
+            part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(part)):
+            raise OSError(error.errno, error.strerror, str(file)) from error
+        raise
+
+
+@command.command("import")
+@click.argument("file", type=click.File("r", encoding="utf-8"))
+@document_options
+@click.pass_context
+def import_session(ctx: click.Context, file: TextIO) -> None:
+    """Import an exported session with its sub-agents; - reads standard input."""
+    from moryflow.cli.open_host import with_store
+    from moryflow.store import StoreError
+
+    async def work(store: Store) -> tuple[SessionRow, list[SessionRow]]:
+        try:
+            row = await store.import_(file)
+        except StoreError as error:
+            raise StoreError(
+                error.message, code=error.code, where=error.where or file.name, next_step=error.next_step
+            ) from error
+        return row, await descendants(store, row.id)
+
+    row, below = with_store(work)
+    flags = flags_of(ctx)
+    if below and not flags.quiet:
+        click.echo(f"{row.id} is there{_with(len(below))}; moryflow session tree {row.id}", err=True)
+    show(flags, {**session_json(row), "sub_agents": [child.id for child in below]}, row.id)
+
+
+def _with(below: int) -> str:
+    return f", with {below} sub-agent{'s' if below != 1 else ''}" if below else ""
+
+
+# ------------------------------------------------------------------------------------------------
+# The counts of a session, for people
+# ------------------------------------------------------------------------------------------------
+
+
+def stats_text(stats: Mapping[str, Any]) -> str:
+    """Return the counts for people."""
+    usage, below, asked = stats["usage"], stats["sub_agents"], stats["questions"]
+    tokens = f"{usage['input']} in ({usage['cached']} cached), {usage['output']} out, cost {stats['cost']:g}"
+    rows = [
+        ("turns", f"{stats['turns']} ({_listed(stats['ends'])})"),
+        ("steps", f"{stats['steps']} of its own"),
+        ("tokens", f"{tokens}, sub-agents included"),
+        ("sub-agents", f"{below['sessions']} sessions, {below['steps']} steps, {below['share']:.0%} of the tokens"),
+        (
+            "questions",
+            f"{asked['asked']} ({_listed(asked['answers'])}), waited {asked['waited_seconds']:g} s"
+            if asked["asked"]
+            else "none",
+        ),
+        ("compactions", _listed(stats["compactions"]) or "none"),
+    ]
+    rows += share_rows(stats)
+    tools = [(f"  {tool}", _listed(counts)) for tool, counts in stats["tools"].items()]
+    hooks = [
+        (f"  {hook}", f"{count['calls']:g} calls, {count['ms']:g} ms, {count['failed']:g} failed")
+        for hook, count in stats["hooks"].items()
+    ]
+    return "\n".join([columns(rows), "tools", columns(tools) or "  none", "hooks", columns(hooks) or "  none"])
+
+
+def share_rows(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the counts as rows for people."""
+    rules, sums, mcp, found = stats["instructions"], stats["summaries"], stats["mcp"], stats["searches"]
+    caught = "; ".join(f"{tool}: {_listed(counts)}" for tool, counts in stats["intercepted"].items())
+    rows = [
+        ("intercepted", caught or "nothing"),
+        ("instructions", f"{rules['files']} files, about {rules['tokens']} tokens sent, {rules['share']:.0%} of the input"),
+        ("searches", f"{found['hits']} found something, {found['misses']} nothing"),
+        ("outputs", f"{stats['outputs']['shown']}, {stats['outputs']['cut']} cut"),
+        ("events", f"{sum(stats['events'].values())} of {len(stats['events'])} types"),
+    ]
+    if sums["made"]:
+        after = f"{sums['completed_after']} of {sums['turns_after']} turns after the first completed"
+        rows.append(("summaries", f"{sums['made']} made, {sums['undone']} undone, {after}"))
+    if mcp["calls"]:
+        rows.append(("MCP", f"{mcp['calls']} calls, {mcp['share']:.0%} of the output's tokens, {mcp['cut']} cut"))
+    return rows
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())

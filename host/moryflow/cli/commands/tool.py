@@ -12,8 +12,7 @@ import click
 from moryflow_sdk import ConfigError, Tool
 from moryflow_sdk.support.texts import did_you_mean
 
-from moryflow.cli.noun_group import NounGroup
-from moryflow.cli.options import MODE, ON_ASK, InputCommand, document_options, flags_of, host_options
+from moryflow.cli.options import MODE, ON_ASK, InputCommand, NounGroup, document_options, flags_of, host_options
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 from moryflow.runtime.documents import tool_json
 

@@ -127,7 +127,7 @@ async def make(found: ToolEnvironment, path: Path, flags: Flags) -> None:
 
     from moryflow_sdk import ConfigError
 
-    from moryflow.cli.terminal.keyboard import confirm
+    from moryflow.cli.terminal.stdin import confirm
     from moryflow.plugins.consent import Consents
 
     if found.installed():

@@ -6,14 +6,13 @@ item by item, so that a long one does not have to be waited for.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import time
 from io import StringIO
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-from .text import is_dumb, plain
+from .text import plain
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -32,11 +31,6 @@ _STYLES = {
     "markdown.item.number": "none", "markdown.item.bullet": "none", "markdown.table.border": "dim",
     "markdown.table.header": "bold", "markdown.link": "none", "markdown.link_url": "underline",
 }  # fmt: skip
-
-
-def use_colour(stream: TextIO) -> bool:
-    """Whether `stream` is a terminal that wants colour."""
-    return stream.isatty() and "NO_COLOR" not in os.environ and not is_dumb()
 
 
 class MarkdownStream:

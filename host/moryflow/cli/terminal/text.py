@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -136,6 +136,11 @@ def _wrapped(text: str, width: int) -> list[str]:
 def is_dumb() -> bool:
     """Whether the terminal shows plain text and nothing else: it moves no cursor."""
     return os.environ.get("TERM") in ("dumb", "unknown")
+
+
+def use_colour(stream: TextIO) -> bool:
+    """Whether `stream` is a terminal that wants colour."""
+    return stream.isatty() and "NO_COLOR" not in os.environ and not is_dumb()
 
 
 def terminal_width() -> int:
