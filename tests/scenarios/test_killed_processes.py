@@ -111,7 +111,6 @@ async def test_another_branch_goes_on_without_what_the_killed_call_started(rig, 
 async def test_a_call_of_a_living_host_is_let_be(rig):
     """Who opens the parent of a sub-agent that another process works in does not end that one's commands (S1.3)."""
     from moryflow.base.child_processes import call_mark
-    from moryflow.kernel.outcome import LeftoverProcesses
     from moryflow.runtime.session_lease import end_leftovers
     from moryflow.store import CallRow, Commit
     from moryflow_sdk.support.processes import marked_environment
@@ -124,11 +123,11 @@ async def test_a_call_of_a_living_host_is_let_be(rig):
         mark = call_mark(rig.home, child.session.id, "n", "call_1")
         process = await asyncio.create_subprocess_exec("sleep", "60", env=marked_environment(mark))
         try:
-            assert await end_leftovers(host.store, rig.home, session.id, "task") == LeftoverProcesses()
+            assert await end_leftovers(host.store, rig.home, session.id, "task") == ({}, [], "")
             assert process.returncode is None
             child.release()
             found = await end_leftovers(host.store, rig.home, session.id, "task")
-            assert "1 process that still ran was ended" in found.notice
+            assert "1 process that still ran was ended" in found[2]
             assert await process.wait() == -signal.SIGTERM
         finally:
             if process.returncode is None:

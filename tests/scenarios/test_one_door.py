@@ -12,8 +12,7 @@ import moryflow_sdk
 import pytest
 
 REACHES = {
-    "host/moryflow/kernel/tool_runner.py": {"Deadline.timeout_error", "run_body"},
-    "host/moryflow/kernel/tool_executor.py": {"ToolExecutor._body"},
+    "host/moryflow/kernel/tool_runner.py": {"Deadline.timeout_error", "run_body", "result_of_error"},
     "host/moryflow/hooks/dispatcher.py": {"call"},
     "host/moryflow/hooks/plugin_set.py": {"Implementation.place", "_within_tier"},
     "host/moryflow/hooks/threads.py": {"_work"},

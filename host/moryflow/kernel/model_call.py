@@ -39,7 +39,6 @@ from .outcome import TurnUsage
 from .tool_prepare import call_row, offered_tools
 from .turn_context import Journal, TurnContext
 
-CHAT_PURPOSES = ("main", "child")
 TRIES = 5
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 UNREACHABLE_TRIES = 2
@@ -66,19 +65,18 @@ class RequestBuilder:
         """Return the request for the session as it stands now."""
         scope = self._scope
         messages = self.context.build(scope.live.hold.path)
-        if scope.purpose in CHAT_PURPOSES:
-            changed = await scope.around.dispatcher.transform(scope, "chat_messages", messages)
-            self._added = self._removed = ""
-            self._more.clear()
-            if changed is not messages:
-                view, messages = messages, begin_with_prompt(list(changed))  # a plugin may have left out the first ones
-                await self._weigh(view, messages)
+        changed = await scope.around.dispatcher.transform(scope, "chat_messages", messages)
+        self._added = self._removed = ""
+        self._more.clear()
+        if changed is not messages:
+            view, messages = messages, begin_with_prompt(list(changed))  # a plugin may have left out the first ones
+            await self._weigh(view, messages)
         system = await self._head()
         return ModelRequest.model_construct(
             model=self._model,
             messages=(system, *messages) if system.text else tuple(messages),
             tools=self.schemas(),
-            params=await self._params(),
+            params=await scope.around.dispatcher.transform(scope, "chat_params", first_params(scope)),
             purpose=scope.purpose,
             session=scope.session,
         )
@@ -122,18 +120,15 @@ class RequestBuilder:
     async def system_prompt(self) -> SystemPrompt:
         """Return the turn's system prompt: the base, what transforms made of it, then the blocks nobody can remove."""
         scope = self._scope
-        base = first_prompt(scope)
-        if scope.purpose not in CHAT_PURPOSES:
-            return base
         dispatcher = scope.around.dispatcher
-        changed = await dispatcher.transform(scope, "chat_system", base)
+        changed = await dispatcher.transform(scope, "chat_system", first_prompt(scope))
         blocks = await dispatcher.contribute(scope, "system_blocks")
         owned = tuple(block.replace(plugin=plugin) for plugin, block in blocks)
         return changed.replace(blocks=(*changed.blocks, *owned))
 
     def schemas(self) -> tuple[ToolSchema, ...]:
         """Return the tools as the model is told of them."""
-        if not self._model.tools or self._scope.purpose not in CHAT_PURPOSES:
+        if not self._model.tools:
             return ()
         offered = offered_tools(self._scope)
         if self._tools is None or len(offered) != len(self._tools):
@@ -143,13 +138,6 @@ class RequestBuilder:
                 for name, owned in offered.items()
             )
         return self._tools
-
-    async def _params(self) -> ChatParams:
-        scope = self._scope
-        params = first_params(scope)
-        if scope.purpose == "complete":
-            return params
-        return await scope.around.dispatcher.transform(scope, "chat_params", params)
 
 
 def first_params(scope: TurnContext) -> ChatParams:
@@ -254,7 +242,10 @@ class ModelCall:
         scope = self._scope
         finished = answer.replace(tool_calls=tuple(self._unique(request) for request in answer.tool_calls))
         text = "".join(self._text)
-        scope.node = self._end_message(finished)
+        message, self._message = self._message, None
+        if message is not None:
+            message.end(finished.reason)
+        scope.node = message.id if message is not None else secrets.token_hex(8)
         payload: dict[str, Any] = {
             "text": text,
             "calls": [_call_json(call) for call in finished.tool_calls],
@@ -274,8 +265,10 @@ class ModelCall:
         return finished
 
     def _account(self, usage: Usage, text: str) -> None:
-        info = self._model_with_prices()
-        cost = info.cost(usage) if info else None
+        model = self._scope.model
+        if model is not None and self._provider is not None and model.input_price is None:
+            model = self._provider.find(model.id) or model  # the provider may have learned prices only while it answered
+        cost = model.cost(usage) if model else None
         self._spent = (usage, cost)
         self._usage.add(usage, cost)
         self._scope.budget.spend(cost=cost)
@@ -297,21 +290,6 @@ class ModelCall:
         call_id = wanted if wanted and wanted not in seen else f"call_{secrets.token_hex(8)}"
         seen.add(call_id)
         return call_id
-
-    def _end_message(self, finished: Finished) -> str:
-        """End what a person saw coming; return the id of the node that keeps it."""
-        message, self._message = self._message, None
-        if message is None:
-            return secrets.token_hex(8)
-        message.end(finished.reason)
-        return message.id
-
-    def _model_with_prices(self) -> ModelInfo | None:
-        """Return the model with prices that a provider may have learned only while it answered."""
-        model = self._scope.model
-        if model is None or self._provider is None or model.input_price is not None:
-            return model
-        return self._provider.find(model.id) or model
 
     def finish_step(self) -> None:
         """Note the end of the step and what it used."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from moryflow_sdk import MoryflowError, Rule, Usage
-
-if TYPE_CHECKING:
-    from moryflow.store import CallRow
 
 OnAsk = Literal["prompt", "deny", "fail"]
 EndReason = Literal[
@@ -121,16 +118,3 @@ class TurnUsage:
         self.denied += [dict(denial) for denial in spent.denied]
         self.child_steps += spent.steps
         self.unasked = self.unasked or spent.unasked
-
-
-class LeftoverProcesses(NamedTuple):
-    """What was found; nothing, as a rule.
-
-    :ivar by_call: what the result of an interrupted call says of it, by the call's id.
-    :ivar notice: what the person is told.
-    :ivar calls: the session's own calls that had begun and never ended.
-    """
-
-    by_call: Mapping[str, str] = {}
-    notice: str = ""
-    calls: Sequence[CallRow] = ()

@@ -233,12 +233,11 @@ class ToolExecutor:
 
     def record_start(self, prepared: PreparedCall) -> None:
         """Note that the body is about to run; the caller commits before it does."""
-        if prepared.result is None:
-            self._record(prepared, "running")
-            call = prepared.call
-            targets = [target.text for target in call.targets]
-            shown = {"call_id": call.id, "tool": call.tool, "domain": call.domain, "targets": targets, "args": call.args}
-            self._journal.event("tool.start", **shown, state="running")
+        self._record(prepared, "running")
+        call = prepared.call
+        targets = [target.text for target in call.targets]
+        shown = {"call_id": call.id, "tool": call.tool, "domain": call.domain, "targets": targets, "args": call.args}
+        self._journal.event("tool.start", **shown, state="running")
 
     def _record(self, prepared: PreparedCall, state: str) -> None:
         """Record where a call stands; what was said of it before is not written out again."""
@@ -280,7 +279,7 @@ class ToolExecutor:
             raise
         except BaseException as error:
             # The boundary around other people's code: the model is told, the plugin is named, the turn goes on.
-            return result_of_error(owned, owned.tool.function, plugin_error(error))
+            return result_of_error(owned, plugin_error(error))
 
     def _asker(self, prepared: PreparedCall, deadline: Deadline) -> Any:
         async def ask(question: Ask) -> None:
@@ -314,13 +313,8 @@ class ToolExecutor:
         self._journal.node("tool", tool_payload(call, result))
         recorded = "interrupted" if result.status == "interrupted" else state
         self._record(prepared, recorded)
-        shown: dict[str, Any] = {
-            "call_id": call.id,
-            "tool": call.tool,
-            "state": state,
-            "status": result.status,
-            "output": result.output,
-        }
+        shown: dict[str, Any] = {"call_id": call.id, "tool": call.tool, "state": state, "status": result.status}
+        shown["output"] = result.output
         extra = {"code": result.code, "title": result.title, "output_id": result.output_id, "path": result.path}
         diff = result.metadata.get("diff")
         extra["diff"] = diff[:MOST_OF_A_DIFF] if isinstance(diff, str) else None

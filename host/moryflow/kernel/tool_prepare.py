@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import count, islice
 from typing import Any, NoReturn, TypeVar
 
-from moryflow_sdk import MAX_LEVELS, Agent, ModelInfo, Ruling, Target, TargetRequest, Tool, ToolCall, ToolError, freeze, thaw
+from moryflow_sdk import MAX_LEVELS, Agent, ModelInfo, Ruling, Target, Tool, ToolCall, ToolError, freeze, thaw
 
 from moryflow.base.events import now
 from moryflow.base.foreign_errors import text_of
@@ -207,7 +207,8 @@ def call_as_judged(
     owned = scope.plugin_set.tools[tool]
     encoded = _of_the_tool(owned, "could not check its arguments", lambda: canonical(validate_arguments(owned.tool, args)))
     resolve = scope.around.services["resolve"](scope, plugin)
-    targets = tuple([resolve(item) for item in _requests(owned, json.loads(encoded))])
+    touched = _of_the_tool(owned, "could not say what it touches", lambda: owned.tool.target_requests(json.loads(encoded)))
+    targets = tuple([resolve(item) for item in touched])
     judged, hash = freeze(json.loads(encoded)), digest(encoded)
     call = ToolCall.model_construct(
         id=call_id,
@@ -230,11 +231,6 @@ def _effect(scope: TurnContext, owned: RegisteredTool, args: Mapping[str, Any], 
         return scope.around.effect_of(owned.tool, args, targets)
     except Exception:
         return ""
-
-
-def _requests(owned: RegisteredTool, values: Mapping[str, Any]) -> tuple[TargetRequest, ...]:
-    """Return what the tool says it touches; one that cannot say is not run."""
-    return _of_the_tool(owned, "could not say what it touches", lambda: owned.tool.target_requests(values))
 
 
 def _of_the_tool(owned: RegisteredTool, failed: str, work: Callable[[], T]) -> T:

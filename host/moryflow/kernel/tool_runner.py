@@ -172,25 +172,21 @@ def cap_output(result: ToolResult, scope: TurnContext) -> ToolResult:
     cap = max(CAP_FACTOR * (limit if isinstance(limit, int) and limit > 0 else DEFAULT_LIMIT_BYTES), LEAST_CAP_BYTES)
     data = result.output.encode("utf-8", "replace")
     if len(data) <= cap:
-        return result if len(data) == len(result.output) or _clean(result.output) else result.replace(output=data.decode())
+        text = data.decode()
+        return result if text == result.output else result.replace(output=text)
     kept = data[:cap].decode("utf-8", "ignore")
     return result.replace(output=f"{kept}\n[cut by the host: {len(data)} bytes]", truncated=True)
-
-
-def _clean(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def failure(error: ToolError) -> ToolResult:
     return ToolResult(status="error", code=error.code, output=str(error))
 
 
-def result_of_error(owned: RegisteredTool, body: Callable[..., Any], error: Exception) -> ToolResult:
-    """Return the result of a `body` that raised. The error's text and code are foreign code and may raise."""
+def result_of_error(owned: RegisteredTool, error: Exception) -> ToolResult:
+    """Return the result of a body that raised: what, and the last line of its own file that it passed through.
+
+    The error's text and code are foreign code and may raise.
+    """
     try:
         if isinstance(error, ToolError):
             return failure(error)
@@ -198,13 +194,8 @@ def result_of_error(owned: RegisteredTool, body: Callable[..., Any], error: Exce
             return ToolResult(status="denied", code="denied", output=str(error))
     except BaseException as another:
         error = plugin_error(another)
-    return crash(owned, body, error)
-
-
-def crash(owned: RegisteredTool, body: Callable[..., Any], error: Exception) -> ToolResult:
-    """Return what a `body` that raised comes to: what, and the last line of its own file that it passed through."""
     tool = owned.tool
-    code = getattr(inspect.unwrap(body), "__code__", None)
+    code = getattr(inspect.unwrap(tool.function), "__code__", None)
     said, file, line = describe(error, tool.source or getattr(code, "co_filename", ""))
     place = f" ({Path(file).name}:{line})" if line else ""
     output = f"{tool.name} (plugin {owned.plugin}) failed: {said}{place}"

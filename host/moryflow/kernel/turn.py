@@ -134,7 +134,7 @@ class TurnLoop:
     def _limit(self) -> EndReason | None:
         """Return why no further step may be taken, if that is so."""
         scope, options = self._scope, self._options
-        if scope.strict and scope.failures:
+        if scope.around.strict and scope.failures:
             return "plugin_failed"
         if reached := scope.budget.reached():
             return reached
@@ -149,9 +149,8 @@ class TurnLoop:
                 reason = "the host ended before the summary was there"
                 self._journal.event("compaction", kind="compact", state="stale", run=run.id, reason=reason)
         scope.live.cut_off = []
-        for call in scope.live.remains.calls:
-            self._journal.call(call._replace(state="interrupted", updated=self._begun))
-        scope.live.remains = scope.live.remains._replace(calls=())
+        while scope.live.begun_calls:
+            self._journal.call(scope.live.begun_calls.pop(0)._replace(state="interrupted", updated=self._begun))
         for text in scope.around.store.news():
             self._journal.event("store.notice", text=text)
         while scope.live.notices:
@@ -186,7 +185,7 @@ class TurnLoop:
 
     async def end(self, reason: EndReason, error: MoryflowError | None = None) -> EndReason:
         """Settle what is open, commit, and return why the turn ended. One that waits for an answer keeps its calls open."""
-        if reason == "completed" and self._scope.strict and self._scope.failures:
+        if reason == "completed" and self._scope.around.strict and self._scope.failures:
             reason = "plugin_failed"  # in its last step, or in a call without a model
         self._model_call.keep_partial()
         if reason != "approval_required":
@@ -233,9 +232,22 @@ class ToolBatch:
         self._started: set[str] = set()
 
     async def run(self, requests: Sequence[ToolRequest]) -> EndReason | None:
-        """Judge and run `requests`; return why the turn must end, if it must."""
+        """Judge and run `requests` one by one, or side by side where all may; return why the turn must end, if it must.
+
+        Gates and counters come in call order, and so do results.
+        """
         self._open = list(requests)
-        return await (self._side_by_side(requests) if self._all_parallel(requests) else self._one_by_one(requests))
+        side_by_side = self._all_parallel(requests)
+        group: list[PreparedCall] = []
+        for count, request in enumerate(requests, 1):
+            group.append(await self._executor.judge(request))
+            if side_by_side and count < len(requests) and not group[-1].stops:
+                continue
+            await self._execute(group)
+            if stopping := next((prepared for prepared in group if prepared.stops), None):
+                return await self._stop(stopping, requests[count:])
+            group = []
+        return None
 
     async def direct(self, request: ToolRequest) -> PreparedCall:
         """Judge and run a single call and return what became of it."""
@@ -251,7 +263,7 @@ class ToolBatch:
         for index, (request, item) in enumerate(zip(requests, unfinished, strict=True)):
             self._scope.node = item.node  # its record is that of the answer it stands in, not a second one
             if item.action == "interrupted":
-                left = self._scope.live.remains.by_call.get(request.id, "")
+                left = self._scope.live.leftovers.get(request.id, "")
                 prepared = interrupted_call(request, "; ".join(filter(None, ("the host ended while it ran", left))))
             else:
                 prepared = await self._executor.judge(request)
@@ -268,26 +280,7 @@ class ToolBatch:
 
     def _all_parallel(self, requests: Sequence[ToolRequest]) -> bool:
         tools = self._scope.plugin_set.tools
-        return len(requests) > 1 and all(r.name in tools and tools[r.name].tool.parallel_safe for r in requests)
-
-    async def _one_by_one(self, requests: Sequence[ToolRequest]) -> EndReason | None:
-        for index, request in enumerate(requests):
-            prepared = await self._executor.judge(request)
-            await self._execute([prepared])
-            if prepared.stops:
-                return await self._stop(prepared, requests[index + 1 :])
-        return None
-
-    async def _side_by_side(self, requests: Sequence[ToolRequest]) -> EndReason | None:
-        """Gates and counters in call order, bodies together, results in call order."""
-        prepared: list[PreparedCall] = []
-        for request in requests:
-            prepared.append(await self._executor.judge(request))
-            if prepared[-1].stops:
-                break
-        await self._execute(prepared)
-        stopping = next((item for item in prepared if item.stops), None)
-        return await self._stop(stopping, requests[len(prepared) :]) if stopping else None
+        return all(request.name in tools and tools[request.name].tool.parallel_safe for request in requests)
 
     async def _execute(self, group: Sequence[PreparedCall]) -> None:
         """Commit the starts, run the bodies together, note the results in order; the next commit writes those."""

@@ -40,7 +40,7 @@ from moryflow.hooks.plugin_set import HookFailure
 from moryflow.store import ROOT, ApprovalRow, CallRow, Commit, NewNode, Node, RunRow, StoreError
 from moryflow.store.messages import ContextBuilder
 
-from .outcome import Budget, ChildUsage, LeftoverProcesses, SessionPermissions
+from .outcome import Budget, ChildUsage, SessionPermissions
 
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
@@ -109,10 +109,6 @@ class TurnContext:
     def quarantine(self) -> Quarantine:
         return self.live.quarantine
 
-    @property
-    def strict(self) -> bool:
-        return self.around.strict
-
     @cached_property
     def vault(self) -> Path:
         return Path(self.live.row.vault)
@@ -154,16 +150,12 @@ class TurnContext:
 
     def changed_state(self) -> dict[tuple[str, str], Any]:
         """Return the plugin states that differ from what was committed last; they count as committed from now on."""
-        changed = self._state_changes()
+        changed = self.state_changes()
         self._saved.update(changed)
         return {key: json.loads(after) for key, after in changed.items()}
 
-    @property
-    def has_unsaved_state(self) -> bool:
-        """Whether a plugin has changed its state since the last commit."""
-        return bool(self._state_changes())
-
-    def _state_changes(self) -> dict[tuple[str, str], str]:
+    def state_changes(self) -> dict[tuple[str, str], str]:
+        """Return, as text, what plugins have changed of their state since the last commit."""
         found: dict[tuple[str, str], str] = {}
         for key, before in self._saved.items():
             place = self.live.state if key[1] == "session" else self.live.turn_states
@@ -255,7 +247,7 @@ class Journal:
 
     async def settle(self) -> None:
         """Write what observers of the last events left behind: state that they changed, and that they failed."""
-        if self._scope.has_unsaved_state or self._scope.notices:
+        if self._scope.state_changes() or self._scope.notices:
             await self.commit()
 
     async def _write(self) -> list[Node]:
@@ -319,7 +311,10 @@ class SessionHandle:
     notes: list[Callable[[Journal], None]] = field(default_factory=list)
     """What may be applied at any pause, and what must not come between a call and its result."""
     notices: list[str] = field(default_factory=list[str])
-    remains: LeftoverProcesses = field(default_factory=LeftoverProcesses)
+    leftovers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What the result of an interrupted call says of processes that it left running, by the call's id."""
+    begun_calls: list[CallRow] = field(default_factory=list[CallRow])
+    """Calls of an earlier turn that had begun and never ended."""
     held_back: list[Event] = field(default_factory=list[Event])
     """That the session is idle, and what came after: published once the next prompt would be taken."""
 
@@ -362,23 +357,15 @@ class TurnDependencies:
 
 
 class ModelChoice(Protocol):
-    """The models of a generation."""
+    """The models of a generation; see :class:`moryflow.runtime.selection.Models`."""
 
-    def choose(self, *wishes: str | None) -> tuple[ModelProvider, ModelInfo]:
-        """Return provider and model for the first of `wishes` that is set, else the default.
-
-        :raises ConfigError: nobody knows the model, or there is no model at all.
-        """
-        ...
+    def choose(self, *wishes: str | None) -> tuple[ModelProvider, ModelInfo]: ...
 
 
 class Approvals(Protocol):
-    """Who asks a person, and waits for the answer."""
+    """Who asks a person, and waits for the answer; see :class:`moryflow.approvals.questions.ApprovalDesk`."""
 
-    def from_any_thread(self, function: Callable[..., Any], *args: Any) -> None:
-        """Call `function` on the loop that turns run on."""
-        ...
-
+    def from_any_thread(self, function: Callable[..., Any], *args: Any) -> None: ...
     async def settle(
         self,
         scope: TurnContext,
@@ -389,33 +376,17 @@ class Approvals(Protocol):
         preview: str,
         *,
         anew: bool = False,
-    ) -> Ruling:
-        """Turn an ask into allow, deny or stop."""
-        ...
-
-    async def preview(self, scope: TurnContext, owned: RegisteredTool, call: ToolCall) -> str:
-        """Return what a person is shown of a call."""
-        ...
-
-    async def lapse(self, scope: TurnContext, journal: Journal, call: ToolCall) -> None:
-        """Note that what is still open about `call` is so no more."""
-        ...
+    ) -> Ruling: ...
+    async def preview(self, scope: TurnContext, owned: RegisteredTool, call: ToolCall) -> str: ...
+    async def lapse(self, scope: TurnContext, journal: Journal, call: ToolCall) -> None: ...
 
 
 class Subagents(Protocol):
-    """What starts child sessions for a turn; made by the session that the turn belongs to."""
+    """What starts child sessions for a turn; see :class:`moryflow.runtime.subagents.Children`."""
 
-    def agents(self) -> dict[str, Agent]:
-        """Return every agent by id."""
-        ...
-
-    async def depth(self, scope: TurnContext) -> int:
-        """Return how many sessions stand above that of `scope`."""
-        ...
-
-    async def run(self, scope: TurnContext, plugin: str, wish: SpawnRequest) -> SpawnResult:
-        """Run a child as `plugin` wishes."""
-        ...
+    def agents(self) -> dict[str, Agent]: ...
+    async def depth(self, scope: TurnContext) -> int: ...
+    async def run(self, scope: TurnContext, plugin: str, wish: SpawnRequest) -> SpawnResult: ...
 
 
 class SpawnRequest(NamedTuple):

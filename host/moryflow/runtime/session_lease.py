@@ -16,9 +16,9 @@ from moryflow_sdk.support.processes import end_marked
 
 from moryflow.base.child_processes import call_mark
 from moryflow.base.events import now
-from moryflow.kernel.outcome import LeftoverProcesses, SessionPermissions
+from moryflow.kernel.outcome import SessionPermissions
 from moryflow.kernel.turn_context import Journal, SessionHandle, TurnContext
-from moryflow.store import Node, SessionLock, SessionRow, Store, Unfinished, unfinished
+from moryflow.store import CallRow, Node, SessionLock, SessionRow, Store, Unfinished, unfinished
 
 from .subagents import TOOL
 from .turn_task import ends_with_calls
@@ -120,8 +120,8 @@ class SessionLease:
         live = SessionHandle(hold=hold, permissions=rights, inbox=self.inbox, notes=self.notes, held_back=self.held_back)
         if hold.path or hold.epoch > 1:  # a new session has nothing to load
             await _take_up(live)
-            live.remains = await end_leftovers(store, self._home, session.id, TOOL)
-            live.notices += [live.remains.notice] if live.remains.notice else []
+            live.leftovers, live.begun_calls, notice = await end_leftovers(store, self._home, session.id, TOOL)
+            live.notices += [notice] if notice else []
             live.state = await states_of(store, session.id, "session")
             live.cut_off = [run for run in await store.runs(session.id) if run.state == "running"]
             answers = (node.payload for node in hold.path if node.kind == "assistant")
@@ -172,27 +172,29 @@ SETTLE_SECONDS = 0.2
 _UNKNOWN = "programs that it had started may still run: this system does not tell"
 
 
-async def end_leftovers(store: Store, home: Path, session: str, spawning: str) -> LeftoverProcesses:
+async def end_leftovers(store: Store, home: Path, session: str, spawning: str) -> tuple[dict[str, str], list[CallRow], str]:
     """End what calls of `session`, and of the sub-agents below it that nobody works for, have left running.
 
     :param spawning: the tool whose calls answer for what sub-agents left.
+    :returns: what the result of an interrupted call says of it, by the call's id; the session's own calls that had begun and
+        never ended; what the person is told. Nothing, as a rule.
     """
     begun = await store.calls(states=("running", "pending"))
     family = set(await store.family(session)) if begun else set()
     rows = [row for row in begun if row.session in family and (row.session == session or not store.seems_held(row.session))]
     if not rows:
-        return LeftoverProcesses()
+        return {}, [], ""
     marks = {call_mark(home, row.session, row.node, row.id): row for row in rows}
     counts = await asyncio.to_thread(end_marked, marks, polite=POLITE_SECONDS, settle=SETTLE_SECONDS)
     own = [row for row in rows if row.session == session and row.state == "running"]
     if counts is None:
-        return LeftoverProcesses({row.id: _UNKNOWN for row in own}, _UNKNOWN if own else "", own)
+        return {row.id: _UNKNOWN for row in own}, own, _UNKNOWN if own else ""
     ended = {row.id: counts[mark] for mark, row in marks.items() if row.session == session and counts.get(mark)}
     below = sum(counts.get(mark, 0) for mark, row in marks.items() if row.session != session)
     by_call = {call: _ended(count, "it") for call, count in ended.items()}
     if below:
         by_call |= {row.id: _ended(below, "its sub-agents") for row in own if row.tool == spawning}
-    return LeftoverProcesses(by_call, _notice({row.tool for row in rows}, sum(ended.values()) + below), own)
+    return by_call, own, _notice({row.tool for row in rows}, sum(ended.values()) + below)
 
 
 def _ended(count: int, starter: str) -> str:

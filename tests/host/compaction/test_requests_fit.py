@@ -339,8 +339,8 @@ async def test_what_plugins_add_to_the_messages_is_counted(talking, times, end):
 
 async def test_what_plugins_do_not_add_any_more_is_not_counted():
     """What was added to one request takes no room once another went out without it (S1.20)."""
-    model = ModelInfo(id="m", name="m", provider="p", context_window=10_000)
-    requests = RequestBuilder(SimpleNamespace(purpose="complete"), ContextBuilder(), model)
+    model = ModelInfo(id="m", name="m", provider="p", context_window=10_000, tools=False)
+    requests = RequestBuilder(SimpleNamespace(), ContextBuilder(), model)
     requests._system = Message(role="system", text="12345")
     view = [Message(role="user", text="and now?")]
     await requests._weigh(view, [*view, Message(role="user", text="Mind this.")])

@@ -118,12 +118,12 @@ def writer(home: Path, pipe: int, seed: int) -> None:
 
 async def settle(home: Path, live: SessionHandle, say: Say) -> None:
     """Write down what became of the calls that were killed, as a turn does."""
-    for pid in marked_processes(home, live.remains.calls):
+    for pid in marked_processes(home, live.begun_calls):
         say("alive", str(pid))
-    calls = live.remains.calls
+    calls = live.begun_calls
     if not calls:
         return
-    told = {call.id: live.remains.by_call.get(call.id, "") for call in calls}
+    told = {call.id: live.leftovers.get(call.id, "") for call in calls}
     nodes = [NewNode("tool", {"call_id": call, "output": text}) for call, text in told.items()]
     ended = [call._replace(state="interrupted") for call in calls]
     notice = Event(type="session.notice", session=live.row.id, data={"text": " ".join(live.notices)})
