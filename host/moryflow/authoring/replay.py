@@ -15,7 +15,7 @@ from moryflow.hooks.checks import summary_of
 from moryflow.hooks.plugin_set import PluginSet
 from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import Candidate, PluginSettings, discover, in_development
-from moryflow.plugins.plugin_context import plain_context
+from moryflow.plugins.lifecycle import plain_context
 
 from .moments import UNKNOWN, Moment, deltas_of, wants
 from .rerun import Rerun, as_json, only

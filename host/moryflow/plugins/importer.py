@@ -1,4 +1,4 @@
-"""Turn a candidate into a plugin object: the one place where plugin code is imported."""
+"""The one place where plugin code is imported: a candidate becomes a plugin object, a file that a plugin loads a module."""
 
 from __future__ import annotations
 
@@ -20,9 +20,23 @@ from moryflow.base.foreign_errors import describe, root_of
 from moryflow.hooks.plugin_set import LoadFailure, Plugin
 
 from . import sources
+from .consent import WAITS, Admission, Consents, admit_all
 from .discovery import Candidate
 from .manifest import ATTRIBUTES
-from .sources import PREFIX, Fingerprints, Sources, digest, forget, import_module, keep, load_sources, read_sources, unit_of
+from .sources import (
+    PREFIX,
+    Fingerprints,
+    Sources,
+    check_owned,
+    digest,
+    forget,
+    import_module,
+    keep,
+    load_sources,
+    read_owned,
+    read_sources,
+    unit_of,
+)
 
 Check = Callable[[str], bool]
 """Called with the hash of code before it is imported; raises if it must not be, and says whether it prints too much."""
@@ -151,9 +165,7 @@ def _failure(error: BaseException, file: str, candidate: Candidate, module: str 
     if isinstance(error, KeyboardInterrupt) and pressed_by_person():
         raise error
     root = root_of(file or _first_file(error))
-    text, found, line = describe(error, root)
-    if isinstance(error, SystemExit):
-        text = f"it called sys.exit({error.code!r}) while it was imported"
+    text, found, line = _said(error, root)
     hint = ""
     if isinstance(error, ModuleNotFoundError) and error.name:
         ours = module == error.name or module.startswith(f"{error.name}.")
@@ -169,6 +181,12 @@ def _what_helps(missing: str, candidate: Candidate) -> str:
     if beside or missing.startswith(f"{PREFIX}."):
         return "a file cannot import one beside it: make a folder in plugins/ of both, with __init__.py, and import relatively"
     return f"install what it needs: {missing}"
+
+
+def _said(error: BaseException, root: str) -> tuple[str, str, int]:
+    """Return what was raised while importing, with file and line of the code below `root`."""
+    text, file, line = describe(error, root)
+    return f"it called sys.exit({error.code!r}) while it was imported" if isinstance(error, SystemExit) else text, file, line
 
 
 def pressed_by_person() -> bool:
@@ -191,6 +209,67 @@ def _first_file(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return error.filename
     return ""
+
+
+def read_consented(path: Path, home: Path) -> bytes:
+    """Return the content of a file that may be imported.
+
+    :raises PluginError: no consent, others can write to it, or it cannot be read.
+    """
+    if Consents(home).is_waiting(path):
+        raise PluginError(
+            WAITS,
+            where=str(path),
+            next_step=f"moryflow tool allow {path.name}",
+        )
+    data = read_owned(path)
+    try:
+        check_owned(path)
+    except OSError as error:
+        raise PluginError(f"it cannot be read: {error.strerror}", where=str(path)) from error
+    return data
+
+
+class LoadedCode:
+    """The files that the plugins of one host have imported, over all its generations."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[str, Path], tuple[str, ModuleType]] = {}
+
+    def load(self, owner: str, path: Path, home: Path, admission: Admission = admit_all) -> ModuleType:
+        """Return the file at `path` as a module for the plugin `owner`; one that has not changed is not run again.
+
+        :raises PluginError: it may not be imported, or its code raised.
+        """
+        data = read_consented(path, home)
+        content = digest({path.name: data})
+        key = (owner, path)
+        known = self._loaded.get(key)
+        if known is not None and known[0] == content:
+            return known[1]
+        loud = admission.code(Candidate(path.stem, "user", str(path), str(path), file=str(path)), content)
+        try:
+            with printing_aside(loud=loud):
+                module = load_sources(f"{owner}_{path.stem}", Sources(path, {str(path): data}, content))
+        except BaseException as error:  # whatever a person's file raises, SystemExit too, is told and not passed on
+            raise _own_failure(error, path) from error
+        self._loaded[key] = (content, module)
+        if known is not None:
+            forget(known[1].__name__)
+        return module
+
+    def prune(self) -> None:
+        """Let go of the modules whose files are gone."""
+        for key in [key for key in self._loaded if not key[1].exists()]:
+            forget(self._loaded.pop(key)[1].__name__)
+
+
+def _own_failure(error: BaseException, path: Path) -> PluginError:
+    text, file, line = _said(error, str(path))
+    hint = ""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        hint = f'name {error.name} in a "# /// script" block of the file, or install it where Moryflow is installed'
+    return PluginError(text, where=f"{file or path}:{line}" if line else str(path), next_step=hint)
 
 
 _as_it_is = False

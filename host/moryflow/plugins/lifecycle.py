@@ -1,4 +1,7 @@
-"""Start the plugins of a set, take their contributions, and dispose of them after their last turn."""
+"""Start the plugins of a set, take their contributions, and dispose of them after their last turn.
+
+At the end stands what a plugin is given while it is set up: its context, and the registry of what it wants watched.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,24 @@ import asyncio
 import hashlib
 import inspect
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, ModuleType
+from typing import Any, cast
 
-from moryflow_sdk import Agent, BaseProvider, Command, Diagnostic, ModelProvider, PluginContext
+from moryflow_sdk import Agent, BaseProvider, Command, Diagnostic, ModelProvider, PluginContext, PluginError
 
 from moryflow.base.foreign_errors import describe, root_of
+from moryflow.base.paths import make_folder
 from moryflow.hooks.dispatcher import CallOutcome, call
 from moryflow.hooks.plugin_set import Implementation, LoadRecord, Plugin, PluginSet, RegisteredTool
 
+from .consent import Admission, admit_all
+from .importer import LoadedCode, read_consented
 from .load import describe_raised
-from .plugin_context import plain_context
 from .registration import MOST_TOOLS, Refused, at, next_step, place_of, source_of, unknown_tools, usable
 
 log = logging.getLogger(__name__)
@@ -334,3 +340,108 @@ def describe_cleanup(error: Exception, plugin: object, seconds: float) -> str:
         return f"it took longer than {seconds:g} s"
     text, file, line = describe(error, root_of(str(getattr(plugin, "__file__", "") or "")))
     return f"{text} ({file}:{line})" if file else text
+
+
+Watches = dict[tuple[str, Path], Callable[[Path], None]]
+
+
+class WatchRegistry:
+    """What plugins want watched, by plugin and path. A host that does not reload never looks at it.
+
+    :ivar changed: called when the wishes have changed; `asked` when a plugin asks for a new generation. From any thread.
+    """
+
+    def __init__(self) -> None:
+        self.watches: Watches = {}
+        self.changed: Callable[[], None] = lambda: None
+        self.asked: Callable[[], None] = lambda: None
+
+    def watch(self, plugin: str, path: Path, tell: Callable[[Path], None]) -> Callable[[], None]:
+        """Tell `plugin` of changes below `path`; return what ends that. A second wish takes the place of the first."""
+        key = (plugin, path.absolute())
+        self.watches[key] = tell
+        self.changed()
+
+        def end() -> None:
+            if self.watches.get(key) is tell:
+                del self.watches[key]
+                self.changed()
+
+        return end
+
+
+@dataclass(eq=False, repr=False)
+class PlainContext:
+    """A :class:`moryflow_sdk.PluginContext` of a host that stores no events of plugins."""
+
+    name: str
+    home: Path
+    config: Any
+    environ: Mapping[str, str]
+    profile: str
+    safe_mode: bool
+    code: LoadedCode
+    admission: Admission
+    watch_registry: WatchRegistry
+
+    @property
+    def data_dir(self) -> Path:
+        folder = self.home / "data" / self.name
+        make_folder(folder)
+        return folder
+
+    @property
+    def log(self) -> logging.Logger:
+        return logging.getLogger(f"moryflow.plugin.{self.name}")
+
+    @property
+    def code_loader(self) -> PlainContext:
+        return self
+
+    def read(self, path: Path) -> bytes:
+        """Return the content of a Python file that only its owner may write and that a person consented to."""
+        if self.safe_mode:
+            raise PluginError("safe mode runs no code of the person's own", where=str(path))
+        return read_consented(path, self.home)
+
+    def load(self, path: Path) -> ModuleType:
+        """Run such a file as a module of its own."""
+        self.read(path)
+        return self.code.load(self.name, path, self.home, self.admission)
+
+    def emit(self, type: str, **data: Any) -> None:
+        """Write the event to the log: there is no session yet that it could belong to."""
+        self.log.info("%s %s", type, data)
+
+    def watch(self, path: Path, changed: Callable[[Path], None]) -> Callable[[], None]:
+        """Call `changed` on the loop after changes below `path`, in a host that watches files."""
+        return self.watch_registry.watch(self.name, path, changed)
+
+    def invalidate(self) -> None:
+        """Ask for a new generation, in a host that reloads."""
+        self.watch_registry.asked()
+
+
+def plain_context(
+    home: Path,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    profile: str = "local",
+    safe_mode: bool = False,
+    code: LoadedCode | None = None,
+    admission: Admission | None = None,
+    watch_registry: WatchRegistry | None = None,
+) -> Callable[[Plugin], PluginContext]:
+    """Return what makes contexts below `home`.
+
+    :param code: what the plugins of this host have imported in earlier generations.
+    :param admission: who says what may be imported; ``None`` asks nobody.
+    :param watch_registry: takes what plugins want watched.
+    """
+    loaded, who, wishes = code or LoadedCode(), admission or admit_all, watch_registry or WatchRegistry()
+
+    def make(plugin: Plugin) -> PluginContext:
+        context = PlainContext(plugin.name, home, plugin.config, environ, profile, safe_mode, loaded, who, wishes)
+        return cast("PluginContext", context)
+
+    return make

@@ -17,9 +17,10 @@ from moryflow.hooks.plugin_set import LoadFailure, PluginSet
 from moryflow.packages.lock_check import put_back
 from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import Candidate, PluginSettings, discover
+from moryflow.plugins.importer import LoadedCode
 from moryflow.plugins.last_seen import recall, remember
+from moryflow.plugins.lifecycle import WatchRegistry, plain_context
 from moryflow.plugins.load import NOTHING
-from moryflow.plugins.plugin_context import LoadedCode, WatchRegistry, plain_context
 from moryflow.plugins.preflight import PreflightStatus
 
 if TYPE_CHECKING:

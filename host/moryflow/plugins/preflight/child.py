@@ -24,9 +24,8 @@ from moryflow.base.foreign_errors import describe, root_of
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSet
 from moryflow.plugins.discovery import Candidate
 from moryflow.plugins.importer import import_sources, leave_as_it_is
-from moryflow.plugins.lifecycle import start
+from moryflow.plugins.lifecycle import plain_context, start
 from moryflow.plugins.load import failure_line, load_alone
-from moryflow.plugins.plugin_context import plain_context
 
 from .shared_state import ProcessState, SharedCode, harm, line_of, remarks, take
 

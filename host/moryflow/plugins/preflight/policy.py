@@ -15,7 +15,7 @@ from typing import Any
 from moryflow_sdk.support.secrets import hide
 
 from moryflow.hooks.plugin_set import LoadFailure, Pending
-from moryflow.plugins.consent import Consents
+from moryflow.plugins.consent import WAITS, Consents
 from moryflow.plugins.discovery import Candidate
 from moryflow.plugins.entry_points import look_around
 from moryflow.plugins.importer import sources_of
@@ -178,8 +178,7 @@ class AdmissionPolicy:
 
 def waits_for_a_person(file: str, command: str) -> Pending:
     """Return what is said of a file that appeared while a host ran."""
-    text = "it appeared while Moryflow ran and may be an agent's work, so it waits for your yes"
-    return Pending("consent", text, file=file, hint=command)
+    return Pending("consent", WAITS, file=file, hint=command)
 
 
 def _of_file(path: Path) -> Candidate:

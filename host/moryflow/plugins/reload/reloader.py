@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from moryflow.base.events import Bus
     from moryflow.config import Config
     from moryflow.hooks.plugin_set import PluginSet, RegisteredTool
-    from moryflow.plugins.plugin_context import WatchRegistry
+    from moryflow.plugins.lifecycle import WatchRegistry
     from moryflow.plugins.preflight import PreflightStatus
 
 
