@@ -32,21 +32,27 @@ from .errors import (
 )
 from .events import Event
 from .field_types import MAX_LEVELS, FrozenDict, freeze, thaw
-from .hookspecs import HOOKS, HookInfo, HookOptions, hookimpl
-from .messages import ChatParams, CompactionPlan, Image, Message, SystemBlock, SystemPrompt, ToolRequest, Usage
+from .hookspecs import HOOKS, CompactionPlan, HookInfo, HookOptions, hookimpl
 from .models import (
     BaseProvider,
+    ChatParams,
     Finished,
+    Image,
     Installable,
+    Message,
     ModelEvent,
     ModelInfo,
     ModelProvider,
     ModelRequest,
     ReasoningDelta,
     Status,
+    SystemBlock,
+    SystemPrompt,
     TextDelta,
     ToolInputDelta,
+    ToolRequest,
     ToolSchema,
+    Usage,
 )
 from .services import Artifact, Entry, NodeView, SessionView, Spawned, SpawnResult, StoredCall
 from .tools import Tool, tool

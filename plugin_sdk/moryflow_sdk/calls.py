@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from ._frozen import Frozen, FrozenMapping
-from .messages import Image
+from .models import Image
 
 Domain = str
 """A domain as calls, targets and rules carry it: one of :data:`DOMAINS`, or what somebody wrote instead."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from ._frozen import Frozen
 
 if TYPE_CHECKING:
-    from .messages import ToolRequest
+    from .models import ToolRequest
 
 
 class MoryflowError(Exception):

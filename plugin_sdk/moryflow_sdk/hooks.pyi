@@ -10,9 +10,8 @@ from .commands import Command
 from .context import PluginContext, Turn
 from .errors import Diagnostic
 from .events import Event
-from .hookspecs import OnFailure
-from .messages import ChatParams, CompactionPlan, Message, SystemBlock, SystemPrompt
-from .models import ModelProvider
+from .hookspecs import CompactionPlan, OnFailure
+from .models import ChatParams, Message, ModelProvider, SystemBlock, SystemPrompt
 from .tools import Tool
 from .verdicts import Ruling, Stop, Verdict
 

@@ -19,12 +19,12 @@ import pluggy
 from moryflow_sdk.calls import ToolCall, ToolResult
 from moryflow_sdk.tools import Tool
 
+from ._frozen import Frozen
 from .agents import Agent
 from .commands import Command
 from .context import PluginContext, Turn
 from .events import Event
-from .messages import ChatParams, CompactionPlan, Message, SystemBlock, SystemPrompt
-from .models import ModelProvider
+from .models import ChatParams, Message, ModelProvider, SystemBlock, SystemPrompt
 from .verdicts import Ruling, Stop, Verdict
 
 PROJECT = "moryflow"
@@ -331,6 +331,31 @@ def spelled(name: str) -> str | None:
     """
     candidate = OTHER_NAMES.get(name, name.replace(".", "_"))
     return candidate if candidate in HOOKS else None
+
+
+class CompactionPlan(Frozen):
+    """A compaction that is about to run.
+
+    :param covered: ids of the nodes the summary will stand for, oldest first.
+    :param first_kept: id of the first node that stays verbatim (inclusive).
+    :param protect: ids of nodes that must stay verbatim although they are covered.
+    :param instructions: the prompt of the summarizer.
+    :param context: extra text it is given as data.
+    :param summary: a ready summary; the summarizer is then not called.
+    :param decline: a reason not to compact now; empty means go on.
+    :param tokens_before: what the conversation takes now, estimated.
+    :param previous_summary: the summary that the new one takes in.
+    """
+
+    covered: tuple[str, ...]
+    first_kept: str
+    tokens_before: int
+    previous_summary: str = ""
+    protect: tuple[str, ...] = ()
+    instructions: str = ""
+    context: tuple[str, ...] = ()
+    summary: str | None = None
+    decline: str = ""
 
 
 @dataclass(frozen=True)

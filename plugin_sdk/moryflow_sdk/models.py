@@ -1,4 +1,4 @@
-"""Model providers: what the ``models`` hook contributes."""
+"""Models: what one is sent, what it answers, and the provider that the ``models`` hook contributes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,130 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 from ._frozen import Frozen, FrozenMapping
-from .messages import ChatParams, Message, ToolRequest, Usage
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+SUMMARY_MARK = "【会话摘要】"
+"""The first line of the message that stands for the older part of a conversation; its role is ``system``."""
+
+
+class Image(Frozen):
+    """An image in a message: base64 data and its media type, for example ``image/png``.
+
+    :param width: pixels, as `height`; ``None`` where it is not known.
+    """
+
+    media_type: str
+    data: str
+    width: int | None = None
+    height: int | None = None
+
+
+class ToolRequest(Frozen):
+    """A tool call as the model wrote it.
+
+    :param arguments: the raw JSON text; it may be broken.
+    :param problem: why it must not run, set by the provider: ``truncated`` (the answer hit its length limit),
+        ``incomplete`` (the stream was cut), ``args_too_large``,
+        ``invalid_args`` (its pieces do not say what belongs to it, or say two things).
+    """
+
+    id: str
+    name: str
+    arguments: str = ""
+    problem: Literal["truncated", "incomplete", "args_too_large", "invalid_args"] | None = None
+
+
+class Usage(Frozen):
+    """Tokens of one model call. `input` includes the `cached` ones; `output` includes `reasoning`."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cached=self.cached + other.cached,
+            reasoning=self.reasoning + other.reasoning,
+        )
+
+
+class Message(Frozen):
+    """One message of a request.
+
+    :param node: id of the session node it was built from, empty for one that a hook added.
+    :param call_id: for role ``tool``, the call it answers.
+    :param reasoning: what the model thought aloud, where a provider wants it back.
+    """
+
+    # A slot beside the fields: it costs nothing until it is used, and a copy, which may differ, does not inherit it.
+    __slots__ = ("_wires",)
+
+    role: Role
+    text: str = ""
+    images: tuple[Image, ...] = ()
+    tool_calls: tuple[ToolRequest, ...] = ()
+    call_id: str = ""
+    reasoning: str = ""
+    node: str = ""
+
+    def encoded(self, wire: str, encode: Callable[[Message], bytes]) -> bytes:
+        """Return this message in the form a provider sends it, made once per `wire` name and kept.
+
+        A step of a long session then costs what is new, not what is old.
+        """
+        kept: dict[str, bytes] | None = getattr(self, "_wires", None)
+        if kept is None:
+            kept = {}
+            object.__setattr__(self, "_wires", kept)
+        if wire not in kept:
+            kept[wire] = encode(self)
+        return kept[wire]
+
+
+class SystemBlock(Frozen):
+    """One named part of the system prompt. Blocks marked stable come first, so that prompt caches survive."""
+
+    id: str
+    text: str
+    stable: bool = True
+    plugin: str = ""
+
+
+class SystemPrompt(Frozen):
+    """The system prompt as ordered blocks; `text` joins them, stable ones first."""
+
+    blocks: tuple[SystemBlock, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The prompt as one string, blocks separated by an empty line."""
+        ordered = [b for b in self.blocks if b.stable] + [b for b in self.blocks if not b.stable]
+        return "\n\n".join(block.text for block in ordered if block.text)
+
+    def append(self, block: SystemBlock) -> SystemPrompt:
+        """Return a prompt with `block` at the end of its half."""
+        return self.replace(blocks=(*self.blocks, block))
+
+
+class ChatParams(Frozen):
+    """Parameters of a model call; ``None`` means the model's own default.
+
+    :param extra: fields passed to the provider as they are, for what the common set does not name.
+    :param temperature: 0 to 2; `top_p` 0 to 1.
+    :param max_tokens: of the answer.
+    :param response_format: what the provider takes for structured answers, such as ``{"type": "json_object"}``.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    response_format: FrozenMapping | None = None
+    extra: FrozenMapping = {}
+
 
 Purpose = Literal["main", "child", "direct", "compact", "title", "complete"]
 """What a model call is for. ``chat_system`` and ``chat_messages`` run for main and child only."""

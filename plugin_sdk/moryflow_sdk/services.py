@@ -17,7 +17,7 @@ from ._frozen import Frozen, FrozenMapping
 from .agents import Agent
 from .calls import Domain, Target
 from .events import Event
-from .messages import ChatParams, Message, Usage
+from .models import ChatParams, Message, Usage
 from .verdicts import Rule
 
 

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from moryflow_sdk import Allow, Ask, Remember, Rule, Target, ToolCall, Turn, Verdict
-from moryflow_sdk.support.git_files import named_by_git
 from moryflow_sdk.support.patterns import escape
+from moryflow_sdk.support.protected_files import named_by_git
 from moryflow_sdk.support.urls import RefusedUrl, Url, parse_url
 
 from .files import is_folder, judge_file, judge_folder

@@ -16,8 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from moryflow_sdk.support.git_files import named_by_git, read_start
-from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, plain_names
+from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, named_by_git, plain_names, read_start
 
 GIT_PARTS = frozenset({"hooks", "config", "config.worktree", "info", "modules", "worktrees", "commondir"})
 """What makes git run something, by its name in a repository; the rest changes with every commit."""

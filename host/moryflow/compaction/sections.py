@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk.messages import SUMMARY_MARK
+from moryflow_sdk.models import SUMMARY_MARK
 
 if TYPE_CHECKING:
     from moryflow.store import HookCallRow, Node

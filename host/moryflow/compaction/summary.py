@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import CompactionPlan, ConfigError, Message, ModelError, MoryflowError, Usage
-from moryflow_sdk.messages import SUMMARY_MARK
+from moryflow_sdk.models import SUMMARY_MARK
 
 from moryflow.base.events import now
 from moryflow.config.schema import CompactionSettings

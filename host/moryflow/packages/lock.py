@@ -1,32 +1,38 @@
-"""``plugins.lock`` in the home: what was installed, from where, its hash, and what a person agreed to."""
+"""``plugins.lock`` in the home: what was installed, from where, its hash, and what a person agreed to.
+
+How that differs from what is installed is cached, so that every start can say it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from moryflow_sdk import ConfigError
 
-from moryflow.plugins.entry_points import normal
+from moryflow.base.paths import keep_start, recall_start
+from moryflow.plugins.entry_points import environment_key, installed, normal
 
-from .manifest_summary import PluginPackage
+if TYPE_CHECKING:
+    from .distributions import Distribution
+    from .manifest_summary import PluginPackage
+
 
 Kind = Literal["index", "folder", "editable", "git", "archive", "file"]
 _ARCHIVES = (".whl", ".tar.gz", ".zip")
-_SSH = re.compile(r"([A-Za-z0-9._-]+@[A-Za-z0-9._-]+):(?!/)(.+)")
+_SSH = r"([A-Za-z0-9._-]+@[A-Za-z0-9._-]+):(?!/)(.+)"
 _GIT_SCHEMES = ("git+https://", "git+ssh://", "git+file://")
 _HOSTS = ("https://github.com/", "https://gitlab.com/", "https://codeberg.org/", "https://bitbucket.org/")
 FORMS = "a name, ./FOLDER, -e ./FOLDER, git+https://…, FILE.whl or FILE.py"
 
 
-@dataclass(frozen=True)
-class PackageOrigin:
+class PackageOrigin(NamedTuple):
     """Where a plugin is installed from.
 
     :param text: what the installer is given: a requirement, an absolute path or a ``git+…`` address.
@@ -58,7 +64,7 @@ def origin_of(given: str, *, editable: bool = False) -> PackageOrigin:
 
 
 def _git_address(given: str) -> str | None:
-    if ssh := _SSH.fullmatch(given):
+    if ssh := re.fullmatch(_SSH, given):
         return f"git+ssh://{ssh[1]}/{ssh[2]}"
     bare = given.partition("#")[0].partition("?")[0]
     if given.startswith(("https://", "ssh://", "file://")) and (bare.endswith(".git") or given.startswith(_HOSTS)):
@@ -112,8 +118,7 @@ FILE = "plugins.lock"
 _VERSION = 1
 
 
-@dataclass(frozen=True)
-class Locked:
+class Locked(NamedTuple):
     """One installation a person agreed to.
 
     :param name: the distribution's, or ``plugins/NAME.py`` for a file of the home.
@@ -126,7 +131,7 @@ class Locked:
     kind: Kind
     origin: str
     hash: str
-    plugins: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    plugins: Mapping[str, Mapping[str, Any]] = {}
     commit: str = ""
 
     @property
@@ -173,7 +178,7 @@ class Lockfile:
 
         with locked(self.path):
             known = change(self.read())
-            rows = {item.name: {k: v for k, v in asdict(item).items() if k != "name"} for _, item in sorted(known.items())}
+            rows = {item.name: dict(zip(item._fields[1:], item[1:], strict=True)) for _, item in sorted(known.items())}
             text = json.dumps({"v": _VERSION, "installed": rows}, indent=2, ensure_ascii=False)
             write_atomically(self.path, f"{text}\n".encode())
 
@@ -193,3 +198,107 @@ def plugin_named(known: Mapping[str, Locked], name: str) -> Locked | None:
 
 def _key(name: str) -> str:
     return name if "/" in name else normal(name)
+
+
+_SETTLED = 2.0
+"""Seconds after the last installation from which on an answer is kept."""
+
+
+class Drift(NamedTuple):
+    """One difference between the lock and what is installed.
+
+    :param kind: ``missing``, ``version``, ``content`` or ``unlocked``.
+    """
+
+    name: str
+    kind: str
+    text: str
+    next_step: str
+
+
+def quick_drifts(home: Path) -> list[Drift]:
+    """Return the differences as they were when the lock, an installation or a file of one last changed; cheap when none did."""
+    try:
+        status = (home / "plugins.lock").stat()
+    except OSError:
+        return []
+    key: list[Any] = [status.st_mtime_ns, status.st_size, environment_key(), _last_change(home / "plugins")]
+    content = recall_start(home / "cache", "lock", key)
+    try:
+        if content is not None and all(_stamp(path) == stamp for path, stamp in content["files"].items()):
+            return [Drift(**item) for item in content["found"]]
+    except (TypeError, KeyError, AttributeError):
+        pass
+    stamps = {path: _stamp(path) for path in _locked_files(home)}
+    found = drifts(home)
+    if time.time() - max((place[1] for place in key[2] if isinstance(place, list)), default=0) / 1e9 < _SETTLED:
+        return found  # an installation may be half done, and the rest of it change no folder's time
+    keep_start(home / "cache", "lock", key, {"files": stamps, "found": [item._asdict() for item in found]})
+    return found
+
+
+def drifts(home: Path) -> list[Drift]:
+    """Return every difference, by reading what is installed.
+
+    :raises ConfigError: the lock cannot be read.
+    """
+    from .distributions import installed_packages
+
+    known = Lockfile(home).read()
+    if not known:
+        return []
+    there = installed_packages()
+    found = [drift for entry in known.values() if (drift := _drift(entry, there, home))]
+    for item in installed(home / "cache"):
+        if normal(item.dist) not in known:
+            hint = f"moryflow plugin enable {item.name}, or moryflow plugin uninstall {item.name}"
+            text = f"{item.dist} {item.version} is installed, but nobody agreed to it (it is not in plugins.lock)"
+            found.append(Drift(item.dist, "unlocked", text, hint))
+    return found
+
+
+def _locked_files(home: Path) -> list[str]:
+    """Return the files that the hashes of the lock are made of.
+
+    :raises ConfigError: the lock cannot be read.
+    """
+    from .distributions import installed_packages
+
+    there = installed_packages()
+    packages = (there.get(normal(entry.name)) for entry in Lockfile(home).read().values() if not entry.is_file)
+    return [str(file) for item in packages if item is not None and not item.editable for file in item.files()]
+
+
+def _drift(entry: Locked, there: Mapping[str, Distribution], home: Path) -> Drift | None:
+    sync = "moryflow plugin sync"
+    if entry.is_file:
+        missing = not (home / entry.name).exists()
+        return Drift(entry.name, "missing", f"{entry.name} is in plugins.lock, but not there", sync) if missing else None
+    item = there.get(normal(entry.name))
+    if item is None:
+        return Drift(entry.name, "missing", f"{entry.name} {entry.version} is in plugins.lock, but not installed", sync)
+    package = item.package()
+    accept = f"{sync}, or moryflow plugin enable {next(iter(entry.plugins), entry.name)} to agree to it"
+    if package.version != entry.version and entry.kind != "editable":
+        text = f"{entry.name} {package.version} is installed, but plugins.lock says {entry.version}"
+        return Drift(entry.name, "version", text, accept)
+    if package.digest != entry.hash:
+        text = f"{entry.name} {package.version} is not what was agreed to: its files differ from plugins.lock"
+        return Drift(entry.name, "content", text, accept)
+    return None
+
+
+def _last_change(folder: Path) -> int:
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _stamp(path: str) -> list[int]:
+    """Return what changes with every save; the change time cannot be set back as the modification time can."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return []
+    return [status.st_ctime_ns, status.st_size]

@@ -70,7 +70,7 @@ class Rollback:
                 "left": [str(path) for path in _leftovers(_sites())],
                 "fresh": [str(path) for path in fresh],
                 "kept": [asdict(item) for item in kept if item is not None],
-                "locked": [locked_name, asdict(entry) if entry else None],
+                "locked": [locked_name, entry._asdict() if entry else None],
             }
             _write(self._folder / _NOTE, json.dumps(note))
         except OSError as error:

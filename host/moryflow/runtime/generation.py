@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from moryflow.base.builtins import AMONG_USER, FINAL_TOOL_AFTER, RESERVED
 from moryflow.config import Config, load_config
 from moryflow.hooks.plugin_set import LoadFailure, PluginSet
-from moryflow.packages.lock_check import put_back
+from moryflow.packages import put_back
 from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import Candidate, PluginSettings, discover
 from moryflow.plugins.importer import LoadedCode

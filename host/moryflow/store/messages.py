@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Message, ToolRequest
-from moryflow_sdk.messages import SUMMARY_MARK
+from moryflow_sdk.models import SUMMARY_MARK
 
 from moryflow.store.records import effective
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from moryflow_sdk.errors import ModelError
-from moryflow_sdk.messages import ToolRequest, Usage
-from moryflow_sdk.models import Finished, ReasoningDelta, TextDelta, ToolInputDelta
+from moryflow_sdk.models import Finished, ReasoningDelta, TextDelta, ToolInputDelta, ToolRequest, Usage
 
 from .failures import from_object, is_error, whole
 from .request import Endpoint

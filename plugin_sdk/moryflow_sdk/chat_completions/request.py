@@ -16,8 +16,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from moryflow_sdk.field_types import thaw
-from moryflow_sdk.messages import SUMMARY_MARK, ChatParams, Message, ToolRequest
-from moryflow_sdk.models import ModelRequest, ToolSchema
+from moryflow_sdk.models import SUMMARY_MARK, ChatParams, Message, ModelRequest, ToolRequest, ToolSchema
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 

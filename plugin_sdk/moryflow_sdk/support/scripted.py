@@ -13,8 +13,18 @@ from typing import Annotated, Any, cast
 from moryflow_sdk._frozen import Frozen, FrozenMapping, ValidationError
 from moryflow_sdk.errors import ModelError, ModelErrorCode
 from moryflow_sdk.field_types import Between
-from moryflow_sdk.messages import ToolRequest, Usage
-from moryflow_sdk.models import BaseProvider, Finished, ModelEvent, ModelInfo, ModelRequest, Purpose, ReasoningDelta, TextDelta
+from moryflow_sdk.models import (
+    BaseProvider,
+    Finished,
+    ModelEvent,
+    ModelInfo,
+    ModelRequest,
+    Purpose,
+    ReasoningDelta,
+    TextDelta,
+    ToolRequest,
+    Usage,
+)
 
 ASIDE: dict[Purpose, str] = {
     "title": "Scripted session",

@@ -10,7 +10,7 @@ import pytest
 from moryflow_sdk import Image, Message, ModelInfo, ModelRequest, ToolRequest, ToolSchema
 from moryflow_sdk.chat_completions import Endpoint
 from moryflow_sdk.chat_completions.request import Encoder, wire_id
-from moryflow_sdk.messages import SUMMARY_MARK
+from moryflow_sdk.models import SUMMARY_MARK
 
 PNG = Image(media_type="image/png", data="QUJD")
 

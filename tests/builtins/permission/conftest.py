@@ -10,7 +10,7 @@ import pytest
 from moryflow.services.paths import PathResolver
 from moryflow_builtins.permission.policy import Policy, default_rules, make_policy
 from moryflow_sdk import Rule, Target
-from moryflow_sdk.support.git_files import named_by_git
+from moryflow_sdk.support.protected_files import named_by_git
 
 Rows = Iterable[dict[str, Any] | Rule]
 MakePolicy = Callable[..., Policy]

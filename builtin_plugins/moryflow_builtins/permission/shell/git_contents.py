@@ -19,7 +19,7 @@ from hashlib import sha1
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
-from moryflow_sdk.support.git_files import read_start
+from moryflow_sdk.support.protected_files import read_start
 
 from .effects import Checkout, CommandItem, GitOutput, names_of, values_of
 from .git_repository import FAILURES, MAX_BYTES, PATHSPEC, GitUnknown, index_entries, pathspec_filter, repository, tracked_paths

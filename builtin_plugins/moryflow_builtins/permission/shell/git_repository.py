@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from moryflow_sdk.support.git_files import read_start
+from moryflow_sdk.support.protected_files import read_start
 
 from .syntax import Arg
 

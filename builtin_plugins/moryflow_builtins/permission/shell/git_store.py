@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from pathlib import Path
 
-from moryflow_sdk.support.git_files import read_start
+from moryflow_sdk.support.protected_files import read_start
 
 from .git_repository import FAILURES, MAX_BYTES, GitObjects, GitUnknown
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from moryflow_sdk.support.git_files import read_start
+from moryflow_sdk.support.protected_files import read_start
 
 from .effects import CommandEffects, CommandItem, Patch, names_of, operands_of, values_of
 from .syntax import Arg

@@ -199,8 +199,7 @@ def _placed(record: LoadRecord) -> str:
 
 def _lock(home: Path) -> Iterable[DoctorFinding]:
     """Compare what is installed with what a person agreed to, file by file."""
-    from moryflow.packages.lock import FILE
-    from moryflow.packages.lock_check import drifts
+    from moryflow.packages.lock import FILE, drifts
 
     if not (home / FILE).exists():
         return

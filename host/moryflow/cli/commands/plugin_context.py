@@ -27,7 +27,7 @@ class Desk:
     def __init__(self, ctx: click.Context) -> None:
         from moryflow.base.paths import home_folder
         from moryflow.config import load_config
-        from moryflow.packages.lock_check import put_back
+        from moryflow.packages import put_back
 
         self.flags: Flags = flags_of(ctx)
         self.home: Path = home_folder(None, os.environ)
@@ -103,7 +103,7 @@ def drift_notices(home: Path) -> list[str]:
         return []
     from moryflow_sdk import MoryflowError
 
-    from moryflow.packages.lock_check import quick_drifts
+    from moryflow.packages.lock import quick_drifts
 
     try:
         return [plain(f"moryflow: {drift.text}: {drift.next_step}") for drift in quick_drifts(home)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from moryflow_sdk.support.git_files import named_by_git, read_start
+from moryflow_sdk.support.protected_files import named_by_git, read_start
 
 CONFIGS = {
     "[core]\n\thooksPath = tools/odd\n": ("tools/odd",),
