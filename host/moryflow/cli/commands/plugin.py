@@ -159,9 +159,7 @@ def _ledger(desk: Desk, name: str) -> tuple[list[HookStats], list[str]]:
 
 def _lock_entry(desk: Desk, name: str) -> dict[str, Any] | None:
     """Return what the lock has of a plugin."""
-    from dataclasses import asdict
-
     from moryflow.packages.lock import Lockfile, plugin_named
 
     entry = plugin_named(Lockfile(desk.home).read(), name)
-    return asdict(entry) if entry else None
+    return entry._asdict() if entry else None

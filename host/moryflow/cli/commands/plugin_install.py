@@ -129,7 +129,7 @@ def _taken_back(name: str, error: DoesNotLoad) -> dict[str, Any]:
 
 def _document(done: InstallResult) -> dict[str, Any]:
     also = [{"name": name, "version": version} for name, version in done.also]
-    return {"action": done.action, **asdict(done.entry), "also": also, "changes": list(done.changes)}
+    return {"action": done.action, **done.entry._asdict(), "also": also, "changes": list(done.changes)}
 
 
 # ------------------------------------------------------------------------------------------------
