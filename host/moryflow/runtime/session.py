@@ -1,7 +1,8 @@
-"""A session as a host's caller uses it: prompt it, stop it, change its mode."""
+"""A session as a host's caller uses it: prompt it, stop it, change its mode; have an answer that fits a schema."""
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
@@ -12,6 +13,7 @@ from moryflow_sdk import Agent, ConfigError, Event, ModelInfo, MoryflowError, To
 
 from moryflow.kernel.outcome import Budget, EndReason, RunOptions
 from moryflow.kernel.tool_executor import PreparedCall
+from moryflow.kernel.tool_prepare import misfits
 from moryflow.kernel.turn import TurnLoop
 from moryflow.kernel.turn_context import Journal, ParentTurn, SessionHandle, TurnContext
 from moryflow.store import SessionLock, SessionRow
@@ -20,7 +22,7 @@ from moryflow.store.messages import ContextBuilder
 from .prompt import attachments_payload, mentioned
 from .selection import agent_of, change_agent, change_mode, change_model, check_choice
 from .session_lease import Record, SessionLease
-from .subagents import GO_ON, Children, waiting_children
+from .subagents import GO_ON, Children, limits_left, together, waiting_children, with_background
 from .turn_result import TurnResult
 from .turn_task import DirectCall, TurnQueue, TurnTask, Work, can_continue, last_result, stream
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from moryflow.hooks.ledger import Quarantine
 
     from .ports import SessionHost
+CORRECTIONS = 2
+"""How often a model is told what its answer lacks before the turn fails."""
 
 
 class Session:
@@ -375,3 +379,67 @@ class Session:
             budget=Budget(options.max_steps, options.max_cost, above.budget if above else None),
             spent=self.children.spent,
         )
+
+
+class AnswerSchema:
+    """A JSON Schema that the last answer of a turn has to fit."""
+
+    def __init__(self, schema: Any) -> None:
+        """Take a schema as a JSON object.
+
+        :raises ConfigError: it is no JSON Schema.
+        """
+        from jsonschema.exceptions import SchemaError
+        from jsonschema.validators import Draft202012Validator, validator_for
+
+        if not isinstance(schema, dict):
+            raise ConfigError("a schema is a JSON object", next_step='for example {"type": "object", "required": ["name"]}')
+        try:
+            validator_for(schema, default=Draft202012Validator).check_schema(schema)
+        except SchemaError as error:
+            place = "/".join(map(str, error.absolute_path))
+            raise ConfigError(f"no JSON Schema: {error.message[:300]}", where=place, next_step="json-schema.org") from error
+        self.document = schema
+
+    @property
+    def instructions(self) -> str:
+        """What is said behind the prompt; every model understands it, and the session shows it."""
+        written = json.dumps(self.document, ensure_ascii=False)
+        return f"\n\nEnd with an answer that is one JSON value and nothing else, and that fits this JSON Schema:\n{written}"
+
+    def read(self, text: str) -> tuple[Any, str]:
+        """Return the value in an answer, and what is wrong with it; a fence of code around it is taken off."""
+        try:
+            value = json.loads(_unfenced(text))
+        except (ValueError, RecursionError) as error:
+            return None, f"it is not JSON: {error}"
+        faults = misfits(self.document, value)
+        return value, "; ".join(f"{'.'.join(map(str, place)) or 'the value'}: {fault}" for place, fault in faults)
+
+
+def _unfenced(text: str) -> str:
+    lines = text.strip().splitlines()
+    fenced = len(lines) > 2 and lines[0].startswith("```") and lines[-1].strip() == "```"
+    return "\n".join(lines[1:-1]) if fenced else text
+
+
+async def whole_answer(session: Session, result: TurnResult, options: RunOptions, schema: AnswerSchema | None) -> TurnResult:
+    """Let what works in the background end, and ask again while the answer does not fit `schema`.
+
+    Each correction is a turn of its own: it stands in the session, counts against the limits, and can be undone.
+
+    :returns: `result`, or one that counts everything together and holds the last answer, with its value.
+    """
+    result = await with_background(session, result, options)
+    for corrections in range(CORRECTIONS, -1, -1):
+        if schema is None or result.end_reason != "completed":
+            break
+        value, fault = schema.read(result.text)
+        result = result._replace(value=(value,) if not fault else (), unfit=fault)
+        left = limits_left(result, options)
+        if not fault or not corrections or not isinstance(left, RunOptions):
+            break
+        again = f"Your answer does not fit the JSON Schema: {fault}. Answer again with the JSON value and nothing else."
+        following = await session.prompt(again, options=left, typed=0)
+        result = together(result, await with_background(session, following, left))
+    return result

@@ -24,10 +24,9 @@ from moryflow_sdk.support.secrets import know_environment
 from moryflow.base.events import now
 from moryflow.base.paths import keep, make_folder
 from moryflow.kernel.outcome import RunOptions, error_json
-from moryflow.runtime.answers import AnswerSchema, whole_answer
 from moryflow.runtime.host import Host
 from moryflow.runtime.prompt import attachments_payload
-from moryflow.runtime.session import Session
+from moryflow.runtime.session import AnswerSchema, Session, whole_answer
 from moryflow.runtime.turn_result import TurnResult, stored_result
 
 from .events import EventFollower

@@ -11,7 +11,6 @@ from starlette.responses import StreamingResponse
 
 from moryflow.kernel.outcome import RunOptions
 from moryflow.kernel.turn_context import Journal
-from moryflow.runtime.answers import AnswerSchema
 from moryflow.runtime.documents import (
     approval_json,
     context_report,
@@ -25,7 +24,7 @@ from moryflow.runtime.documents import (
     tree_of,
     with_title,
 )
-from moryflow.runtime.session import Session
+from moryflow.runtime.session import AnswerSchema, Session
 from moryflow.runtime.session_commands import compact_now, delete_session
 from moryflow.runtime.session_commands import undo as void_compaction
 from moryflow.runtime.session_stats import collect_outcomes, collect_stats, descendants

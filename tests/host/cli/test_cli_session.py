@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from moryflow.store.json_text import node_hash
+from moryflow.store.sqlite.schema import node_hash
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from typing import Any
 
 from moryflow_sdk import Artifact, Event, ValidationError
 
-from moryflow.store.json_text import decode, encode, has_its_arguments, node_hash, random_id
 from moryflow.store.protocol import StoreError, invalid
 from moryflow.store.records import CALL_STATES, KINDS, SessionRow, is_session_id
+from moryflow.store.sqlite.schema import decode, encode, has_its_arguments, node_hash, random_id
 
 from .queries import call_of, descendants, nodes_of, session_row
 from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, TableSpec, decode_stored, execute, text

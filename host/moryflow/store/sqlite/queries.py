@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from moryflow_sdk import Artifact, Event
 
-from moryflow.store.json_text import has_its_arguments, node_hash
 from moryflow.store.protocol import StoreError
 from moryflow.store.records import CALL_STATES, ApprovalRow, CallRow, Node, SessionRow, labels, nodes_for_view
+from moryflow.store.sqlite.schema import has_its_arguments, node_hash
 
 from .failures import Damaged
 from .schema import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, TableSpec, decode_stored, execute, text

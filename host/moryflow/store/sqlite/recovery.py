@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from moryflow.base.events import now
-from moryflow.store.json_text import has_its_arguments, node_hash
 from moryflow.store.records import SessionRow
+from moryflow.store.sqlite.schema import has_its_arguments, node_hash
 
 from .database import (
     PARTS,

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from moryflow.store.json_text import encode, text_of
 from moryflow.store.records import Hit, Node
+from moryflow.store.sqlite.schema import encode, text_of
 
 from .failures import code_of
 from .queries import nodes_where

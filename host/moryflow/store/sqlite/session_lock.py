@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from moryflow_sdk import Artifact, Event
 
-from moryflow.store.json_text import encode, random_id
 from moryflow.store.protocol import SessionBusy, StaleEpoch, StoreError, WaitForLock, invalid
 from moryflow.store.records import CallRow, Commit, Committed, NewNode, Node, SessionRow
+from moryflow.store.sqlite.schema import encode, random_id
 
 from .database import Database
 from .locks import FileLock

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from moryflow_sdk import Event
 
 from moryflow.base.events import now
-from moryflow.store.json_text import decode, encode, estimate_tokens, node_hash, random_id
 from moryflow.store.protocol import Outdated, StaleEpoch, invalid
 from moryflow.store.records import CALL_STATES, KINDS, ApprovalRow, Commit, Committed, NewNode, Node, SessionRow
+from moryflow.store.sqlite.schema import decode, encode, estimate_tokens, node_hash, random_id
 
 from .queries import approval_of, labels_of, live_path_of, path_of, session_row
 from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, TableSpec, decode_stored, execute, write_all

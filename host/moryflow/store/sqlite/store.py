@@ -11,9 +11,9 @@ from typing import Any, Self
 from moryflow_sdk import Artifact, Event
 
 from moryflow.base.events import now
-from moryflow.store.json_text import random_id
 from moryflow.store.protocol import StoreError, invalid
 from moryflow.store.records import REPLIES, ApprovalRow, CallRow, Hit, HookCallRow, Node, RunRow, SessionRow, is_session_id
+from moryflow.store.sqlite.schema import random_id
 
 from . import queries as reading
 from . import statements as writing

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from moryflow.store import Commit, NewNode, SessionLock, SessionRow
-from moryflow.store.json_text import node_hash
 from moryflow.store.sqlite.database import connect
-from moryflow.store.sqlite.schema import MIGRATIONS, migrate, version_of
+from moryflow.store.sqlite.schema import MIGRATIONS, migrate, node_hash, version_of
 from moryflow.store.sqlite.store import SqliteStore
 
 COLUMNS = "number, session, id, seq, parent, kind, payload, tokens, hash, created"

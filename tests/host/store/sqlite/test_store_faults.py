@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from moryflow.store import Commit, NewNode, SessionLock, SessionRow, StoreError
-from moryflow.store.json_text import node_hash
+from moryflow.store.sqlite.schema import node_hash
 from moryflow.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.slow
