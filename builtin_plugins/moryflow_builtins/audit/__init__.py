@@ -52,9 +52,12 @@ def event(event: Event, turn: Turn | None) -> None:
             data = event.data
             _write(turn, mode_record(turn, data.get("from"), str(data.get("to", "")), str(data.get("by", ""))))
         case "turn.start":
-            _record_initial_mode(turn)
+            if turn.mode == "full_access" and not file_of(turn.home, turn.session).exists():  # it begins so
+                _write(turn, mode_record(turn, None, turn.mode, "start"))
         case "tool.result" if event.data.get("status") == "denied":
-            _record_late_refusal(event, turn)
+            known = last_of_call(file_of(turn.home, turn.session), str(event.data.get("call_id", "")))
+            if known is not None and known.get("decision") == "allow":
+                _write(turn, refusal_record(known, event))
         case "permission.replied" if event.data.get("by") in ("cancel", "interrupted"):
             _write(turn, stopped_record(turn, event))  # nothing is decided then, so that no other line tells of it
         case _:
@@ -65,18 +68,6 @@ def event(event: Event, turn: Turn | None) -> None:
 def commands() -> Sequence[Command]:
     """Add ``moryflow audit``."""
     return [Command(name="audit", help="Show past decisions, with filters.", cli=_group)]
-
-
-def _record_initial_mode(turn: Turn) -> None:
-    """Record a session that begins in ``full_access``; it has no line yet."""
-    if turn.mode == "full_access" and not file_of(turn.home, turn.session).exists():
-        _write(turn, mode_record(turn, None, turn.mode, "start"))
-
-
-def _record_late_refusal(event: Event, turn: Turn) -> None:
-    known = last_of_call(file_of(turn.home, turn.session), str(event.data.get("call_id", "")))
-    if known is not None and known.get("decision") == "allow":
-        _write(turn, refusal_record(known, event))
 
 
 def _write(turn: Turn, record: dict[str, Any]) -> str | None:
@@ -202,12 +193,8 @@ def last_of_call(file: Path, call: str, among: int = 200) -> dict[str, Any] | No
 # Finding records, without reading more of big files than needed
 # ------------------------------------------------------------------------------------------------
 
+
 log = logging.getLogger(__name__)
-# ------------------------------------------------------------------------------------------------
-# Finding records
-# ------------------------------------------------------------------------------------------------
-
-
 DENIED = (b'"decision":"deny"', b'"decision":"stop"')
 SLACK = timedelta(hours=1)
 """Lines of one file are in order of time but for clocks that were set and processes that write at once."""

@@ -21,8 +21,30 @@ if TYPE_CHECKING:
     from .environment import Environment
 
 
-def question(call: ToolCall, turn: Turn) -> Ask | None:
-    """Return the question, ``None`` when it was answered before or a rule answers it."""
+name = "external_tools"
+services = ("artifacts", "code_loader", "complete", "emit", "files", "info", "rules")
+config_path = "agents.runtime.tools.external"
+
+
+@hookimpl(timeout=30)
+async def tools(ctx: PluginContext) -> list[Tool | Diagnostic]:
+    """Load every file by itself; one that is wrong is left out and named."""
+    if ctx.config.get("enabled") is not True:
+        return []
+    folder = ctx.home / "tools"
+    for off, why in ((ctx.profile == "remote", "under the profile remote"), (ctx.safe_mode, "in safe mode")):
+        if off:
+            return [Diagnostic(file=str(folder), code="external_tools_off", message=f"external tools are not loaded {why}")]
+    from .loader import load_all
+
+    return await load_all(ctx, folder)
+
+
+@hookimpl
+def tool_gate(call: ToolCall, turn: Turn) -> Ask | None:
+    """Ask before the first call of a tool, unless a rule has answered, and show the file it comes from."""
+    if not _is_ours(call, turn):
+        return None
     target = f"tool:{call.tool}"
     known = _allowed_tools(turn.data_dir).get(call.tool, "")
     changed = known.startswith(f"{call.source} ")
@@ -35,8 +57,11 @@ def question(call: ToolCall, turn: Turn) -> Ask | None:
     return Ask(f"{what} the external tool {call.tool!r}, the program {call.source} ({call.revision[:12]})")
 
 
-def remember(call: ToolCall, turn: Turn) -> None:
-    """Note that a person let the tool of this file run."""
+@hookimpl
+def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
+    """Remember that a person let a tool run, so that the question is asked once."""
+    if ruling.by != "user" or ruling.decision != "allow" or not _is_ours(call, turn):
+        return
     known = _allowed_tools(turn.data_dir)
     if known.get(call.tool) == _agreed(call):
         return
@@ -44,6 +69,10 @@ def remember(call: ToolCall, turn: Turn) -> None:
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
     fresh.write_text(json.dumps({**known, call.tool: _agreed(call)}, indent=2, sort_keys=True), encoding="utf-8")
     fresh.replace(file)
+
+
+def _is_ours(call: ToolCall, turn: Turn) -> bool:
+    return bool(call.source) and Path(call.source).parent == turn.home / "tools"
 
 
 def _agreed(call: ToolCall) -> str:
@@ -71,45 +100,6 @@ def _rule_allows(rules: Sequence[Rule], target: str) -> bool:
     """Whether the last rule about `target` allows it: whoever wrote that rule has answered already."""
     last = next((rule for rule in reversed(rules) if rule.domain == "tool" and compile_rule(rule).matches(target)), None)
     return last is not None and last.decision == "allow"
-
-
-name = "external_tools"
-services = ("artifacts", "code_loader", "complete", "emit", "files", "info", "rules")
-config_path = "agents.runtime.tools.external"
-
-
-@hookimpl(timeout=30)
-async def tools(ctx: PluginContext) -> list[Tool | Diagnostic]:
-    """Load every file by itself; one that is wrong is left out and named."""
-    if ctx.config.get("enabled") is not True:
-        return []
-    folder = ctx.home / "tools"
-    for off, why in ((ctx.profile == "remote", "under the profile remote"), (ctx.safe_mode, "in safe mode")):
-        if off:
-            return [Diagnostic(file=str(folder), code="external_tools_off", message=f"external tools are not loaded {why}")]
-    from .loader import load_all
-
-    return await load_all(ctx, folder)
-
-
-@hookimpl
-def tool_gate(call: ToolCall, turn: Turn) -> Ask | None:
-    """Ask before the first call of a tool, and show the file it comes from."""
-    if not _is_ours(call, turn):
-        return None
-
-    return question(call, turn)
-
-
-@hookimpl
-def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
-    """Remember that a person let a tool run, so that the question is asked once."""
-    if ruling.by == "user" and ruling.decision == "allow" and _is_ours(call, turn):
-        remember(call, turn)
-
-
-def _is_ours(call: ToolCall, turn: Turn) -> bool:
-    return bool(call.source) and Path(call.source).parent == turn.home / "tools"
 
 
 def tool_environment(file: Path, data_dir: Path) -> Environment | None:

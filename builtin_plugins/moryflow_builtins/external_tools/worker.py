@@ -84,16 +84,11 @@ async def _wait_for(outcome: Any) -> Any:
 def _result(outcome: Any, collected: dict[str, Any]) -> dict[str, Any]:
     from moryflow_sdk import ToolResult
 
-    if not isinstance(outcome, ToolResult):
-        text = outcome if isinstance(outcome, str) else "done" if outcome is None else ""
-        outcome = ToolResult(output=text) if text or isinstance(outcome, str) else _as_json(outcome)
+    if outcome is None or isinstance(outcome, str):
+        outcome = ToolResult(output="done" if outcome is None else outcome)
+    elif not isinstance(outcome, ToolResult):
+        outcome = ToolResult(output=json.dumps(outcome, ensure_ascii=False, default=str), format="json")
     return {**outcome.model_dump(mode="json"), "metadata": {**outcome.model_dump()["metadata"], **collected}}
-
-
-def _as_json(outcome: Any) -> Any:
-    from moryflow_sdk import ToolResult
-
-    return ToolResult(output=json.dumps(outcome, ensure_ascii=False, default=str), format="json")
 
 
 def _error(error: BaseException, file: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -21,7 +21,6 @@ from moryflow_sdk import (
     Ruling,
     SystemBlock,
     Target,
-    TargetRequest,
     Tool,
     ToolCall,
     ToolContext,
@@ -310,19 +309,11 @@ config_path = "agents.runtime.memoryBank"
 gate = True
 
 
-def _read_target(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
-    return (file_target(bank_path(str(args["target"])), "read"),)
-
-
-def _writer_target(_: Mapping[str, Any]) -> Sequence[TargetRequest]:
-    return (task_target(WRITER),)
-
-
 def _with_a_bank(turn: Turn) -> bool:
     return usable_bank(turn) is not None
 
 
-@tool(domain="read", targets=_read_target, offered_in=_with_a_bank)
+@tool(domain="read", targets=lambda args: (file_target(bank_path(str(args["target"])), "read"),), offered_in=_with_a_bank)
 async def memory_propose(
     target: Annotated[str, "the file of memory-bank/, for example details/patterns.md"],
     draft: Annotated[str, "Markdown to put there: conclusion first, its boundary, a pointer"],
@@ -336,7 +327,7 @@ async def memory_propose(
     return await propose(ctx, target, draft, replaces, why)
 
 
-@tool(domain="task", targets=_writer_target, offered_in=_with_a_bank)
+@tool(domain="task", targets=lambda _: (task_target(WRITER),), offered_in=_with_a_bank)
 async def memory_write(
     ctx: ToolContext, proposal: Annotated[str, "the id of the proposal; may be left out when there is one"] = ""
 ) -> ToolResult:

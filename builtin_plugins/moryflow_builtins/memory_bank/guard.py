@@ -212,12 +212,9 @@ async def _before_write(call: ToolCall, turn: Turn) -> Deny | None:
         turn.emit("gate", action="warned", risk=risk, targets=targets, required=required)
         turn.emit("notice", text=f"memory bank: a {risk}-risk write to {', '.join(targets)[:200]}; {required} was not read")
         turn.state["warned"] = [*turn.state.get("warned", ()), risk]
-        turn.state["waiting"] = {**turn.state.get("waiting", {}), call.id: _reminder(risk, required)}
+        reminder = f"this was a {risk}-risk write, and {required} was not read in this turn. Next: read {required}"
+        turn.state["waiting"] = {**turn.state.get("waiting", {}), call.id: reminder}
     return None
-
-
-def _reminder(risk: Risk, required: str) -> str:
-    return f"this was a {risk}-risk write, and {required} was not read in this turn. Next: read {required}"
 
 
 def _emit_reminder(turn: Turn) -> None:

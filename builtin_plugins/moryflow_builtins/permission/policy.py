@@ -80,12 +80,9 @@ def default_rules(home: str = "", servers: tuple[str, ...] = (), by_git: tuple[s
     for path in map(escape_path, by_git):
         rows += [("edit", f"vault:/{path}", "ask"), ("edit", f"vault:/{path}/**", "ask")]
     rows += [("mcp", f"mcp:{name}/*", "allow") for name in servers if re.fullmatch(r"[\w.@-]+", name)]
-    return tuple(_rule(index, *row) for index, row in enumerate(rows))
-
-
-def _rule(index: int, domain: str, pattern: str, decision: str) -> Rule:
-    return Rule.model_validate(
-        {"domain": domain, "pattern": pattern, "decision": decision, "source": "default", "index": index}
+    return tuple(
+        Rule.model_validate({"domain": domain, "pattern": pattern, "decision": decision, "source": "default", "index": index})
+        for index, (domain, pattern, decision) in enumerate(rows)
     )
 
 
@@ -119,11 +116,7 @@ def plain_text(text: str) -> str:
     if not text.isascii():
         visible = (char for char in unicodedata.normalize("NFKC", text) if unicodedata.category(char) != "Cf")
         text = unicodedata.normalize("NFC", "".join(visible).casefold())
-    return "/".join(_names(text.lower().split("/")))
-
-
-def _names(parts: Iterable[str]) -> Iterator[str]:
-    return (part.rstrip(". ") or part for part in parts)
+    return "/".join(part.rstrip(". ") or part for part in text.lower().split("/"))
 
 
 # ------------------------------------------------------------------------------------------------

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 from moryflow_sdk import (
     Agent,
     SpawnResult,
     SystemBlock,
-    TargetRequest,
     Tool,
     ToolContext,
     ToolError,
@@ -48,16 +46,14 @@ class TaskSettings(Settings):
 config_model = TaskSettings
 
 
-def _target(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
-    return (task_target(args["agent"]),)
-
-
-def _may_start(turn: Turn) -> bool:
-    """Whether an agent may still be started below this one; at the lowest level the tool is left out."""
-    return turn.config.depth > (turn.parent is not None)
-
-
-@tool(domain="task", targets=_target, parallel_safe=True, timeout=86_500, offered_in=_may_start, remarks=("description",))
+@tool(
+    domain="task",
+    targets=lambda args: (task_target(args["agent"]),),
+    parallel_safe=True,
+    timeout=86_500,
+    offered_in=lambda turn: turn.config.depth > (turn.parent is not None),  # at the lowest level it is left out
+    remarks=("description",),
+)
 async def task(
     agent: Annotated[str, "id of the agent that shall do it"],
     prompt: Annotated[str, Between(1), "all it needs to know; it sees nothing of this conversation"],
@@ -70,7 +66,29 @@ async def task(
 
     For work that can be told in one message: searching widely, or several independent parts, one call each in one step.
     """
-    return await run_task(ctx, Order(agent, prompt, description, task_id, background))
+    chosen = _agent_named(ctx, agent)
+    depth: int = ctx.config.depth
+    above = await ctx.spawn.depth()
+    if above >= depth:
+        raise ToolError("a sub-agent starts no agents of its own", code="too_deep", next_step="do this part yourself")
+    if above + 1 >= depth:
+        chosen = chosen.replace(deny_tools=(*chosen.deny_tools, TOOL))
+    try:
+        async with asyncio.timeout(ctx.config.minutes * 60):
+            result = await ctx.spawn(chosen, prompt, session=task_id, title=description, background=background)
+    except TimeoutError as error:
+        text = f"{chosen.id} worked longer than {ctx.config.minutes:g} minutes and was stopped"
+        raise ToolError(text, code="timeout") from error
+    head = f"{chosen.id}: {description or prompt.splitlines()[0][:60]}"
+    if background:
+        return ToolResult(
+            output=f"{chosen.id} works in the background as {result.session}; its result will come as a note. Go on meanwhile.",
+            title=f"{head} (in the background)",
+            metadata={"session": result.session, "agent": chosen.id, "end_reason": "running", "background": True},
+        )
+    await _ask_to_go_on(ctx)
+    calls = Counter(call.tool for call in await ctx.history.calls(session=result.session))
+    return _result(result, chosen.id, head, calls)
 
 
 @hookimpl
@@ -81,10 +99,22 @@ def tools() -> list[Tool]:
 
 @hookimpl
 async def system_blocks(turn: Turn) -> list[SystemBlock]:
-    """List the agents that this agent may start."""
-    return await roster(turn)
+    """List the agents that this agent may start, where ``task`` is offered."""
+    if turn.model is None or not turn.model.tools or not _has_tool(turn.agent):
+        return []
+    agents = turn.spawn.agents()
+    if not agents or await turn.spawn.depth() >= turn.config.depth:
+        return []
+    lines = [f"- {agent.id}: {agent.description or agent.name}" for agent in agents]
+    return [SystemBlock(id="agents", text="Agents that the task tool can start:\n" + "\n".join(lines))]
 
 
+def _has_tool(agent: Agent) -> bool:
+    named = agent.tools is None or any(fnmatchcase(TOOL, pattern) for pattern in agent.tools)
+    return named and not any(fnmatchcase(TOOL, pattern) for pattern in agent.deny_tools)
+
+
+TOOL = "task"
 GO_ON = "Read the results of the tasks above, check what matters, and go on with what the person asked for."
 """The synthetic message behind the results of a step."""
 WHY = {
@@ -102,43 +132,6 @@ WHY = {
 }
 
 
-class Order(NamedTuple):
-    """What was asked for."""
-
-    agent: str
-    prompt: str
-    description: str
-    task_id: str | None
-    background: bool
-
-
-async def run_task(ctx: ToolContext, order: Order) -> ToolResult:
-    """Run the child and return what it gave.
-
-    :raises ToolError: it cannot be started.
-    """
-    agent = _agent_named(ctx, order.agent)
-    depth: int = ctx.config.depth
-    above = await ctx.spawn.depth()
-    if above >= depth:
-        raise ToolError("a sub-agent starts no agents of its own", code="too_deep", next_step="do this part yourself")
-    if above + 1 >= depth:
-        agent = agent.replace(deny_tools=(*agent.deny_tools, TOOL))
-    try:
-        async with asyncio.timeout(ctx.config.minutes * 60):
-            result = await ctx.spawn(
-                agent, order.prompt, session=order.task_id, title=order.description, background=order.background
-            )
-    except TimeoutError as error:
-        raise ToolError(
-            f"{agent.id} worked longer than {ctx.config.minutes:g} minutes and was stopped", code="timeout"
-        ) from error
-    if order.background:
-        return _background_result(result, agent, order)
-    await _ask_to_go_on(ctx)
-    return _result(result, agent, order, await _calls(ctx, result.session))
-
-
 def _agent_named(ctx: ToolContext, wanted: str) -> Agent:
     known = {agent.id: agent for agent in ctx.spawn.agents()}
     if wanted in known:
@@ -154,26 +147,13 @@ async def _ask_to_go_on(ctx: ToolContext) -> None:
         await ctx.info.note(GO_ON, title="tasks")
 
 
-async def _calls(ctx: ToolContext, session: str) -> Counter[str]:
-    """Count the child's calls by tool; every call of all its turns."""
-    return Counter(call.tool for call in await ctx.history.calls(session=session))
-
-
-def _background_result(result: SpawnResult, agent: Agent, order: Order) -> ToolResult:
-    return ToolResult(
-        output=f"{agent.id} works in the background as {result.session}; its result will come as a note. Go on meanwhile.",
-        title=_title(agent, order, "in the background"),
-        metadata={"session": result.session, "agent": agent.id, "end_reason": "running", "background": True},
-    )
-
-
-def _result(result: SpawnResult, agent: Agent, order: Order, calls: Counter[str]) -> ToolResult:
+def _result(result: SpawnResult, agent: str, head: str, calls: Counter[str]) -> ToolResult:
     counted = ", ".join(f"{tool} {count}" for tool, count in calls.most_common(8))
     steps = f"{result.steps} step{'s' if result.steps != 1 else ''}"
-    summary = f"{agent.id} {result.session}: {result.end_reason}, {steps}{f', calls: {counted}' if counted else ''}"
+    summary = f"{agent} {result.session}: {result.end_reason}, {steps}{f', calls: {counted}' if counted else ''}"
     fine = result.end_reason == "completed"
     why = result.error or ("" if fine else WHY.get(result.end_reason, result.end_reason))
-    why = why if fine else f"{agent.id} did not finish: {why}"
+    why = why if fine else f"{agent} did not finish: {why}"
     answer = result.text or ("(it gave no answer)" if fine else "")
     denied = len(result.denied)
     refused = f"{denied} of its calls {'was' if denied == 1 else 'were'} refused" if denied else ""
@@ -182,39 +162,16 @@ def _result(result: SpawnResult, agent: Agent, order: Order, calls: Counter[str]
         status="ok" if fine else "error",
         code=None if fine else result.end_reason,
         output="\n\n".join(filter(None, (why, answer, refused, hint))),
-        title=_title(agent, order, f"{result.end_reason}, {steps}"),
+        title=f"{head} ({result.end_reason}, {steps})",
         metadata={
             "session": result.session,
-            "agent": agent.id,
+            "agent": agent,
             "end_reason": result.end_reason,
             "summary": summary,
             "calls": dict(calls),
             "steps": result.steps,
             "usage": result.usage.model_dump(),
             "cost": result.cost,
-            "denied": len(result.denied),
+            "denied": denied,
         },
     )
-
-
-def _title(agent: Agent, order: Order, how: str) -> str:
-    return f"{agent.id}: {order.description or order.prompt.splitlines()[0][:60]} ({how})"
-
-
-TOOL = "task"
-
-
-async def roster(turn: Turn) -> list[SystemBlock]:
-    """Return the block that lists the agents, or nothing where ``task`` is not offered."""
-    if turn.model is None or not turn.model.tools or not _has_tool(turn.agent):
-        return []
-    agents = turn.spawn.agents()
-    if not agents or await turn.spawn.depth() >= turn.config.depth:
-        return []
-    lines = [f"- {agent.id}: {agent.description or agent.name}" for agent in agents]
-    return [SystemBlock(id="agents", text="Agents that the task tool can start:\n" + "\n".join(lines))]
-
-
-def _has_tool(agent: Agent) -> bool:
-    named = agent.tools is None or any(fnmatchcase(TOOL, pattern) for pattern in agent.tools)
-    return named and not any(fnmatchcase(TOOL, pattern) for pattern in agent.deny_tools)
