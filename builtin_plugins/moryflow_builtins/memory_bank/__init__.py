@@ -24,6 +24,7 @@ from moryflow_sdk import (
     Tool,
     ToolCall,
     ToolContext,
+    ToolError,
     ToolResult,
     Turn,
     file_target,
@@ -219,8 +220,6 @@ def as_text(data: bytes) -> str | None:
 
 def read_text(turn: Any, name: str, limit: int = 1024 * 1024) -> str | None:
     """Return the text of the bank's file `name`, or ``None`` if it is missing, too large or not text."""
-    from moryflow_sdk import ToolError
-
     files = turn.files
     target = files.resolve(name, domain="read")
     if target.error or target.text != f"vault:/{name}":

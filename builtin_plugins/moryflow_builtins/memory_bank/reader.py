@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
-from moryflow_sdk import ToolResult, Turn
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from moryflow_sdk import ToolError, ToolResult, Turn
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from . import PROTOCOL_VERSION, READER
 from .prompt import shown_lines
@@ -107,7 +107,6 @@ async def check_package(result: ToolResult, turn: Turn, required: str) -> tuple[
 def parse_package(output: str) -> tuple[ContextPackage | None, list[str]]:
     """Return the package in an answer, or why there is none."""
     import yaml
-    from pydantic import ValidationError
 
     problems: list[str] = []
     blocks = [match[1] for match in _FENCE.finditer(output[-LONGEST:])]
@@ -159,8 +158,6 @@ def _file_of(pointer: str) -> str:
 
 
 def _stands(file: str, quote: str, turn: Any) -> bool:
-    from moryflow_sdk import ToolError
-
     for name in _candidates(_file_of(file)):
         target = turn.files.resolve(name, domain="read")
         if target.error or not target.text.startswith("vault:/"):

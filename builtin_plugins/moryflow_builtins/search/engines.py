@@ -290,8 +290,6 @@ def _texts(contents: Contents) -> Iterator[tuple[str, bytes]]:
 
 async def _in_worker(contents: Contents, wish: SearchRequest, mark: str) -> SearchResult:
     """Send the files to a process that uses the standard library, and stop it when it takes too long."""
-    import re
-
     pattern = re.escape(wish.pattern) if wish.literal else wish.pattern
     try:
         re.compile(pattern)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from moryflow_sdk import Rule, Target, ToolContext, ToolError, ToolResult
-from moryflow_sdk.support.patterns import Pattern, compile_rule
+from moryflow_sdk.support.patterns import Pattern, TooMany, braces, compile_rule, path_regex
 from moryflow_sdk.support.protected_files import sensitive, sensitive_among
 from moryflow_sdk.support.rule_entries import ANY_DOMAIN
 from moryflow_sdk.support.texts import composed
@@ -136,8 +136,6 @@ def glob_matcher(pattern: str) -> Callable[[str], object]:
 
     :raises ToolError: ``invalid_pattern``.
     """
-    from moryflow_sdk.support.patterns import path_regex
-
     with _usable(pattern):
         each = (path_regex("", one, folders=False) for one in alternatives(composed(pattern)))
         named = re.compile("|".join(each), re.DOTALL)
@@ -149,8 +147,6 @@ def alternatives(pattern: str) -> list[str]:
 
     :raises ToolError: ``invalid_pattern``.
     """
-    from moryflow_sdk.support.patterns import TooMany, braces
-
     with _usable(pattern, TooMany):
         return braces(pattern)
 

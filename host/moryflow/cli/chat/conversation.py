@@ -23,12 +23,12 @@ from moryflow.cli.options import Flags, RunFlags
 from moryflow.cli.terminal.approval_prompt import TerminalAsker
 from moryflow.cli.terminal.render import TerminalView
 from moryflow.cli.terminal.signals import catch_signals
-from moryflow.cli.terminal.stdin import discard_typed, question
+from moryflow.cli.terminal.stdin import attachment, discard_typed, question
 from moryflow.cli.terminal.text import first_line, is_dumb, plain, say
 from moryflow.plugins.consent import said_yes_with
 
 from .port import ChatHost, Choice, TurnPrompt
-from .slash import BUILDER, Quit, Slash, exchanges, hands_over
+from .slash import BUILDER, Quit, Slash, exchanges, hands_over, next_agent
 
 if TYPE_CHECKING:
     from .picker import PickItem
@@ -223,8 +223,6 @@ class Conversation:
 
     async def next_agent(self) -> None:
         """Let the next agent answer; what Tab does at an empty prompt."""
-        from .slash import next_agent
-
         await next_agent(self)
 
     async def _who(self) -> str:
@@ -335,8 +333,6 @@ class Conversation:
 
 def attachments(text: str, vault: Path) -> tuple[list[Any], list[Any]]:
     """Return the files and the images of a vault that a line at a terminal names behind an @."""
-    from moryflow.cli.terminal.stdin import attachment
-
     from .clipboard import mentioned
 
     attached: dict[str, list[Any]] = {"files": [], "images": []}

@@ -18,7 +18,7 @@ from moryflow_sdk.support.own_files import doubt_about
 
 from moryflow import __version__
 from moryflow.base.paths import readable_vault
-from moryflow.cli.open_host import MOST_NOTES, left_out, unknown_names
+from moryflow.cli.open_host import MOST_NOTES, left_out, unknown_names, with_host
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import plain, show
 from moryflow.runtime.settings import settings_of_plugins
@@ -38,8 +38,6 @@ _MARKS = {"ok": "ok  ", "warning": "warn", "bad": "BAD "}
 @click.pass_context
 def command(ctx: click.Context, repair: bool) -> int:
     """Check everything a run needs, and each stored node; exit code 3 if something is broken."""
-    from moryflow.cli.open_host import with_host
-
     flags = flags_of(ctx)
 
     async def work(host: Host) -> list[Any]:

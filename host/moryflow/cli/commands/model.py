@@ -10,7 +10,7 @@ import click
 from moryflow_sdk import ConfigError
 
 from moryflow.cli.options import NounGroup, asking_options, document_options, flags_of
-from moryflow.cli.terminal.stdin import folded_question
+from moryflow.cli.terminal.stdin import confirm, folded_question
 from moryflow.cli.terminal.text import columns, fitting, is_dumb, plain, say, show, terminal_width
 from moryflow.runtime.documents import models_json
 
@@ -70,7 +70,6 @@ def _price(row: Mapping[str, Any]) -> str:
 def install(ctx: click.Context, name: str) -> None:
     """Install what a model needs on this machine; by default the small local one."""
     from moryflow.cli.open_host import with_host
-    from moryflow.cli.terminal.stdin import confirm
 
     flags = flags_of(ctx)
 
@@ -108,11 +107,8 @@ class _Installable(Protocol):
     """A provider whose models are downloaded before they can answer."""
 
     def install(self, progress: Callable[[str, int, int], None]) -> object: ...
-
     def installed(self) -> bool: ...
-
     def download_size(self) -> int: ...
-
     async def available(self) -> Sequence[ModelInfo]: ...
 
 

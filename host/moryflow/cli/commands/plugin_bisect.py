@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.options import document_options, find, flags_of
 from moryflow.cli.terminal.text import plain, show
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ def bisect(
     async def work(host: Host) -> tuple[str, Culprit]:
         from moryflow.authoring.bisect import Bisection
         from moryflow.authoring.trace import recorded
-        from moryflow.cli.options import find
 
         row = await find(host.store, session, flags)
         past = await recorded(host.store, row.id, outputs=True)

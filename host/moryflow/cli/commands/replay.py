@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moryflow.cli.options import Flags, document_options, flags_of
+from moryflow.cli.options import Flags, document_options, find, flags_of
 from moryflow.cli.terminal.text import plain, show
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ async def _replay(
     """Replay in a host of built-in plugins alone: the changed plugin is the only other one whose code runs."""
     from moryflow.authoring.replay import replay
     from moryflow.authoring.trace import chosen, recorded_family
-    from moryflow.cli.options import find
     from moryflow.runtime.host import open_host
 
     async with await open_host(config=flags.config, plugins=(), profile=flags.profile) as host:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import click
 
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, flags_of, turn_options
-from moryflow.cli.terminal.signals import catch_signals, stop_on_signals
-from moryflow.cli.terminal.text import plain
+from moryflow.cli.terminal.signals import catch_signals, run_on_loop, stop_on_signals
+from moryflow.cli.terminal.text import as_json, plain, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,8 +77,6 @@ def command(
         kind, item = attachment(path)
         attached[kind].append(item)
     if server is not None:
-        from moryflow.cli.terminal.signals import run_on_loop
-
         return run_on_loop(lambda: _run_attached(server, flags, chosen, attached, schema))
     from moryflow.cli.open_host import with_host
 
@@ -269,8 +267,6 @@ def _terminal_view(source: TurnSource, flags: Flags, chosen: RunFlags, *, answer
 
 def show_result(result: TurnResult, view: TerminalView, flags: Flags, output: str) -> None:
     """Print what a turn gave, and say how it ended."""
-    from moryflow.cli.terminal.text import as_json
-
     view.finish(result.text if view.answers else "")
     if output == "json":
         click.echo(as_json(result.as_json(), indent=None))
@@ -282,7 +278,6 @@ def show_result(result: TurnResult, view: TerminalView, flags: Flags, output: st
 def explain(result: TurnResult, flags: Flags) -> None:
     """Say on standard error how a turn ended when it did not simply complete."""
     from moryflow.cli.failures import next_of
-    from moryflow.cli.terminal.text import say
 
     if result.error is not None:
         error = result.error
@@ -305,7 +300,6 @@ def explain(result: TurnResult, flags: Flags) -> None:
 def _asked_next(unasked: list[dict[str, Any]]) -> str:
     """Say how to allow such calls: name the rules, if all of them can be stored."""
     from moryflow.cli.failures import allowing
-    from moryflow.cli.terminal.text import plain
 
     rules = allowing((rule["domain"], rule["pattern"]) for denial in unasked for rule in denial["rules"])
     stored = bool(rules) and all(denial["rules"] for denial in unasked)

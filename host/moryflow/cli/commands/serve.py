@@ -11,7 +11,7 @@ import click
 
 from moryflow.cli.options import MODE, Flags, asking_options, flags_of
 from moryflow.cli.terminal.signals import catch_signals
-from moryflow.cli.terminal.text import as_json
+from moryflow.cli.terminal.text import as_json, show
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
@@ -111,7 +111,6 @@ def _another_link(flags: Flags) -> int:
     from moryflow_sdk import ConfigError
 
     from moryflow.base.paths import home_folder
-    from moryflow.cli.terminal.text import show
     from moryflow.server.service import running, token_of
 
     home = home_folder(None, os.environ)

@@ -16,9 +16,9 @@ from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 from moryflow.cli.options import Flags, NounGroup, asking_options, document_options, find, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 from moryflow.runtime.documents import node_json, session_json, with_title
-from moryflow.runtime.session_stats import descendants
+from moryflow.runtime.session_stats import collect_stats, descendants
 
-from .session_branches import fork, label, switch, tree
+from .session_branches import fork, label, node_texts, switch, tree
 from .session_compact import COMMANDS
 
 if TYPE_CHECKING:
@@ -91,8 +91,6 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
     """Show a conversation along its active path (default: the last one)."""
     from moryflow.cli.open_host import with_store
 
-    from .session_branches import node_texts
-
     flags = flags_of(ctx)
     if stats:
         _show_stats(flags, session)
@@ -113,7 +111,6 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
 
 def _show_stats(flags: Flags, session: str | None) -> None:
     from moryflow.cli.open_host import with_store
-    from moryflow.runtime.session_stats import collect_stats
 
     async def work(store: Store) -> dict[str, Any]:
         return await collect_stats(store, await find(store, session, flags))

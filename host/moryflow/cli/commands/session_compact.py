@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.options import document_options, find, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 def show_context(ctx: click.Context, session: str | None, model: str | None) -> None:
     """Show what the model would be sent for this session, with tokens per part and per plugin."""
     from moryflow.cli.open_host import with_host
-    from moryflow.cli.options import find
     from moryflow.runtime.documents import context_report
 
     flags = flags_of(ctx)
@@ -60,7 +59,6 @@ def gist(message: Mapping[str, Any]) -> str:
 def compact(ctx: click.Context, session: str | None, focus: str, model: str | None) -> None:
     """Replace the older part of a conversation by a summary, in the model's view only; nothing is deleted."""
     from moryflow.cli.open_host import with_host
-    from moryflow.cli.options import find
 
     flags = flags_of(ctx)
 
@@ -89,7 +87,6 @@ def compaction_text(done: Mapping[str, object]) -> str:
 def undo_compaction(ctx: click.Context, session: str | None) -> None:
     """Let the model see again what the last compaction replaced."""
     from moryflow.cli.open_host import with_host
-    from moryflow.cli.options import find
 
     flags = flags_of(ctx)
 
@@ -110,7 +107,6 @@ def undo_compaction(ctx: click.Context, session: str | None) -> None:
 def show_records(ctx: click.Context, session: str | None) -> None:
     """List what the host recorded of the summarised part: files, stored outputs, denied and failed calls, sub-agents, hooks."""
     from moryflow.cli.open_host import with_store
-    from moryflow.cli.options import find
 
     flags = flags_of(ctx)
 

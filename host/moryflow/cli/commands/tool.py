@@ -16,7 +16,7 @@ from moryflow.cli.options import MODE, ON_ASK, InputCommand, NounGroup, document
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 from moryflow.runtime.documents import tool_json
 
-from .tool_files import allow, check, install
+from .tool_files import absent_owner, allow, check, install, installed_for, switch_hint, wait_for_owner
 
 if TYPE_CHECKING:
     from moryflow_sdk import Ruling
@@ -84,9 +84,6 @@ def _described(document: dict[str, Any]) -> str:
 def _find(host: Host, name: str) -> RegisteredTool:
     if name in host.tools:
         return host.tools[name]
-    from moryflow_sdk import ConfigError
-
-    from .tool_files import absent_owner, switch_hint
 
     owner, switch = absent_owner(host, name), switch_hint(host, name)
     later = "" if owner or switch else host.plugin_set.perhaps_later()
@@ -122,7 +119,6 @@ def run_tool(
     Arguments are given one by one (--path README.md) or all at once (--args '{"path": "README.md"}'). -v and
     --json show every hook on the way: which plugin, what came of it, how long it took.
     """
-
     from moryflow.cli.open_host import with_host
 
     from .run import confirm_mode
@@ -133,8 +129,6 @@ def run_tool(
         from moryflow.cli.terminal.approval_prompt import TerminalAsker
         from moryflow.cli.terminal.render import TerminalView
         from moryflow.kernel.outcome import RunOptions
-
-        from .tool_files import installed_for, wait_for_owner
 
         given_flags = flags._replace(yes=flags.yes or sure)
         await confirm_mode(mode, given_flags)

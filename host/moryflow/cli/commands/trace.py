@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from moryflow_sdk.support.secrets import hidden, hide
 
-from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.options import document_options, find, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ def command(ctx: click.Context, session: str | None, turn: str | None, everythin
 
     async def work(host: Host) -> Trace:
         from moryflow.authoring.trace import traced
-        from moryflow.cli.options import find
 
         row = await find(host.store, session, flags)
         found = await traced(host, row.id, turn or "", plugin)

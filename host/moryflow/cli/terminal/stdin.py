@@ -99,8 +99,6 @@ def confirm(text: str, flags: Flags, *, default: bool = False, command: str = ""
     if flags.yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        from moryflow_sdk import ConfigError
-
         raise ConfigError(f"{text} Nobody can be asked here.", next_step=command or "add -y to confirm")
     discard_typed()
     click.confirm(folded_question(text), err=True, default=default, abort=True)
