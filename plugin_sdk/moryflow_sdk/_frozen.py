@@ -64,8 +64,8 @@ class Frozen:
 
     model_fields: ClassVar[Mapping[str, FieldInfo]] = {}
     _defaults: ClassVar[dict[str, Any]] = {}
-    _checks: ClassVar[dict[str, Check] | None] = None
-    _hints: ClassVar[Mapping[str, Any] | None] = None
+    _checks: ClassVar[dict[str, Check]] = {}
+    _hints: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -75,12 +75,12 @@ class Frozen:
                 fields[name] = FieldInfo(name, freeze(cls.__dict__[name]) if name in cls.__dict__ else REQUIRED)
         cls.model_fields = fields
         cls._defaults = {name: field.default for name, field in fields.items() if field.default is not REQUIRED}
-        cls._checks = cls._hints = None
+        cls._checks, cls._hints = {}, {}
 
     def __init__(self, **fields: Any) -> None:
         cls = type(self)
         if fields:
-            fields = _checked(cls, cls._checks or cls._compiled(), fields)
+            fields = cls._checked(fields)
         object.__setattr__(self, "__dict__", {**cls._defaults, **fields})
         if len(vars(self)) != len(cls.model_fields):
             missing = [name for name in cls.model_fields if name not in vars(self)]
@@ -100,21 +100,48 @@ class Frozen:
         """
         cls = type(self)
         made = cls.__new__(cls)
-        object.__setattr__(made, "__dict__", {**vars(self), **_checked(cls, cls._checks or cls._compiled(), changes)})
+        object.__setattr__(made, "__dict__", {**vars(self), **cls._checked(changes)})
         return made
 
     @classmethod
-    def _compiled(cls) -> dict[str, Check]:
-        hints = cls.model_hints()
-        cls._checks = {name: check_of(hints[name]) for name in cls.model_fields}
-        return cls._checks
+    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return `fields` as they are kept; the mapping is the caller's own and is changed where that is needed."""
+        problems: list[tuple[tuple[int | str, ...], str]] = []
+        known = cls._checks
+        for name, value in fields.items():
+            check = known.get(name)
+            if check is None:
+                if name not in cls.model_fields:
+                    problems.append(((name,), "there is no such field"))
+                    continue
+                check = cls._check_of(name)
+            if type(value) not in check.types:
+                try:
+                    fields[name] = check.convert(value)
+                except WrongType as error:
+                    problems.append(((name, *error.path), error.message))
+        if problems:
+            raise ValidationError(cls.__name__, problems)
+        return fields
 
     @classmethod
-    def model_hints(cls) -> Mapping[str, Any]:
-        """Return the types of the fields by name, as they are written. They are read once: that takes about a millisecond."""
-        if cls._hints is None:
-            cls._hints = get_type_hints(cls, include_extras=True)
-        return cls._hints
+    def _check_of(cls, name: str) -> Check:
+        if name not in cls._checks:
+            cls._checks[name] = check_of(cls.model_hint(name))
+        return cls._checks[name]
+
+    @classmethod
+    def model_hint(cls, name: str) -> Any:
+        """Return the type of a field, as it is written.
+
+        It is read when it is first asked for: that takes 30 µs, and most settings are never given.
+        """
+        if name not in cls._hints:
+            owner = next(base for base in cls.__mro__ if name in _annotations(base))
+            alone = {"__module__": owner.__module__, "__annotations__": {name: _annotations(owner)[name]}}
+            holder = type(owner.__name__, (), alone)
+            cls._hints[name] = get_type_hints(holder, localns=dict(vars(owner)), include_extras=True)[name]
+        return cls._hints[name]
 
     @classmethod
     def model_validate(cls, value: Any) -> Self:
@@ -192,23 +219,6 @@ def _annotations(cls: type) -> Mapping[str, Any]:
     import annotationlib
 
     return annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
-
-
-def _checked(cls: type[Frozen], checks: Mapping[str, Check], fields: dict[str, Any]) -> dict[str, Any]:
-    """Return `fields` as they are kept; the mapping is the caller's own and is changed where that is needed."""
-    problems: list[tuple[tuple[int | str, ...], str]] = []
-    for name, value in fields.items():
-        check = checks.get(name)
-        if check is None:
-            problems.append(((name,), "there is no such field"))
-        elif type(value) not in check.types:
-            try:
-                fields[name] = check.convert(value)
-            except WrongType as error:
-                problems.append(((name, *error.path), error.message))
-    if problems:
-        raise ValidationError(cls.__name__, problems)
-    return fields
 
 
 def _dump(value: Frozen, names: Collection[str], as_json: bool, exclude_defaults: bool) -> dict[str, Any]:

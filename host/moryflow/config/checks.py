@@ -395,7 +395,8 @@ def _inner(annotation: Any, value: Any) -> Any:
     if origin in (Union, types.UnionType):
         return next((found for found in (_inner(each, value) for each in inner) if found), None)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {"*": _inner(inner[1], _ALL) or True}
+        entries = [item for item in value.values() if isinstance(item, Mapping)] if isinstance(value, Mapping) else []
+        return {"*": _inner(inner[1], _ALL if value is _ALL else reduce(merged, entries, {})) or True}
     if origin in (tuple, list):
         shape = _inner(inner[0], _ALL)
         return Entries(shape) if shape else None

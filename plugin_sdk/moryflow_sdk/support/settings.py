@@ -102,7 +102,7 @@ class Setting(NamedTuple):
     @property
     def annotation(self) -> Any:
         """The type, with what is said beside it."""
-        return self.owner.model_hints()[self.name]
+        return self.owner.model_hint(self.name)
 
 
 class Settings(Frozen):
@@ -175,7 +175,7 @@ class Settings(Frozen):
             for name, (_, alias, default, _) in cls.model_fields.items():
                 is_nested = isinstance(default, Settings)
                 start = ... if default is REQUIRED else default.model_pydantic()() if is_nested else thaw(default)
-                fields[name] = (cls.model_hints()[name], Field(default=start, alias=alias, validate_default=is_nested))
+                fields[name] = (cls.model_hint(name), Field(default=start, alias=alias, validate_default=is_nested))
             config = ConfigDict(populate_by_name=True, extra="ignore")
             cls._pydantic = create_model(cls.__name__, __config__=config, __doc__=cls.__doc__, **fields)
         return cls._pydantic
