@@ -26,9 +26,10 @@ MODEL = "openai/test-model"
 
 @dataclass(frozen=True)
 class Run:
-    """A process that has ended: wall time from before its start to its end, and the most memory it had."""
+    """A process that has ended: wall time from before its start to its end, processor time, and the most memory it had."""
 
     ms: float
+    cpu_ms: float
     peak_mb: float
     started: float
     output: str
@@ -79,7 +80,7 @@ class Place:
         if child.returncode:
             raise RuntimeError(f"{' '.join(command)}: exit code {child.returncode}: {text[-2000:]}")
         unit = 1024 if sys.platform != "darwin" else 1024 * 1024
-        return Run(ms, usage.ru_maxrss / unit, started, text)
+        return Run(ms, (usage.ru_utime + usage.ru_stime) * 1000, usage.ru_maxrss / unit, started, text)
 
 
 @contextlib.contextmanager

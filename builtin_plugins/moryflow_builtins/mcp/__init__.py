@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import Command, Diagnostic, PluginContext, Tool, Turn, config_of, hookimpl
+from moryflow_sdk import Command, ConfigError, Diagnostic, PluginContext, Tool, Turn, config_of, hookimpl
 from moryflow_sdk.support.settings import ServersSettings
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ _helpers = _Helpers()
 @hookimpl
 def plugin_start(ctx: PluginContext) -> Callable[[], Any]:
     """Look for reviews that another process writes; end the helper process with the last generation."""
-    from .lock import FILE
-
     if config_of(ctx, ServersSettings).servers:
+        from .lock import FILE
+
         ctx.watch(ctx.home / FILE, lambda _: ctx.invalidate())
     return _helpers.enter(ctx.home)
 
@@ -82,9 +82,17 @@ def commands(ctx: PluginContext) -> Sequence[Command]:
     own = Command(name="mcp", help="Add, review and test MCP servers.", cli=_group)
     if not config_of(ctx, ServersSettings).servers:
         return [own]
+    from .servers import usable_servers
+
+    try:
+        servers = [server for server in usable_servers(ctx) if server.pin and server.pin.prompts]
+    except ConfigError:
+        servers = []  # the tools say so
+    if not servers:
+        return [own]
     from .prompts import commands_of
 
-    return [own, *commands_of(ctx, _helpers.of(ctx))]
+    return [own, *commands_of(servers, ctx, _helpers.of(ctx))]
 
 
 async def offer_server(name: str, entry: Mapping[str, Any], turn: Turn, ask: Any, configure: Any) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import (
     Ask,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 FOUND = "found"
 BEST = 5
-_WORD = re.compile(r"[a-z0-9]+")
 
 
 def tools_of(ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Tool | Diagnostic]:
@@ -79,10 +78,7 @@ def _remark(home: Path, text: str, name: str) -> Diagnostic:
     return Diagnostic(file=str(home / FILE), code="mcp_review", message=f"MCP servers: {text}", next_step=step)
 
 
-class _Here(NamedTuple):
-    folder: Path
-    environ: Mapping[str, str]
-    home: Path
+_Run = Callable[[Server, str, dict[str, Any]], Awaitable[ToolResult]]
 
 
 def _tools(servers: Sequence[Server], limit: int, ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Tool]:
@@ -90,30 +86,31 @@ def _tools(servers: Sequence[Server], limit: int, ctx: PluginContext, helper: Ca
     names = model_names([(server.name, each["name"]) for server, each in pairs])
     search = sum(server.tokens for server in servers) > limit
     to_find: list[Tool] = []
-    here = _Here(ctx.data_dir, ctx.environ, ctx.home)
+    folder, environ, home = ctx.data_dir, ctx.environ, ctx.home
+
+    async def run(server: Server, own: str, arguments: dict[str, Any]) -> ToolResult:
+        from .helper import spec_of
+
+        context: ToolContext = arguments.pop(CONTEXT)
+        spec = spec_of(server.name, server.settings, environ, context.vault, folder)
+        return await _call(helper(), server, own, spec, arguments, context, home)
+
     for server, each in pairs:
         name = names[server.name, each["name"]]
         later = search and not server.settings.always_load
-        made = _tool(name, server, each, here, helper, to_be_found=later)
+        made = _tool(name, server, each, run, to_be_found=later)
         to_find += [made] if later else []
         yield made
     if to_find:
         yield _search(to_find)
 
 
-def _tool(
-    name: str, server: Server, each: Mapping[str, Any], here: _Here, helper: Callable[[], Helper], *, to_be_found: bool
-) -> Tool:
+def _tool(name: str, server: Server, each: Mapping[str, Any], run: _Run, *, to_be_found: bool) -> Tool:
     own: str = each["name"]
     parameters = each.get("parameters") or each["inputSchema"]
-    folder, environ, home = here
 
     async def call(**arguments: Any) -> ToolResult:
-        from .helper import spec_of
-
-        context: ToolContext = arguments.pop(CONTEXT)
-        spec = spec_of(server.name, server.settings, environ, context.vault, folder)
-        return await _call(helper(), server, own, spec, arguments, context, home)
+        return await run(server, own, arguments)
 
     def place(turn: Turn) -> int:
         found = turn.session_state.get(FOUND, [])
@@ -244,7 +241,7 @@ def _score(words: set[str], each: Tool) -> int:
 
 
 def _words(text: str) -> list[str]:
-    return [word.removesuffix("s") for word in _WORD.findall(re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower())]
+    return [word.removesuffix("s") for word in re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower())]
 
 
 def pinned_tool(definition: Mapping[str, Any], problem: str) -> dict[str, Any]:

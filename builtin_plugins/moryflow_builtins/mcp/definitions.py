@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
@@ -21,8 +22,6 @@ FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annota
 """What a tool's hash covers, beside the identity of its server."""
 
 Definition = Mapping[str, Any]
-_NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
-_PLAIN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def canonical(value: Any) -> bytes:
@@ -49,7 +48,7 @@ def tokens(definition: Definition) -> int:
 def problem_of(definition: Definition) -> str:
     """Say why a tool is never offered, whoever accepts it; empty where nothing is wrong."""
     name = definition.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.\-/]{1,128}", name):
         return "its name is none: up to 128 letters, digits, _ . - and /"
     schema = definition.get("inputSchema")
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
@@ -115,12 +114,17 @@ def model_names(tools: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
 
     The prefix keeps it from taking the place of another tool. Names that would be too long, or the same, end in a hash.
     """
-    plain = {pair: "mcp__" + "__".join(_PLAIN_NAME.sub("_", part) for part in pair) for pair in tools}
-    folded = [name.casefold() for name in plain.values()]
+    plain = {pair: f"mcp__{_plain_name(pair[0])}__{_plain_name(pair[1])}" for pair in tools}
+    counts = Counter(name.casefold() for name in plain.values())
     return {
-        pair: name if len(name) <= 64 and folded.count(name.casefold()) == 1 else f"{name[:55]}_{digest(pair)[:8]}"
+        pair: name if len(name) <= 64 and counts[name.casefold()] == 1 else f"{name[:55]}_{digest(pair)[:8]}"
         for pair, name in plain.items()
     }
+
+
+def _plain_name(name: str) -> str:
+    """Return a name in the characters that services take."""
+    return name if name.isascii() and name.isidentifier() else re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 
 # ---------------------------------------------------------------- drift

@@ -8,10 +8,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,9 +24,8 @@ FILE = "mcp.lock"
 _FORMAT = 1
 
 
-@dataclass(frozen=True)
 class Pin:
-    """What was accepted of one server.
+    """What was accepted of one server; never changed. No dataclass, as every start would pay for the making of one.
 
     :ivar configured: hash of how the server was configured when it was accepted.
     :ivar shown: hash of what the person was shown.
@@ -40,14 +37,23 @@ class Pin:
     :ivar withheld: tools that were found changed since → how.
     """
 
-    configured: str
-    shown: str
-    identity: Mapping[str, Any]
-    server: Mapping[str, Any]
-    tools: tuple[Mapping[str, Any], ...]
-    prompts: tuple[Mapping[str, Any], ...] = ()
-    beyond: int = 0
-    withheld: Mapping[str, str] = field(default_factory=dict[str, str])
+    def __init__(
+        self,
+        configured: str,
+        shown: str,
+        identity: Mapping[str, Any],
+        server: Mapping[str, Any],
+        tools: tuple[Mapping[str, Any], ...],
+        prompts: tuple[Mapping[str, Any], ...] = (),
+        beyond: int = 0,
+        withheld: Mapping[str, str] | None = None,
+    ) -> None:
+        self.configured, self.shown, self.identity, self.server = configured, shown, identity, server
+        self.tools, self.prompts, self.beyond, self.withheld = tools, prompts, beyond, withheld or {}
+
+    def replace(self, **changes: Any) -> Pin:
+        """Return a copy with `changes`."""
+        return Pin(**{**vars(self), **changes})
 
     @property
     def by_name(self) -> dict[str, Mapping[str, Any]]:
@@ -88,7 +94,7 @@ def read_lock(home: Path) -> dict[str, Pin]:
 @lru_cache(maxsize=1)
 def _parsed(text: bytes) -> Mapping[str, Pin]:
     """Return the pins in a lock; a start asks for them twice, for the tools and for the commands."""
-    found = json.loads(text)
+    found = json.loads(text.decode())
     if found["format"] != _FORMAT:
         raise ValueError(f"format {found['format']}")
     return {name: _pin(value) for name, value in found["servers"].items()}
@@ -142,13 +148,15 @@ def note_withheld(home: Path, server: str, changes: Mapping[str, str]) -> bool:
         pin = pins.get(server)
         if pin is None or changes.items() <= pin.withheld.items():
             return False
-        pins[server] = Pin(**{**vars(pin), "withheld": {**pin.withheld, **changes}})
+        pins[server] = pin.replace(withheld={**pin.withheld, **changes})
         _write(home, pins)
         return True
 
 
 def _write(home: Path, pins: Mapping[str, Pin]) -> None:
-    text = json.dumps({"format": _FORMAT, "servers": {name: asdict(pin) for name, pin in sorted(pins.items())}}, indent=1)
+    import tempfile  # here and not above: a start only reads
+
+    text = json.dumps({"format": _FORMAT, "servers": {name: vars(pin) for name, pin in sorted(pins.items())}}, indent=1)
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{FILE}.", suffix=".tmp", dir=home)
         try:

@@ -13,7 +13,7 @@ from moryflow_sdk.support.texts import visible
 
 from .definitions import cleaned
 from .lock import note_withheld
-from .servers import CALL_SECONDS, Server, usable_servers
+from .servers import CALL_SECONDS, Server
 
 if TYPE_CHECKING:
     from .helper import Helper
@@ -23,12 +23,8 @@ MOST_CHARACTERS = 200_000
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
-def commands_of(ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Command]:
+def commands_of(servers: Sequence[Server], ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Command]:
     """Yield a command for each prompt that was reviewed."""
-    try:
-        servers = usable_servers(ctx)
-    except ConfigError:
-        return  # the tools say so
     for server in servers:
         for prompt in offered_prompts(server):
             yield _command(server, prompt, ctx, helper)
