@@ -13,7 +13,7 @@ from moryflow.hooks.plugin_set import LoadFailure, LoadRecord
 from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import Candidate, NameReserved, NotWanted, PluginChoice, PluginSettings, discover
 from moryflow.plugins.last_seen import GateMemory, LastLoad, key_of, looks_like_gate, recall, released_at, remember
-from moryflow.plugins.load import absent_gate, failed_record
+from moryflow.plugins.load_failures import absent_gate, failed_record
 from moryflow.store import HookCallRow, Store, existing_store
 
 from .manifest_summary import Card, card_of

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -16,15 +14,13 @@ from typing import Any, NamedTuple
 from moryflow_sdk import PluginError
 
 from moryflow import __version__
-from moryflow.base.foreign_errors import describe, root_of
 from moryflow.hooks.plugin_set import LoadFailure, Plugin
 
-from . import sources
 from .consent import WAITS, Admission, Consents, admit_all
 from .discovery import Candidate
+from .load_failures import file_failure, import_failure
 from .manifest import ATTRIBUTES
 from .sources import (
-    PREFIX,
     Fingerprints,
     Sources,
     check_owned,
@@ -82,7 +78,7 @@ def import_sources(candidate: Candidate, known: Plugin | None, check: Check | No
             with printing_aside(loud=loud):
                 module = load_sources(candidate.name, sources)
         except BaseException as error:
-            raise _failure(error, str(sources.main), candidate) from error
+            raise import_failure(error, str(sources.main), candidate) from error
     return Imported(module, sources.hash, str(sources.main), partial(forget, module.__name__), _LOUD if loud else "")
 
 
@@ -110,7 +106,7 @@ def import_named(
     except LoadFailure:
         raise
     except BaseException as error:
-        raise _failure(error, "", candidate, module_name) from error
+        raise import_failure(error, "", candidate, module_name) from error
     if issubclass(type(plugin), type) or plugin is None:  # isinstance would ask the object, which may break
         raise LoadFailure(
             "import",
@@ -160,57 +156,6 @@ def _parts(target: str) -> tuple[str, list[str]]:
     return module_name.strip(), [part for part in attributes.strip().split(".") if part]
 
 
-def _failure(error: BaseException, file: str, candidate: Candidate, module: str = "") -> LoadFailure:
-    """Say what went wrong while importing, at the last line of the plugin's own code; Ctrl-C goes on."""
-    if isinstance(error, KeyboardInterrupt) and pressed_by_person():
-        raise error
-    root = root_of(file or _first_file(error))
-    text, found, line = _said(error, root)
-    hint = ""
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        ours = module == error.name or module.startswith(f"{error.name}.")
-        hint = "reinstall the package, or uninstall it" if ours else _what_helps(error.name, candidate)
-    if not found:
-        found, line = (file, 0) if file else (candidate.file, candidate.line)
-    return LoadFailure("import", text, file=found, line=line, hint=hint)
-
-
-def _what_helps(missing: str, candidate: Candidate) -> str:
-    """Return what brings a module that is missing: not every one can be installed."""
-    beside = candidate.tier == "user" and Path(candidate.file).with_name(f"{missing.partition('.')[0]}.py").is_file()
-    if beside or missing.startswith(f"{PREFIX}."):
-        return "a file cannot import one beside it: make a folder in plugins/ of both, with __init__.py, and import relatively"
-    return f"install what it needs: {missing}"
-
-
-def _said(error: BaseException, root: str) -> tuple[str, str, int]:
-    """Return what was raised while importing, with file and line of the code below `root`."""
-    text, file, line = describe(error, root)
-    return f"it called sys.exit({error.code!r}) while it was imported" if isinstance(error, SystemExit) else text, file, line
-
-
-def pressed_by_person() -> bool:
-    """Whether a KeyboardInterrupt is a person's: asyncio cancels the task at the first Ctrl-C and raises at the second."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return True
-    return task is None or task.cancelling() > 0
-
-
-def _first_file(error: BaseException) -> str:
-    """Return the first file after the import machinery: where the plugin's own code begins."""
-    trace = error.__traceback__
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if name not in (__file__, sources.__file__, importlib.__file__) and not name.startswith("<"):
-            return name
-        trace = trace.tb_next
-    if isinstance(error, SyntaxError) and error.filename:
-        return error.filename
-    return ""
-
-
 def read_consented(path: Path, home: Path) -> bytes:
     """Return the content of a file that may be imported.
 
@@ -252,7 +197,7 @@ class LoadedCode:
             with printing_aside(loud=loud):
                 module = load_sources(f"{owner}_{path.stem}", Sources(path, {str(path): data}, content))
         except BaseException as error:  # whatever a person's file raises, SystemExit too, is told and not passed on
-            raise _own_failure(error, path) from error
+            raise file_failure(error, path) from error
         self._loaded[key] = (content, module)
         if known is not None:
             forget(known[1].__name__)
@@ -262,14 +207,6 @@ class LoadedCode:
         """Let go of the modules whose files are gone."""
         for key in [key for key in self._loaded if not key[1].exists()]:
             forget(self._loaded.pop(key)[1].__name__)
-
-
-def _own_failure(error: BaseException, path: Path) -> PluginError:
-    text, file, line = _said(error, str(path))
-    hint = ""
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        hint = f'name {error.name} in a "# /// script" block of the file, or install it where Moryflow is installed'
-    return PluginError(text, where=f"{file or path}:{line}" if line else str(path), next_step=hint)
 
 
 _as_it_is = False

@@ -26,7 +26,7 @@ from moryflow.hooks.plugin_set import Implementation, LoadRecord, Plugin, Plugin
 
 from .consent import Admission, admit_all
 from .importer import LoadedCode, read_consented
-from .load import describe_raised
+from .load_failures import describe_raised
 from .registration import MOST_TOOLS, Refused, at, next_step, place_of, source_of, unknown_tools, usable
 
 log = logging.getLogger(__name__)

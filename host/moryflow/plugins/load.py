@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from moryflow_sdk import HOOKS
 
-from moryflow.base.foreign_errors import describe, root_of
 from moryflow.hooks.plugin_set import (
     Implementation,
     LoadFailure,
@@ -28,8 +27,9 @@ from moryflow.hooks.threads import PluginThreads
 
 from .consent import Admission, admit_all
 from .discovery import Candidate, NameReserved, NotWanted, PluginChoice, PluginSettings, discover
-from .importer import Imported, hidden, import_named, import_sources, pressed_by_person, source_file
+from .importer import Imported, hidden, import_named, import_sources, source_file
 from .last_seen import GateMemory, looks_like_gate
+from .load_failures import absent_gate, failed_record, failure_line, problem_record, replace_place, with_place
 from .manifest import ConfigReader, Manifest, manifest_of, nearest_or_all, read_manifest, settings_of
 from .registration import Registry
 
@@ -153,7 +153,7 @@ class Loading:
             raise self._held_back[candidate.name]
         imported = self._import(candidate, known)
         try:
-            return with_place(imported, lambda: self._build(candidate, imported, manifest, record))
+            return with_place(imported.file, lambda: self._build(candidate, imported, manifest, record))
         except (LoadFailure, NotWanted):
             if imported.forget is not None:
                 imported.forget()
@@ -282,14 +282,6 @@ class Loading:
             self._records[name] = [absent_gate(tier, name)]
 
 
-def absent_gate(tier: str, name: str) -> LoadRecord:
-    """Return the record of a plugin that judged calls when it was last loaded and is not found any more."""
-    error = "it judged tool calls when it was last loaded, and is not there any more"
-    failure = LoadFailure("discover", error, hint=f"put it back, or: moryflow plugin disable {name}")
-    record = LoadRecord(name, "", "user" if tier == "user" else "installed", "failed", "last load", gate=True)
-    return failed_record(record, failure)
-
-
 def load_alone(
     candidate: Candidate, *, home: Path, config: ConfigReader, mark: Callable[[str], None], failures: list[LoadFailure]
 ) -> PluginSet:
@@ -326,55 +318,6 @@ class _Marked(Loading):
     ) -> tuple[Plugin, LoadRecord]:
         self.mark("register")
         return super()._build(candidate, imported, base, record)
-
-
-# ---------------------------------------------------------------- what is said of a failure
-
-
-def failure_line(record: LoadRecord) -> str:
-    """Return what is wrong with a plugin, with the place and what helps."""
-    place = f"{record.file}:{record.line}" if record.line else record.file
-    error = record.error.removeprefix(f"{place}: ")  # what a plugin contributes names its own
-    return f"{place}: {error}{f'; {record.hint}' if record.hint else ''}"
-
-
-def failed_record(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
-    return problem_record(record, failure)._replace(status="failed")
-
-
-def problem_record(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
-    place = {"file": failure.file or record.file, "line": failure.line}
-    return record._replace(stage=failure.stage, error=failure.message, hint=failure.hint, **place)
-
-
-def with_place(imported: Imported, work: Callable[[], T]) -> T:
-    """Do `work`, which looks at a plugin's objects; a failure that does not know its file is given the plugin's.
-
-    :raises LoadFailure: something is wrong, or one of the objects raised what they may: anything.
-    """
-    try:
-        return work()
-    except LoadFailure as failure:
-        raise replace_place(failure, imported.file) from failure.__cause__
-    except NotWanted:
-        raise
-    except BaseException as error:
-        text, file, line = describe_raised(error, imported.file)
-        raise LoadFailure("register", text, file=file, line=line) from error
-
-
-def describe_raised(error: BaseException, file: str) -> tuple[str, str, int]:
-    """Return what a plugin raised when it was looked at, and where in its code; Ctrl-C of a person goes on."""
-    if isinstance(error, KeyboardInterrupt) and pressed_by_person():
-        raise error
-    text, found, line = describe(error, root_of(file))
-    return (text, found, line) if found else (text, file, 0)
-
-
-def replace_place(failure: LoadFailure, file: str) -> LoadFailure:
-    """Return `failure` with `file`, if it has no file of its own."""
-    place = (failure.file, failure.line) if failure.file else (file, 0)
-    return LoadFailure(failure.stage, failure.message, file=place[0], line=place[1], hint=failure.hint)
 
 
 def identity(plugins: dict[str, Plugin], hooks: dict[str, tuple[Implementation, ...]]) -> str:

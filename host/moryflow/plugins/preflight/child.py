@@ -25,7 +25,8 @@ from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSet
 from moryflow.plugins.discovery import Candidate
 from moryflow.plugins.importer import import_sources, leave_as_it_is
 from moryflow.plugins.lifecycle import plain_context, start
-from moryflow.plugins.load import failure_line, load_alone
+from moryflow.plugins.load import load_alone
+from moryflow.plugins.load_failures import failure_line
 
 from .shared_state import ProcessState, SharedCode, harm, line_of, remarks, take
 

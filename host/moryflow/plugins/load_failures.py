@@ -1,0 +1,135 @@
+"""What is said of a plugin that cannot be used: its record, and the place in its own code where the import failed."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from moryflow_sdk import PluginError
+
+from moryflow.base.foreign_errors import describe, root_of
+from moryflow.hooks.plugin_set import LoadFailure, LoadRecord
+
+from .discovery import Candidate, NotWanted
+from .sources import PREFIX
+
+T = TypeVar("T")
+_HERE = f"{Path(__file__).parent}{os.sep}"
+
+
+def failed_record(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
+    return problem_record(record, failure)._replace(status="failed")
+
+
+def problem_record(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
+    place = {"file": failure.file or record.file, "line": failure.line}
+    return record._replace(stage=failure.stage, error=failure.message, hint=failure.hint, **place)
+
+
+def absent_gate(tier: str, name: str) -> LoadRecord:
+    """Return the record of a plugin that judged calls when it was last loaded and is not found any more."""
+    error = "it judged tool calls when it was last loaded, and is not there any more"
+    failure = LoadFailure("discover", error, hint=f"put it back, or: moryflow plugin disable {name}")
+    record = LoadRecord(name, "", "user" if tier == "user" else "installed", "failed", "last load", gate=True)
+    return failed_record(record, failure)
+
+
+def failure_line(record: LoadRecord) -> str:
+    """Return what is wrong with a plugin, with the place and what helps."""
+    place = f"{record.file}:{record.line}" if record.line else record.file
+    error = record.error.removeprefix(f"{place}: ")  # what a plugin contributes names its own
+    return f"{place}: {error}{f'; {record.hint}' if record.hint else ''}"
+
+
+def with_place(file: str, work: Callable[[], T]) -> T:
+    """Do `work`, which looks at a plugin's objects; a failure that does not know its file is given the plugin's.
+
+    :raises LoadFailure: something is wrong, or one of the objects raised what they may: anything.
+    """
+    try:
+        return work()
+    except LoadFailure as failure:
+        raise replace_place(failure, file) from failure.__cause__
+    except NotWanted:
+        raise
+    except BaseException as error:
+        text, found, line = describe_raised(error, file)
+        raise LoadFailure("register", text, file=found, line=line) from error
+
+
+def replace_place(failure: LoadFailure, file: str) -> LoadFailure:
+    """Return `failure` with `file`, if it has no file of its own."""
+    place = (failure.file, failure.line) if failure.file else (file, 0)
+    return LoadFailure(failure.stage, failure.message, file=place[0], line=place[1], hint=failure.hint)
+
+
+def describe_raised(error: BaseException, file: str) -> tuple[str, str, int]:
+    """Return what a plugin raised when it was looked at, and where in its code; Ctrl-C of a person goes on."""
+    if isinstance(error, KeyboardInterrupt) and pressed_by_person():
+        raise error
+    text, found, line = describe(error, root_of(file))
+    return (text, found, line) if found else (text, file, 0)
+
+
+def import_failure(error: BaseException, file: str, candidate: Candidate, module: str = "") -> LoadFailure:
+    """Say what went wrong while importing, at the last line of the plugin's own code; Ctrl-C goes on."""
+    if isinstance(error, KeyboardInterrupt) and pressed_by_person():
+        raise error
+    root = root_of(file or _first_file(error))
+    text, found, line = _said(error, root)
+    hint = ""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        ours = module == error.name or module.startswith(f"{error.name}.")
+        hint = "reinstall the package, or uninstall it" if ours else _what_helps(error.name, candidate)
+    if not found:
+        found, line = (file, 0) if file else (candidate.file, candidate.line)
+    return LoadFailure("import", text, file=found, line=line, hint=hint)
+
+
+def file_failure(error: BaseException, path: Path) -> PluginError:
+    """Say what went wrong while importing a file that a plugin loads."""
+    text, file, line = _said(error, str(path))
+    hint = ""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        hint = f'name {error.name} in a "# /// script" block of the file, or install it where Moryflow is installed'
+    return PluginError(text, where=f"{file or path}:{line}" if line else str(path), next_step=hint)
+
+
+def _said(error: BaseException, root: str) -> tuple[str, str, int]:
+    """Return what was raised while importing, with file and line of the code below `root`."""
+    text, file, line = describe(error, root)
+    return f"it called sys.exit({error.code!r}) while it was imported" if isinstance(error, SystemExit) else text, file, line
+
+
+def _what_helps(missing: str, candidate: Candidate) -> str:
+    """Return what brings a module that is missing: not every one can be installed."""
+    beside = candidate.tier == "user" and Path(candidate.file).with_name(f"{missing.partition('.')[0]}.py").is_file()
+    if beside or missing.startswith(f"{PREFIX}."):
+        return "a file cannot import one beside it: make a folder in plugins/ of both, with __init__.py, and import relatively"
+    return f"install what it needs: {missing}"
+
+
+def _first_file(error: BaseException) -> str:
+    """Return the first file after the import machinery: where the plugin's own code begins."""
+    trace = error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if name != importlib.__file__ and not name.startswith((_HERE, "<")):
+            return name
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError) and error.filename:
+        return error.filename
+    return ""
+
+
+def pressed_by_person() -> bool:
+    """Whether a KeyboardInterrupt is a person's: asyncio cancels the task at the first Ctrl-C and raises at the second."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return True
+    return task is None or task.cancelling() > 0
