@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 import pytest
-from moryflow.packages.manifest_summary import CAPABILITIES
+from moryflow.packages.distributions import CAPABILITIES
 from moryflow.plugins.manifest import ATTRIBUTES
 
 ROOT = Path(__file__).resolve().parents[1]

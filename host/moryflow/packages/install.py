@@ -15,10 +15,18 @@ from moryflow.plugins.discovery import discover
 from moryflow.plugins.entry_points import normal
 
 from . import InstallError
-from .distributions import Distribution, installed_packages, package_in_folder, package_in_wheel
+from .distributions import (
+    Card,
+    Distribution,
+    PluginPackage,
+    consent_diff,
+    installed_packages,
+    package_in_folder,
+    package_in_wheel,
+    screen,
+)
 from .lock import FILE, Locked, Lockfile, PackageOrigin, drifts, entry_for, plugin_named
 from .manager import Manager, content_of, file_digest, file_entry, plugin_name, put_file, refuse_reserved, write_new
-from .manifest_summary import Card, PluginPackage, consent_diff, screen
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from moryflow.plugins.entry_points import normal
 
 from . import InstallError
-from .distributions import installed_packages
+from .distributions import PluginPackage, installed_packages
 from .lock import Locked, PackageOrigin
-from .manifest_summary import PluginPackage
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

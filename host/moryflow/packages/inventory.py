@@ -16,7 +16,7 @@ from moryflow.plugins.last_seen import GateMemory, LastLoad, key_of, looks_like_
 from moryflow.plugins.load_failures import absent_gate, failed_record
 from moryflow.store import HookCallRow, Store, existing_store
 
-from .manifest_summary import Card, card_of
+from .distributions import Card, card_of
 
 NEVER = "not loaded yet; the next run loads it, moryflow plugin check {name} tries it first"
 CHANGED = "changed since it was last loaded; moryflow plugin check {name} tries it"

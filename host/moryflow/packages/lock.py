@@ -20,8 +20,7 @@ from moryflow.base.paths import keep_start, recall_start
 from moryflow.plugins.entry_points import environment_key, installed, normal
 
 if TYPE_CHECKING:
-    from .distributions import Distribution
-    from .manifest_summary import PluginPackage
+    from .distributions import Distribution, PluginPackage
 
 
 Kind = Literal["index", "folder", "editable", "git", "archive", "file"]

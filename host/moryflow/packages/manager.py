@@ -25,11 +25,10 @@ from moryflow.plugins.last_seen import GateMemory, forget, recall
 from moryflow.plugins.sources import read_owned
 
 from . import InstallError
-from .distributions import installed_packages, start_files, wheel_names
+from .distributions import PluginPackage, installed_packages, start_files, wheel_names
 from .installer import HOST, Installer, Older, host_pins, older, refuse_bad, refuse_breaking, refuse_conflicts
 from .inventory import Row
 from .lock import Locked, Lockfile, PackageOrigin, entry_for, plugin_named
-from .manifest_summary import PluginPackage
 from .rollback import InstallLock, Rollback, recover
 
 if TYPE_CHECKING:

@@ -11,11 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.packages import InstallError
-from moryflow.packages.distributions import installed_packages, package_in_wheel
+from moryflow.packages.distributions import (
+    Card,
+    PluginPackage,
+    card_lines,
+    card_of,
+    consent_diff,
+    installed_packages,
+    package_in_wheel,
+    screen,
+)
 from moryflow.packages.installer import Installer, constraints, host_pins, refuse_bad
 from moryflow.packages.lock import Locked, Lockfile, PackageOrigin, origin_of, plugin_named
 from moryflow.packages.manager import Manager
-from moryflow.packages.manifest_summary import Card, PluginPackage, card_lines, card_of, consent_diff, screen
 from moryflow_sdk import ConfigError
 
 

@@ -206,8 +206,8 @@ def _agree(desk: Desk, row: Row | None) -> list[str]:
 
 def _lock(desk: Desk, row: Row) -> list[str]:
     """Write an installed package into the lock as it is, after showing what it is."""
+    from moryflow.packages.distributions import screen
     from moryflow.packages.install import lock_installed
-    from moryflow.packages.manifest_summary import screen
 
     assert row.candidate is not None
     locked = lock_installed(desk.home, row.candidate.source.split(" ")[0])
