@@ -101,7 +101,7 @@ async def _timed(name: str, work: Callable[[], Awaitable[Any]], target: float | 
 def _call(scope: Any, tool: str, **arguments: Any) -> Any:
     from moryflow.kernel.tool_prepare import call_as_judged
 
-    return call_as_judged(scope, scope.plugin_set.tools[tool].plugin, tool, arguments, "call_bench", 1)[0]
+    return call_as_judged(scope, tool, arguments, "call_bench", 1)[0]
 
 
 def _place(root: Path, *, with_bank: bool) -> tuple[Path, Path]:

@@ -73,7 +73,7 @@ async def ruling(scope: TurnContext, agent: Agent, tool: str, args) -> int:
     place = replace(scope, agent=agent, _views={})
     if tool not in offered_tools(place):
         return SEVERITY["deny"]
-    call, _ = call_as_judged(place, place.plugin_set.tools[tool].plugin, tool, args, "call_1", 1)
+    call, _ = call_as_judged(place, tool, args, "call_1", 1)
     verdicts = await place.around.dispatcher.gates(place, "tool_gate", call=call)
     verdicts += default_verdicts(place.plugin_set.missing_gates, verdicts)
     return SEVERITY[combine(verdicts, mode=place.live.mode).decision]

@@ -20,7 +20,7 @@ from moryflow.base.foreign_errors import text_of
 from moryflow.hooks.checks import copy_for_plugin
 from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.hooks.threads import CallTimeout, PluginUnresponsive
-from moryflow.kernel.decisions import as_allowed, as_refused
+from moryflow.kernel.decisions import as_refused
 from moryflow.kernel.outcome import OnAsk
 from moryflow.kernel.tool_prepare import call_row, digest
 from moryflow.kernel.turn_context import TurnContext
@@ -209,10 +209,10 @@ class ApprovalDesk:
         journal.event("session.status", status="busy")
         match row.reply:
             case "once":
-                return as_allowed(ruling, by="mode" if row.by == "mode" else "user")
+                return ruling.replace(decision="allow", by="mode" if row.by == "mode" else "user")
             case "always":
                 await self._remember(scope, journal, ruling)
-                return as_allowed(ruling, by="user")
+                return ruling.replace(decision="allow", by="user")
             case "stop":
                 return as_refused(ruling, cause="user", reason="stopped by the user", by="user", stop=True)
             case _ if row.by == CLOSED:

@@ -138,7 +138,7 @@ def _judged(scope: TurnContext, call: ToolCall) -> ToolCall:
             f"there is no tool {call.tool!r}, and gates judge calls of tools{hint}", next_step="moryflow tool list"
         )
     try:
-        return call_as_judged(scope, owned.plugin, call.tool, call.args, call.id, call.step)[0]
+        return call_as_judged(scope, call.tool, call.args, call.id, call.step)[0]
     except ToolError as error:
         raise ConfigError(error.message, next_step=f"moryflow tool show {call.tool}") from error
 

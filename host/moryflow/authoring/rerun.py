@@ -111,7 +111,7 @@ class Rerun:
             args = parse(row.args)
             owned = self._scope.plugin_set.tools.get(row.tool)
             if owned is not None:
-                return call_as_judged(self._scope, owned.plugin, row.tool, args, row.id, row.step)[0]
+                return call_as_judged(self._scope, row.tool, args, row.id, row.step)[0]
         except ToolError:
             args = {}
         return ToolCall(id=row.id, tool=row.tool, args=args, step=row.step, hash=row.hash)

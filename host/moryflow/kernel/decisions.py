@@ -74,11 +74,6 @@ def as_refused(ruling: Ruling, *, cause: str, reason: str, by: str, stop: bool =
     return ruling.replace(decision="deny", cause=cause, reason=reason, by=by)
 
 
-def as_allowed(ruling: Ruling, *, by: str) -> Ruling:
-    """Return `ruling` as a person (or a change of mode) answered it."""
-    return ruling.replace(decision="allow", by=by)
-
-
 def restrict(ruling: Ruling, verdicts: Given, *, mode: str) -> Ruling:
     """Apply what ``tool_decided`` said: only a stricter verdict counts.
 

@@ -170,10 +170,8 @@ class ModelCall:
         self._journal = journal
         self._usage = usage
         self._provider = provider
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
-        self._replaced: list[str] = []
         self._message: AnswerEvents | None = None
+        self._replaced = ""
         self._spent: tuple[Usage, float | None] = (Usage(), None)
         self.failure: ModelError | None = None
         """Why the last answer broke off inside its calls; they are noted, get their results, and then it is raised."""
@@ -184,8 +182,7 @@ class ModelCall:
         :raises ModelError: the call failed; :meth:`keep_partial` notes what had arrived.
         """
         request = await requests.build()
-        self._text, self._reasoning, self._replaced = [], [], []
-        self.failure = None
+        self._replaced, self.failure = "", None
         self._message = AnswerEvents(self._journal, self._name_call)
         try:
             return self._end(await self._stream(request))
@@ -201,7 +198,7 @@ class ModelCall:
 
     def _end(self, finished: Finished) -> Finished:
         """Keep why the answer ended, and note it."""
-        is_empty = finished.reason == "stop" and not finished.tool_calls and not "".join(self._text).strip()
+        is_empty = finished.reason == "stop" and not finished.tool_calls and not self._so_far.strip()
         self._usage.finish = "empty" if is_empty else finished.reason
         return self.note(finished)
 
@@ -214,10 +211,8 @@ class ModelCall:
             assert message is not None
             match event:
                 case TextDelta():
-                    self._text.append(event.text)
                     message.say("text", event.text)
                 case ReasoningDelta():
-                    self._reasoning.append(event.text)
                     message.say("reasoning", event.text)
                 case ToolInputDelta():
                     message.input(event.call, event.name, event.text)
@@ -231,9 +226,8 @@ class ModelCall:
         """Mark what came so far as replaced by what the next attempt gives, and say when that begins."""
         assert self._message is not None
         self._message.end("retried")
+        self._replaced = self._so_far or self._replaced
         self._message = AnswerEvents(self._journal, self._name_call)
-        self._replaced = self._text or self._replaced
-        self._text, self._reasoning = [], []
         data = {"attempt": attempt, "in": round(seconds, 1), "at": later(seconds), "reason": reason}
         self._journal.delta("session.status", status="retry", **data)
 
@@ -241,8 +235,8 @@ class ModelCall:
         """Note the assistant node with its calls; return the answer with ids that are unique in the session."""
         scope = self._scope
         finished = answer.replace(tool_calls=tuple(self._unique(request) for request in answer.tool_calls))
-        text = "".join(self._text)
-        message, self._message = self._message, None
+        text, message = self._so_far, self._message
+        self._message, self._replaced = None, ""
         if message is not None:
             message.end(finished.reason)
         scope.node = message.id if message is not None else secrets.token_hex(8)
@@ -253,16 +247,20 @@ class ModelCall:
             "model": scope.model.id if scope.model else "",
             "finish": finished.reason,
         }
-        if self._reasoning:
-            payload["reasoning"] = "".join(self._reasoning)
+        if message is not None and message.reasoning:
+            payload["reasoning"] = "".join(message.reasoning)
         self._journal.node("assistant", payload, scope.node)
         for call in finished.tool_calls:
             named = ToolCall.model_construct(id=call.id, tool=call.name[:200], args={}, step=scope.step)
             self._journal.call(call_row(scope, named, "pending", None, call.arguments))
             self._journal.event("tool.start", call_id=call.id, tool=call.name, args=_shown(call.arguments), state="pending")
         self._account(finished.usage, text)
-        self._text, self._reasoning, self._replaced = [], [], []
         return finished
+
+    @property
+    def _so_far(self) -> str:
+        """The text of the answer that is on its way."""
+        return "".join(self._message.text) if self._message is not None else ""
 
     def _account(self, usage: Usage, text: str) -> None:
         model = self._scope.model
@@ -299,14 +297,14 @@ class ModelCall:
 
     def keep_partial(self) -> None:
         """Note the text of an answer that was cut off, so that nothing a person saw is lost."""
-        text = "".join(self._text or self._replaced)
+        place = self._message.id if self._message is not None and self._message.text else ""
+        text, self._message = self._so_far or self._replaced, None
         if not text:
             return
         self._usage.text = text
         model = self._scope.model.id if self._scope.model else ""
         payload = {"text": text, "calls": [], "model": model, "finish": "cut", "partial": True}
-        self._journal.node("assistant", payload, self._message.id if self._message and self._text else "")
-        self._text = []
+        self._journal.node("assistant", payload, place)
 
 
 def _shown(arguments: str) -> Any:
@@ -358,7 +356,9 @@ Kind = Literal["text", "reasoning", "tool_input"]
 
 
 class AnswerEvents:
-    """Publishes ``message.start``, the deltas, and ``message.end``. A model call that is made again is another message.
+    """Keeps an answer as it comes, and publishes ``message.start``, the deltas, and ``message.end``.
+
+    A model call that is made again is another message.
 
     :ivar id: what its events carry as ``message_id``; the node that stores the answer has the same id.
     :param name_call: gives a call an id that no other call of the session has.
@@ -366,6 +366,8 @@ class AnswerEvents:
 
     def __init__(self, journal: Journal, name_call: Callable[[str], str]) -> None:
         self.id = secrets.token_hex(8)
+        self.text: list[str] = []
+        self.reasoning: list[str] = []
         self._journal = journal
         self._name_call = name_call
         self._open: dict[str, Kind] = {}
@@ -373,6 +375,7 @@ class AnswerEvents:
 
     def say(self, kind: Literal["text", "reasoning"], text: str) -> None:
         """Publish a piece of the answer or of a thought."""
+        (self.text if kind == "text" else self.reasoning).append(text)
         self._begin(kind, kind)
         self._journal.delta(f"{kind}.delta", message_id=self.id, text=text)
 

@@ -125,7 +125,7 @@ class ToolExecutor:
         wish = ToolCall(id=request.id, tool=request.name, args=parse(request.arguments), step=self._scope.step)
         said: list[tuple[str, Verdict]] = []
         wish = await self._dispatch.transform(self._scope, "tool_before", wish, verdicts=said)
-        call, encoded = call_as_judged(self._scope, owned.plugin, wish.tool, wish.args, wish.id, wish.step)
+        call, encoded = call_as_judged(self._scope, wish.tool, wish.args, wish.id, wish.step)
         return PreparedCall(call, owned, encoded=encoded, said=said)
 
     def _find_tool(self, name: str) -> RegisteredTool:
@@ -169,7 +169,7 @@ class ToolExecutor:
         if answered.decision != "allow":
             return None
         try:
-            now, _ = call_as_judged(self._scope, owned.plugin, call.tool, json.loads(prepared.encoded), call.id, call.step)
+            now, _ = call_as_judged(self._scope, call.tool, json.loads(prepared.encoded), call.id, call.step)
         except ToolError as error:
             return as_refused(answered, cause="invalid_input", reason=str(error), by="rule")
         same = now.targets == call.targets

@@ -197,16 +197,14 @@ def _no_constant(name: str) -> NoReturn:
 T = TypeVar("T")
 
 
-def call_as_judged(
-    scope: TurnContext, plugin: str, tool: str, args: Mapping[str, Any], call_id: str, step: int
-) -> tuple[ToolCall, bytes]:
+def call_as_judged(scope: TurnContext, tool: str, args: Mapping[str, Any], call_id: str, step: int) -> tuple[ToolCall, bytes]:
     """Return the frozen call and the canonical JSON it was built from: validated, resolved, hashed.
 
     :raises ToolError: the arguments do not fit the tool.
     """
     owned = scope.plugin_set.tools[tool]
     encoded = _of_the_tool(owned, "could not check its arguments", lambda: canonical(validate_arguments(owned.tool, args)))
-    resolve = scope.around.services["resolve"](scope, plugin)
+    resolve = scope.around.services["resolve"](scope, owned.plugin)
     touched = _of_the_tool(owned, "could not say what it touches", lambda: owned.tool.target_requests(json.loads(encoded)))
     targets = tuple([resolve(item) for item in touched])
     judged, hash = freeze(json.loads(encoded)), digest(encoded)

@@ -37,7 +37,7 @@ from moryflow.base.events import later, now
 from moryflow.base.foreign_errors import describe, plugin_error
 from moryflow.hooks.ledger import Ledger, Quarantine
 from moryflow.hooks.plugin_set import HookFailure
-from moryflow.store import ROOT, ApprovalRow, CallRow, Commit, NewNode, Node, RunRow, StoreError
+from moryflow.store import ROOT, ApprovalRow, CallRow, Commit, NewNode, RunRow, StoreError
 from moryflow.store.messages import ContextBuilder
 
 from .outcome import Budget, ChildUsage, SessionPermissions
@@ -220,14 +220,14 @@ class Journal:
         """Record a durable event, published after the commit."""
         self._next.events.append(self._scope.event(kind, **data))
 
-    async def commit(self) -> list[Node]:
-        """Write everything noted since the last commit and publish its events; return the new nodes.
+    async def commit(self) -> None:
+        """Write everything noted since the last commit and publish its events.
 
         A cancelled turn waits for the disk first, so that memory and disk never disagree about what was written.
         """
         writing = asyncio.ensure_future(self._write())
         try:
-            return await asyncio.shield(writing)
+            await asyncio.shield(writing)
         except asyncio.CancelledError:
             self._hurry.set()
             await asyncio.wait((writing,))
@@ -236,7 +236,7 @@ class Journal:
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[None]:
         """Write what is noted once the block has lasted so long; after a shorter block it waits for the next commit."""
-        writing: list[asyncio.Task[list[Node]]] = []
+        writing: list[asyncio.Task[None]] = []
         timer = asyncio.get_running_loop().call_later(seconds, lambda: writing.append(asyncio.create_task(self.commit())))
         try:
             yield
@@ -250,7 +250,7 @@ class Journal:
         if self._scope.state_changes() or self._scope.notices:
             await self.commit()
 
-    async def _write(self) -> list[Node]:
+    async def _write(self) -> None:
         scope, commit = self._scope, self._next
         self._next = Commit()
         commit.plugin_state = scope.changed_state()  # first: it may have something to say
@@ -266,7 +266,6 @@ class Journal:
             raise
         for event in committed.events:
             await self._tell(event)
-        return committed.nodes
 
     async def _wait_for_lock(self, refusal: StoreError, attempt: int, pause: float) -> bool:
         """Say that another program keeps the database locked, and wait; a turn that is stopped does not."""

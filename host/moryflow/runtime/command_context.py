@@ -95,4 +95,4 @@ def prepared_call(turn: Any, tool: str, args: Mapping[str, Any]) -> ToolCall:
     scope = turn.scope_for_host()
     if tool not in scope.plugin_set.tools:
         raise ToolError(f"there is no tool {tool!r}", code="unknown_tool", next_step="moryflow tool list")
-    return call_as_judged(scope, scope.plugin_set.tools[tool].plugin, tool, args, "call_prepared", 1)[0]
+    return call_as_judged(scope, tool, args, "call_prepared", 1)[0]
