@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from hashlib import sha256
 from json import dumps
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from moryflow_sdk import (
     Allow,
@@ -45,15 +45,8 @@ class InvalidHookResult(Exception):
     """A hook returned something that it may not."""
 
 
-class Change(NamedTuple):
-    """A value after a transform, and JSON of what is new about it."""
-
-    value: Any
-    delta: dict[str, Any]
-
-
-def check_result(hook: str, before: Any, returned: Any, chain: Sequence[Implementation]) -> Change | None:
-    """Return what a transform changed, ``None`` if nothing.
+def check_result(hook: str, before: Any, returned: Any, chain: Sequence[Implementation]) -> tuple[Any, dict[str, Any]] | None:
+    """Return the value that a transform changed and JSON of what is new about it, ``None`` if nothing.
 
     A changed value is built anew from its fields, so that it is validated and frozen however a plugin made it.
 
@@ -63,7 +56,7 @@ def check_result(hook: str, before: Any, returned: Any, chain: Sequence[Implemen
     if returned is before:
         return None
     value = _accept(hook, before, returned)
-    return None if value is before else Change(value, _delta(hook, before, value, chain))
+    return None if value is before else (value, _delta(hook, before, value, chain))
 
 
 def _accept(hook: str, before: Any, returned: Any) -> Any:

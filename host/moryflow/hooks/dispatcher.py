@@ -84,7 +84,7 @@ class Dispatcher:
         context[name] = value
         place = _place(scope, context)
         for implementation in implementations:
-            outcome = await self._call(scope, place, implementation, context)
+            outcome = await self._call(scope, implementation, context)
             change = None
             if issubclass(type(outcome.value), _IN_PLACE.get(hook, ())):  # isinstance asks the object, which may raise
                 verdict = self._said(scope, place, implementation, outcome)
@@ -93,10 +93,11 @@ class Dispatcher:
                 continue
             if outcome.value is not None:
                 chain = implementations[implementation.position :]
-                change = _check(outcome, lambda given, before=value, chain=chain: check_result(hook, before, given, chain))
+                change = _check(outcome, check_result, hook, value, outcome.value, chain)
             if outcome.status == "ok":
-                scope.ledger.add(place, implementation, "changed" if change else "ok", outcome.ns, change and change.delta)
-                value = context[name] = change.value if change else value
+                value, delta = change or (value, None)
+                context[name] = value
+                scope.ledger.add(place, implementation, "changed" if change else "ok", outcome.ns, delta)
             elif not implementation.withholds:
                 self._fail(scope, place, implementation, outcome, "skipped")
             else:
@@ -111,7 +112,7 @@ class Dispatcher:
         for implementation in scope.plugin_set.ordered(hook):
             if own and implementation.tier != "builtin":
                 continue
-            outcome = await self._call(scope, place, implementation, context)
+            outcome = await self._call(scope, implementation, context)
             verdict = self._said(scope, place, implementation, outcome)
             if verdict is not None:
                 verdicts.append((implementation.plugin, verdict))
@@ -119,9 +120,8 @@ class Dispatcher:
 
     def _said(self, scope: HookScope, place: Place, implementation: Implementation, outcome: CallOutcome) -> Verdict | None:
         """Return and record the verdict that came of a call; a denial when none could."""
-        hook = implementation.hook
-        said = outcome.value is not None
-        verdict = _check(outcome, lambda given: check_verdict(hook, given, implementation)) if said else None
+        hook, said = implementation.hook, outcome.value
+        verdict = _check(outcome, check_verdict, hook, said, implementation) if said is not None else None
         if outcome.status != "ok":
             return _denial(self._fail(scope, place, implementation, outcome, "denied"))
         scope.ledger.add(place, implementation, "ok", outcome.ns, verdict)
@@ -132,8 +132,8 @@ class Dispatcher:
         items: list[tuple[str, SystemBlock]] = []
         place = _place(scope, context)
         for implementation in scope.plugin_set.ordered(hook):
-            outcome = await self._call(scope, place, implementation, context)
-            found = _check(outcome, lambda given, by=implementation: check_blocks(given, by)) if outcome.value else ()
+            outcome = await self._call(scope, implementation, context)
+            found = _check(outcome, check_blocks, outcome.value, implementation) if outcome.value else ()
             if outcome.status == "ok":
                 added = {"blocks": [summary_of(block) for block in found]} if found else None
                 scope.ledger.add(place, implementation, "changed" if added else "ok", outcome.ns, added)
@@ -154,7 +154,7 @@ class Dispatcher:
         observers = scope.plugin_set.observers(event)
         place = _place(scope, {})
         for implementation in observers:
-            outcome = await self._call(scope, place, implementation, {"event": event})
+            outcome = await self._call(scope, implementation, {"event": event})
             if outcome.status == "ok":
                 scope.ledger.add(place, implementation, "ok", outcome.ns)
             else:
@@ -178,9 +178,7 @@ class Dispatcher:
             scope, event = self._waiting.popleft()
             await self.observe(scope, event)
 
-    async def _call(
-        self, scope: HookScope, place: Place, implementation: Implementation, context: dict[str, Any]
-    ) -> CallOutcome:
+    async def _call(self, scope: HookScope, implementation: Implementation, context: dict[str, Any]) -> CallOutcome:
         if scope.quarantine.holds(implementation):
             return CallOutcome(None, 0, "quarantined")
         if implementation.life.broken:
@@ -213,10 +211,10 @@ def _place(scope: HookScope, context: Mapping[str, Any]) -> Place:
     return (scope.session, scope.turn, scope.step, about.id if about is not None else None)
 
 
-def _check(outcome: CallOutcome, check: Callable[[Any], T]) -> T | None:
-    """Return what `check` makes of the returned value; nonsense turns `outcome` into a failure."""
+def _check(outcome: CallOutcome, check: Callable[..., T], *arguments: Any) -> T | None:
+    """Return what `check` makes of a returned value; nonsense turns `outcome` into a failure."""
     try:
-        return check(outcome.value)
+        return check(*arguments)
     except BaseException as error:  # plugin values can break anywhere, and anyhow: comparison, serialisation, validation
         outcome.status, outcome.error = "failed", plugin_error(error)
         return None
