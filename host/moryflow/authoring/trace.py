@@ -416,13 +416,12 @@ def _schemas(host: Host, session: SessionRow) -> dict[str, int]:
     return sizes
 
 
-def snapshot(trace: Trace, places: Mapping[str, str], *, tiers: Sequence[str] = ("installed", "user")) -> str:
-    """Return what plugins changed, said and failed, one line each, in the order of the calls.
+def snapshot(trace: Trace, places: Mapping[str, str]) -> str:
+    """Return what plugins that are not built in changed, said and failed, one line each, in the order of the calls.
 
     :param places: text that differs from run to run, and what to write instead: ``{str(vault): "<vault>"}``.
-    :param tiers: whose lines; those of plugins that changed nothing are left out.
     """
-    wanted = {bill.plugin for bill in trace.plugins if bill.tier in tiers}
+    wanted = {bill.plugin for bill in trace.plugins if bill.tier != "builtin"}
     lines = [
         _line(turn["turn"], row)
         for turn in trace.turns

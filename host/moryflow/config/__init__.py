@@ -36,13 +36,11 @@ def load_config(
     inline: str | None = None,
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
-    known: Iterable[Known] | None = None,
 ) -> Config:
     """Read all layers; whatever is wrong in the user's file becomes a problem, and the defaults hold.
 
     :param inline: ``--config``: JSON text or a path.
     :param flags: dotted key → value; ``None`` values are flags that were not given.
-    :param known: the plugins' settings, by path; with it unknown keys are reported too (see :meth:`Config.checked`).
     :raises ConfigError: `inline` cannot be read.
     """
     environ = os.environ if environ is None else environ
@@ -58,8 +56,7 @@ def load_config(
     know_environment(environ)
     for layer in layers:
         know(secret_values(layer.value))
-    config = Config(tuple(layer for layer in layers if layer.value or layer.lost), tuple(problems), path)._host_checked()
-    return config if known is None else config.checked(known)
+    return Config(tuple(layer for layer in layers if layer.value or layer.lost), tuple(problems), path)._host_checked()
 
 
 class Config:

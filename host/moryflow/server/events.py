@@ -14,10 +14,11 @@ from typing import Any
 
 from moryflow_sdk import Event, MoryflowError
 from moryflow_sdk.events import OTHER_NAMES
-from pydantic_core import to_json
 
 from moryflow.base.events import Bus, now
 from moryflow.store import Store
+
+from .replies import encoded
 
 POLL_SECONDS = 0.1
 """How often the table is asked whether another process wrote to it."""
@@ -43,13 +44,7 @@ def frame(event: Event) -> bytes:
 
 
 def _lines(kind: str, document: dict[str, Any]) -> bytes:
-    try:
-        body = to_json(document, fallback=str)
-    except ValueError:
-        import json
-
-        body = json.dumps(document, default=str).encode()
-    return b"event: %s\ndata: %s\n\n" % (kind.encode(), body)
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), encoded(document))
 
 
 class Filter:

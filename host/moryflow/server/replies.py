@@ -40,10 +40,11 @@ class RequestError(MoryflowError):
 
 def json_reply(document: object, status: int = 200) -> Response:
     """Return `document` as JSON; half characters stay, as escapes."""
-    return Response(_encoded(document), status, media_type="application/json")
+    return Response(encoded(document), status, media_type="application/json")
 
 
-def _encoded(document: object) -> bytes:
+def encoded(document: object) -> bytes:
+    """Return `document` as JSON, whatever it holds."""
     try:
         return to_json(document, fallback=str)
     except ValueError:  # text that UTF-8 cannot carry, a file name for example

@@ -1,14 +1,13 @@
 """Fetch from the web: only from public places, and connected to the very address that was judged.
 
 A name is resolved once for each hop, every address it has must be public, and the connection is made to one of those. A
-redirect is a URL of its own. Nothing is sent along but what the caller gives: no cookies, no keys, no proxy of the environment.
+redirect is a URL of its own. Nothing is sent along: no cookies, no keys, no proxy of the environment.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, ip_address
@@ -29,7 +28,13 @@ Connect = Callable[[str, int], Awaitable[Any]]
 REDIRECTS = 5
 _FAKE_IPS = IPv4Network("198.18.0.0/15")
 _STATUS_OF_REDIRECT = frozenset({301, 302, 303, 307, 308})
-_HEADERS = {"user-agent": "moryflow", "accept": "*/*", "accept-encoding": "gzip, deflate", "connection": "close"}
+_HEADERS = (
+    (b"user-agent", b"moryflow"),
+    (b"accept", b"*/*"),
+    (b"accept-encoding", b"gzip, deflate"),
+    (b"connection", b"close"),
+)
+_PACKED = ("gzip", "x-gzip", "deflate")
 
 
 @dataclass(frozen=True)
@@ -81,10 +86,8 @@ class Fetcher:
     resolve: Resolve = resolve_name
     connect: Connect = connect_to
 
-    async def fetch(
-        self, address: str, *, method: str = "GET", headers: dict[str, str] | None = None, body: bytes | None = None
-    ) -> Fetched:
-        """Fetch `address`. With headers or a body of one's own, which may hold a key, no redirect is followed.
+    async def fetch(self, address: str) -> Fetched:
+        """Fetch `address`.
 
         :raises ToolError: ``not_public`` when it may not be fetched, ``timeout``, or ``failed``.
         """
@@ -92,9 +95,9 @@ class Fetcher:
             async with asyncio.timeout(self.seconds):
                 url = self._judged(lambda: parse_url(address))
                 for _ in range(REDIRECTS + 1):
-                    got = await self._one(url, method, {**_HEADERS, **(headers or {})}, body)
+                    got = await self._one(url)
                     location = got.headers.get("location")
-                    if got.status not in _STATUS_OF_REDIRECT or location is None or headers or body:
+                    if got.status not in _STATUS_OF_REDIRECT or location is None:
                         return got
                     here, url = url, self._judged(lambda at=url, to=location: follow(at, to))
                     if _place(url) != _place(here) and _is_local(url):
@@ -133,16 +136,13 @@ class Fetcher:
         except (OSError, UnicodeError) as error:
             raise ToolError(f"{url.host} was not found: {error}") from None
 
-    async def _one(self, url: Url, method: str, headers: dict[str, str], body: bytes | None) -> Fetched:
+    async def _one(self, url: Url) -> Fetched:
         from moryflow_sdk.chat_completions.failures import Broken, NotHttp, TimedOut
 
         connection = await self._open(url)
         try:
             target, host = (url.path + url.query).encode("ascii"), str(url).split("/")[2]
-            given = [(name.encode("ascii"), value.encode("latin-1")) for name, value in {"host": host, **headers}.items()]
-            if body is not None:
-                given.append((b"content-length", str(len(body)).encode()))
-            answer = await connection.request(method.encode("ascii"), target, given, body)
+            answer = await connection.request(b"GET", target, [(b"host", host.encode("ascii")), *_HEADERS], None)
             found = {bytes(name).decode("latin-1").lower(): bytes(value).decode("latin-1") for name, value in answer.headers}
             if answer.status_code in _STATUS_OF_REDIRECT:
                 return Fetched(url, answer.status_code, found)
@@ -191,30 +191,18 @@ async def _body(connection: Connection, encoding: str, most: int) -> tuple[bytes
 
     :raises ToolError: it is packed in a way that was not asked for, or not packed as it says.
     """
-    unpack = _unpacker(encoding.strip().lower())
+    from moryflow_sdk.chat_completions.failures import Undecodable
+    from moryflow_sdk.chat_completions.transport import unpacked
+
+    named = encoding.strip().lower()
+    if named not in ("", "identity", *_PACKED):
+        raise ToolError(f"the answer is packed as {named!r:.60}, which was not asked for")
     content = bytearray()
-    async for piece in connection.pieces():
-        content += unpack(piece, most + 1 - len(content))
-        if len(content) > most:
-            return bytes(content[:most]), True
+    try:
+        async for piece in unpacked(connection.pieces(), named):
+            content += piece
+            if len(content) > most:
+                return bytes(content[:most]), True
+    except Undecodable as error:
+        raise ToolError(f"the answer is not packed as it says: {error}") from None
     return bytes(content), False
-
-
-def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
-    if encoding in ("", "identity"):
-        return lambda data, most: data[:most]
-    if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise ToolError(f"the answer is packed as {encoding!r:.60}, which was not asked for")
-    unpacker: Any = None
-
-    def unpack(data: bytes, most: int) -> bytes:
-        nonlocal unpacker
-        if unpacker is None:  # "deflate" is sent with and without zlib's own head
-            bare = encoding == "deflate" and (data[:1] != b"\x78")
-            unpacker = zlib.decompressobj(-15 if bare else 47)
-        try:
-            return unpacker.decompress(data, most)
-        except zlib.error as error:
-            raise ToolError(f"the answer is not packed as it says: {error}") from None
-
-    return unpack

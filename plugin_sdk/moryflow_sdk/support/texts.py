@@ -64,9 +64,9 @@ def visible(text: str, *, keep: str = "") -> str:
     return text if text.isascii() else _SIGNS.sub(_carried, text)
 
 
-def without_unseen(text: str, *, keep: str = "\n\t\r") -> str:
+def without_unseen(text: str) -> str:
     """Return `text` without the characters that :func:`visible` spells out because nobody sees them."""
-    return _UNSEEN.sub(lambda found: found[0] if found[0] in keep else "", text)
+    return _UNSEEN.sub(lambda found: found[0] if found[0] in "\n\t\r" else "", text)
 
 
 def _carried(found: re.Match[str]) -> str:

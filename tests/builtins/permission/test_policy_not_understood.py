@@ -48,7 +48,7 @@ def tree(rules: Any) -> dict[str, Any]:
 
 def loaded(home: Path, text: str) -> tuple[list[Rule], list[bool]]:
     (home / "config.jsonc").write_text(text)
-    config = load_config(home, environ={}, known=())
+    config = load_config(home, environ={}).checked(())
     return config.rules(), [problem.fatal for problem in config.problems]
 
 
@@ -137,7 +137,7 @@ def test_names_that_are_joined_by_their_script_are_patterns(make_policy: Any, tm
 def test_a_character_that_nobody_sees_is_named(tmp_path: Path) -> None:
     """The report says which it is; full access does not lift the deny that it hides in (R37, D26)."""
     (tmp_path / "config.jsonc").write_text(json.dumps(tree([ALL, {**RM, "pattern": "touch\u200b *"}])))
-    config = load_config(tmp_path, environ={}, known=())
+    config = load_config(tmp_path, environ={}).checked(())
     assert "U+200B ZERO WIDTH SPACE" in config.problems[0].message and config.problems[0].fatal
 
 

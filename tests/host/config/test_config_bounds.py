@@ -50,7 +50,7 @@ def refused(keys: Sequence[str], written: str, home: Path, known: Any) -> dict[s
     assert keys
     text = json.dumps(reduce(merged, [nested(key.split("."), "@@") for key in keys])).replace('"@@"', written)
     (home / "config.jsonc").write_text(text)
-    problems = load_config(home, environ={}, known=known).problems
+    problems = load_config(home, environ={}).checked(known).problems
     if unread := [problem.message for problem in problems if problem.code == "config_syntax"]:
         return dict.fromkeys(keys, unread[0])
     return {key: " ".join(p.message for p in problems if p.message.startswith(f"{key}: ")) for key in keys}

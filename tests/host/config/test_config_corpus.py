@@ -61,7 +61,7 @@ def written(case: dict[str, Any], home: Path) -> Path:
 
 
 def load(home: Path) -> Config:
-    return load_config(home, environ={}, known=KNOWN)
+    return load_config(home, environ={}).checked(KNOWN)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['id']}-{case['name']}")

@@ -113,7 +113,7 @@ def test_a_file_others_can_write_gives_no_allow_rules(mode: int, allows: int, de
     given["agents"]["runtime"] |= {"mode": {"default": "full_access"}, "tools": {"external": {"enabled": True}}}
     file = put(tmp_path, json.dumps({**given, "language": "zh"}, indent=1))
     file.chmod(mode)
-    config = load_config(tmp_path, environ={}, known=())
+    config = load_config(tmp_path, environ={}).checked(())
     decisions = [rule.decision for rule in config.rules()]
     assert (decisions.count("allow"), decisions.count("deny")) == (allows, denies)
     assert config.get("language") == "zh"
@@ -190,7 +190,7 @@ def test_of_a_link_that_leads_nowhere_what_was_read_last_holds(tmp_path: Path) -
 def test_unknown_keys_are_named_with_what_was_meant(tmp_path: Path) -> None:
     """The rest still loads, and the line is right (CONTRACT §1)."""
     put(tmp_path, '{\n  "modle": "x",\n  "language": "zh",\n  "agents": { "runtime": {\n    "tool": {} } }\n}')
-    config = load_config(tmp_path, environ={}, known=())
+    config = load_config(tmp_path, environ={}).checked(())
     found = [(problem.line, problem.message, problem.hint) for problem in config.problems]
     assert found == [
         (2, 'unknown key "modle"', 'did you mean "model"?'),
@@ -207,7 +207,7 @@ class Limits(Settings):
 def test_a_wrong_value_is_dropped_alone(tmp_path: Path) -> None:
     """Zero, a text in place of a number: named with the line, the default holds, its neighbours too (D40)."""
     put(tmp_path, '{"agents": {"runtime": {\n"mode": {"default": 7},\n"truncation": {"maxLines": 0, "direction": "tail"}}}}')
-    config = load_config(tmp_path, environ={}, known=[("agents.runtime.truncation", Limits)])
+    config = load_config(tmp_path, environ={}).checked([("agents.runtime.truncation", Limits)])
     assert config.section("agents.runtime.truncation") == {"direction": "tail"}
     assert config.get("agents.runtime.mode.default", "agent") == "agent"
     assert [(problem.code, problem.line) for problem in config.problems] == [("config_value", 2), ("config_value", 3)]

@@ -47,7 +47,7 @@ HARMLESS: dict[str, dict[str, Any]] = {
 
 def fatal(settings: dict[str, Any], home: Path, known: Any) -> list[bool]:
     (home / "config.jsonc").write_text(json.dumps(settings))
-    return [problem.fatal for problem in load_config(home, environ={}, known=known).problems]
+    return [problem.fatal for problem in load_config(home, environ={}).checked(known).problems]
 
 
 @pytest.mark.parametrize("settings", LOST.values(), ids=LOST.keys())

@@ -21,7 +21,7 @@ Read = Callable[[Path], Config]
 @pytest.fixture
 def read(known: Any) -> Read:
     """Read the configuration of a home."""
-    return lambda home: load_config(home, environ={}, known=known)
+    return lambda home: load_config(home, environ={}).checked(known)
 
 
 def deep(levels: int) -> str:

@@ -51,7 +51,7 @@ def test_every_wrong_value_is_named_and_loosens_nothing(known, tmp_path, value):
     """With the file and a line; the default holds, and no allow comes of it (S0.87, SECURITY §4)."""
     file = tmp_path / "config.jsonc"
     file.write_text(json.dumps(value))
-    config = load_config(tmp_path, environ={}, known=known)
+    config = load_config(tmp_path, environ={}).checked(known)
     assert config.problems and all(problem.file == str(file) and problem.line == 1 for problem in config.problems)
     assert [rule for rule in config.rules() if rule.decision == "allow"] == []
     assert config.get("agents.runtime.tools.external.enabled") in (None, False)
@@ -61,7 +61,7 @@ def test_every_wrong_value_is_named_and_loosens_nothing(known, tmp_path, value):
 def test_the_schema_key_of_editors_is_accepted(known, tmp_path):
     """``$schema`` is theirs (S0.87)."""
     (tmp_path / "config.jsonc").write_text('{"$schema": "./moryflow.schema.json"}')
-    assert load_config(tmp_path, environ={}, known=known).problems == ()
+    assert load_config(tmp_path, environ={}).checked(known).problems == ()
 
 
 def test_twenty_thousand_unknown_keys_are_read_in_no_time(known, tmp_path, expect_linear_growth):
@@ -69,10 +69,10 @@ def test_twenty_thousand_unknown_keys_are_read_in_no_time(known, tmp_path, expec
 
     def work(count):
         (tmp_path / "config.jsonc").write_text(json.dumps({f"k{number}": 1 for number in range(count)}))
-        return lambda: load_config(tmp_path, environ={}, known=known)
+        return lambda: load_config(tmp_path, environ={}).checked(known)
 
     expect_linear_growth(work, 2_500)
-    assert len(load_config(tmp_path, environ={}, known=known).problems) == 50
+    assert len(load_config(tmp_path, environ={}).checked(known).problems) == 50
 
 
 PLACES: dict[str, Callable[[Path], Any]] = {
@@ -89,7 +89,7 @@ PLACES: dict[str, Callable[[Path], Any]] = {
 def test_what_is_no_file_of_the_persons_own_is_named(known, tmp_path, make):
     """Pipes, folders, devices and loops hold up nothing (R17, SECURITY §4)."""
     make(tmp_path / "config.jsonc")
-    [problem] = load_config(tmp_path, environ={}, known=known).problems
+    [problem] = load_config(tmp_path, environ={}).checked(known).problems
     assert problem.file == str(tmp_path / "config.jsonc")
 
 
@@ -107,5 +107,5 @@ def test_a_key_that_no_section_has_is_named_in_every_section(known, tmp_path):
     for path in every:
         value = nested(path, {"nothingLikeIt": 1})
         (tmp_path / "config.jsonc").write_text(json.dumps(value))
-        said = [problem.message for problem in load_config(tmp_path, environ={}, known=known).problems]
+        said = [problem.message for problem in load_config(tmp_path, environ={}).checked(known).problems]
         assert said == [f'unknown key "{".".join((*path, "nothingLikeIt"))}"'], path

@@ -118,7 +118,7 @@ async def test_every_example_is_fetched_or_refused(case: dict[str, Any]) -> None
     asked: list[str] = []
 
     class Plain(Fetcher):
-        async def _one(self, url: Url, method: str, headers: dict[str, str], body: bytes | None) -> Fetched:
+        async def _one(self, url: Url) -> Fetched:
             world.connected.append((await self._addresses(url))[0])
             asked.append(str(url))
             found = redirects.pop(str(url), None)
@@ -182,12 +182,6 @@ async def test_a_redirect_that_is_not_wanted_is_told_and_not_followed() -> None:
     async with serving(answer(b"", "301 Moved", location="http://other.test/x")) as world:
         got = await world.fetcher(wanted=lambda url: url.host != "other.test").fetch("http://example.org/")
     assert (str(got.leads_to), len(world.connected)) == ("http://other.test/x", 1)
-
-
-async def test_with_a_key_no_redirect_is_followed() -> None:
-    async with serving(answer(b"", "302 Found", location="http://other.test/")) as world:
-        got = await world.fetcher().fetch("http://example.org/", headers={"x-key": "k"})
-    assert (got.status, len(world.connected)) == (302, 1)
 
 
 async def test_a_service_of_this_machine_is_fetched_only_when_it_is_permitted() -> None:

@@ -205,16 +205,13 @@ def _request(item: Item, home: Path, config: Mapping[str, Any], seconds: float) 
     return {**common, "candidate": item._replace(problem=None)._asdict(), "root": str(root)}
 
 
-async def probe(
-    item: Item, *, home: Path, config: Mapping[str, Any] | None = None, seconds: float = SECONDS, again: bool = False
-) -> ProbeVerdict:
+async def probe(item: Item, *, home: Path, config: Mapping[str, Any] | None = None, seconds: float = SECONDS) -> ProbeVerdict:
     """Return the verdict on a plugin that was found, or on a file with tools: what is known, else what the probe says.
 
     :param config: the person's settings as one object.
-    :param again: probe it also if a verdict is known.
     """
     policy = AdmissionPolicy(home)
-    known = None if again else policy.cached(item)
+    known = policy.cached(item)
     if known is not None:
         return known
     verdict = await asyncio.wrap_future(policy.ask(item, config or {}, seconds=seconds))

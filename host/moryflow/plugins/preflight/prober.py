@@ -188,11 +188,6 @@ class Prober:
                 if asked.future is future:
                     self._tell({"hurry": number})
 
-    def warm(self) -> None:
-        """Start the helper if it does not run."""
-        with self._lock, suppress(OSError):
-            self._started()
-
     def close(self) -> None:
         """End the helper, and tell callers that still wait."""
         with self._lock:

@@ -164,12 +164,11 @@ class Reloader:
                 self._look_again()
             return
         parts = path.relative_to(home).parts
-        if not parts or (len(parts) == 1 and parts[0] not in (*_HOME_FILES, *FOLDERS, "agents")):
+        if not parts or parts[0] not in (*_HOME_FILES, *FOLDERS, "agents"):
             return
-        if parts[0] in (*_HOME_FILES, *FOLDERS, "agents"):
-            if parts[0] in FOLDERS:
-                self._hold_new()
-            self._soon(SETTLE)
+        if parts[0] in FOLDERS:
+            self._hold_new()
+        self._soon(SETTLE)
 
     def _look_again(self) -> None:
         """Look at what is installed once more when an installer has surely ended."""
