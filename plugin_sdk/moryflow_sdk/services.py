@@ -178,7 +178,18 @@ class Files(Protocol):
     target's identity. Errors are :class:`~moryflow_sdk.errors.ToolError` with codes ``not_found``, ``is_directory``,
     ``not_a_directory``, ``not_a_file`` (device, socket, pipe), ``changed`` (no longer the object that was judged),
     ``permission``, ``too_large``, ``exists``, ``no_space``, ``io``.
+
+    In an editor that offers it (``moryflow acp``), what is read of a text file is what the editor holds of it unsaved, and what
+    is written is written there; both as far as the object is the one that was judged.
+
+    :ivar waits: whether reading and writing may wait for such an editor, so that an ``async`` body does it on a thread.
     """
+
+    waits: bool
+
+    def unsaved(self, target: Target) -> bool:
+        """Whether what was last read of `target` is text of an editor that is not saved."""
+        ...
 
     def resolve(self, path: str, *, domain: Domain = "read", base: str | None = None, as_stored: bool = False) -> Target:
         """Resolve `path` (relative to `base` or the vault) into a target; never raises, see ``Target.error``.

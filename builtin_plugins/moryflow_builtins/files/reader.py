@@ -177,7 +177,7 @@ class FilePage:
 async def read_soon(ctx: ToolContext, offset: int, limit: int, encoding: str | None, line_numbers: bool) -> ToolResult:
     """Read a small file here and now, as its path was resolved; what may take a while is read on a thread."""
     page = partial(read_target, ctx, offset, limit, encoding, line_numbers)
-    return page() if _is_small(ctx.call.targets[0]) else await asyncio.to_thread(page)
+    return page() if not ctx.files.waits and _is_small(ctx.call.targets[0]) else await asyncio.to_thread(page)
 
 
 def _is_small(target: Target) -> bool:
@@ -203,8 +203,9 @@ def read_target(ctx: ToolContext, offset: int, limit: int, encoding: str | None,
         if not chosen.startswith(("utf-16", "utf-32")) and looks_binary(head):
             return _binary(target, head, size)
         page, used = _page(file, len(mark), chosen, offset, limit, whole=size <= MAX_BYTES)
-    note = f"not valid {chosen}, read as {used}" if used != chosen else ""
-    return _result(target, page, used, size, line_numbers, note)
+    notes = [f"not valid {chosen}, read as {used}"] if used != chosen else []
+    notes += ["this is the editor's text, which is not saved"] if ctx.files.unsaved(target) else []
+    return _result(target, page, used, size, line_numbers, notes)
 
 
 def _codec_of(encoding: str | None) -> str | None:
@@ -288,14 +289,13 @@ def _body(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
 
-def _result(target: Target, page: FilePage, encoding: str, size: int, line_numbers: bool, note: str) -> ToolResult:
+def _result(target: Target, page: FilePage, encoding: str, size: int, line_numbers: bool, notes: list[str]) -> ToolResult:
     name = target.given
     if not page.lines and page.total and page.first > page.total:
         last = f"the last line is {page.total}"
         raise ToolError(f"{name} has no line {page.first}; {last}", code="out_of_range", next_step=f"offset={page.total}")
     numbered = [f"{number:>6}\t{line}" for number, line in enumerate(page.lines, page.first)]
     shown = "\n".join(numbered if line_numbers else page.lines)
-    notes = [note] if note else []
     if page.more:
         total = f" of {page.total:,}" if page.total is not None else ""
         notes.append(f"lines {page.first}-{page.last}{total}; continue with offset={page.last + 1}")

@@ -17,6 +17,7 @@ from moryflow.runtime.documents import known_models, with_title
 
 from .connection import AUTH_REQUIRED, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND, EditorConnection, Params, RpcError
 from .content import prompt_of
+from .files import EditorTexts
 from .servers import EditorServers
 from .sessions import EditorSession
 
@@ -100,6 +101,8 @@ class EditorAgent:
             raise RpcError(INVALID_PARAMS, "protocolVersion is a whole number")
         given = params.get("clientCapabilities")
         self._client = given if isinstance(given, dict) else {}
+        texts = EditorTexts(self._connection, self._client.get("fs"), lambda name: name in self._sessions)
+        self._host.services["files"] = texts.files
         capabilities = {
             "loadSession": True,
             "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},

@@ -60,6 +60,8 @@ class Host:
         self.profile = profile
         self.strict = strict
         self.bus = Bus()
+        self.services = dict(SERVICES)
+        """What plugins may ask for, by name. A face that has another implementation puts it here before the first turn."""
         self.approvals = ApprovalDesk(lambda: self.store)
         self._dispatcher = Dispatcher()
         self._sessions: list[Session] = []
@@ -88,7 +90,7 @@ class Host:
             dispatcher=self._dispatcher,
             desk=self.approvals,
             config=self.config,
-            services=SERVICES,
+            services=self.services,
             base_prompt=base_prompt,
             models=self.models,
             view=plugin_view,

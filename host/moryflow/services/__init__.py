@@ -79,7 +79,7 @@ def _resolve(scope: TurnContext, plugin: str) -> Callable[[TargetRequest], Targe
     """Internal to the kernel: turn what a tool declared into what is judged."""
     from .paths import resolve_target
 
-    return lambda request: resolve_target(request, lambda: _files(scope, plugin))
+    return lambda request: resolve_target(request, lambda: scope.around.services["files"](scope, plugin))
 
 
 SERVICES: Mapping[str, Factory] = {

@@ -51,6 +51,8 @@ class VaultFiles:
     :param case_sensitive: whether the vault's volume tells ``A`` from ``a``; found out when not given.
     """
 
+    waits = False
+
     def __init__(self, vault: Path, home: Path, user_home: Path, *, case_sensitive: bool | None = None) -> None:
         self._paths = PathResolver(vault, user_home, case_sensitive=case_sensitive)
         self._home = self._paths.follow(str(home.absolute())).path
@@ -63,6 +65,10 @@ class VaultFiles:
     def resolve(self, path: str, *, domain: str = "read", base: str | None = None, as_stored: bool = False) -> Target:
         """Resolve `path` (relative to `base` or the vault) into a target; never raises, see ``Target.error``."""
         return self._paths.resolve(path, domain=domain, base=base, as_stored=as_stored)
+
+    def unsaved(self, target: Target) -> bool:
+        """Whether what was last read of `target` was not what the disk holds: never, as nothing else is read here."""
+        return False
 
     @contextmanager
     def open(self, target: Target) -> Iterator[BinaryIO]:

@@ -99,11 +99,12 @@ def name_of(method: str, ending: str) -> str:
 
 @dataclass
 class Client:
-    """One editor. Questions are answered by `answer`, and left open where that gives nothing."""
+    """One editor. Questions are answered by `answer`, requests for files by `files`, and left open where those give nothing."""
 
     process: subprocess.Popen[bytes]
     errors: Path
     answer: Callable[[dict[str, Any]], Any] = lambda request: {"outcome": {"outcome": "cancelled"}}
+    files: Callable[[dict[str, Any]], Any] = lambda request: None
     seen: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     raw: list[bytes] = field(default_factory=list[bytes])
     asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -149,9 +150,22 @@ class Client:
         if message.get("method") == "session/request_permission":
             self.asked.append(message)
             answer = self.answer(message)
-            if answer is not None:
-                self.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answer}).encode() + b"\n")
+            self._reply(message, answer)
+        elif str(message.get("method")).startswith("fs/"):
+            self.asked.append(message)
+            self._reply(message, self.files(message))
         return message
+
+    def _reply(self, message: dict[str, Any], result: Any) -> None:
+        if result is None:
+            return
+        if isinstance(result, Exception):
+            said: dict[str, Any] = {"error": {"code": -32603, "message": str(result)}}
+        else:
+            said = {"result": result}
+            if schema() and str(message["method"]).startswith("fs/"):
+                checker(name_of(message["method"], "Response")).validate(result)
+        self.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}).encode() + b"\n")
 
     def _check(self, message: dict[str, Any]) -> None:
         assert message["jsonrpc"] == "2.0"
