@@ -5,6 +5,7 @@ Only a host knows which names there are: a name that nothing has is a warning an
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,22 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from moryflow_sdk import MoryflowError
-from moryflow_sdk.support.texts import did_you_mean
 
-from moryflow.base.paths import home_folder
-from moryflow.config.layers import Problem
-from moryflow.hooks.threads import lift_deadlines
-from moryflow.runtime.generation import WAIT
-from moryflow.runtime.host import Host, open_host
-from moryflow.runtime.settings import settings_of_plugins
-
-from .commands.plugin_context import drift_notices
 from .options import Flags, flags_of
-from .terminal.signals import run_on_loop
 from .terminal.text import say
 
 if TYPE_CHECKING:
+    from moryflow.config.layers import Problem
     from moryflow.hooks.plugin_set import LoadRecord
     from moryflow.runtime.host import Host
     from moryflow.store import Store
@@ -53,6 +44,8 @@ def with_host(
     :param settings: the flag layer of the configuration, by dotted key; ``None`` values are left out.
     :param quiet: say nothing of failed plugins and configuration; the command itself shows them.
     """
+    from .terminal.signals import run_on_loop
+
     given = flags_of(ctx)
 
     async def hosted() -> T:
@@ -69,9 +62,10 @@ def with_host(
 
 def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
     """Open the session store alone, run `work`, and return what it returns. No plugin is loaded."""
-    import os
-
+    from moryflow.base.paths import home_folder
     from moryflow.store import open_store
+
+    from .terminal.signals import run_on_loop
 
     home = home_folder(None, os.environ)
     with _naming_home():
@@ -100,14 +94,16 @@ def _naming_home() -> Iterator[None]:
 
     :raises MoryflowError: the folder cannot be made.
     """
-    import os
-
     try:
         yield
     except OSError as error:
+        from moryflow.base.paths import home_folder
+
         home = home_folder(None, os.environ)
         if error.filename is None or Path(os.fsdecode(error.filename)) not in (home, *home.parents):
             raise
+        from moryflow_sdk import MoryflowError
+
         raise MoryflowError(
             f"Moryflow's own folder cannot be made: {error.strerror}",
             where=str(home),
@@ -121,13 +117,17 @@ async def host_for(
     *,
     tell: bool = True,
     development: Sequence[Path] = (),
-    wait: float = WAIT,
+    wait: float | None = None,
 ) -> Host:
     """Open a host as the common flags say, and say on standard error what is wrong with it.
 
     :param development: plugins that lie elsewhere and are being written.
-    :param wait: seconds to wait for the probe of new code.
+    :param wait: seconds to wait for the probe of new code, in place of the usual ones.
     """
+    from moryflow.hooks.threads import lift_deadlines
+    from moryflow.runtime.generation import WAIT
+    from moryflow.runtime.host import open_host
+
     if given.debug:
         lift_deadlines()
     host = await open_host(
@@ -137,7 +137,7 @@ async def host_for(
         strict=given.strict or None,
         profile=given.profile,
         development=development,
-        wait=wait,
+        wait=WAIT if wait is None else wait,
     )
     host.bus.subscribe(lambda event: _tell_of(host.store) if event.type == "store.notice" else None)
     if tell:
@@ -150,6 +150,10 @@ def warn(host: Host, given: Flags) -> None:
 
     A deny that may be lost is said also under ``-q``.
     """
+    from moryflow.runtime.settings import settings_of_plugins
+
+    from .commands.plugin_context import drift_notices
+
     for problem in (*host.config.checked(settings_of_plugins(host)).problems, *unknown_names(host)):
         if problem.fatal or not given.quiet:
             say(f"moryflow: {problem}")
@@ -229,11 +233,10 @@ def _agent(host: Host) -> Iterator[Problem]:
     hidden = name in host.agents and host.agents[name].hidden
     if not name or (name in host.agents and not hidden):
         return
-    origin = host.config.origin(key)
     hint = ("" if hidden else _meant(name, host.agents)) or "moryflow agent list"
     what = f"the agent {name!r} is hidden and cannot be chosen" if hidden else f"there is no agent {name!r}"
     text = f"{what}; the default one answers"
-    yield Problem(origin.file or origin.source, origin.line, None, text, hint, code="agent_unknown")
+    yield _problem(host, key, text, hint, "agent_unknown")
 
 
 def _estimator(host: Host) -> Iterator[Problem]:
@@ -246,10 +249,9 @@ def _estimator(host: Host) -> Iterator[Problem]:
 
     known = known_estimators(host.plugin_set)
     if name not in known:
-        origin = host.config.origin(key)
         text = f"{key}: there is no estimator {name[:60]!r}; four characters count as a token"
         hint = _meant(name, known) or f"one of {', '.join(known)}, or a plugin with count_tokens"
-        yield Problem(origin.file or origin.source, origin.line, None, text, hint, code="config_value")
+        yield _problem(host, key, text, hint, "config_value")
 
 
 def _disabled(host: Host) -> Iterator[Problem]:
@@ -294,5 +296,14 @@ def _arguments(host: Host, tools: list[str], given: object) -> Iterator[tuple[st
     yield from ((str(name), _meant(str(name), names)) for name in given if name not in names)
 
 
+def _problem(host: Host, key: str, text: str, hint: str, code: str) -> Problem:
+    from moryflow.config.layers import Problem
+
+    origin = host.config.origin(key)
+    return Problem(origin.file or origin.source, origin.line, None, text, hint, code=code)
+
+
 def _meant(name: str, names: Iterable[str]) -> str:
+    from moryflow_sdk.support.texts import did_you_mean
+
     return did_you_mean(name, names).removeprefix("; ")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
+from moryflow.cli.open_host import with_host
 from moryflow.cli.options import MODE, Flags, asking_options, flags_of
 from moryflow.cli.terminal.signals import catch_signals
 
@@ -35,7 +36,6 @@ class _NewSessions(TypedDict):
 def command(ctx: click.Context, setup: bool, **given: Unpack[_NewSessions]) -> int:
     """Speak the Agent Client Protocol on standard input and output. Editors start this; see docs/editors.md."""
     from moryflow.acp.agent import EditorOptions
-    from moryflow.cli.open_host import with_host
 
     flags, options = flags_of(ctx), EditorOptions(**given)
     if setup:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moryflow.cli.open_host import with_host
 from moryflow.cli.options import NounGroup, document_options, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 from moryflow.runtime.documents import agents_json
@@ -26,7 +27,6 @@ def command() -> None:
 @click.pass_context
 def list_agents(ctx: click.Context, everyone: bool) -> None:
     """List the agents; the one that answers by default is marked with *."""
-    from moryflow.cli.open_host import with_host
 
     async def work(host: Host) -> list[dict[str, Any]]:
         return agents_json(host, everyone=everyone)
@@ -47,7 +47,6 @@ def show_agent(ctx: click.Context, name: str) -> None:
 
     The agent that writes summaries, default_compact_agent, is not listed and cannot be chosen or changed, but is shown here.
     """
-    from moryflow.cli.open_host import with_host
 
     async def work(host: Host) -> dict[str, Any]:
         from moryflow.compaction.summarizer import COMPACT_AGENT, COMPACT_AGENT_ID
@@ -71,8 +70,6 @@ def check_agents(ctx: click.Context) -> int:
     """Report every mistake in the agent files; exit code 3 if a file, or a rule in it, cannot be used."""
     from moryflow_sdk.support.markdown_files import shown_path
     from moryflow_sdk.support.own_files import own_files
-
-    from moryflow.cli.open_host import with_host
 
     async def work(host: Host) -> list[dict[str, Any]]:
         doubtful = {agent.source for agent in host.agents.values() if any(rule.problem for rule in agent.rules)}

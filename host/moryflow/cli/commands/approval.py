@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from moryflow_sdk.support.texts import visible
 
+from moryflow.cli.open_host import with_store
 from moryflow.cli.options import NounGroup, document_options, flags_of
 from moryflow.cli.terminal.question_text import preview_lines, question
 from moryflow.cli.terminal.text import columns, first_line, plain, show, terminal_width
@@ -33,7 +34,6 @@ def command() -> None:
 @click.pass_context
 def list_approvals(ctx: click.Context, session: str | None, answered: bool) -> None:
     """List the questions that wait for an answer, oldest first."""
-    from moryflow.cli.open_host import with_store
 
     async def work(store: Store) -> list[ApprovalRow]:
         row = await store.session(session) if session else None
@@ -49,7 +49,6 @@ def list_approvals(ctx: click.Context, session: str | None, answered: bool) -> N
 @click.pass_context
 def show_approval(ctx: click.Context, approval: str) -> None:
     """Show a whole question: what will happen, why you are asked, what "always" would store."""
-    from moryflow.cli.open_host import with_store
 
     async def work(store: Store) -> ApprovalRow:
         return await store.approval(await _approval_id(store, approval))
@@ -102,7 +101,6 @@ def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: st
     refuses the call with that text as the reason.
     """
     from moryflow.approvals import OFFERED, answer_of
-    from moryflow.cli.open_host import with_store
 
     answer = answer_of(" ".join(words))
     if answer is None or (answer.message and message):

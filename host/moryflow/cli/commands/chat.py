@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
+from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, flags_of, talk_options
 from moryflow.cli.terminal.text import is_dumb
 
@@ -35,7 +36,6 @@ def command(ctx: click.Context, again: bool, resume: str | None, attach: str | N
         from moryflow.cli.terminal.signals import run_on_loop
 
         return run_on_loop(lambda: _attached_chat(server, flags, chosen))
-    from moryflow.cli.open_host import with_host
 
     return with_host(ctx, lambda host: _chat(host, flags, chosen))
 

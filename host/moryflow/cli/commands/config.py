@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moryflow.cli.open_host import unknown_names, with_host
 from moryflow.cli.options import NounGroup, document_options, flags_of
 from moryflow.cli.terminal import stdout
 from moryflow.cli.terminal.text import as_json, columns, plain, show
@@ -154,7 +155,6 @@ def check(ctx: click.Context) -> int:
 
     With --strict, a warning fails the check too.
     """
-
     config, problems = config_with_problems(ctx)
     flags = flags_of(ctx)
     failed = any(problem.fatal for problem in problems) or (flags.strict and bool(problems))
@@ -171,7 +171,6 @@ def check(ctx: click.Context) -> int:
 
 def checked_config(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
     """Return the configuration, held against the plugins' settings too, and all models."""
-    from moryflow.cli.open_host import with_host
     from moryflow.config.schema import host_models
     from moryflow.runtime.settings import settings_of_plugins
 
@@ -196,7 +195,6 @@ def config_with_problems(ctx: click.Context) -> tuple[Config, list[Problem]]:
     A plugin's function ``check_rules`` is given the rules in matching order and yields ``(rule, sentence)``, or ``(rule,
     sentence, True)`` where a deny is lost and the check must fail.
     """
-    from moryflow.cli.open_host import unknown_names, with_host
     from moryflow.runtime.settings import settings_of_plugins
 
     async def work(host: Host) -> tuple[Config, list[Problem]]:
@@ -254,7 +252,6 @@ def _remark(rule: Rule, sentence: str, fatal: bool = False) -> Problem:
 
 def plugin_settings(ctx: click.Context) -> tuple[Known, ...]:
     """Return the models of the plugins' settings, by path."""
-    from moryflow.cli.open_host import with_host
     from moryflow.runtime.settings import settings_of_plugins
 
     async def work(host: Host) -> tuple[Known, ...]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moryflow.cli.open_host import host_for
 from moryflow.cli.options import Flags, document_options, flags_of
 from moryflow.cli.terminal.text import as_json, first_line, plain
 
@@ -100,7 +101,6 @@ class _Loop:
 
     async def run(self) -> int:
         """Watch until somebody ends it."""
-        from moryflow.cli.open_host import host_for
         from moryflow.plugins.reload import Reloader
 
         stopped = asyncio.Event()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moryflow.cli.open_host import with_host
 from moryflow.cli.options import InputCommand, NounGroup, document_options, flags_of, host_options
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 
@@ -33,8 +34,6 @@ def command() -> None:
 def list_hooks(ctx: click.Context) -> None:
     """List every hook and who implements it, in the order they are called."""
     from moryflow_sdk import HOOKS
-
-    from moryflow.cli.open_host import with_host
 
     async def work(host: Host) -> list[dict[str, Any]]:
         return [_row(info, host.plugin_set.ordered(info.name)) for info in HOOKS.values()]
@@ -66,7 +65,6 @@ def fire(ctx: click.Context, hook: str, given: str | None, value: str | None, ou
     moryflow hook fire tool.before '{"call": {"tool": "read", "args": {"path": "a.md"}}}'
     """
     from moryflow.authoring.fire import fire
-    from moryflow.cli.open_host import with_host
     from moryflow.runtime.selection import refuse_failed
     from moryflow.runtime.turn_result import EXIT_CODES
 

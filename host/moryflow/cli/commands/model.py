@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import click
 from moryflow_sdk import ConfigError
 
+from moryflow.cli.open_host import with_host
 from moryflow.cli.options import NounGroup, asking_options, document_options, flags_of
 from moryflow.cli.terminal.stdin import confirm, folded_question
 from moryflow.cli.terminal.text import columns, fitting, is_dumb, plain, say, show, terminal_width
@@ -36,7 +37,6 @@ def command() -> None:
 @click.pass_context
 def list_models(ctx: click.Context, provider: str | None) -> None:
     """List the models worth naming; the one in use is marked with *. A provider may know many more."""
-    from moryflow.cli.open_host import with_host
 
     async def work(host: Host) -> list[dict[str, Any]]:
         return await models_json(host, provider)
@@ -69,8 +69,6 @@ def _price(row: Mapping[str, Any]) -> str:
 @click.pass_context
 def install(ctx: click.Context, name: str) -> None:
     """Install what a model needs on this machine; by default the small local one."""
-    from moryflow.cli.open_host import with_host
-
     flags = flags_of(ctx)
 
     async def work(host: Host) -> str:
@@ -91,7 +89,6 @@ def install(ctx: click.Context, name: str) -> None:
 @click.pass_context
 def use(ctx: click.Context, name: str) -> None:
     """Make a model the default (model in the configuration)."""
-    from moryflow.cli.open_host import with_host
     from moryflow.config.edit import set_value
 
     async def work(host: Host) -> tuple[str, Path]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from moryflow.cli.open_host import with_host
 from moryflow.cli.options import document_options, find, flags_of
 from moryflow.cli.terminal.text import plain, show
 
@@ -39,8 +40,6 @@ def bisect(
     text is what the hooks made: prompt, messages, parameters, arguments, verdicts and results. Good or bad is said by
     --expect, --reject, --run (as for `git bisect run`: 0 good, 125 cannot tell, else bad), or by you.
     """
-    from moryflow.cli.open_host import with_host
-
     flags = flags_of(ctx)
 
     async def work(host: Host) -> tuple[str, Culprit]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moryflow.cli.open_host import with_host
 from moryflow.cli.options import NounGroup, asking_options, document_options, flags_of
 from moryflow.cli.terminal.text import plain, show
 
@@ -126,7 +127,6 @@ def _settings_of(ctx: click.Context, name: str) -> tuple[Config, tuple[Known, ..
     from moryflow_sdk.support.secrets import is_secret_type, names_secret
     from moryflow_sdk.support.texts import did_you_mean
 
-    from moryflow.cli.open_host import with_host
     from moryflow.config.schema import host_models
     from moryflow.runtime.settings import settings_of_plugins
 

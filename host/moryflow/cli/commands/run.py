@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import click
 
+from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, flags_of, turn_options
 from moryflow.cli.terminal.signals import catch_signals, run_on_loop, stop_on_signals
 from moryflow.cli.terminal.text import as_json, plain, say
@@ -78,7 +79,6 @@ def command(
         attached[kind].append(item)
     if server is not None:
         return run_on_loop(lambda: _run_attached(server, flags, chosen, attached, schema))
-    from moryflow.cli.open_host import with_host
 
     return with_host(ctx, lambda host: _run(host, flags, chosen, attached, schema))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
+from moryflow.cli.open_host import with_host
 from moryflow.cli.options import MODE, Flags, asking_options, flags_of
 from moryflow.cli.terminal.signals import catch_signals
 from moryflow.cli.terminal.text import as_json, show
@@ -54,7 +55,6 @@ def command(ctx: click.Context, link: bool, browse: bool, address: str, on_stop:
     flags = flags_of(ctx)
     if link:
         return _another_link(flags)
-    from moryflow.cli.open_host import with_host
     from moryflow.server.listener import ServeOptions
 
     options = ServeOptions(host=address, finish=on_stop == "finish", **given)

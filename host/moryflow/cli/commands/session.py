@@ -13,6 +13,7 @@ import click
 from moryflow_sdk import Event
 
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
+from moryflow.cli.open_host import with_host, with_store
 from moryflow.cli.options import Flags, NounGroup, asking_options, document_options, find, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 from moryflow.runtime.documents import node_json, session_json, with_title
@@ -67,8 +68,6 @@ for verb in (*COMMANDS, fork, label, switch, tree):
 @click.pass_context
 def list_sessions(ctx: click.Context, limit: int, hidden: bool) -> None:
     """List sessions, last used first; with --vault only those of that folder."""
-    from moryflow.cli.open_host import with_store
-
     flags = flags_of(ctx)
     vault = str(flags.vault.resolve()) if flags.vault else None
 
@@ -89,8 +88,6 @@ def list_sessions(ctx: click.Context, limit: int, hidden: bool) -> None:
 @click.pass_context
 def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
     """Show a conversation along its active path (default: the last one)."""
-    from moryflow.cli.open_host import with_store
-
     flags = flags_of(ctx)
     if stats:
         _show_stats(flags, session)
@@ -110,7 +107,6 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
 
 
 def _show_stats(flags: Flags, session: str | None) -> None:
-    from moryflow.cli.open_host import with_store
 
     async def work(store: Store) -> dict[str, Any]:
         return await collect_stats(store, await find(store, session, flags))
@@ -126,8 +122,6 @@ def _show_stats(flags: Flags, session: str | None) -> None:
 @click.pass_context
 def search(ctx: click.Context, text: str, limit: int) -> None:
     """Search all sessions for what was said or read."""
-    from moryflow.cli.open_host import with_store
-
     hits = with_store(lambda store: store.search(text, limit))
     table = columns((hit.session, hit.node[:8], hit.kind, first_line(hit.snippet, 100)) for hit in hits)
     show(flags_of(ctx), [hit._asdict() for hit in hits], table or f"nothing found for {text!r}")
@@ -139,7 +133,6 @@ def search(ctx: click.Context, text: str, limit: int) -> None:
 @click.pass_context
 def delete(ctx: click.Context, sessions: tuple[str, ...]) -> None:
     """Delete whole sessions: messages, outputs, what their sub-agents did, and what undo had recorded. Audit files stay."""
-    from moryflow.cli.open_host import with_host
     from moryflow.cli.terminal.stdin import confirm
     from moryflow.runtime.session_commands import delete_session
 
@@ -184,8 +177,6 @@ def _tell_notice(event: Event) -> None:
 @click.pass_context
 def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
     """Write a session and its sub-agents as JSON Lines, without loss; to standard output unless --to names a file."""
-    from moryflow.cli.open_host import with_store
-
     flags = flags_of(ctx)
 
     if str(file) in ("-", "/dev/stdout"):  # descriptor 1 is not ours: see terminal/stdout.py
@@ -243,7 +234,6 @@ def write_whole(file: Path) -> Iterator[TextIO]:
 @click.pass_context
 def import_session(ctx: click.Context, file: TextIO) -> None:
     """Import an exported session with its sub-agents; - reads standard input."""
-    from moryflow.cli.open_host import with_store
     from moryflow.store import StoreError
 
     async def work(store: Store) -> tuple[SessionRow, list[SessionRow]]:

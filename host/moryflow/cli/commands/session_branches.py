@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moryflow.cli.open_host import with_store
 from moryflow.cli.options import document_options, find, flags_of
 from moryflow.cli.terminal.text import brief, first_line, plain, show, told_result
 from moryflow.runtime.documents import SessionTree, fork_session, node_id_of, requested_label, session_json, tree_of
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 @click.pass_context
 def tree(ctx: click.Context, session: str | None) -> None:
     """Show all branches and sub-agents; the active node is marked with *."""
-    from moryflow.cli.open_host import with_store
-
     flags = flags_of(ctx)
 
     async def work(store: Store) -> SessionTree:
@@ -39,7 +38,6 @@ def tree(ctx: click.Context, session: str | None) -> None:
 
 def lines_of(found: SessionTree) -> list[tuple[str, str]]:
     """Return a tree as lines, each behind the id of its node."""
-
     row = found.row
     head = [("", f"{row.id} is a session of {row.agent}, started by {row.parent}")] if row.parent else []
     if not found.nodes:
@@ -54,7 +52,6 @@ def lines_of(found: SessionTree) -> list[tuple[str, str]]:
 @click.pass_context
 def switch(ctx: click.Context, session: str, node: str) -> None:
     """Make NODE (an id, the beginning of one, or a label) the active one; nothing is lost."""
-    from moryflow.cli.open_host import with_store
 
     async def work(store: Store) -> tuple[SessionRow, str]:
         row = await store.session(session)
@@ -86,8 +83,6 @@ def fork(ctx: click.Context, session: str | None, node: str | None, title: str) 
 
     The copy has the answers of sub-agents; their sessions stay with the original.
     """
-    from moryflow.cli.open_host import with_store
-
     flags = flags_of(ctx)
 
     async def work(store: Store) -> tuple[SessionRow, str]:
@@ -113,8 +108,6 @@ def label(ctx: click.Context, words: tuple[str, ...], node: str | None, remove: 
 
     A label names one node: given to another, it moves there. A node may have several.
     """
-    from moryflow.cli.open_host import with_store
-
     *sessions, text = words
     if len(sessions) > 1:
         raise click.UsageError("give a SESSION, if any, and one LABEL; quote a label of several words", ctx)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moryflow.cli.open_host import with_host, with_store
 from moryflow.cli.options import document_options, find, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 @click.pass_context
 def show_context(ctx: click.Context, session: str | None, model: str | None) -> None:
     """Show what the model would be sent for this session, with tokens per part and per plugin."""
-    from moryflow.cli.open_host import with_host
     from moryflow.runtime.documents import context_report
 
     flags = flags_of(ctx)
@@ -58,8 +58,6 @@ def gist(message: Mapping[str, Any]) -> str:
 @click.pass_context
 def compact(ctx: click.Context, session: str | None, focus: str, model: str | None) -> None:
     """Replace the older part of a conversation by a summary, in the model's view only; nothing is deleted."""
-    from moryflow.cli.open_host import with_host
-
     flags = flags_of(ctx)
 
     async def work(host: Host) -> dict[str, Any]:
@@ -86,8 +84,6 @@ def compaction_text(done: Mapping[str, object]) -> str:
 @click.pass_context
 def undo_compaction(ctx: click.Context, session: str | None) -> None:
     """Let the model see again what the last compaction replaced."""
-    from moryflow.cli.open_host import with_host
-
     flags = flags_of(ctx)
 
     async def work(host: Host) -> dict[str, Any]:
@@ -106,8 +102,6 @@ def undo_compaction(ctx: click.Context, session: str | None) -> None:
 @click.pass_context
 def show_records(ctx: click.Context, session: str | None) -> None:
     """List what the host recorded of the summarised part: files, stored outputs, denied and failed calls, sub-agents, hooks."""
-    from moryflow.cli.open_host import with_store
-
     flags = flags_of(ctx)
 
     async def work(store: Store) -> tuple[str, Any]:

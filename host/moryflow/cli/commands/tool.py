@@ -12,6 +12,7 @@ import click
 from moryflow_sdk import ConfigError, Tool
 from moryflow_sdk.support.texts import did_you_mean
 
+from moryflow.cli.open_host import with_host
 from moryflow.cli.options import MODE, ON_ASK, InputCommand, NounGroup, document_options, flags_of, host_options
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 from moryflow.runtime.documents import tool_json
@@ -43,7 +44,6 @@ command.add_command(install)
 @click.pass_context
 def list_tools(ctx: click.Context) -> None:
     """List the tools, with the plugin each belongs to."""
-    from moryflow.cli.open_host import with_host
 
     async def work(host: Host) -> dict[str, RegisteredTool]:
         return dict(host.tools)
@@ -59,7 +59,6 @@ def list_tools(ctx: click.Context) -> None:
 @click.pass_context
 def show_tool(ctx: click.Context, name: str) -> None:
     """Show a tool's parameters and description."""
-    from moryflow.cli.open_host import with_host
 
     async def work(host: Host) -> RegisteredTool:
         return _find(host, name)
@@ -119,8 +118,6 @@ def run_tool(
     Arguments are given one by one (--path README.md) or all at once (--args '{"path": "README.md"}'). -v and
     --json show every hook on the way: which plugin, what came of it, how long it took.
     """
-    from moryflow.cli.open_host import with_host
-
     from .run import confirm_mode
 
     flags = flags_of(ctx)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, asking_options, document_options, flags_of
 from moryflow.cli.terminal.text import plain, show
 
@@ -26,9 +27,7 @@ class ToolEnvironment(Protocol):
 
     @property
     def packages(self) -> Sequence[str]: ...
-
     def installed(self) -> bool: ...
-
     def install(self, progress: Callable[[str], None]) -> object: ...
 
 
@@ -62,8 +61,6 @@ def install(ctx: click.Context, file: str) -> None:
 
     FILE is a path, or a name in the tools folder.
     """
-    from moryflow.cli.open_host import with_host
-
     flags = flags_of(ctx)
 
     async def work(host: Host) -> dict[str, Any]:
@@ -227,7 +224,6 @@ def check(ctx: click.Context, file: str | None) -> int:
 
     FILE is a path, or a name in the folder; without it, all. They are loaded here also while they are switched off.
     """
-    from moryflow.cli.open_host import with_host
 
     async def work(host: Host) -> list[dict[str, Any]]:
         paths = [_in_folder(host.home / "tools", find_file(host.home, file))] if file else _files(host.home / "tools")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from moryflow_sdk.support.secrets import hidden, hide
 
+from moryflow.cli.open_host import with_host
 from moryflow.cli.options import document_options, find, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 
@@ -30,8 +31,6 @@ def command(ctx: click.Context, session: str | None, turn: str | None, everythin
     Shows which implementation changed what, how long it took and which file it is in; then, for each plugin, time and tokens:
     what its tools and its part of the prompt add to each request, and what it added to results. Tokens are estimates.
     """
-    from moryflow.cli.open_host import with_host
-
     flags = flags_of(ctx)
 
     async def work(host: Host) -> Trace:
