@@ -14,6 +14,7 @@ from pathlib import Path
 
 from moryflow_sdk import Deny, Target, ToolCall, ToolResult, Turn
 from moryflow_sdk.risk import Risk, RiskFunction, risk_functions
+from moryflow_sdk.support.patterns import TooMany, braces, path_regex
 from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, sensitive
 
 from . import FOLDER, MADE_BY, READER, SENSITIVE_PATHS, MemoryBankSettings, bank_of, inside, usable_bank
@@ -114,8 +115,6 @@ def sensitive_globs(settings: MemoryBankSettings) -> re.Pattern[str]:
 @lru_cache(maxsize=8)
 def sensitive_paths(globs: tuple[str, ...]) -> re.Pattern[str]:
     """Return one expression for many globs; one that cannot be read matches everything, so that nothing is let through."""
-    from moryflow_sdk.support.patterns import TooMany, braces, path_regex
-
     sources: list[str] = []
     for glob in globs:
         try:

@@ -21,6 +21,7 @@ from moryflow_sdk import Event, MoryflowError, SlashResult
 from moryflow.cli.commands.run import explain, on_ask
 from moryflow.cli.options import Flags, RunFlags
 from moryflow.cli.terminal.approval_prompt import TerminalAsker
+from moryflow.cli.terminal.question_text import show_whole
 from moryflow.cli.terminal.render import TerminalView
 from moryflow.cli.terminal.signals import catch_signals
 from moryflow.cli.terminal.stdin import attachment, discard_typed, question
@@ -301,8 +302,6 @@ class Conversation:
 
     async def _show_whole(self, text: str) -> None:
         from prompt_toolkit.application import in_terminal
-
-        from moryflow.cli.terminal.question_text import show_whole
 
         async with in_terminal():
             await show_whole(text)

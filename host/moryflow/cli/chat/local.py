@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from moryflow.cli.commands.session_branches import label_data
+from moryflow.kernel.outcome import RunOptions
 from moryflow.plugins.reload import Reloader
 from moryflow.runtime.documents import (
     context_report,
@@ -109,8 +110,6 @@ class LocalChatHost:
         self._host.bus.subscribe(listener)
 
     async def turn(self, prompt: TurnPrompt, chosen: RunFlags) -> TurnResult:
-        from moryflow.kernel.outcome import RunOptions
-
         on_ask: Any = prompt.on_ask
         options = RunOptions(on_ask=on_ask, max_steps=chosen.max_steps, max_cost=chosen.max_cost)
         session = self._session

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
+from moryflow_sdk import ConfigError
 from moryflow_sdk.support.texts import visible
 
 from moryflow.cli.open_host import with_store
@@ -127,8 +128,6 @@ def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: st
 
 def too_late_error(row: ApprovalRow) -> Exception:
     """Return what tells a person that an answer comes too late."""
-    from moryflow_sdk import ConfigError
-
     what = "its call went on without an answer, or something else is asked about it by now"
     return ConfigError(f"{row.id} is no longer open: {what}", next_step="moryflow approval list")
 

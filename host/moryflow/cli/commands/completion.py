@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from moryflow.cli.group import cli
+
 _HOW = {
     "bash": "moryflow completion bash > ~/.local/share/bash-completion/completions/moryflow",
     "zsh": "moryflow completion zsh > ~/.zfunc/_moryflow",
@@ -16,8 +18,6 @@ _HOW = {
 def command(shell: str) -> None:
     """Print the completion script for a shell; save it where the shell looks."""
     from click.shell_completion import BashComplete, FishComplete, ZshComplete
-
-    from moryflow.cli.group import cli
 
     classes = {"bash": BashComplete, "fish": FishComplete, "zsh": ZshComplete}
     completer = classes[shell](cli, {}, "moryflow", "_MORYFLOW_COMPLETE")

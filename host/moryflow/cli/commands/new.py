@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from moryflow.base.builtins import BUILTINS
 from moryflow.cli.options import Flags, NounGroup, asking_options, flags_of
 from moryflow.cli.terminal.text import plain, show
 
@@ -80,7 +81,6 @@ def new_plugin(ctx: click.Context, name: str, folder: Path | None) -> None:
     A package with a tool, a hook and settings, a manifest, tests that pass, and a README.
     """
     from moryflow.authoring.scaffold import plugin_scaffold
-    from moryflow.base.builtins import BUILTINS
 
     taken = frozenset(dotted.rpartition(".")[2] for dotted in BUILTINS)
     scaffold = plugin_scaffold(name, folder or Path(), taken, _tools_of_ours())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from moryflow_sdk import ConfigError, MoryflowError
 
 from moryflow.cli.options import document_options
 from moryflow.cli.terminal.text import columns, plain, show
@@ -75,8 +76,6 @@ def probe_verdicts(desk: Desk, candidates: Sequence[Candidate]) -> list[ProbeVer
 
 def taken_tools(desk: Desk, but: Collection[str]) -> dict[str, str]:
     """Return who has which name of a tool, without those of the plugins `but`, as a host would give them out."""
-    from moryflow_sdk import MoryflowError
-
     from moryflow.cli.terminal.signals import run_on_loop
     from moryflow.runtime.host import open_host
 
@@ -174,8 +173,6 @@ def _with_problem(row: Row) -> Candidate:
 
 
 def _at(path: Path) -> list[Candidate]:
-    from moryflow_sdk import ConfigError
-
     from moryflow.plugins.discovery import in_development
 
     if not os.path.lexists(path):
@@ -187,8 +184,6 @@ def _at(path: Path) -> list[Candidate]:
 
 def _of_project(folder: Path) -> list[Candidate]:
     """Return the plugins of a project that need not be installed; its packages come first on the path."""
-    from moryflow_sdk import ConfigError
-
     from moryflow.packages.distributions import manifest_file, package_in_folder
     from moryflow.plugins.discovery import Candidate
 

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+from moryflow_sdk import ConfigError, MoryflowError
 from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.cli.options import Flags, flags_of
@@ -62,8 +63,6 @@ class Desk:
 
     def unknown(self, name: str, known: list[str]) -> Exception:
         """Return the error for a name that nothing has."""
-        from moryflow_sdk import ConfigError
-
         return ConfigError(f"there is no plugin {name!r}{did_you_mean(name, known)}", next_step="moryflow plugin list")
 
     def manager(self, *, building: bool = False, downgrading: bool = False) -> Manager:
@@ -101,7 +100,6 @@ def drift_notices(home: Path) -> list[str]:
     """Return a line for each difference between ``plugins.lock`` and what is installed; cheap when there is no lock."""
     if not (home / "plugins.lock").exists():
         return []
-    from moryflow_sdk import MoryflowError
 
     from moryflow.packages.lock import quick_drifts
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
+from moryflow_sdk import ConfigError, MoryflowError
 
 from moryflow.cli.options import asking_options, document_options
 from moryflow.cli.terminal.text import plain, show
@@ -65,8 +66,6 @@ def update(ctx: click.Context, name: str | None, build: bool, allow_downgrade: b
 
     If the new version does not load, the old one stays and the exit code is 3.
     """
-    from moryflow_sdk import ConfigError, MoryflowError
-
     from moryflow.packages.install import update as run
     from moryflow.packages.lock import plugin_named
     from moryflow.packages.manager import DoesNotLoad

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import click
+from moryflow_sdk import ConfigError
 
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, flags_of, turn_options
 from moryflow.cli.terminal.signals import catch_signals, run_on_loop, stop_on_signals
+from moryflow.cli.terminal.stdout import NAME
 from moryflow.cli.terminal.text import as_json, plain, say
 
 if TYPE_CHECKING:
@@ -57,8 +59,6 @@ def command(
 
     The prompt is the argument, what is piped in, or both. Files are attached with -f.
     """
-    from moryflow_sdk import ConfigError
-
     from moryflow.cli.attached import server_for
     from moryflow.cli.terminal.stdin import attachment, piped_text
 
@@ -89,7 +89,6 @@ def _schema(given: str) -> AnswerSchema:
     :raises ConfigError: there is none.
     """
     import json5
-    from moryflow_sdk import ConfigError
 
     from moryflow.runtime.session import AnswerSchema
 
@@ -186,8 +185,6 @@ async def confirm_mode(mode: str | None, flags: Flags) -> None:
 
     :raises ConfigError: it was refused, or nobody could be asked and ``-y`` was not given.
     """
-    from moryflow_sdk import ConfigError
-
     if mode != "full_access" or flags.yes:
         return
     text = "full_access allows every tool what you may do yourself, without asking; explicit denies stay. Go on?"
@@ -377,7 +374,6 @@ class QuickSide:
         """Say that standard output cannot be written, and return the exit code."""
         from moryflow.cli import READER_GONE
         from moryflow.cli.failures import report
-        from moryflow.cli.terminal.stdout import NAME
 
         return READER_GONE if error.errno == errno.EPIPE else report(OSError(error.errno, error.strerror, NAME))
 

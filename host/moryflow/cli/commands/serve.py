@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
+from moryflow_sdk import ConfigError
 
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import MODE, Flags, asking_options, flags_of
@@ -107,8 +108,6 @@ def _another_link(flags: Flags) -> int:
     import os
     from urllib.error import URLError
     from urllib.request import Request, urlopen
-
-    from moryflow_sdk import ConfigError
 
     from moryflow.base.paths import home_folder
     from moryflow.server.service import running, token_of

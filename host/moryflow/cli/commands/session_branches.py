@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from moryflow_sdk import Event
 
+from moryflow.base.events import now
 from moryflow.cli.open_host import with_store
 from moryflow.cli.options import document_options, find, flags_of
 from moryflow.cli.terminal.text import brief, first_line, plain, show, told_result
@@ -126,9 +128,6 @@ def label(ctx: click.Context, words: tuple[str, ...], node: str | None, remove: 
 
 async def _label_node(store: Store, session: str, text: str, node: str | None, *, remove: bool) -> Label:
     """Record the label as the session's one appender."""
-    from moryflow_sdk import Event
-
-    from moryflow.base.events import now
     from moryflow.store import Commit, NewNode
 
     hold = await store.hold(session)

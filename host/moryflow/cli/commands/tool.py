@@ -12,6 +12,7 @@ import click
 from moryflow_sdk import ConfigError, Tool
 from moryflow_sdk.support.texts import did_you_mean
 
+from moryflow.base.events import now
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import MODE, ON_ASK, InputCommand, NounGroup, document_options, flags_of, host_options
 from moryflow.cli.terminal.text import as_json, columns, plain, show
@@ -192,8 +193,6 @@ def _or_a_rule(ruling: Ruling) -> str:
 
 def _event(done: DirectResult, name: str, ms: int) -> dict[str, Any]:
     """Return the event ``tool.result``, with the hooks that were called."""
-    from moryflow.base.events import now
-
     result, ruling = done.result, done.ruling
     event = {
         "v": 1,

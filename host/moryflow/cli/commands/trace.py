@@ -7,6 +7,7 @@ from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
 import click
+from moryflow_sdk import ConfigError
 from moryflow_sdk.support.secrets import hidden, hide
 
 from moryflow.cli.open_host import with_host
@@ -53,7 +54,6 @@ def trace_text(found: Trace) -> str:
 def _check_known(host: Host, found: Trace, plugin: str | None) -> None:
     if plugin is None or plugin in host.plugin_set.plugins or any(bill.calls for bill in found.plugins):
         return
-    from moryflow_sdk import ConfigError
     from moryflow_sdk.support.texts import did_you_mean
 
     hint = did_you_mean(plugin, host.plugin_set.plugins)

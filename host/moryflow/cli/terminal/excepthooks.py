@@ -12,6 +12,8 @@ import traceback
 import warnings
 from types import TracebackType
 
+from moryflow.base.builtins import BUILTINS
+
 _PLUGINS = "moryflow_plugins."
 """How the modules of a person's own files begin (:mod:`moryflow.plugins.sources`, too much to import for a word)."""
 _ENDS = (SystemExit, KeyboardInterrupt)
@@ -38,8 +40,6 @@ class _Line(logging.Formatter):
     """Log records without a handler, including our own notices; those of a plugin that is not built in name it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from moryflow.base.builtins import BUILTINS
-
         from .text import folded
 
         plugin = record.name.removeprefix("moryflow.plugin.")
