@@ -30,7 +30,7 @@ def chain(hook: str, values: list[Any], withholding: int | None = None) -> list[
     rows = []
     for number, (before, after) in enumerate(pairwise(values)):
         change = check_result(hook, before, after, marks[number:-1])
-        rows.append(SimpleNamespace(outcome="changed" if change else "ok", delta=change and change.delta))
+        rows.append(SimpleNamespace(outcome="changed" if change else "ok", delta=change and change[1]))
     return rows
 
 
