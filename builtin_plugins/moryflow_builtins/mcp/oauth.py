@@ -6,13 +6,14 @@ Every address that the flow names goes through the transport that judges them, a
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import secrets
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -38,6 +39,8 @@ MOST_HEAD = 16 * 1024
 SECONDS = 10.0
 """For such a request to be sent."""
 PATH = "/callback"
+RENEWAL_SECONDS = 30.0
+"""For another process to renew the same tokens."""
 _PAGE = b"You can close this window and go back to Moryflow.\n"
 
 
@@ -56,6 +59,7 @@ class TokenFile:
 
     def __init__(self, path: Path, url: str, *, fresh: bool = False) -> None:
         self._path, self._url, self._fresh = path, url, fresh
+        self._seen: tuple[int, int] | None = None
         self._known: dict[str, Any] = {} if fresh else self._read()
 
     def __bool__(self) -> bool:
@@ -66,12 +70,46 @@ class TokenFile:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, encoding="utf-8") as file:
                 about = os.fstat(descriptor)
+                self._seen = about.st_ino, about.st_mtime_ns
                 if about.st_uid != os.getuid() or about.st_mode & 0o077:
                     raise LoginNeeded(f"others could read its tokens in {self._path}, so they are not used")
                 found = json.load(file)
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) and found.get("url") == self._url else {}
+
+    def look_again(self) -> None:
+        """Take what another process has stored since.
+
+        :raises LoginNeeded: the person has logged out.
+        """
+        try:
+            about = self._path.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            raise LoginNeeded("nobody is logged in any more") from None
+        if self._seen != (about.st_ino, about.st_mtime_ns):
+            self._known = self._read()
+        if not self:
+            raise LoginNeeded("its login is for something else now")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the tokens have to be renewed."""
+        expires = self._known.get("expires")
+        return expires is not None and time.time() > expires
+
+    @asynccontextmanager
+    async def renewing(self) -> AsyncGenerator[None]:
+        """Keep other processes from a renewal: where tokens are good for one only, the second would end the login."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._path.with_name(f".{self._path.name}.lock"), flags, 0o600)
+        try:
+            end = time.monotonic() + RENEWAL_SECONDS
+            for _ in iter(lambda: _locked(descriptor) or time.monotonic() > end, True):
+                await asyncio.sleep(0.05)
+            yield
+        finally:
+            os.close(descriptor)
 
     async def get_tokens(self) -> OAuthToken | None:
         return _model(OAuthToken, self._known.get("tokens"))
@@ -117,6 +155,9 @@ class TokenFile:
 
     def _store(self, changes: Mapping[str, Any]) -> None:
         """Write `changes`. Where they cannot be written, what was renewed serves as long as this process."""
+        if not self._fresh:
+            with suppress(LoginNeeded):
+                self.look_again()
         there = self._known if self._fresh else self._read()
         self._known |= changes
         if self._fresh:
@@ -132,11 +173,67 @@ class TokenFile:
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 json.dump(stored, file)
+                file.flush()
+                about = os.fstat(descriptor)
             Path(name).replace(self._path)
+            self._seen = about.st_ino, about.st_mtime_ns
         except BaseException:
             with suppress(OSError):
                 Path(name).unlink()
             raise
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class StoredLogin(OAuthClientProvider):
+    """Sends and renews stored tokens; each request looks whether another process has renewed or forgotten them."""
+
+    def __init__(self, url: str, file: TokenFile) -> None:
+        async def never(url: str = "") -> Any:
+            file.want(_scope_in(url))
+            raise LoginNeeded("its login has ended, or is not for this")
+
+        super().__init__(url, _about_us("http://127.0.0.1/callback"), file, never, never)
+        self._file = file
+        file.restore(self)
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        async with AsyncExitStack() as renewal:
+            await self._take_changes()
+            if self._file.ended:
+                await renewal.enter_async_context(self._file.renewing())
+                await self._take_changes()
+            flow = super().async_auth_flow(request)
+            try:
+                outgoing = await anext(flow)
+                while True:
+                    if outgoing is request:
+                        await renewal.aclose()  # the answer may take minutes, and what was renewed is stored
+                    response = yield outgoing
+                    if outgoing is request and response.status_code == 401 and (token := await self._take_changes()):
+                        request.headers["Authorization"] = f"Bearer {token}"
+                        response = yield request
+                    outgoing = await flow.asend(response)
+            except StopAsyncIteration:
+                return
+            finally:
+                await flow.aclose()
+
+    async def _take_changes(self) -> str:
+        """Take what is stored; return the token to send, where it is another one than before."""
+        self._file.look_again()
+        stored = await self._file.get_tokens()
+        if stored is None or stored == self.context.current_tokens:
+            return ""
+        self.context.current_tokens, self.context.client_info = stored, await self._file.get_client_info()
+        self._file.restore(self)
+        return stored.access_token
 
 
 def _json(value: Any) -> Any:
@@ -153,16 +250,7 @@ def _model(kind: Any, value: Any) -> Any:
 def signed_in(spec: Mapping[str, Any]) -> httpx2.Auth | None:
     """Return what sends the stored tokens of a server and renews them; nothing where nobody has logged in."""
     file = TokenFile(Path(spec["tokens"]), spec["url"])
-    if not file:
-        return None
-
-    async def never(url: str = "") -> Any:
-        file.want(_scope_in(url))
-        raise LoginNeeded("its login has ended, or is not for this")
-
-    provider = OAuthClientProvider(spec["url"], _about_us("http://127.0.0.1/callback"), file, never, never)
-    file.restore(provider)
-    return provider
+    return StoredLogin(spec["url"], file) if file else None
 
 
 def _about_us(redirect: str) -> OAuthClientMetadata:

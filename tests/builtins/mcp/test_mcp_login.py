@@ -11,16 +11,18 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
+import httpx2
 import pytest
 from mcp.shared.auth import OAuthToken
 from moryflow_builtins.mcp.helper import Helper, spec_of
-from moryflow_builtins.mcp.oauth import TokenFile
+from moryflow_builtins.mcp.oauth import LoginNeeded, StoredLogin, TokenFile
 from moryflow_sdk import ToolError
 from moryflow_sdk.support.settings import ServerSettings
 
@@ -122,6 +124,81 @@ def test_what_another_process_did_with_the_tokens_is_not_undone(tmp_path: Path) 
     here.want("most")
     asyncio.run(here.set_tokens(token("back")))
     assert not path.exists()
+
+
+def stored_login(path: Path, **changes: Any) -> StoredLogin:
+    """What sends the stored tokens, as a process has it that has just begun."""
+    url = "https://hub.example/mcp"
+    if not path.exists():
+        tokens = {"access_token": "old", "token_type": "Bearer", "refresh_token": "once"}
+        client = {"client_id": "us", "redirect_uris": ["http://127.0.0.1/callback"], "token_endpoint_auth_method": "none"}
+        path.write_text(json.dumps({"url": url, "tokens": tokens, "client": client, **changes}))
+        path.chmod(0o600)
+    return StoredLogin(url, TokenFile(path, url))
+
+
+def request() -> httpx2.Request:
+    return httpx2.Request("POST", "https://hub.example/mcp")
+
+
+async def sent_by(login: StoredLogin) -> str:
+    """Return the token of the first request that is sent."""
+    async with aclosing(login.async_auth_flow(request())) as flow:
+        return (await anext(flow)).headers["Authorization"]
+
+
+def test_of_two_processes_one_renews_and_the_other_takes_its_tokens(tmp_path: Path) -> None:
+    """A refresh token may be good for one renewal: the second would end the login."""
+
+    async def work() -> tuple[str, str, str]:
+        path = tmp_path / "hub.token.json"
+        first, second = stored_login(path, expires=1.0), stored_login(path)
+        one = first.async_auth_flow(request())
+        renewal = await anext(one)
+        waiting = asyncio.create_task(sent_by(second))
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        new = {"access_token": "new", "token_type": "Bearer", "refresh_token": "twice", "expires_in": 60}
+        sent = await one.asend(httpx2.Response(200, json=new, request=renewal))
+        theirs = await asyncio.wait_for(waiting, 10)
+        await one.aclose()
+        return renewal.url.path, sent.headers["Authorization"], theirs
+
+    assert asyncio.run(work()) == ("/token", "Bearer new", "Bearer new")
+
+
+def test_a_token_that_was_renewed_meanwhile_is_tried_again(tmp_path: Path) -> None:
+    """The answer 401 may be about the token that another process has just replaced."""
+
+    async def work() -> str:
+        path = tmp_path / "hub.token.json"
+        flow = stored_login(path).async_auth_flow(request())
+        sent = await anext(flow)
+        assert sent.headers["Authorization"] == "Bearer old"
+        await TokenFile(path, "https://hub.example/mcp").set_tokens(OAuthToken(access_token="new", token_type="Bearer"))
+        sent = await flow.asend(httpx2.Response(401, request=sent))
+        await flow.aclose()
+        return sent.headers["Authorization"]
+
+    assert asyncio.run(work()) == "Bearer new"
+
+
+def test_a_logout_reaches_a_chat_that_runs(tmp_path: Path) -> None:
+    """The next request is not sent with what this process still remembers; a new login is taken."""
+
+    async def work() -> str:
+        path = tmp_path / "hub.token.json"
+        here = stored_login(path)
+        await sent_by(here)
+        whole = path.read_text()
+        path.unlink()
+        with pytest.raises(LoginNeeded):
+            await sent_by(here)
+        path.write_text(whole.replace("old", "new"))
+        path.chmod(0o600)
+        return await sent_by(here)
+
+    assert asyncio.run(work()) == "Bearer new"
 
 
 def test_a_full_disk_costs_a_renewal_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
