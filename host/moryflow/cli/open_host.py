@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from .options import Flags, flags_of
-from .terminal.text import say
+from .terminal.text import plain, say
 
 if TYPE_CHECKING:
     from moryflow.config.layers import Problem
@@ -152,8 +152,6 @@ def warn(host: Host, given: Flags) -> None:
     """
     from moryflow.runtime.settings import settings_of_plugins
 
-    from .commands.plugin_context import drift_notices
-
     for problem in (*host.config.checked(settings_of_plugins(host)).problems, *unknown_names(host)):
         if problem.fatal or not given.quiet:
             say(f"moryflow: {problem}")
@@ -206,6 +204,20 @@ def complaint(record: LoadRecord) -> str:
     words = {"failed": "failed", "pending": "waits"}.get(record.status, "has a problem")
     words = "keeps the version before" if record.kept else words
     return f"{words}{where}: {record.error.removeprefix(f'{place}: ').partition('; next: ')[0]}{hint}"
+
+
+def drift_notices(home: Path) -> list[str]:
+    """Return a line for each difference between ``plugins.lock`` and what is installed; cheap when there is no lock."""
+    if not (home / "plugins.lock").exists():
+        return []
+    from moryflow_sdk import MoryflowError
+
+    from moryflow.packages.lock import quick_drifts
+
+    try:
+        return [plain(f"moryflow: {drift.text}: {drift.next_step}") for drift in quick_drifts(home)]
+    except MoryflowError as error:
+        return [plain(f"moryflow: {error}")]
 
 
 # ------------------------------------------------------------------------------------------------

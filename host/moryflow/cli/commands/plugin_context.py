@@ -1,4 +1,4 @@
-"""What the plugin commands share: the configuration and the plugins without a host, the manager, the notices."""
+"""What the plugin commands share: the configuration and the plugins without a host, and the manager."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
-from moryflow_sdk import ConfigError, MoryflowError
+from moryflow_sdk import ConfigError
 from moryflow_sdk.support.texts import did_you_mean
 
+from moryflow.cli.open_host import drift_notices
 from moryflow.cli.options import Flags, flags_of
 from moryflow.cli.terminal.text import plain
 
@@ -94,16 +95,3 @@ class Desk:
             return
         for notice in drift_notices(self.home):
             click.echo(notice, err=True)
-
-
-def drift_notices(home: Path) -> list[str]:
-    """Return a line for each difference between ``plugins.lock`` and what is installed; cheap when there is no lock."""
-    if not (home / "plugins.lock").exists():
-        return []
-
-    from moryflow.packages.lock import quick_drifts
-
-    try:
-        return [plain(f"moryflow: {drift.text}: {drift.next_step}") for drift in quick_drifts(home)]
-    except MoryflowError as error:
-        return [plain(f"moryflow: {error}")]
