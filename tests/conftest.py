@@ -34,7 +34,7 @@ settings.register_profile("explore", settings.get_profile("moryflow"), derandomi
 settings.load_profile("moryflow")
 
 SLOW = (
-    "tests/builtins/external_tools/test_external_environments.py",
+    "tests/builtins/external_tools/test_external_tools_environments.py",
     "tests/builtins/permission/test_permission_commands_lint.py",
     "tests/builtins/snapshots/test_undo_whole.py",
     "tests/host/cli/test_cli_bad_",
