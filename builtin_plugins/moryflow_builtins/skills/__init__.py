@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import click
 from moryflow_sdk import Command, SystemBlock, Tool, ToolContext, ToolError, Turn, hookimpl, tool
 from moryflow_sdk.support.markdown_files import WrongFile, read_markdown
 from moryflow_sdk.support.own_files import leads_nowhere
@@ -85,7 +84,7 @@ def tools() -> list[Tool]:
 @hookimpl
 def commands() -> Sequence[Command]:
     """Add ``moryflow skill``."""
-    return [Command("skill", "List and show skills, and report what is wrong with them.", lambda: group)]
+    return [Command("skill", "List and show skills, and report what is wrong with them.", skill_group)]
 
 
 # ------------------------------------------------------------------------------------------------
@@ -285,33 +284,37 @@ def _no_such_skill(name: str, found: list[Skill]) -> ToolError:
 # ------------------------------------------------------------------------------------------------
 
 
-@click.group("skill")
-def group() -> None:
-    """List and show skills, and report what is wrong with them."""
+def skill_group() -> Any:
+    """Return ``moryflow skill``. Only commands load click: a host in another program never does."""
+    import click
 
+    @click.group("skill")
+    def group() -> None:
+        """List and show skills, and report what is wrong with them."""
 
-@group.command("list")
-@click.pass_obj
-def list_skills(context: Any) -> None:
-    """List your skills and those of the vault; for those that cannot be used, say why."""
-    found = context.run(_all, vault=context.vault)
-    lines = [f"{skill.name:<24}  {skill.source:<5}  {skill.description or f'not used: {skill.problem}'}" for skill in found]
-    rows = [_row(skill) for skill in found]
-    nothing = "no skills; make a folder with a SKILL.md in ~/.moryflow/skills"
-    context.print(rows, text="\n".join(lines) or nothing)
+    @group.command("list")
+    @click.pass_obj
+    def list_skills(context: Any) -> None:
+        """List your skills and those of the vault; for those that cannot be used, say why."""
+        found = context.run(_all, vault=context.vault)
+        lines = [f"{skill.name:<24}  {skill.source:<5}  {skill.description or f'not used: {skill.problem}'}" for skill in found]
+        rows = [_row(skill) for skill in found]
+        nothing = "no skills; make a folder with a SKILL.md in ~/.moryflow/skills"
+        context.print(rows, text="\n".join(lines) or nothing)
 
+    @group.command("show")
+    @click.argument("name")
+    @click.pass_obj
+    def show_skill(context: Any, name: str) -> None:
+        """Show what the model reads of a skill."""
 
-@group.command("show")
-@click.argument("name")
-@click.pass_obj
-def show_skill(context: Any, name: str) -> None:
-    """Show what the model reads of a skill."""
+        async def work(turn: Turn) -> str:
+            return read_skill(name, turn.vault, turn.home, claude=turn.config.claude)
 
-    async def work(turn: Turn) -> str:
-        return read_skill(name, turn.vault, turn.home, claude=turn.config.claude)
+        text = context.run(work, vault=context.vault)
+        context.print({"name": name, "text": text}, text=text)
 
-    text = context.run(work, vault=context.vault)
-    context.print({"name": name, "text": text}, text=text)
+    return group
 
 
 async def _all(turn: Turn) -> list[Skill]:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
-import click
 from moryflow_sdk import Command, Event, MoryflowError, NodeView, PluginContext, SlashResult, ToolError, Turn, hookimpl
 from moryflow_sdk.support.settings import Settings
 
@@ -53,7 +52,7 @@ async def event(event: Event, turn: Turn | None) -> None:
 @hookimpl
 def commands() -> Sequence[Command]:
     """Add ``moryflow session summary`` and ``/summary``."""
-    return [Command("summary", "Have a model say in a few sentences what was done in a session.", lambda: summary, _slash)]
+    return [Command("summary", "Have a model say in a few sentences what was done in a session.", summary_command, _slash)]
 
 
 async def _slash(_: str, turn: Turn) -> SlashResult:
@@ -210,17 +209,23 @@ def _lines(node: NodeView) -> Iterator[str]:
         yield f"{node.payload.get('tool')}: {title[:200]}"
 
 
-@click.command("summary")
-@click.argument("session", required=False)
-@click.pass_obj
-def summary(context: Any, session: str | None) -> None:
-    """Ask a model to say in a few sentences what was done in a session (default: the last one).
+def summary_command() -> Any:
+    """Return ``moryflow session summary``. Only commands load click: a host in another program never does."""
+    import click
 
-    The model of agents.runtime.titles.model is asked, or the session's own. The conversation stays as it is.
-    """
+    @click.command("summary")
+    @click.argument("session", required=False)
+    @click.pass_obj
+    def summary(context: Any, session: str | None) -> None:
+        """Ask a model to say in a few sentences what was done in a session (default: the last one).
 
-    async def work(turn: Turn) -> tuple[str, str]:
-        return turn.session, await summarize(turn)
+        The model of agents.runtime.titles.model is asked, or the session's own. The conversation stays as it is.
+        """
 
-    name, text = context.change(work, session=session)
-    context.print({"v": 1, "type": "session.summary", "session": name, "text": text}, text=text)
+        async def work(turn: Turn) -> tuple[str, str]:
+            return turn.session, await summarize(turn)
+
+        name, text = context.change(work, session=session)
+        context.print({"v": 1, "type": "session.summary", "session": name, "text": text}, text=text)
+
+    return summary
