@@ -47,14 +47,14 @@ def _may_attach() -> bool:
 
 
 def _attached() -> int | None:
-    from moryflow.attach import quick
+    from moryflow.attach import quick_run
 
-    def command_line() -> quick.FullCommandLine:
+    def command_line() -> quick_run.FullCommandLine:
         from moryflow.cli.commands.run import QuickSide
 
         return QuickSide()
 
-    return quick.run(sys.argv[1:], command_line)
+    return quick_run.run(sys.argv[1:], command_line)
 
 
 def _printed_page() -> bool:

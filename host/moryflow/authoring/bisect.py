@@ -11,7 +11,7 @@ from moryflow_sdk import ConfigError
 
 from moryflow.base.builtins import AMONG_USER
 
-from .moments import UNKNOWN, Moment
+from .recorded_inputs import UNKNOWN, Moment
 from .replay import GATES, REPLAYED
 from .rerun import Rerun, RerunResult, only
 

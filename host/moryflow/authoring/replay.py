@@ -17,7 +17,7 @@ from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import Candidate, PluginSettings, discover, in_development
 from moryflow.plugins.lifecycle import plain_context
 
-from .moments import UNKNOWN, Moment, deltas_of, wants
+from .recorded_inputs import UNKNOWN, Moment, deltas_of, wants
 from .rerun import Rerun, as_json, only
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from moryflow.store import HookCallRow
 
-    from .moments import Moment
+    from .recorded_inputs import Moment
     from .rerun import RerunResult
 
     Rows = Sequence[HookCallRow]

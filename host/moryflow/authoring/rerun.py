@@ -15,7 +15,7 @@ from moryflow.kernel.tool_prepare import call_as_judged
 from moryflow.runtime.session_lease import read_only_scope
 from moryflow.services.session import node_view
 
-from .moments import UNKNOWN, Base, Moment, compaction_base, moments, with_events
+from .recorded_inputs import UNKNOWN, Base, Moment, compaction_base, moments, with_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

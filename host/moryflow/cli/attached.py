@@ -15,7 +15,7 @@ from moryflow_sdk import ConfigError, Event, ModelError, MoryflowError, PluginEr
 from moryflow_sdk.errors import ModelErrorCode
 from moryflow_sdk.support.processes import CALL_MARK, inside_tool
 
-from moryflow.attach.quick import SETTINGS, is_set
+from moryflow.attach.quick_run import SETTINGS, is_set
 from moryflow.attach.turn import AttachedTurn, SessionFollower, TurnOrder, opened, quoted
 from moryflow.attach.wire import NoServer, RunningServer, ServerRefusal, find, home_of
 from moryflow.runtime.turn_result import TurnResult

@@ -216,7 +216,7 @@ class TurnCommand(click.Command):
     behind ``--attach`` unless it is an address."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        from moryflow.attach.quick import is_address
+        from moryflow.attach.quick_run import is_address
 
         own = args.index("--") if "--" in args else len(args)
         said: list[str] = []

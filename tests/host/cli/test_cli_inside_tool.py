@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from moryflow.cli.options import DECISIONS
-from moryflow_builtins.permission.shell.own_program import CHANGES
+from moryflow_builtins.permission.shell.moryflow_command import CHANGES
 
 MARK = {"MORYFLOW_CALL": "c1-0a1b2c3d"}
 

@@ -8,7 +8,7 @@ hold ``$(touch x)``; bash runs ``touch`` in both. What our parser does not read 
 reading a text
 ``syntax``           the parsed text, and the arguments that its words stand for
 ``lexer``            words: quotes, expansions, substitutions
-``simple``           simple commands, redirections, here-documents
+``simple_command``   simple commands, redirections, here-documents
 ``parser``           lists, pipelines, compound commands
 
 judging it
@@ -31,7 +31,7 @@ what a command does
 ``scripts``          programs with rules of their own: ``find``, ``tar``, ``make`` …
 ``filters``          the languages of ``sed``, ``awk`` and ``jq``
 ``transfer``         ``curl``, ``wget``, file stores, and what builds from a folder or publishes it
-``own_program``      ``moryflow`` itself
+``moryflow_command`` ``moryflow`` itself
 
 git
 ``git``              verbs and options

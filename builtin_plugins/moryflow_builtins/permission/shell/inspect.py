@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from moryflow_sdk.support.protected_files import sensitive
 
-from . import interpreters, own_program, scripts, transfer, wrappers
+from . import interpreters, moryflow_command, scripts, transfer, wrappers
 from .effects import (
     MAX_PIECES,
     CommandEffects,
@@ -48,7 +48,7 @@ SPECIAL: dict[str, Inspector] = {
     **scripts.INSPECTORS,
     **transfer.INSPECTORS,
     "git": _inspect_git,
-    own_program.PROGRAM: own_program.inspect_own_program,
+    moryflow_command.PROGRAM: moryflow_command.inspect_own_program,
 }
 """Programs whose words follow rules of their own."""
 
@@ -85,7 +85,7 @@ def inspect(args: Sequence[Arg], effects: CommandEffects) -> None:
     inspect_upload(name, args, effects)
     if not effects.runs:  # what is named is run in place of what would be found
         effects.sought += [SoughtFiles(names, upward) for names, upward in LOOKS_FOR.get(name, ())]
-    own_program.inspect_carriers(args, effects)
+    moryflow_command.inspect_carriers(args, effects)
     for index, arg in enumerate(args[1:], 1):
         _file_addresses(index, arg, effects)
 
@@ -112,8 +112,8 @@ def _by_family(name: str) -> Inspector | None:
     """Return what looks at programs whose names carry a version."""
     if interpreters.is_language(name):
         return interpreters.inspect_language
-    if own_program.is_own(name):
-        return own_program.inspect_own_program
+    if moryflow_command.is_own(name):
+        return moryflow_command.inspect_own_program
     if wrappers.is_loader(name):
         return wrappers.inspect_loader
     return _inspect_dashed_git if name.startswith("git-") else None

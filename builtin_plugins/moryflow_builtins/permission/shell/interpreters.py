@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from .effects import CommandEffects, InnerText, Inspector, SoughtFiles, WrittenFile, file_pieces, read_options, spec
-from .own_program import inspect_module
+from .moryflow_command import inspect_module
 from .syntax import Arg, join_words
 
 _SHELLS = (

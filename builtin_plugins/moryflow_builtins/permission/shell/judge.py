@@ -20,7 +20,7 @@ from .git_repository import GitUnknown
 from .hidden_commands import denial_of, disguised_commands, has_denial, rough_commands
 from .inspect import inspect, name_of
 from .interpreters import CHANGE
-from .own_program import inspect_own_program, is_own, refusal_in_text
+from .moryflow_command import inspect_own_program, is_own, refusal_in_text
 from .parser import parse
 from .patches import Patch, UnreadablePatch
 from .syntax import Arg, Compound, NotParsed, Redirect, Script, Simple, arguments

@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 
 from .lexer import BLANK, Lexer
-from .simple import SimpleReader
+from .simple_command import SimpleReader
 from .syntax import Chain, Command, Compound, Kind, Pipeline, PlainText, Script, Simple, Word
 
 CLOSERS = frozenset({"then", "do", "done", "fi", "elif", "else", "esac", "}"})

@@ -357,7 +357,7 @@ async def _unless_stopped(session: Session, seconds: float, told: str) -> None:
 
 
 class QuickSide:
-    """What :mod:`moryflow.attach.quick` leaves to the command line: to say what went wrong, and how a turn ended."""
+    """What :mod:`moryflow.attach.quick_run` leaves to the command line: to say what went wrong, and how a turn ended."""
 
     def view(self, output: str, *, quiet: bool) -> QuickView:
         """Return what says what goes wrong in a turn, and how it ended."""

@@ -21,6 +21,7 @@ from moryflow.base.events import now
 from moryflow.store.records import SessionRow
 from moryflow.store.sqlite.schema import has_its_arguments, node_hash
 
+from .damaged_pages import leaf_rows
 from .database import (
     PARTS,
     SALVAGED,
@@ -34,7 +35,6 @@ from .database import (
     store_lock,
 )
 from .failures import FAILURES, Damaged, code_of
-from .leaf_pages import leaf_rows
 from .queries import event_of
 from .schema import (
     APPROVALS,

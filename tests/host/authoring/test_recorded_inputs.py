@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.authoring.moments import UNKNOWN, _backward, _forward
+from moryflow.authoring.recorded_inputs import UNKNOWN, _backward, _forward
 from moryflow.authoring.replay import first_difference
 from moryflow.hooks.checks import check_result
 from moryflow_sdk import ChatParams, Message, ToolResult
