@@ -167,6 +167,7 @@ ODD: list[dict[str, Any]] = [
     {"prompts": [{"name": 1}]},
     {"prompts": [{"name": "x", "arguments": [1]}]},
     {"withheld": 5},
+    {"withheld": {"echo": ""}},
     {"server": 5},
     {"identity": []},
     {"tools": [{**TOOL, "hash": "b", "tokens": "x"}]},
