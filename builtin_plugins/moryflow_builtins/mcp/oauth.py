@@ -41,6 +41,9 @@ SECONDS = 10.0
 PATH = "/callback"
 RENEWAL_SECONDS = 30.0
 """For another process to renew the same tokens."""
+LOOK_SECONDS = 0.05
+"""Between two looks whether it has."""
+_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _PAGE = b"You can close this window and go back to Moryflow.\n"
 
 
@@ -70,7 +73,7 @@ class TokenFile:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, encoding="utf-8") as file:
                 about = os.fstat(descriptor)
-                self._seen = about.st_ino, about.st_mtime_ns
+                self._seen = about.st_ino, about.st_ctime_ns
                 if about.st_uid != os.getuid() or about.st_mode & 0o077:
                     raise LoginNeeded(f"others could read its tokens in {self._path}, so they are not used")
                 found = json.load(file)
@@ -87,34 +90,42 @@ class TokenFile:
             about = self._path.stat(follow_symlinks=False)
         except FileNotFoundError:
             raise LoginNeeded("nobody is logged in any more") from None
-        if self._seen != (about.st_ino, about.st_mtime_ns):
+        if self._seen != (about.st_ino, about.st_ctime_ns):
+            self._known = {}  # what cannot be read, or not be used, is not replaced by what was there before
             self._known = self._read()
         if not self:
             raise LoginNeeded("its login is for something else now")
 
-    @property
-    def ended(self) -> bool:
-        """Whether the tokens have to be renewed."""
-        expires = self._known.get("expires")
-        return expires is not None and time.time() > expires
-
     @asynccontextmanager
     async def renewing(self) -> AsyncGenerator[None]:
-        """Keep other processes from a renewal: where tokens are good for one only, the second would end the login."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self._path.with_name(f".{self._path.name}.lock"), flags, 0o600)
+        """Keep other processes from a renewal: where tokens are good for one only, the second would end the login.
+
+        Where nothing can be locked, for example on a full disk, the tokens are renewed all the same.
+        """
+        descriptor = -1
         try:
-            end = time.monotonic() + RENEWAL_SECONDS
-            for _ in iter(lambda: _locked(descriptor) or time.monotonic() > end, True):
-                await asyncio.sleep(0.05)
+            with suppress(OSError):
+                descriptor = os.open(self._path.with_name(f".{self._path.name}.lock"), _LOCK, 0o600)
+                for _ in range(int(RENEWAL_SECONDS / LOOK_SECONDS)):
+                    if _locked(descriptor):
+                        break
+                    await asyncio.sleep(LOOK_SECONDS)
             yield
         finally:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
 
     async def get_tokens(self) -> OAuthToken | None:
         return _model(OAuthToken, self._known.get("tokens"))
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Store tokens; those of a new login, which came while others were renewed here, stay."""
+        before = self._known.get("tokens")
+        if not self._fresh:
+            with suppress(LoginNeeded):
+                self.look_again()
+            if self._known.get("tokens") != before:
+                return
         expires = None if tokens.expires_in is None else time.time() + tokens.expires_in
         self._store({"url": self._url, "tokens": _json(tokens), "expires": expires})
 
@@ -174,9 +185,9 @@ class TokenFile:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 json.dump(stored, file)
                 file.flush()
+                Path(name).replace(self._path)
                 about = os.fstat(descriptor)
-            Path(name).replace(self._path)
-            self._seen = about.st_ino, about.st_mtime_ns
+            self._seen = about.st_ino, about.st_ctime_ns
         except BaseException:
             with suppress(OSError):
                 Path(name).unlink()
@@ -206,12 +217,15 @@ class StoredLogin(OAuthClientProvider):
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         async with AsyncExitStack() as renewal:
             await self._take_changes()
-            if self._file.ended:
-                await renewal.enter_async_context(self._file.renewing())
-                await self._take_changes()
             flow = super().async_auth_flow(request)
             try:
                 outgoing = await anext(flow)
+                if outgoing is not request:  # a renewal; other requests of this process wait in the flow
+                    await renewal.enter_async_context(self._file.renewing())
+                    if await self._take_changes():
+                        await flow.aclose()
+                        flow = super().async_auth_flow(request)
+                        outgoing = await anext(flow)
                 while True:
                     if outgoing is request:
                         await renewal.aclose()  # the answer may take minutes, and what was renewed is stored

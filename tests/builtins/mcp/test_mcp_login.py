@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import json
 import os
 import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -165,6 +167,101 @@ def test_of_two_processes_one_renews_and_the_other_takes_its_tokens(tmp_path: Pa
         return renewal.url.path, sent.headers["Authorization"], theirs
 
     assert asyncio.run(work()) == ("/token", "Bearer new", "Bearer new")
+
+
+@pytest.mark.parametrize("lock", ["link", "folder", "full"])
+def test_what_cannot_be_locked_costs_a_renewal_nothing(tmp_path: Path, lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock keeps two processes apart; where there can be none, the tokens are renewed as before."""
+    path = tmp_path / "hub.token.json"
+    file = tmp_path / ".hub.token.json.lock"
+    login = stored_login(path, expires=1.0)
+    if lock == "link":
+        file.symlink_to(tmp_path / "elsewhere")
+    elif lock == "folder":
+        file.mkdir()
+    else:
+        monkeypatch.setattr("fcntl.flock", out_of_locks)
+
+    assert asyncio.run(first_path(login)) == "/token"
+    assert not (tmp_path / "elsewhere").exists()
+
+
+async def first_path(login: StoredLogin) -> str:
+    """Return the path of the first request that is sent."""
+    async with aclosing(login.async_auth_flow(request())) as flow:
+        return (await anext(flow)).url.path
+
+
+def out_of_locks(*_: Any) -> None:
+    raise OSError(errno.ENOLCK, "no locks available")
+
+
+def test_a_process_that_is_killed_leaves_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "hub.token.json"
+    login = stored_login(path, expires=1.0)
+    lock = tmp_path / ".hub.token.json.lock"
+    hold = f"import fcntl, sys, time; f = open({str(lock)!r}, 'w'); fcntl.flock(f, 2); print(flush=True); time.sleep(60)"
+
+    async def work() -> str:
+        waiting = asyncio.create_task(first_path(login))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        holder.kill()
+        return await asyncio.wait_for(waiting, 10)
+
+    with subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert asyncio.run(work()) == "/token"
+
+
+def test_what_others_could_read_meanwhile_is_never_sent(tmp_path: Path) -> None:
+    """Not at the second look either, and also where only the mode has changed."""
+    path = tmp_path / "hub.token.json"
+    login = stored_login(path)
+    path.chmod(0o644)
+    for _ in range(2):
+        with pytest.raises(LoginNeeded):
+            asyncio.run(sent_by(login))
+
+
+def test_a_new_login_is_not_undone_by_a_renewal_of_the_old_one(tmp_path: Path) -> None:
+    """Its tokens are of another client, so that a mixture of both could never be renewed."""
+
+    async def work() -> None:
+        flow = login.async_auth_flow(request())
+        renewal = await anext(flow)
+        path.write_text(whole.replace("old", "login").replace('"us"', '"them"').replace('"expires": 1.0', '"expires": null'))
+        late = {"access_token": "late", "token_type": "Bearer", "refresh_token": "late", "expires_in": 60}
+        await flow.asend(httpx2.Response(200, json=late, request=renewal))
+        await flow.aclose()
+
+    path = tmp_path / "hub.token.json"
+    login = stored_login(path, expires=1.0)
+    whole = path.read_text()
+    asyncio.run(work())
+    kept = json.loads(path.read_text())
+    assert (kept["client"]["client_id"], kept["tokens"]["access_token"], kept["expires"]) == ("them", "login", None)
+
+
+def test_a_renewal_that_waited_for_another_request_takes_what_was_renewed_meanwhile(tmp_path: Path) -> None:
+    """A request whose answer takes minutes holds the others of its process, but no lock that other processes wait for."""
+
+    async def work() -> str:
+        path = tmp_path / "hub.token.json"
+        here = stored_login(path, expires=time.time() + 0.5)
+        long = here.async_auth_flow(request())
+        await anext(long)
+        await asyncio.sleep(0.6)
+        waiting = asyncio.create_task(sent_by(here))
+        await asyncio.sleep(0.1)
+        there = TokenFile(path, "https://hub.example/mcp")
+        async with asyncio.timeout(5), there.renewing():
+            await there.set_tokens(OAuthToken(access_token="new", token_type="Bearer", expires_in=60))
+        await long.aclose()
+        return await asyncio.wait_for(waiting, 10)
+
+    assert asyncio.run(work()) == "Bearer new"
 
 
 def test_a_token_that_was_renewed_meanwhile_is_tried_again(tmp_path: Path) -> None:
