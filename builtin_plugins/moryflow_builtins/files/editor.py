@@ -102,7 +102,7 @@ def write_target(ctx: ToolContext, content: str) -> ToolResult:
         made = ShownFile(target.text, "new file", diff("", content, name))
         return _tool_result(ctx, f"created {name}", f"write {name} (+{len(lines_of(content))})", shown=[made])
     before = old_text(ctx.files, target)
-    if before is not None and before.encode("utf-8", "replace") == data:
+    if before is not None and before.encode("utf-8", "replace") == data and not ctx.files.unsaved(target):
         return _tool_result(ctx, f"{name} already holds exactly this", f"write {name} (unchanged)")
     ctx.files.write(target, data)
     if before is None:

@@ -185,6 +185,7 @@ class TurnLoop:
 
     async def end(self, reason: EndReason, error: MoryflowError | None = None) -> EndReason:
         """Settle what is open, commit, and return why the turn ended. One that waits for an answer keeps its calls open."""
+        self._scope.over = True
         if reason == "completed" and self._scope.around.strict and self._scope.failures:
             reason = "plugin_failed"  # in its last step, or in a call without a model
         self._model_call.keep_partial()

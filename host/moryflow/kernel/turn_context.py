@@ -66,7 +66,8 @@ class TurnContext:
     :ivar started: the turn that this one is a child of; `children` starts this turn's own.
     :ivar offered: the tools of this turn, once they were asked for: what the model was told of is what it may call. It may
         call those `to_be_found` as soon as they were.
-    :ivar spent: what children used, not yet on this turn's account; `ending` is why this turn must end with its step.
+    :ivar spent: what children used, not yet on this turn's account; `ending` is why this turn must end with its step;
+        `over`, whether it has ended.
     """
 
     around: TurnDependencies
@@ -82,6 +83,7 @@ class TurnContext:
     budget: Budget = field(default_factory=Budget)
     spent: list[ChildUsage] = field(default_factory=list[ChildUsage])
     ending: EndReason | None = None
+    over: bool = False
     step: int = 0
     node: str = ""
     ledger: Ledger = field(default_factory=Ledger)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,7 +99,9 @@ def test_line_ends_and_the_mark_of_a_file_stay(place: Place) -> None:
     assert "fs/write_text_file" not in methods(client)
 
 
-@pytest.mark.parametrize("answer", [Exception("no"), {"content": 3, "x": 1}, {"content": "half \ud800"}, None])
+@pytest.mark.parametrize(
+    "answer", [Exception("no"), {"content": 3, "x": 1}, {"content": "half \ud800"}, {"content": "a\0b"}, None]
+)
 def test_an_editor_that_does_not_answer_as_it_should_costs_nothing(place: Place, answer: Any) -> None:
     """The disk holds; one that was silent is not asked again."""
     (place.vault / "a.txt").write_text("one\ntwo\n")
@@ -177,3 +182,117 @@ def test_a_new_file_is_made_here(place: Place) -> None:
     client.prompt(session)
     assert (place.vault / "new.txt").read_text() == "hello\n"
     assert "fs/write_text_file" not in methods(client)
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("swapped", ["d", "d/a.txt"])
+def test_a_link_that_the_editor_follows_gives_the_model_nothing(place: Place, swapped: str, back: bool) -> None:
+    """Also where the judged object stands there again by then; and what the editor holds of it is not asked for again."""
+    where, out = place.vault / swapped, place.vault.parent / "out"
+    (place.vault / "d").mkdir()
+    out.mkdir()
+    (place.vault / "d" / "a.txt").write_text("two\n")
+    (out / "a.txt").write_text("precious\n")
+
+    def swap(request: dict[str, Any]) -> Any:
+        old = where.rename(place.vault / "old")
+        where.symlink_to(out if swapped == "d" else out / "a.txt")
+        text = Path(request["params"]["path"]).read_text()
+        if back:
+            where.unlink()
+            old.rename(where)
+        return {"content": text}
+
+    again = [call("read", path="d/a.txt")] if back else []
+    client, session = started(place, swap, call("read", path="d/a.txt"), *again, "done")
+    client.prompt(session)
+    assert "since it was judged" in outputs(client)[0] or "after it was judged" in outputs(client)[0]
+    assert ("precious" in str(outputs(client)), methods(client).count("fs/read_text_file")) == (False, 1)
+
+
+def test_a_turn_that_is_stopped_while_the_editor_saves_writes_nothing_later(place: Place) -> None:
+    """The person has read that it was stopped."""
+    file = place.vault / "a.txt"
+    file.write_text("two\n")
+
+    def stop(request: dict[str, Any]) -> Any:
+        if "read" in request["method"]:
+            return {"content": "two\n"}
+        client.notify("session/cancel", {"sessionId": session})
+        return None
+
+    client, session = started(place, stop, EDIT, "done")
+    assert client.prompt(session) == "cancelled"
+    time.sleep(3)
+    assert file.read_text() == "two\n"
+
+
+def test_of_two_agents_that_change_one_file_the_second_is_told(place: Place) -> None:
+    """An editor that saves in place leaves the identity of the file as it was."""
+    file = place.vault / "a.txt"
+    file.write_text("one\ntwo\n")
+    client, first = started(place, lambda _: None, EDIT, "done")
+    second = client.session(place.vault, call("edit", path="a.txt", old_string="one", new_string="zero"), "done")
+    held: list[dict[str, Any]] = []
+    reads: list[str] = []
+
+    def save() -> None:
+        file.write_text(held[0]["params"]["content"])
+        client._reply(held[0], {})
+
+    def editor(request: dict[str, Any]) -> Any:
+        params = request["params"]
+        if "read" in request["method"]:
+            reads.append(params["sessionId"])
+            if reads.count(second) == 2:
+                threading.Timer(0.5, save).start()
+            return {"content": file.read_text()}
+        if params["sessionId"] == first:
+            held.append(request)
+            client.send_prompt(second)
+            return None
+        file.write_text(params["content"])
+        return {}
+
+    client.files = editor
+    client.send_prompt(first)
+    ended = 0
+    while ended < 2:
+        ended += "stopReason" in str(client.until(lambda one: "method" not in one))
+    assert file.read_text() == "one\nthree\n"
+    assert any("changed after it was judged" in output for output in outputs(client))
+
+
+def test_an_editor_that_makes_a_new_file_gives_it_to_nobody_else(place: Place) -> None:
+    file = place.vault / "a.txt"
+    file.write_text("two\n")
+    file.chmod(0o600)
+
+    def save(request: dict[str, Any]) -> Any:
+        if "read" in request["method"]:
+            return {"content": "two\n"}
+        new = file.with_name("new")
+        new.write_text(request["params"]["content"])
+        new.chmod(0o644)
+        new.rename(file)
+        return {}
+
+    client, session = started(place, save, EDIT, "done")
+    client.prompt(session)
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("three\n", 0o600)
+
+
+def test_what_only_the_editor_holds_is_saved_by_a_write_of_the_same(place: Place) -> None:
+    """A command that follows sees the disk."""
+    (place.vault / "a.txt").write_text("one\n")
+    client, session = started(place, Editor(**{"a.txt": "two\n"}), call("write", path="a.txt", content="two\n"), "done")
+    client.prompt(session)
+    assert (place.vault / "a.txt").read_text() == "two\n"
+
+
+def test_the_editor_is_not_asked_about_our_own_folder(place: Place) -> None:
+    """What it says would stand in for what is stored there."""
+    (place.home / "moryflow.jsonc").write_text("{}\n")
+    client, session = started(place, Editor(), call("read", path=str(place.home / "moryflow.jsonc")), "done")
+    client.prompt(session)
+    assert "fs/read_text_file" not in methods(client)
