@@ -296,3 +296,45 @@ def test_the_editor_is_not_asked_about_our_own_folder(place: Place) -> None:
     client, session = started(place, Editor(), call("read", path=str(place.home / "moryflow.jsonc")), "done")
     client.prompt(session)
     assert "fs/read_text_file" not in methods(client)
+
+
+def test_an_editor_that_tidies_up_what_it_saves_is_asked_again(place: Place) -> None:
+    """Some save into a new file and end its last line: that is an error for the model, which reads what stands there now."""
+    file = place.vault / "a.txt"
+    file.write_text("two\n")
+
+    def save(request: dict[str, Any]) -> Any:
+        if "read" in request["method"]:
+            return {"content": file.read_text()}
+        new = file.with_name("new")
+        new.write_text(request["params"]["content"] + "\n")
+        new.rename(file)
+        return {}
+
+    client, session = started(place, save, EDIT, READ, "done")
+    client.prompt(session)
+    assert "saved by the editor as something else" in outputs(client)[0]
+    assert ("three" in outputs(client)[1], methods(client)[-1]) == (True, "fs/read_text_file")
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_an_undo_knows_what_the_editor_has_saved(place: Place, anew: bool) -> None:
+    """In the file as it was, or in a new one; what was typed and not saved is in the editor's own undo."""
+    file = place.vault / "a.txt"
+    file.write_text("one\n")
+    buffer = ["one\ntwo\n"]
+
+    def editor(request: dict[str, Any]) -> Any:
+        if "read" in request["method"]:
+            return {"content": buffer[0]}
+        buffer[0] = request["params"]["content"]
+        new = file.with_name("new") if anew else file
+        new.write_text(buffer[0])
+        new.rename(file)
+        return {}
+
+    client, session = started(place, editor, EDIT, "done")
+    client.prompt(session)
+    assert file.read_text() == "one\nthree\n"
+    client.prompt(session, "/undo yes")
+    assert (file.read_text(), buffer[0]) == ("one\n", "one\n")
