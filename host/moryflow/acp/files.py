@@ -11,6 +11,7 @@ import os
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
@@ -41,6 +42,8 @@ SECONDS = 2.0
 """How long an editor may take to give or to save a text; one that took longer is not asked again."""
 MOST = 1 << 20
 """Bytes of a file that an editor is asked about."""
+COARSE_SECONDS = 0.02
+"""In which two changes of a file may have the same moment: many systems count those in ticks."""
 _MARK = "\ufeff"
 
 
@@ -177,6 +180,8 @@ class EditorFiles(VaultFiles):
         before, way = _text_in(file), self._way(target)
         if before is None:
             return None
+        if time.time() - max(changed for _, _, changed in way) / 1e9 < COARSE_SECONDS:
+            time.sleep(COARSE_SECONDS)
         said = self._editor.text(self._session, path)
         self._refuse_over(target)
         if said is None or _plain(said) == _plain(before):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
@@ -9,9 +10,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from moryflow.acp.files import COARSE_SECONDS, EditorFiles, EditorTexts
 
 from .conftest import Client, Place, choosing
 
@@ -338,3 +340,27 @@ def test_an_undo_knows_what_the_editor_has_saved(place: Place, anew: bool) -> No
     assert file.read_text() == "one\nthree\n"
     client.prompt(session, "/undo yes")
     assert (file.read_text(), buffer[0]) == ("one\n", "one\n")
+
+
+class QuickEditor:
+    """A connection to an editor that answers at once, and notes when."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+
+    async def ask(self, _method: str, params: dict[str, str]) -> Any:
+        self.asked.append(time.time())
+        return {"content": Path(params["path"]).read_text()}
+
+
+def test_a_file_that_has_just_changed_is_asked_for_a_little_later(tmp_path: Path) -> None:
+    """Where the system counts in ticks, a link that came and went within the same one would not show."""
+    editor, file = QuickEditor(), tmp_path / "a.txt"
+
+    async def work() -> bytes:
+        texts = EditorTexts(cast("Any", editor), BOTH, lambda _: True)
+        files = EditorFiles(texts, "s", lambda: False, tmp_path, tmp_path / "home", tmp_path)
+        return await asyncio.to_thread(lambda: (file.write_text("two\n"), files.read(files.resolve("a.txt")))[1])
+
+    assert asyncio.run(work()) == b"two\n"
+    assert editor.asked[0] - file.stat().st_ctime >= COARSE_SECONDS
