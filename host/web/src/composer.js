@@ -18,6 +18,7 @@ export function Composer({ shown }) {
   const [picked, pick] = useState(0);
   const input = useRef(null);
   const asked = useRef(0); // which question for names is the last: an answer to an earlier one counts no more
+  const vault = shown.row.value?.vault; // unknown until the session is loaded; who types before that is offered names then
   const offerNone = () => {
     asked.current += 1;
     offer([]);
@@ -56,9 +57,9 @@ export function Composer({ shown }) {
   /** Offer the files of the folder while a word that begins with @ is typed. */
   const complete = async (value, cursor) => {
     const word = /(?:^|\s)@([^\s@]*)$/.exec(value.slice(0, cursor));
-    if (!word) return offerNone();
+    if (!word || !vault) return offerNone();
     const question = ++asked.current;
-    const { files } = await get(`/files?limit=8&q=${encodeURIComponent(word[1])}&vault=${encodeURIComponent(shown.row.value.vault)}`).catch(() => ({ files: [] }));
+    const { files } = await get(`/files?limit=8&q=${encodeURIComponent(word[1])}&vault=${encodeURIComponent(vault)}`).catch(() => ({ files: [] }));
     if (question !== asked.current) return;
     pick(0);
     offer(files);
@@ -70,6 +71,9 @@ export function Composer({ shown }) {
     offerNone();
     input.current.focus();
   };
+  useEffect(() => {
+    complete(input.current.value, input.current.selectionStart);
+  }, [vault]);
   const pressed = (event) => {
     if (event.isComposing) return;
     if (names.length && ["ArrowDown", "ArrowUp", "Tab", "Enter", "Escape"].includes(event.key)) {

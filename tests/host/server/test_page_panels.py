@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -143,6 +144,21 @@ def test_files_and_pictures_go_along(server: Server, tab: Callable[..., Any]) ->
     assert sent.locator("img").evaluate("image => image.decode().then(() => image.naturalWidth)") == 1
     assert sent.locator("summary", has_text="notes.txt").count() == 1
     assert page.locator(".attached li").count() == 0
+
+
+def test_a_file_is_named_while_the_session_still_loads(server: Server, tab: Callable[..., Any]) -> None:
+    """Its folder is not known then; the names come with it, and nothing breaks before (S0.47)."""
+    session = server.session("One.")
+    page = tab(server, session)
+    held, over = list[Any](), threading.Event()
+    page.route(f"**/sessions/{session}?*", lambda route: route.continue_() if over.is_set() else held.append(route))
+    page.reload()
+    page.locator("#message").press_sequentially("Look at @READ")
+    assert page.locator(".names li").count() == 0
+    over.set()
+    for route in held:
+        route.continue_()
+    page.locator(".names [aria-selected=true]", has_text="README.md").wait_for()
 
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
