@@ -1,12 +1,9 @@
-"""Files of an editor: its unsaved text is read, a change is made in it, and neither goes past what was judged."""
+"""Files of an editor: its unsaved text is read and edited, and that does not go past what was judged."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import stat
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,18 +27,14 @@ EDIT = call("edit", path="a.txt", old_string="two", new_string="three")
 
 
 class Editor:
-    """An editor with unsaved texts by path; it writes like one that saves in place."""
+    """An editor with unsaved texts by path."""
 
     def __init__(self, **texts: str) -> None:
         self.texts = texts
 
     def __call__(self, request: dict[str, Any]) -> Any:
-        path, method = Path(request["params"]["path"]), request["method"]
-        if method == "fs/read_text_file":
-            return {"content": self.texts.get(path.name) or path.read_text()}
-        self.texts.pop(path.name, None)
-        path.write_text(request["params"]["content"])
-        return {}
+        path = Path(request["params"]["path"])
+        return {"content": self.texts.get(path.name) or path.read_text()}
 
 
 def started(place: Place, editor: Callable[[dict[str, Any]], Any], *answers: Any, fs: Any = BOTH) -> tuple[Client, str]:
@@ -83,22 +76,32 @@ def test_a_saved_text_is_that_of_the_disk(place: Place, text: str) -> None:
 
 
 def test_an_edit_is_made_in_the_unsaved_text(place: Place) -> None:
-    """What the person has typed is not lost, and what they are shown is the difference to it."""
+    """What the person has typed is not lost. It is written by us, whatever the editor offers."""
     (place.vault / "a.txt").write_text("one\n")
     editor = Editor(**{"a.txt": "one\ntwo\n"})
     client, session = started(place, editor, EDIT, "done")
     client.prompt(session)
     assert (place.vault / "a.txt").read_text() == "one\nthree\n"
-    assert (methods(client)[-1], editor.texts) == ("fs/write_text_file", {})
+    assert "fs/write_text_file" not in methods(client)
+
+
+def test_what_the_editor_holds_counts_no_more_after_a_change_until_it_is_saved(place: Place) -> None:
+    """Its text is older then, and a second edit in it would take the first one back."""
+    file = place.vault / "a.txt"
+    file.write_text("one\n")
+    editor = Editor(**{"a.txt": "one\ntwo\n"})
+    second = call("edit", path="a.txt", old_string="one", new_string="zero")
+    client, session = started(place, editor, EDIT, second, "done")
+    client.prompt(session)
+    assert file.read_text() == "zero\nthree\n"
 
 
 def test_line_ends_and_the_mark_of_a_file_stay(place: Place) -> None:
-    """A text with returns is written here, as editors would end its lines in their own way."""
+    """Editors hold a text without them."""
     (place.vault / "a.txt").write_bytes("\ufeffone\r\n".encode())
     client, session = started(place, Editor(**{"a.txt": "one\ntwo\n"}), EDIT, "done")
     client.prompt(session)
     assert (place.vault / "a.txt").read_bytes() == "\ufeffone\r\nthree\r\n".encode()
-    assert "fs/write_text_file" not in methods(client)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +126,7 @@ def _unchecked(client: Client, message: dict[str, Any], result: Any) -> None:
 
 
 def test_nothing_is_asked_without_the_capability(place: Place) -> None:
-    """Each of the two is offered for itself."""
+    """An editor that only takes texts is never asked."""
     (place.vault / "a.txt").write_text("one\ntwo\n")
     for fs, wanted in ((None, []), ({"readTextFile": True}, ["fs/read_text_file"]), ({"writeTextFile": 1}, [])):
         client, session = started(place, Editor(), READ, "done", fs=fs)
@@ -140,50 +143,6 @@ def test_what_a_gate_forbids_is_not_asked_of_the_editor(place: Place) -> None:
     client.answer = choosing("reject_once")
     client.prompt(session)
     assert {*methods(client)} <= {"session/request_permission"}
-
-
-def test_a_link_and_a_second_name_are_written_here(place: Place) -> None:
-    """An editor would write through another name of the same file, which nobody judged."""
-    (place.vault / "a.txt").write_text("two\n")
-    other = place.vault.parent / "other"
-    os.link(place.vault / "a.txt", other)
-    client, session = started(place, Editor(), EDIT, "done")
-    client.prompt(session)
-    assert ((place.vault / "a.txt").read_text(), other.read_text()) == ("three\n", "two\n")
-    assert "fs/write_text_file" not in methods(client)
-
-
-def test_what_the_editor_saves_is_seen_in_the_file(place: Place) -> None:
-    """One that says yes and writes nothing, or something else: the judged text stands in the judged file."""
-    (place.vault / "a.txt").write_text("two\n")
-    client, session = started(place, lambda one: {"content": "two\n"} if "read" in one["method"] else {}, EDIT, "done")
-    client.prompt(session)
-    assert (place.vault / "a.txt").read_text() == "three\n"
-
-
-def test_a_file_that_is_put_in_its_place_meanwhile_is_not_taken_for_it(place: Place) -> None:
-    """The change ends as an error, and the other object is left as it is."""
-    file, trap = place.vault / "a.txt", place.vault.parent / "trap"
-    file.write_text("two\n")
-    trap.write_text("precious\n")
-    editor = Editor()
-
-    def swap(path: Path) -> None:
-        path.rename(path.with_name("old.txt"))
-        path.symlink_to(trap)
-
-    client, session = started(place, lambda one: swap(file) or {} if "write" in one["method"] else editor(one), EDIT, "done")
-    client.prompt(session)
-    assert "saved by the editor as something else" in outputs(client)[0]
-    assert (trap.read_text(), file.is_symlink()) == ("precious\n", True)
-
-
-def test_a_new_file_is_made_here(place: Place) -> None:
-    """There is no object yet that an editor could be held against."""
-    client, session = started(place, Editor(), call("write", path="new.txt", content="hello\n"), "done")
-    client.prompt(session)
-    assert (place.vault / "new.txt").read_text() == "hello\n"
-    assert "fs/write_text_file" not in methods(client)
 
 
 @pytest.mark.parametrize("back", [False, True])
@@ -212,78 +171,6 @@ def test_a_link_that_the_editor_follows_gives_the_model_nothing(place: Place, sw
     assert ("precious" in str(outputs(client)), methods(client).count("fs/read_text_file")) == (False, 1)
 
 
-def test_a_turn_that_is_stopped_while_the_editor_saves_writes_nothing_later(place: Place) -> None:
-    """The person has read that it was stopped."""
-    file = place.vault / "a.txt"
-    file.write_text("two\n")
-
-    def stop(request: dict[str, Any]) -> Any:
-        if "read" in request["method"]:
-            return {"content": "two\n"}
-        client.notify("session/cancel", {"sessionId": session})
-        return None
-
-    client, session = started(place, stop, EDIT, "done")
-    assert client.prompt(session) == "cancelled"
-    time.sleep(3)
-    assert file.read_text() == "two\n"
-
-
-def test_of_two_agents_that_change_one_file_the_second_is_told(place: Place) -> None:
-    """An editor that saves in place leaves the identity of the file as it was."""
-    file = place.vault / "a.txt"
-    file.write_text("one\ntwo\n")
-    client, first = started(place, lambda _: None, EDIT, "done")
-    second = client.session(place.vault, call("edit", path="a.txt", old_string="one", new_string="zero"), "done")
-    held: list[dict[str, Any]] = []
-    reads: list[str] = []
-
-    def save() -> None:
-        file.write_text(held[0]["params"]["content"])
-        client._reply(held[0], {})
-
-    def editor(request: dict[str, Any]) -> Any:
-        params = request["params"]
-        if "read" in request["method"]:
-            reads.append(params["sessionId"])
-            if reads.count(second) == 2:
-                threading.Timer(0.5, save).start()
-            return {"content": file.read_text()}
-        if params["sessionId"] == first:
-            held.append(request)
-            client.send_prompt(second)
-            return None
-        file.write_text(params["content"])
-        return {}
-
-    client.files = editor
-    client.send_prompt(first)
-    ended = 0
-    while ended < 2:
-        ended += "stopReason" in str(client.until(lambda one: "method" not in one))
-    assert file.read_text() == "one\nthree\n"
-    assert any("changed after it was judged" in output for output in outputs(client))
-
-
-def test_an_editor_that_makes_a_new_file_gives_it_to_nobody_else(place: Place) -> None:
-    file = place.vault / "a.txt"
-    file.write_text("two\n")
-    file.chmod(0o600)
-
-    def save(request: dict[str, Any]) -> Any:
-        if "read" in request["method"]:
-            return {"content": "two\n"}
-        new = file.with_name("new")
-        new.write_text(request["params"]["content"])
-        new.chmod(0o644)
-        new.rename(file)
-        return {}
-
-    client, session = started(place, save, EDIT, "done")
-    client.prompt(session)
-    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("three\n", 0o600)
-
-
 def test_what_only_the_editor_holds_is_saved_by_a_write_of_the_same(place: Place) -> None:
     """A command that follows sees the disk."""
     (place.vault / "a.txt").write_text("one\n")
@@ -298,48 +185,6 @@ def test_the_editor_is_not_asked_about_our_own_folder(place: Place) -> None:
     client, session = started(place, Editor(), call("read", path=str(place.home / "moryflow.jsonc")), "done")
     client.prompt(session)
     assert "fs/read_text_file" not in methods(client)
-
-
-def test_an_editor_that_tidies_up_what_it_saves_is_asked_again(place: Place) -> None:
-    """Some save into a new file and end its last line: that is an error for the model, which reads what stands there now."""
-    file = place.vault / "a.txt"
-    file.write_text("two\n")
-
-    def save(request: dict[str, Any]) -> Any:
-        if "read" in request["method"]:
-            return {"content": file.read_text()}
-        new = file.with_name("new")
-        new.write_text(request["params"]["content"] + "\n")
-        new.rename(file)
-        return {}
-
-    client, session = started(place, save, EDIT, READ, "done")
-    client.prompt(session)
-    assert "saved by the editor as something else" in outputs(client)[0]
-    assert ("three" in outputs(client)[1], methods(client)[-1]) == (True, "fs/read_text_file")
-
-
-@pytest.mark.parametrize("anew", [False, True])
-def test_an_undo_knows_what_the_editor_has_saved(place: Place, anew: bool) -> None:
-    """In the file as it was, or in a new one; what was typed and not saved is in the editor's own undo."""
-    file = place.vault / "a.txt"
-    file.write_text("one\n")
-    buffer = ["one\ntwo\n"]
-
-    def editor(request: dict[str, Any]) -> Any:
-        if "read" in request["method"]:
-            return {"content": buffer[0]}
-        buffer[0] = request["params"]["content"]
-        new = file.with_name("new") if anew else file
-        new.write_text(buffer[0])
-        new.rename(file)
-        return {}
-
-    client, session = started(place, editor, EDIT, "done")
-    client.prompt(session)
-    assert file.read_text() == "one\nthree\n"
-    client.prompt(session, "/undo yes")
-    assert (file.read_text(), buffer[0]) == ("one\n", "one\n")
 
 
 class QuickEditor:
@@ -359,7 +204,7 @@ def test_a_file_that_has_just_changed_is_asked_for_a_little_later(tmp_path: Path
 
     async def work() -> bytes:
         texts = EditorTexts(cast("Any", editor), BOTH, lambda _: True)
-        files = EditorFiles(texts, "s", lambda: False, tmp_path, tmp_path / "home", tmp_path)
+        files = EditorFiles(texts, "s", tmp_path, tmp_path / "home", tmp_path)
         return await asyncio.to_thread(lambda: (file.write_text("two\n"), files.read(files.resolve("a.txt")))[1])
 
     assert asyncio.run(work()) == b"two\n"
