@@ -39,9 +39,11 @@ YOU = "/home/you"
 """The home folder of the person in the documentation."""
 SITE = f"{YOU}/.venv/lib/python3.11/site-packages"
 BUSY = re.compile(
-    r"^.*\b(it has kept the whole host from running for|is being tried out in a process of its own);? .*\n", re.MULTILINE
+    r"^.*\b(it has kept the whole host from running for|is being tried out in a process of its own|recording the files of)"
+    r";? .*\n",
+    re.MULTILINE,
 )
-"""What a host says of a plugin that was slow; on a busy machine that may be any."""
+"""What a host says of a plugin, or of git, that was slow; on a busy machine that may be any."""
 ANSWER = "A host for LLM agents: a small kernel, and everything else a plugin."
 
 
