@@ -179,10 +179,10 @@ class Files(Protocol):
     ``not_a_directory``, ``not_a_file`` (device, socket, pipe), ``changed`` (no longer the object that was judged),
     ``permission``, ``too_large``, ``exists``, ``no_space``, ``io``.
 
-    In an editor that offers it (``moryflow acp``), what is read of a text file is what the editor holds of it unsaved, and what
-    is written is written there; both as far as the object is the one that was judged.
+    In an editor that offers it (``moryflow acp``), what is read of a text file is what the editor holds of it unsaved, as far
+    as the object is the one that was judged.
 
-    :ivar waits: whether reading and writing may wait for such an editor, so that an ``async`` body does it on a thread.
+    :ivar waits: whether reading may wait for such an editor, so that an ``async`` body does it on a thread.
     """
 
     waits: bool

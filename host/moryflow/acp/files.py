@@ -20,12 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from moryflow_sdk import MoryflowError, Target, ToolError
 
-from moryflow.services.file_walk import (
-    judged_status,
-    parent_folder,
-    path_of,
-    refuse_changed,
-)
+from moryflow.services.file_walk import judged_status, parent_folder, path_of, refuse_changed
 from moryflow.services.files import VaultFiles
 
 if TYPE_CHECKING:
