@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 from ._frozen import Frozen
@@ -44,3 +46,12 @@ class Agent(Frozen):
     max_steps: int | None = None
     source: str = ""
     needs: str = ""
+
+    def may_use(self, tool: str) -> bool:
+        """Whether `tools` grants the tool of that name and `deny_tools` does not take it away."""
+        granted = self.tools is None or _names(tool, self.tools)
+        return granted and not _names(tool, self.deny_tools)
+
+
+def _names(tool: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(tool, pattern) for pattern in patterns)

@@ -230,3 +230,20 @@ def test_the_contract_is_imported_without_pydantic() -> None:
     code = "import sys, moryflow_sdk; print([name for name in sys.modules if name.startswith('pydantic')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout == "[]\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("agent", "may"),
+    [
+        (Agent(id="all"), True),
+        (Agent(id="named", tools=("read", "grep")), True),
+        (Agent(id="glob", tools=("gr*",)), True),
+        (Agent(id="none", tools=()), False),
+        (Agent(id="other", tools=("Grep",)), False),
+        (Agent(id="denied", deny_tools=("gr*",)), False),
+        (Agent(id="both", tools=("grep",), deny_tools=("grep",)), False),
+    ],
+    ids=lambda value: value.id if isinstance(value, Agent) else str(value),
+)
+def test_an_agent_may_use_what_is_granted_and_not_taken_away(agent, may):
+    assert may is agent.may_use("grep")

@@ -41,21 +41,11 @@ config_model = SkillSettings
 def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
     """List the skills that there are, for those who may read them."""
     found = _usable(turn)
-    if not found or not _offered(turn):
+    if not found or not turn.agent.may_use("skill") or (turn.model is not None and not turn.model.tools):
         return []
     lines = [f"- {skill.name}: {skill.description}" for skill in found]
     head = "Skills: ways of working that somebody wrote down. When one fits the task, read it first with the tool `skill`."
     return [SystemBlock(id="skills", text="\n".join([head, *lines]))]
-
-
-def _offered(turn: Turn) -> bool:
-    """Whether this agent, with this model, can read a skill."""
-    from fnmatch import fnmatchcase
-
-    agent = turn.agent
-    allowed = agent.tools is None or any(fnmatchcase("skill", glob) for glob in agent.tools)
-    denied = any(fnmatchcase("skill", glob) for glob in agent.deny_tools)
-    return allowed and not denied and (turn.model is None or turn.model.tools)
 
 
 def _usable(turn: Turn) -> list[Skill]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from fnmatch import fnmatchcase
 from typing import Annotated
 
 from moryflow_sdk import (
@@ -100,18 +99,13 @@ def tools() -> list[Tool]:
 @hookimpl
 async def system_blocks(turn: Turn) -> list[SystemBlock]:
     """List the agents that this agent may start, where ``task`` is offered."""
-    if turn.model is None or not turn.model.tools or not _has_tool(turn.agent):
+    if turn.model is None or not turn.model.tools or not turn.agent.may_use(TOOL):
         return []
     agents = turn.spawn.agents()
     if not agents or await turn.spawn.depth() >= turn.config.depth:
         return []
     lines = [f"- {agent.id}: {agent.description or agent.name}" for agent in agents]
     return [SystemBlock(id="agents", text="Agents that the task tool can start:\n" + "\n".join(lines))]
-
-
-def _has_tool(agent: Agent) -> bool:
-    named = agent.tools is None or any(fnmatchcase(TOOL, pattern) for pattern in agent.tools)
-    return named and not any(fnmatchcase(TOOL, pattern) for pattern in agent.deny_tools)
 
 
 TOOL = "task"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -28,10 +27,10 @@ def stored_rest(path: str, shown: Preview, size: int, lines: int | None, reading
     """Say where the whole output is and how this agent can go on; names only tools it may use."""
     ways: list[str] = []
     page = _page(size, lines, shown, reading)
-    if may_use(agent, "read") and page:
+    if agent.may_use("read") and page:
         start = shown.head.count("\n") + 1 if shown.head else 1
         ways.append(f"`read` it with offset {start} and limit {page}")
-    if may_use(agent, "grep"):
+    if agent.may_use("grep"):
         ways.append("search it with `grep`")
     return f"Full output: {path}\nNext: {', or '.join(ways) or ASK_FOR_LESS}."
 
@@ -52,12 +51,6 @@ def marks(output_id: str | None) -> dict[str, str]:
         return {"en": "truncated; the rest is lost", "zh": "已截断；其余内容已丢失"}
     see = f"moryflow output show {output_id}"
     return {"en": f"truncated; full output: {see}", "zh": f"已截断；查看完整输出：{see}"}
-
-
-def may_use(agent: Agent, tool: str) -> bool:
-    """Whether `agent` is offered `tool`."""
-    granted = agent.tools is None or any(fnmatchcase(tool, pattern) for pattern in agent.tools)
-    return granted and not any(fnmatchcase(tool, pattern) for pattern in agent.deny_tools)
 
 
 def human(size: int) -> str:

@@ -68,11 +68,9 @@ def _higher(source: str) -> str:
 
 
 def _both(agent: Agent, above: Agent, known: Iterable[str]) -> tuple[str, ...] | None:
-    """Return the tools that both agents name; ``None`` where neither names any."""
+    """Return the tools that both agents may use; ``None`` where neither names any."""
     if agent.tools is None:
         return above.tools
     if above.tools is None:
         return agent.tools
-    from moryflow.kernel.tool_prepare import names_tool
-
-    return tuple(name for name in known if names_tool(name, agent.tools) and names_tool(name, above.tools))
+    return tuple(name for name in known if agent.may_use(name) and above.may_use(name))

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import count, islice
 from typing import Any, NoReturn, TypeVar
@@ -50,17 +49,8 @@ def _place(owned: RegisteredTool, scope: TurnContext) -> int:
         return 0
 
 
-def names_tool(tool: str, patterns: Iterable[str]) -> bool:
-    """Whether one of `patterns`, names or globs, names `tool`."""
-    return any(fnmatchcase(tool, pattern) for pattern in patterns)
-
-
 def _is_offered(tool: Tool, agent: Agent, model: ModelInfo | None) -> bool:
-    if agent.tools is not None and not names_tool(tool.name, agent.tools):
-        return False
-    if names_tool(tool.name, agent.deny_tools):
-        return False
-    return model is None or tool.offered is None or tool.offered(model)
+    return agent.may_use(tool.name) and (model is None or tool.offered is None or tool.offered(model))
 
 
 def _has_use(owned: RegisteredTool, scope: TurnContext) -> bool:
