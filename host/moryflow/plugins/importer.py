@@ -118,14 +118,6 @@ def import_named(
     return Imported(plugin, content, file, remark=_LOUD if loud else "")
 
 
-def code_of(candidate: Candidate) -> list[Path]:
-    """Return the Python files of a plugin that is not built in."""
-    if candidate.tier == "user":
-        return [Path(file) for file in sorted(sources_of(candidate).files)]
-    unit = unit_of(candidate.target)
-    return unit.files() if unit is not None else []
-
-
 def source_file(candidate: Candidate) -> str:
     """Return where the code of a plugin probably is, without importing it; empty when that cannot be told."""
     if candidate.tier == "user":

@@ -154,7 +154,6 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
     (tools.test_its_tools_have_names_that_models_accept, offering("Look"), ("'Look'", "small letters")),
     (tools.test_its_tools_are_described, offering(description="Looks."), ("what the model reads",)),
     (tools.test_its_parameters_are_described, offering(arguments="topic: str"), ("'topic'", "Annotated")),
-    (load.test_python_warns_of_nothing_in_it, offering() + 'DIGITS = "\\d"\n', ("invalid escape", "mend")),
     (load.test_it_does_something, offering().partition("@hookimpl")[0], ("a file with tools", "tool check")),
     (load.test_it_loads, "1/0\n", ("ZeroDivisionError", "bad.py:5")),
     (load.test_it_passes_the_probe, "while True: pass\n", ("did not finish", "bad.py")),
@@ -257,7 +256,6 @@ def test_what_a_plugin_undoes_is_not_left_behind(subject) -> None:
     imports.test_it_leaves_what_is_everyones_alone(made)
 
 
-@pytest.mark.filterwarnings("ignore:.*invalid escape")
 @pytest.mark.parametrize(
     ("check", "source", "words"), BAD, ids=[f"{check.__name__[5:]}-{number}" for number, (check, *_) in enumerate(BAD)]
 )

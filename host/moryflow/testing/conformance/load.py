@@ -6,7 +6,6 @@ import ast
 import inspect
 import tomllib
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any, cast
 
 from moryflow_sdk import API, HOOKS, Frozen, Tool
@@ -64,14 +63,6 @@ def test_it_does_something(plugin_subject: Subject) -> None:
         to_do = "move it to the tools folder and try moryflow tool check, or return its tools in a hook tools()"
         plugin_subject.fail("it is a file with tools, and no plugin", to_do)
     plugin_subject.fail("no function is marked with @hookimpl", f"name one after a hook: {', '.join(HOOKS)}")
-
-
-def test_python_warns_of_nothing_in_it(plugin_subject: Subject) -> None:
-    """An escape that is none, ``is`` with a number: a later Python refuses it, or it is not what was meant."""
-    plugin_subject.need()
-    for said in import_module("moryflow.plugins.sources").slips(plugin_subject.trees):
-        place, _, what = said.partition(": ")
-        plugin_subject.fail(what, "mend that line", place)
 
 
 def test_no_function_is_nearly_a_hook(plugin_subject: Subject) -> None:
