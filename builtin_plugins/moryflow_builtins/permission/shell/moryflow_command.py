@@ -34,8 +34,7 @@ CHANGES = frozenset(
 READS = frozenset(
     {
         "permission explain", "permission lint", "permission rules", "permission test", "permission whatif",
-        "plugin list", "plugin ls", "plugin info", "plugin key list",
-        "plugin key ls", "config show", "config path", "config get", "config explain",
+        "plugin list", "plugin ls", "plugin info", "config show", "config path", "config get", "config explain",
         "config schema", "config check", "config prompt show", "approval list", "approval ls", "approval show",
         "agent list", "agent ls",
         "agent show", "agent check", "model list", "model ls", "tool list", "tool ls", "tool show", "hook list", "hook ls",
