@@ -129,22 +129,6 @@ def test_its_settings_cannot_be_changed_by_a_hook(plugin_subject: Subject) -> No
         plugin_subject.fail(f"{model.__name__} is not frozen", "write model_config = ConfigDict(frozen=True) in it")
 
 
-def test_its_settings_are_json(plugin_subject: Subject) -> None:
-    """They come from a file and can be shown: there and back they are the same."""
-    config = plugin_subject.plugin.config
-    if not hasattr(config, "model_dump_json"):
-        return
-    try:
-        model = cast("Any", type(config))
-        text = config.model_dump_json(by_alias=True)
-        again = model.model_validate_json(text)
-        same = bool(again == config) or again.model_dump_json(by_alias=True) == text  # a secret is never written out
-    except ValueError:
-        same = False
-    if not same:
-        plugin_subject.fail("its settings change on the way to JSON and back", "use plain types in config_model")
-
-
 def test_it_is_typed(plugin_subject: Subject) -> None:
     """A package says so with an empty file, so that others' type checkers read its types."""
     if plugin_subject.project is not None and not (plugin_subject.package / "py.typed").is_file():
