@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePath
@@ -50,7 +49,7 @@ def judge_file(policy: Policy, target: Target, domain: str | None = None, *, who
     if target.lexical and target.lexical != target.text:
         given = policy.by_probe(domain, target.lexical, _without_places(text_probe(target.lexical)))
         if given.rule is not None or given.bypass == "never":
-            answer = stricter(answer, _with_reason(replace(given, target=target.text), target))
+            answer = stricter(answer, _with_reason(given._replace(target=target.text), target))
     if domain == "edit" and policy.watched:
         answer = stricter(answer, _runs_when_saved(policy, target, answer))
     if domain == "edit" and answer.decision == "allow" and (answer.rule is None or answer.rule.source == "default"):
@@ -87,7 +86,7 @@ def _in_repository(target: Target, answer: Judgement) -> Judgement:
         folder = "/".join(names[:index])
         if plain[index] in _OF_A_REPOSITORY and any(os.path.lexists(f"{folder}/{name}") for name in ("HEAD", "commondir")):
             reason = f"{_path_words(target)} makes its folder a git repository, whose configuration runs programs"
-            return replace(answer, decision="ask", reason=reason)
+            return answer._replace(decision="ask", reason=reason)
     return answer
 
 
@@ -170,7 +169,7 @@ def _with_reason(answer: Judgement, target: Target) -> Judgement:
     else:
         reason = f"{shown} is outside the vault"
     step = "a rule of the user can allow it" if answer.decision == "deny" else ""
-    return replace(answer, reason=reason, next_step=step)
+    return answer._replace(reason=reason, next_step=step)
 
 
 def _with_offer(answer: Judgement, target: Target) -> Judgement:
@@ -179,7 +178,7 @@ def _with_offer(answer: Judgement, target: Target) -> Judgement:
     if answer.decision != "ask" or not same_name or not stored_rule_answers(answer):
         return answer
     pattern = Remember(scope="user", domain=answer.domain, pattern=escape_path(target.text))
-    return replace(answer, remember=pattern)
+    return answer._replace(remember=pattern)
 
 
 # ------------------------------------------------------------------------------------------------
@@ -253,7 +252,7 @@ def judge_paths(policy: Policy, folder: Target, paths: Sequence[str], domain: st
     notable = (path for path in paths if policy.by_text(domain, f"{folder.text.rstrip('/')}/{path}").decision != "allow")
     for path in islice(notable, MAX_ASKED):
         answer = judge_file(policy, _below(folder, path, domain), domain, whole=False)
-        yield replace(answer, remember=None)  # what else the folder will hold by then cannot be stored
+        yield answer._replace(remember=None)  # what else the folder will hold by then cannot be stored
 
 
 def _below(folder: Target, path: str, domain: str) -> Target:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from moryflow_sdk import DOMAINS, Allow, Ask, Deny, FrozenDict, Remember, Rule, Target, Verdict
 from moryflow_sdk.support.patterns import Pattern, compile_rule
@@ -130,8 +129,7 @@ MOST = 8
 """How many reasons are told, and how many patterns one answer may store."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(NamedTuple):
     """One target and its decision.
 
     :param target: the canonical text, for example ``vault:/a.md`` or ``shell:git status``.
@@ -150,7 +148,7 @@ class Judgement:
     rule: Rule | None = None
     remember: Remember | None = None
     next_step: str = ""
-    contents: FrozenDict = field(default_factory=FrozenDict)
+    contents: FrozenDict = FrozenDict()
     lapsed: bool = False
 
     @property
@@ -159,8 +157,7 @@ class Judgement:
         return STRENGTH[self.decision], self.bypass == "never"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """All that a call touches, judged; never empty."""
 
     parts: tuple[Judgement, ...]
@@ -253,8 +250,7 @@ _VOLUME_FOLDS = sys.platform in ("darwin", "win32")
 """Where upper and lower case name the same file, rules that protect a file ignore case."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledRule:
+class CompiledRule(NamedTuple):
     """A rule and what it matches.
 
     :param plain: how a target's text is made comparable first; the defaults ignore case and look-alikes.
@@ -269,8 +265,7 @@ class CompiledRule:
         return self.pattern.matches(self.plain(text) if self.plain else text)
 
 
-@dataclass(frozen=True, slots=True)
-class RuleHit:
+class RuleHit(NamedTuple):
     """A rule that matched and what it decides here; `note` says why that differs from what it says."""
 
     rule: Rule
@@ -281,13 +276,12 @@ class RuleHit:
 Probe = Callable[[CompiledRule], RuleHit | None]
 
 
-@dataclass(frozen=True)
-class RuleSet:
+class RuleSet(NamedTuple):
     """Compiled rules by domain, in order. Make one with :func:`compile_rules`."""
 
     rules: tuple[Rule, ...] = ()
-    by_domain: dict[str, tuple[CompiledRule, ...]] = field(default_factory=dict[str, tuple[CompiledRule, ...]])
-    by_program: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    by_domain: Mapping[str, tuple[CompiledRule, ...]] = {}
+    by_program: Mapping[str, tuple[int, ...]] = {}
     broken: tuple[CompiledRule, ...] = ()
 
     def of(self, domain: str) -> tuple[CompiledRule, ...]:
@@ -344,7 +338,6 @@ def _program(pattern: Pattern) -> str:
 
 
 def _compile(rule: Rule) -> CompiledRule:
-
     if rule.domain not in ("read", "edit"):
         return CompiledRule(rule, compile_rule(rule))
     if protects(rule):
@@ -371,8 +364,7 @@ def hides_nothing(_: str) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(NamedTuple):
     """Rules and places of one judgement.
 
     :param configured: defaults, then the user's, inline and session rules: the last match wins.

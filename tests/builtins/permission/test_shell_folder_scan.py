@@ -172,10 +172,8 @@ def test_the_home_of_moryflow_is_read_by_no_recursive_reader(tmp_path: Path, mak
 
 def test_what_a_sandbox_hides_is_not_asked_about(vault: Path, make_policy: MakePolicy) -> None:
     """The policy says which files a command does not see (R36, R14)."""
-    from dataclasses import replace
-
     policy = make_policy([{"domain": "bash", "pattern": "grep *", "decision": "allow"}], vault=vault)
-    hidden = replace(policy, hides=lambda path: path.startswith(f"{vault}/app/"))
+    hidden = policy._replace(hides=lambda path: path.startswith(f"{vault}/app/"))
     assert judge_command(policy, "grep -r foo app").verdict.decision == "ask"
     assert judge_command(hidden, "grep -r foo app").verdict.decision == "allow"
     assert judge_command(hidden, "cat app/.env").verdict.decision == "ask"

@@ -12,11 +12,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import click
 from moryflow_sdk import CommandContext, ConfigError, Deny, Rule, StoredCall, Target, Tool, ToolCall, ToolError, Turn, Verdict
@@ -34,8 +33,7 @@ from moryflow_builtins.permission.verdict import decide, policy_of
 MODES = ("agent", "full_access")
 
 
-@dataclass(frozen=True)
-class CallJudge:
+class CallJudge(NamedTuple):
     """Judges calls of one place.
 
     :param turn: a turn in the vault.
@@ -260,8 +258,7 @@ def _row(result: Mapping[str, Any]) -> Sequence[str]:
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-@dataclass(frozen=True)
-class Flip:
+class Flip(NamedTuple):
     """A stored call that other rules judge otherwise than those of now."""
 
     call: StoredCall
@@ -276,13 +273,13 @@ class Flip:
         return {**made, "then": call.decision, "before": self.before, "after": self.after, "reason": self.reason}
 
 
-@dataclass
 class WhatIf:
     """What came out: every flip, and how many calls there were."""
 
-    flips: list[Flip] = field(default_factory=list[Flip])
-    judged: int = 0
-    unknown: Counter[str] = field(default_factory=Counter[str])
+    def __init__(self) -> None:
+        self.flips: list[Flip] = []
+        self.judged = 0
+        self.unknown: Counter[str] = Counter()
 
     @property
     def kinds(self) -> Counter[str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
 from itertools import starmap
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from moryflow_sdk import DOMAINS, CommandContext, Deny, Rule, Target, ToolError, Turn, Verdict
@@ -30,12 +29,12 @@ _KINDS: dict[str, tuple[Any, str]] = {
 }
 
 
-@dataclass(frozen=True)
 class WatchedPolicy(Policy):
     """A policy that keeps which rules matched something; it judges like any other."""
 
-    matched: set[Rule] = field(default_factory=set[Rule])
-    asked: set[str] = field(default_factory=set[str])
+    def __init__(self, *_: Any) -> None:
+        self.matched: set[Rule] = set()
+        self.asked: set[str] = set()
 
     def by_probe(self, domain: str, target: str, probe: Probe) -> Judgement:
         """Judge `target`, having noted every rule that `probe` takes for a match."""
@@ -57,8 +56,7 @@ class WatchedPolicy(Policy):
         return (rule for layer in self.layers for rule in layer.rules if rule not in self.matched)
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(NamedTuple):
     """An input, judged.
 
     :param chain: the rules in the order they are matched, and whether each matched something.
@@ -137,8 +135,7 @@ def explain_input(turn: Turn, domain: str, given: str, mode: str, workdir: str |
     if problem:
         judged = Judgement(domain, f"{prefix}{given[:200]}", "deny", problem, "invalid_input", "never")
         return Explanation((judged,), Deny(problem, cause="invalid_input"), mode)
-    plain = policy_of(turn)
-    policy = WatchedPolicy(**{item.name: getattr(plain, item.name) for item in fields(Policy)})
+    policy = WatchedPolicy(*policy_of(turn))
     target = target_of(turn, domain, given, workdir)
     decision = judge_target(policy, target)
     policy.matched.update(part.rule for part in decision.parts if part.rule and not compile_rule(part.rule).problem)

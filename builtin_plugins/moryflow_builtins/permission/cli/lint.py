@@ -6,11 +6,10 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import click
 from moryflow_sdk import CommandContext, Rule, Turn, thaw
@@ -57,8 +56,7 @@ STILL_ASKED: tuple[tuple[str, str], ...] = (
 """What a rule for every command leaves open, each with an example."""
 
 
-@dataclass(frozen=True)
-class Remark:
+class Remark(NamedTuple):
     """One remark.
 
     :param rule: what it is about; ``None`` for a rule that could not even be read.
@@ -117,7 +115,7 @@ def few(found: Iterable[Remark], each: int = 3) -> Iterator[Remark]:
         if remark.by is None or seen[remark.by] < each or (seen[remark.by] == each and more <= 0):
             yield remark
         elif seen[remark.by] == each:
-            yield replace(remark, message=f"{remark.message}; so it does with {more} more, see `permission lint --json`")
+            yield remark._replace(message=f"{remark.message}; so it does with {more} more, see `permission lint --json`")
 
 
 def _short(pattern: str) -> str:
@@ -240,16 +238,12 @@ _MEMBERS = re.compile(r"(\\.)|\[([^!^\]\\-][^\]\\-]*)\]", re.DOTALL)
 _PATH_TOKEN = re.compile(r"\\(.)|(\*\*+)|(\*)|(\?)|(\[[!^]?(?:\]|\\.|[^\]\\])(?:\\.|[^\]\\])*\])", re.DOTALL)
 
 
-@dataclass(frozen=True)
 class Reach:
     """A rule, its matcher, and examples of what it matches."""
 
-    compiled: CompiledRule
-
-    @property
-    def rule(self) -> Rule:
-        """The rule."""
-        return self.compiled.rule
+    def __init__(self, compiled: CompiledRule) -> None:
+        self.compiled = compiled
+        self.rule = compiled.rule
 
     @property
     def everything(self) -> bool:

@@ -160,7 +160,7 @@ class CommandLine:
         for guard in self._guards:
             if guard.unseen:
                 return guard.why
-            end = len(" ".join(matched[: guard.index + 1]))
+            end = len(" ".join(matched[: guard.place + 1]))
             if not pattern.exact and len(pattern.literal) < end:
                 return guard.why
         if not pattern.exact and self.args and not _PROGRAM.fullmatch(self.args[0].text):
@@ -172,7 +172,7 @@ class CommandLine:
         if not self.assigned:
             return tuple(self.effects.guards)
         shift = len(self.assigned)
-        own = (UncoveredWords(guard.index + shift, guard.why, guard.unseen) for guard in self.effects.guards)
+        own = (UncoveredWords(guard.place + shift, guard.why, guard.unseen) for guard in self.effects.guards)
         names = ((index, word.text.partition("=")[0]) for index, word in enumerate(self.assigned))
         return (*(UncoveredWords(index, f"{name}=… changes how the command runs") for index, name in names), *own)
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -46,15 +45,14 @@ class OptionTable(NamedTuple):
     single_dash: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CommandItem:
+class CommandItem(NamedTuple):
     """An option or an operand.
 
-    :param index: where its last word stands.
+    :param place: where its last word stands.
     :param role: a letter of the table, or empty for an operand and for an option that is not in the table.
     """
 
-    index: int
+    place: int
     name: str
     role: str
     value: Arg | None = None
@@ -102,7 +100,7 @@ def read_options(
         else:
             for found in _option(args, index, table, files=files):
                 yield found
-                index = found.index
+                index = found.place
             index += 1
 
 
@@ -317,16 +315,15 @@ class GitOutput(NamedTuple):
     every: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UncoveredWords:
+class UncoveredWords(NamedTuple):
     """Words that a wildcard does not cover.
 
-    :param index: the last word that a rule has to spell out.
+    :param place: the last word that a rule has to spell out.
     :param why: what they do.
     :param unseen: no rule can spell it out, because it is not in the command.
     """
 
-    index: int
+    place: int
     why: str
     unseen: bool = False
 
@@ -376,7 +373,6 @@ class SoughtFiles(NamedTuple):
     every: bool = False
 
 
-@dataclass
 class CommandEffects:
     """Collected while a command is looked at.
 
@@ -397,33 +393,34 @@ class CommandEffects:
     :ivar code: texts in other languages that are run; only what no mode opens is looked for in them.
     """
 
-    known: bool = False
-    guards: list[UncoveredWords] = field(default_factory=list[UncoveredWords])
-    reads: list[Arg] = field(default_factory=list[Arg])
-    perhaps: list[Arg] = field(default_factory=list[Arg])
-    writes: list[WrittenFile] = field(default_factory=list[WrittenFile])
-    inner: list[InnerCommand] = field(default_factory=list[InnerCommand])
-    texts: list[InnerText] = field(default_factory=list[InnerText])
-    views: list[tuple[Arg, ...]] = field(default_factory=list[tuple[Arg, ...]])
-    base: Arg | None = None
-    reads_here: bool = False
-    trusts_here: bool = False
-    brings_files: bool = False
-    refusals: list[str] = field(default_factory=list[str])
-    insists: list[str] = field(default_factory=list[str])
-    trees: list[Tree] = field(default_factory=list[Tree])
-    moves: Arg | None = None
-    moved: bool = False
-    patches: list[Patch] = field(default_factory=list[Patch])
-    bulk_changes: list[BulkChange] = field(default_factory=list[BulkChange])
-    checkout: Checkout | None = None
-    shown: GitOutput | None = None
-    moves_names: str = ""
-    stdin: Word | None = None
-    stdin_file: Arg | None = None
-    code: list[Arg] = field(default_factory=list[Arg])
-    runs: list[Arg] = field(default_factory=list[Arg])
-    sought: list[SoughtFiles] = field(default_factory=list[SoughtFiles])
+    def __init__(self, *, known: bool = False, stdin: Word | None = None, stdin_file: Arg | None = None) -> None:
+        self.known = known
+        self.guards: list[UncoveredWords] = []
+        self.reads: list[Arg] = []
+        self.perhaps: list[Arg] = []
+        self.writes: list[WrittenFile] = []
+        self.inner: list[InnerCommand] = []
+        self.texts: list[InnerText] = []
+        self.views: list[tuple[Arg, ...]] = []
+        self.base: Arg | None = None
+        self.reads_here = False
+        self.trusts_here = False
+        self.brings_files = False
+        self.refusals: list[str] = []
+        self.insists: list[str] = []
+        self.trees: list[Tree] = []
+        self.moves: Arg | None = None
+        self.moved = False
+        self.patches: list[Patch] = []
+        self.bulk_changes: list[BulkChange] = []
+        self.checkout: Checkout | None = None
+        self.shown: GitOutput | None = None
+        self.moves_names = ""
+        self.stdin = stdin
+        self.stdin_file = stdin_file
+        self.code: list[Arg] = []
+        self.runs: list[Arg] = []
+        self.sought: list[SoughtFiles] = []
 
     @property
     def stdin_text(self) -> Arg:
@@ -462,7 +459,7 @@ def take_option(option: CommandItem, effects: CommandEffects, args: Sequence[Arg
     value = option.value
     shown = f"-{option.name}" if len(option.name) == 1 else f"--{option.name}"
     if option.role in GUARDED:
-        effects.guards.append(UncoveredWords(option.index, f"{args[0].text} {shown} {_WHAT[option.role]}"))
+        effects.guards.append(UncoveredWords(option.place, f"{args[0].text} {shown} {_WHAT[option.role]}"))
     if value is None or value.text == "-":
         return
     match option.role:
@@ -493,4 +490,4 @@ def guard_telling_name(option: CommandItem, effects: CommandEffects, args: Seque
     """Guard an option that is not in the table when its name says that it names a program, a host or what to configure."""
     parts = re.split(r"[-.:_]", option.name.lower())
     if not option.operand and not option.role and len(option.name) > 1 and parts[0] not in _NEGATED and _TELLING & set(parts):
-        effects.guard(option.index, f"{args[0].text} --{option.name} may name a program, a host or what to configure")
+        effects.guard(option.place, f"{args[0].text} --{option.name} may name a program, a host or what to configure")

@@ -10,7 +10,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import dropwhile, islice, product
 from pathlib import Path, PurePosixPath
 
@@ -219,7 +218,7 @@ class FileJudge:
             elif not (known or exact) and re.search("[./]", path.text) and target.text.startswith("vault:"):
                 part = judge_file(self._policy, target, "edit", whole=False)
                 if part.decision != "allow":
-                    self._add(_with_target(replace(part, decision="ask")))
+                    self._add(_with_target(part._replace(decision="ask")))
 
     def goals(self, path: Arg, bases: Bases) -> list[str]:
         """Return where a path leads from each folder, links followed."""
@@ -262,7 +261,7 @@ def _as_question(part: Judgement) -> Judgement:
     """Return a denial that only a default gives as a question."""
     if part.decision != "deny" or part.rule is None or part.rule.source != "default":
         return part
-    return replace(part, decision="ask", reason=part.reason.partition(";")[0], next_step="")
+    return part._replace(decision="ask", reason=part.reason.partition(";")[0], next_step="")
 
 
 def _likely(path: Arg) -> Arg | None:
@@ -281,7 +280,7 @@ def _with_target(part: Judgement) -> Judgement:
     """Say which file a rule asks about: the command does not show where its names lead, and an answer holds for that."""
     if part.decision != "ask" or part.rule is None or part.rule.source == "default":
         return part
-    return replace(part, reason=f"{part.target}: {part.reason}")
+    return part._replace(reason=f"{part.target}: {part.reason}")
 
 
 def _unknown_folder(domain: str, path: Arg) -> Judgement:

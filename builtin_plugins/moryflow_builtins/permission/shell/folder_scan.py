@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -247,7 +246,7 @@ def _question(why: str, found: list[Judgement]) -> Judgement:
     worst = max(found, key=lambda part: part.severity)
     names = [part.target.removeprefix("vault:/").removeprefix("fs:") for part in found]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return replace(worst, reason=f"{why} also reads {', '.join(names[:NAMED])}{more}: {worst.reason}", remember=None)
+    return worst._replace(reason=f"{why} also reads {', '.join(names[:NAMED])}{more}: {worst.reason}", remember=None)
 
 
 # ------------------------------------------------------------------------------------------------

@@ -130,9 +130,9 @@ def inspect_git(args: Sequence[Arg], effects: CommandEffects) -> None:
     verb = len(args)
     for found in read_options(args, _GLOBAL, stop_at_operand=True):
         if found.operand:
-            verb = found.index
+            verb = found.place
         elif found.name in _GUARDED_GLOBAL:
-            effects.guard(found.index, f"git {'-' * (1 + (len(found.name) > 1))}{found.name} changes what git runs or where")
+            effects.guard(found.place, f"git {'-' * (1 + (len(found.name) > 1))}{found.name} changes what git runs or where")
             if found.role == "r" and found.value is not None:
                 effects.reads.append(found.value)
         elif found.name == "C" and found.value is not None:
@@ -194,20 +194,20 @@ def _operands(args: Sequence[Arg], verb: int, name: str, following: Sequence[Com
             take_option(found, effects, args)
             effects.perhaps += [found.value] if found.value is not None and not found.role else []
             if found.role == "v" and found.value is not None and found.name not in _PROSE:
-                effects.perhaps += _paths(found.value) if found.name == "L" or found.value is args[found.index] else []
+                effects.perhaps += _paths(found.value) if found.name == "L" or found.value is args[found.place] else []
             if found.name in ("format", "pretty") and found.value is not None and "%G" in found.value.text:
-                effects.guard(found.index, "%G in a format of git runs the program that checks signatures")
+                effects.guard(found.place, "%G in a format of git runs the program that checks signatures")
             if found.name == "format" and found.value is not None and "%(raw" in found.value.text:
-                effects.guard(found.index, "%(raw) in a format of git shows what a name stands for, whatever that is")
+                effects.guard(found.place, "%(raw) in a format of git shows what a name stands for, whatever that is")
             if found.name == "pathspec-from-file" and found.value is not None and found.value.text == "-":
-                effects.guard(found.index, "git takes the names of files from what it is fed")
+                effects.guard(found.place, "git takes the names of files from what it is fed")
             if found.name in ("X", "strategy-option") and found.value is not None and found.value.text.startswith("sub"):
-                effects.guard(found.index, "git merge -X subtree brings files to another folder")
+                effects.guard(found.place, "git merge -X subtree brings files to another folder")
             if found.name == "strategy" or (found.name == "s" and name in ("merge", "rebase", "pull")):
                 _strategy(found, effects)
         elif found.value is not None:
             if "::" in found.value.text.partition("/")[0]:
-                effects.guard(found.index, "a transport of git can run programs")
+                effects.guard(found.place, "a transport of git can run programs")
             if creates and "://" not in found.value.text:
                 effects.writes.append(WrittenFile(found.value, asks=True))
             effects.perhaps += [] if EXCLUDED.match(found.value.text) else _paths(found.value)
@@ -227,7 +227,7 @@ def _note_bulk_changes(name: str, found: Sequence[CommandItem], effects: Command
     paths = tuple(item.value for item in operands if item.value is not None)
     letters = names_of(found)
     if name in _SPEAKS and paths and ":" in paths[0].text:
-        effects.guard(operands[0].index, f"git {name} speaks with the repository at {paths[0].text}")
+        effects.guard(operands[0].place, f"git {name} speaks with the repository at {paths[0].text}")
     if name == "mv" and len(paths) > 1:
         effects.writes += [WrittenFile(path) for path in paths]
         effects.bulk_changes.append(BulkChange("git mv", paths[:-1], paths[-1], "moved"))
@@ -289,7 +289,7 @@ _MAGIC = re.compile(r"\A(?:\([^)]*\)|[/!^]+)?")
 def _strategy(found: CommandItem, effects: CommandEffects) -> None:
     """``git merge -s x`` runs the program ``git-merge-x``."""
     if found.value is not None and found.value.text not in _STRATEGIES:
-        effects.guard(found.index, f"git runs the program git-merge-{found.value.text}")
+        effects.guard(found.place, f"git runs the program git-merge-{found.value.text}")
 
 
 def _paths(word: Arg) -> list[Arg]:

@@ -65,7 +65,7 @@ def output_of(verb: str, args: Sequence[Arg], found: Sequence[CommandItem], firs
     letters = names_of(found)
     written = {arg.text[2:].partition("=")[0] for arg in args[:first_path] if arg.text[:2] == "--"} - letters
     letters |= {name for name in _PATCH for part in written if name.startswith(part)}
-    operands = [(item.index, item.value) for item in found if item.operand and item.value is not None]
+    operands = [(item.place, item.value) for item in found if item.operand and item.value is not None]
     words = tuple(value for index, value in operands if index < first_path)
     paths = tuple(value for index, value in operands if index > first_path)
     shown = _output_of_verb(verb, letters, words)
@@ -312,7 +312,7 @@ def names_moved_by(verb: str) -> Literal["", "HEAD", "all"]:
 def checkout_of(verb: str, found: Sequence[CommandItem], first_path: int, *, marked: bool) -> Checkout | None:
     """Return what a verb brings; `first_path` is the place of the ``--`` before paths, if they are `marked` with one."""
     letters = names_of(found)
-    every = [(item.index, item.value) for item in found if item.operand and item.value is not None]
+    every = [(item.place, item.value) for item in found if item.operand and item.value is not None]
     operands = [value for index, value in every if index < first_path]
     paths = tuple(value for index, value in every if index > first_path or value is not operands[0])
     given = values_of(found, "s", "source", "onto")

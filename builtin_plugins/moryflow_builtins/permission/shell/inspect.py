@@ -129,7 +129,7 @@ def inspect_by_table(args: Sequence[Arg], effects: CommandEffects, operands: str
         take_option(option, effects, args)
         guard_telling_name(option, effects, args)
         value = option.value
-        a_word = option.role == "v" and value is not None and value is args[option.index]
+        a_word = option.role == "v" and value is not None and value is args[option.place]
         if value is not None and a_word and (after_operand or operands[0] != "p") and not leaves_out(name_of(args), option):
             _no_value_after_all(value, effects)
         after_operand |= option.operand

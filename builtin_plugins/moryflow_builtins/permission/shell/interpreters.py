@@ -136,27 +136,27 @@ def inspect_language(args: Sequence[Arg], effects: CommandEffects) -> None:
     runs_code = in_place = False
     for found in read_options(args, table, stop_at_operand=True):
         if found.operand and found.value is not None:
-            _run_file(args, found.index, effects, name, runs_code=runs_code)
-            effects.writes += map(WrittenFile, args[found.index :]) if in_place else ()
+            _run_file(args, found.place, effects, name, runs_code=runs_code)
+            effects.writes += map(WrittenFile, args[found.place :]) if in_place else ()
             return
         in_place |= found.role == "i" and found.name == "i"
         if found.role == "c":
             runs_code = True
-            effects.guard(found.index, f"{args[0].text} -{found.name} runs what it is given")
+            effects.guard(found.place, f"{args[0].text} -{found.name} runs what it is given")
             effects.code += [found.value] if found.value is not None else []
             if name == "python" and found.name in ("c", "m"):
-                effects.perhaps += [piece for arg in args[found.index + 1 :] for piece in file_pieces(arg)]
+                effects.perhaps += [piece for arg in args[found.place + 1 :] for piece in file_pieces(arg)]
                 if found.name == "m" and found.value is not None:
-                    inspect_module(found.value, args[found.index + 1 :], effects)
+                    inspect_module(found.value, args[found.place + 1 :], effects)
                     stem = found.value.text.replace(".", "/")
                     effects.sought.append(SoughtFiles((f"{stem}/__init__.py", f"{stem}/__main__.py", f"{stem}.py"), every=True))
                 return
         elif found.role in ("g", "i", "w", "x"):
-            effects.guard(found.index, f"{args[0].text} -{found.name} does more than the rule shows")
+            effects.guard(found.place, f"{args[0].text} -{found.name} does more than the rule shows")
         elif found.role == "r" and found.value is not None:
             effects.reads.append(found.value)
             effects.runs.append(found.value)
-            effects.guard(found.index, f"{args[0].text} runs {found.value.text}")
+            effects.guard(found.place, f"{args[0].text} runs {found.value.text}")
     if not runs_code and not _only_says(args, name):
         effects.guard_unseen(f"{args[0].text} runs whatever it reads")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 from moryflow_sdk import FrozenDict
 
@@ -86,7 +85,7 @@ class Judge:
                 hit = denial_of(rules, command)
                 if hit is not None:
                     answer = self._policy.by_text("bash", f"shell:{command}")
-                    self.add(replace(answer, reason=f"{answer.reason}; the text around it was not understood"))
+                    self.add(answer._replace(reason=f"{answer.reason}; the text around it was not understood"))
 
     # -------------------------------------------------------------------------------- simple commands
 
@@ -162,14 +161,14 @@ class Judge:
         if granted is not None and (answer.rule is None or answer.rule.source == "default") and answer.bypass != "never":
             hit = line.probe(granted, where)
             if hit is not None and hit.decision == "allow":
-                return replace(answer, decision="allow", reason="", rule=granted.rule)
+                return answer._replace(decision="allow", reason="", rule=granted.rule)
         self._asked += 1
         contents = self._file_judge.contents(line.args, line.effects, base) if self._asked <= MOST else None
         stored = rule_to_remember(line, answer, folder, contents)
         ended = self._policy.configured.last_for(line.programs, lambda rule: line.why_ended(rule, where))
         reason = _reason_of(answer, line) if ended is None else f"{_no_more(ended)}; {_reason_of(answer, line)}"
         lapsed = ended is not None and bool(ended.note)
-        return replace(answer, reason=reason, remember=stored, contents=FrozenDict(contents or {}), lapsed=lapsed)
+        return answer._replace(reason=reason, remember=stored, contents=FrozenDict(contents or {}), lapsed=lapsed)
 
     def _own_program(self, line: CommandLine, effects: CommandEffects, args: Sequence[Arg], bases: Bases) -> None:
         """Refuse what changes permissions, plugins or configuration, in every mode."""

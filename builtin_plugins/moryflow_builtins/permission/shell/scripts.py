@@ -52,7 +52,7 @@ def inspect_sed(args: Sequence[Arg], effects: CommandEffects) -> None:
         assert item.value is not None
         danger, reads, writes = sed_dangers(item.value.text)
         if danger:
-            effects.guard(item.index, f"the sed script {danger}")
+            effects.guard(item.place, f"the sed script {danger}")
         effects.reads += [Arg(path) for path in reads]
         effects.writes += [WrittenFile(Arg(path)) for path in writes]
     from_files = values_of(found, "f", "file")
@@ -80,7 +80,7 @@ def inspect_awk(args: Sequence[Arg], effects: CommandEffects) -> None:
         assert item.value is not None
         effects.code.append(item.value)
         if awk_is_dangerous(item.value.text):
-            effects.guard(item.index, "the awk program runs, reads or writes something by itself")
+            effects.guard(item.place, "the awk program runs, reads or writes something by itself")
     from_files = [item.value for item in from_file if item.value is not None]
     effects.reads += from_files
     effects.runs += from_files
@@ -177,7 +177,7 @@ def inspect_make(args: Sequence[Arg], effects: CommandEffects) -> None:
     for found in _options(args, table, effects):
         value = found.value
         if found.operand and value is not None and _ASSIGNED.match(value.text):
-            effects.guard(found.index, f"make {value.text.partition('=')[0]}=… can change what is run")
+            effects.guard(found.place, f"make {value.text.partition('=')[0]}=… can change what is run")
         elif found.role == "c" and found.name != "eval" and value is not None:
             effects.reads.append(value)
             effects.runs.append(value)
@@ -193,7 +193,7 @@ def inspect_date(args: Sequence[Arg], effects: CommandEffects) -> None:
     found = _options(args, "d=v date=v f=r file=r r=r reference=r s=x set=x I=a iso-8601=n", effects)
     for item in _operands(found):
         if item.value is not None and not item.value.text.startswith("+"):
-            effects.guard(item.index, "date sets the clock")
+            effects.guard(item.place, "date sets the clock")
     effects.texts.clear()
 
 

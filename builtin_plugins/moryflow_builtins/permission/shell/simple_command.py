@@ -181,7 +181,7 @@ class SimpleReader(Lexer):
         target = self.word()
         if target is None:
             raise self.failure("a redirection has no target")
-        redirect = Redirect(operator, descriptor.group(1) if descriptor else "", target)
+        redirect = Redirect(operator, descriptor.group(1) if descriptor else "", target, [])
         if operator == "<<<":
             redirect.body.append(target)
         elif operator in ("<<", "<<-"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -49,8 +48,7 @@ class Word(NamedTuple):
         return piece.text if len(self.pieces) == 1 and isinstance(piece, PlainText) and not piece.quoted else None
 
 
-@dataclass(frozen=True, slots=True)
-class Redirect:
+class Redirect(NamedTuple):
     """``2> file``, ``<<EOF`` …
 
     :param descriptor: what stands before the operator: digits, ``{name}`` or nothing.
@@ -62,7 +60,7 @@ class Redirect:
     operator: str
     descriptor: str
     target: Word
-    body: list[Word] = field(default_factory=list["Word"], compare=False)
+    body: list[Word]
 
 
 class Assignment(NamedTuple):

@@ -84,13 +84,13 @@ def inspect_curl(args: Sequence[Arg], effects: CommandEffects) -> None:
         if value is None:
             continue
         if found.operand or found.name == "url":
-            addresses.append((found.index, value))
+            addresses.append((found.place, value))
         elif found.name in _AT_SIGN:
             effects.reads += [value.cut(1)] if value.text.startswith("@") else []
             if found.name in ("b", "cookie") and "=" not in value.text:
                 effects.reads.append(value)
             if found.name in ("w", "write-out"):
-                _note_written_files(found.index, value, effects)
+                _note_written_files(found.place, value, effects)
         elif found.name in ("data-urlencode", "url-query"):
             name, at, _ = value.text.partition("@")
             effects.reads += [value.cut(len(name) + 1)] if at and "=" not in name else []
@@ -99,7 +99,7 @@ def inspect_curl(args: Sequence[Arg], effects: CommandEffects) -> None:
         elif found.name in ("E", "cert", "proxy-cert") and ":" in value.text:
             effects.reads.append(Arg(value.text.partition(":")[0], value.why))
         elif found.name in ("T", "upload-file") and _SEVERAL.search(value.text):
-            effects.guard(found.index, f"{value.text} stands for several files")
+            effects.guard(found.place, f"{value.text} stands for several files")
         elif found.name.startswith("proto"):
             _protocols(found, effects)
     _addresses(addresses, effects, default_is_file=_by_default(args) == "file")
@@ -139,7 +139,7 @@ def _by_default(args: Sequence[Arg]) -> str:
 
 def _protocols(found: CommandItem, effects: CommandEffects) -> None:
     if found.value is not None and found.name == "proto" and "file" in found.value.text.lower():
-        effects.guard(found.index, f"--proto {found.value.text} makes files of addresses")
+        effects.guard(found.place, f"--proto {found.value.text} makes files of addresses")
 
 
 def _note_written_files(index: int, value: Arg, effects: CommandEffects) -> None:
@@ -164,7 +164,7 @@ def inspect_wget(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``wget`` writes a file that is called like the end of the address."""
     found = _options(args, _WGET, effects)
     letters = names_of(found)
-    addresses = [(item.index, item.value) for item in found if item.operand and item.value is not None]
+    addresses = [(item.place, item.value) for item in found if item.operand and item.value is not None]
     if letters & {"O", "output-document", "spider"}:
         return
     for _, address in addresses:

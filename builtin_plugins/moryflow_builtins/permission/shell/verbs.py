@@ -359,9 +359,9 @@ def inspect_verbs(name: str, args: Sequence[Arg], effects: CommandEffects) -> No
 
 def _meant(table: Verbs, args: Sequence[Arg], found: Sequence[CommandItem]) -> VerbMeaning:
     """Return the first operands, as far as they are the verb."""
-    places = [item.index for item in found if item.operand][:1]
+    places = [item.place for item in found if item.operand][:1]
     if places and args[places[0]].text in table.groups:
-        places += [item.index for item in found if item.operand][1:2]
+        places += [item.place for item in found if item.operand][1:2]
     text = " ".join(args[place].text for place in places)
     every = {**table.ordinary, **table.running}
     if text in every:
@@ -378,22 +378,22 @@ def _options(
     verb = meant.places[-1] if meant.places else len(args)
     for item in found:
         if item.operand:
-            if runs and item.index > verb:
+            if runs and item.place > verb:
                 return
             continue
         take_option(item, effects, args)
         guard_telling_name(item, effects, args)
         if item.name == "from-file" and item.value is not None:
             effects.trees.append(Tree(f"{args[0].text} --from-file", tuple(file_pieces(item.value)), depth=1))
-        if not item.role and item.index < verb and meant.places:
-            shown = args[item.index].text
-            effects.guard(item.index, f"{args[0].text} {shown} is not known here, nor whether the next word is its value")
+        if not item.role and item.place < verb and meant.places:
+            shown = args[item.place].text
+            effects.guard(item.place, f"{args[0].text} {shown} is not known here, nor whether the next word is its value")
 
 
 def _run(name: str, args: Sequence[Arg], verb: int, found: Sequence[CommandItem], effects: CommandEffects) -> int:
     """Take what follows ``exec`` or ``run`` for a command, and return where; options in between may take values or not."""
     plain = next((index for index in range(verb + 1, len(args)) if not args[index].text.startswith("-")), None)
-    after = next((item.index for item in found if item.operand and item.index > verb), None)
+    after = next((item.place for item in found if item.operand and item.place > verb), None)
     starts = [index for index in dict.fromkeys((plain, after)) if index is not None]
     effects.inner += [InnerCommand(tuple(args[index:])) for index in starts]
     if plain is not None and args[plain].text.endswith(".py"):

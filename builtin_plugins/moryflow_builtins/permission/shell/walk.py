@@ -7,7 +7,6 @@ worked or not. All of them are judged.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from .syntax import Chain, Command, Compound, Pipeline, Redirect, Script, Simple, Word, scripts_of
@@ -34,7 +33,6 @@ def limit_bases(bases: Bases) -> Bases:
     return bases if len(bases) <= MAX_BASES else _UNKNOWN
 
 
-@dataclass
 class Walker:
     """Visits every simple command, compound head and redirection with the folders they may run in.
 
@@ -45,9 +43,15 @@ class Walker:
     :param on_redirect: judges a redirection.
     """
 
-    on_simple: Callable[[Simple, Bases], FoldersAfter]
-    on_compound: Callable[[Compound, Bases], None]
-    on_redirect: Callable[[Redirect, Bases], None]
+    def __init__(
+        self,
+        on_simple: Callable[[Simple, Bases], FoldersAfter],
+        on_compound: Callable[[Compound, Bases], None],
+        on_redirect: Callable[[Redirect, Bases], None],
+    ) -> None:
+        self.on_simple = on_simple
+        self.on_compound = on_compound
+        self.on_redirect = on_redirect
 
     def script(self, script: Script, bases: Bases) -> FoldersAfter:
         """Follow a list."""

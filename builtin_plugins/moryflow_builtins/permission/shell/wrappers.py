@@ -156,7 +156,7 @@ def _start_of_command(args: Sequence[Arg], effects: CommandEffects, before: int,
         found = _first_operand(args, effects, options, start)
         if found is None:
             return len(args)
-        start = found.index + (1 if remaining else 0)
+        start = found.place + (1 if remaining else 0)
     return start
 
 
@@ -181,7 +181,7 @@ def inspect_su(args: Sequence[Arg], effects: CommandEffects) -> None:
     found = list(read_options(args, table))
     for item in found:
         take_option(item, effects, args)
-    operands = [item.index for item in found if item.operand and args[item.index].text != "-"]
+    operands = [item.place for item in found if item.operand and args[item.place].text != "-"]
     if any(item.name in ("u", "user") for item in found) and operands:
         effects.inner.append(InnerCommand(tuple(args[operands[0] :])))
     elif not effects.texts:
@@ -203,11 +203,11 @@ def inspect_env(args: Sequence[Arg], effects: CommandEffects) -> None:
     start = len(args)
     for found in read_options(args, table, stop_at_operand=True):
         if found.operand:
-            start = found.index + (args[found.index].text == "-")
+            start = found.place + (args[found.place].text == "-")
         elif found.name in ("S", "split-string") and found.value is not None:
             effects.guard(len(args) - 1, "env -S takes a text apart")
             split = split_string(found.value)
-            inspect_env((args[0], *split, *args[found.index + 1 :]), effects)
+            inspect_env((args[0], *split, *args[found.place + 1 :]), effects)
             return
         else:
             take_option(found, effects, args)
