@@ -17,7 +17,7 @@ from moryflow_builtins.permission.policy import Decision, Judgement, Policy, Pro
 from moryflow_builtins.permission.verdict import in_sandbox, judge_target, policy_of
 
 from .calls import MODES, outcome, table, unacceptable, visible
-from .lint import rule_json, wider_address
+from .lint import rule_json
 
 _KINDS: dict[str, tuple[Any, str]] = {
     "bash": ("shell", "shell:"),
@@ -50,11 +50,6 @@ class WatchedPolicy(Policy):
         self.asked.add(domain)
         self.matched.update(one.rule for rules in self.layers for one in rules.of(domain) if probe(one) is not None)
 
-    @property
-    def unmatched(self) -> Iterator[Rule]:
-        """The rules that matched nothing."""
-        return (rule for layer in self.layers for rule in layer.rules if rule not in self.matched)
-
 
 class Explanation(NamedTuple):
     """An input, judged.
@@ -68,7 +63,6 @@ class Explanation(NamedTuple):
     mode: str
     chain: tuple[tuple[Rule, bool], ...] = ()
     folder: str | None = None
-    remarks: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Return the JSON of it."""
@@ -84,7 +78,6 @@ class Explanation(NamedTuple):
             "targets": [*map(_target_json, self.judged)],
             "chain": [{**rule_json(rule), "matched": matched} for rule, matched in self.chain],
             "otherwise": {name: {"decision": found, "cause": why} for name, found, why in self.otherwise()},
-            "remarks": list(self.remarks),
             "remember": [item.model_dump() for item in getattr(self.verdict, "remember", ())],
         }
 
@@ -145,7 +138,6 @@ def explain_input(turn: Turn, domain: str, given: str, mode: str, workdir: str |
         mode,
         tuple(_chain(policy, decision)),
         target.folder.text if target.folder is not None else None,
-        tuple(_near_misses(policy, decision)),
     )
 
 
@@ -169,20 +161,6 @@ def _chain(policy: WatchedPolicy, decision: Decision) -> Iterator[tuple[Rule, bo
     domains = policy.asked | {part.domain for part in decision.parts}
     rules = (rule for layer in policy.layers for rule in layer.rules)
     return ((rule, rule in policy.matched) for rule in rules if rule.domain in domains or rule.problem)
-
-
-def _near_misses(policy: WatchedPolicy, decision: Decision) -> Iterator[str]:
-    """Name each rule that was probably meant to match: its star stops at a slash, or its expression matches a part only."""
-    for rule in policy.unmatched:
-        if wider := wider_address(rule):
-            meant, why = rule.replace(pattern=wider), f"its * stops at the next /; {wider} would"
-        elif rule.decision == "allow" and rule.pattern.startswith("regex:"):
-            meant, why = rule.replace(decision="ask"), "an expression that allows must match all of a target"
-        else:
-            continue
-        pattern = compile_rule(meant)
-        if any(part.domain == rule.domain and pattern.matches(part.target) for part in decision.parts):
-            yield f"{rule_words(rule)} does not match, because {why}"
 
 
 def _target_json(part: Judgement) -> dict[str, Any]:
@@ -211,7 +189,6 @@ def _lines(found: Explanation) -> Iterator[str]:
     yield ""
     for name, otherwise, why in found.otherwise():
         yield f"{name:<12} {otherwise}  ({why})"
-    yield from (visible(f"remark       {remark}") for remark in found.remarks)
     for item in getattr(found.verdict, "remember", ()):
         yield f"always       stores allow {item.domain} {visible(item.sentence)}"
 
