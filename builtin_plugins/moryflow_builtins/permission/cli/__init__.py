@@ -231,7 +231,7 @@ def preset(context: CommandContext, name: str | None) -> None:
     mine: list[Rule] = context.run(read)
     new = missing_rules(mine, PRESETS[name].rules)
     if not context.as_json or not context.yes:
-        click.echo("\n".join(_changes(mine, PRESETS[name].rules, new)), err=context.as_json)
+        click.echo("\n".join(_changes(mine, new)), err=context.as_json)
     if new and not context.yes:
         if not sys.stdin.isatty():
             raise click.UsageError("nobody can be asked here; -y writes without asking")
@@ -242,21 +242,21 @@ def preset(context: CommandContext, name: str | None) -> None:
 
 
 def missing_rules(mine: Sequence[Rule], wanted: Sequence[Rule]) -> list[Rule]:
-    """Return the rules of `wanted` that have to be added for it to hold, domain by domain, in order."""
-    added: list[Rule] = []
-    for domain in dict.fromkeys(rule.domain for rule in wanted):
-        held = [rule for rule in mine if rule.domain == domain]
-        rules = [rule for rule in wanted if rule.domain == domain]
-        if [*map(_row, held[-len(rules) :])] == [*map(_row, rules)]:
-            continue
-        for rule in rules:
-            if not in_force([*held, *added], rule):
-                added.append(rule)
-    return added
+    """Return the rules of `wanted` in every domain whose last rules are not these already."""
+
+    def rows(rules: Sequence[Rule], domain: str) -> list[dict[str, Any]]:
+        return [_row(rule) for rule in rules if rule.domain == domain]
+
+    def hold(domain: str) -> bool:
+        last = rows(wanted, domain)
+        return rows(mine, domain)[-len(last) :] == last
+
+    missing = {domain for domain in {rule.domain for rule in wanted} if not hold(domain)}
+    return [rule for rule in wanted if rule.domain in missing]
 
 
-def _changes(mine: Sequence[Rule], wanted: Sequence[Rule], new: Sequence[Rule]) -> Iterator[str]:
-    """Yield what changes: rules that are added, those of the person that no longer decide, and wide ones that still do."""
+def _changes(mine: Sequence[Rule], new: Sequence[Rule]) -> Iterator[str]:
+    """Yield the rules that are added, and those of the person that no longer decide."""
     yield from table(("+", rule.domain, rule.decision, visible(rule.pattern, 90)) for rule in new)
     if not new:
         yield "all of its rules are in force already"
@@ -264,7 +264,3 @@ def _changes(mine: Sequence[Rule], wanted: Sequence[Rule], new: Sequence[Rule]) 
         old, by = remark.rule, remark.by
         if old in mine and by in new and old and by and old.decision != by.decision:
             yield f"! your {rule_words(old)} no longer decides; {by.decision} {by.pattern!r} comes after it"
-    spoken = {rule.domain for rule in wanted}
-    for rule in mine:
-        if rule.pattern in ("*", "**") and rule.decision != "allow" and rule.domain not in spoken:
-            yield f"! your {rule_words(rule)} for {rule.domain} still holds; delete it there if you do not want it"
