@@ -212,13 +212,15 @@ def stricter(first: Judgement, second: Judgement) -> Judgement:
     return second if second.severity > first.severity else first
 
 
-_STORED = ("default", "user", "inline", "session")
+_OVERRULED = ("user", "inline", "session")
 
 
 def stored_rule_answers(judgement: Judgement) -> bool:
     """Whether a rule that *always* stores would answer the question: not that of an agent's rule, nor of a broken one."""
     rule = judgement.rule
-    return judgement.bypass != "never" and (rule is None or (rule.source in _STORED and not compile_rule(rule).problem))
+    if judgement.bypass == "never":
+        return False
+    return rule is None or rule.source == "default" or (rule.source in _OVERRULED and not compile_rule(rule).problem)
 
 
 _PLACES = {"session": "granted for this session", "inline": "inline configuration"}
