@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -21,7 +20,7 @@ _USUAL = 80
 _LAST_LINES = 3
 """Lines of what a tool prints that stand below its name while it runs."""
 _END = 4096
-"""Characters at the end of what a tool prints in which they are looked for: in all of 20 MB that takes 0.2 s."""
+"""Characters at the end of what a tool prints in which they are looked for, when they are shown: a tool may print 20 MB."""
 
 
 class Awaited:
@@ -31,8 +30,8 @@ class Awaited:
         self._what = ""
         self._since = 0.0
         self._tools: dict[tuple[str, str], str] = {}
-        """What running calls are shown as, by session and id; the next is what each has printed."""
-        self._printed: dict[tuple[str, str], deque[str]] = {}
+        """What running calls are shown as, by session and id; the next is the end of what each has printed."""
+        self._printed: dict[tuple[str, str], str] = {}
 
     def note(self, event: Event) -> None:
         """Take in what has happened."""
@@ -45,8 +44,7 @@ class Awaited:
                 self._tools.pop(call, None)
                 self._printed.pop(call, None)
             case "tool.delta":
-                lines = self._printed.setdefault(call, deque(maxlen=_LAST_LINES))
-                lines.extend(line for line in plain(data.get("text", "")[-_END:]).split("\n") if line.strip())
+                self._printed[call] = (self._printed.get(call, "") + data.get("text", "")[-_END:])[-_END:]
             case "turn.finish" if event.parent is None:
                 self._tools.clear()
                 self._printed.clear()
@@ -95,10 +93,14 @@ class Awaited:
     def printed(self) -> list[str]:
         """Return the last lines that a running tool has printed; of several, the last line of each behind its name."""
         if len(self._tools) == 1:
-            return [f"  {line}" for call in self._tools for line in self._printed.get(call, ())]
+            return [f"  {line}" for call in self._tools for line in self._last_lines(call)]
         most = max((terminal_width() or _USUAL) // 3, 12)
-        lines = ((shown, self._printed[call][-1]) for call, shown in self._tools.items() if self._printed.get(call))
+        lines = ((shown, line) for call, shown in self._tools.items() for line in self._last_lines(call)[-1:])
         return [f"  {cut(shown, most)} · {line}" for shown, line in lines]
+
+    def _last_lines(self, call: tuple[str, str]) -> list[str]:
+        lines = plain(self._printed.get(call, "")).split("\n")
+        return [line for line in lines if line.strip()][-_LAST_LINES:]
 
 
 class Spinner:
