@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,25 +33,23 @@ _running: dict[str, dict[str, GuardedEntry]] = {}
 """What the commands that run in this process have found before they started, by their marks."""
 
 
-@dataclass
 class Confined:
     """A command's sandbox.
 
-    :ivar opened: paths from the vault that a person was asked about by name.
+    :param opened: paths from the vault that a person was asked about by name.
     :ivar notes: what the model is told of it.
     """
 
-    ctx: ToolContext
-    sandbox: Sandbox
-    network: bool
-    opened: frozenset[str]
-    before: Survey = field(default_factory=Survey)
-    hidden: list[str] = field(default_factory=list[str])
-    notes: list[str] = field(default_factory=list[str])
-
-    def __post_init__(self) -> None:
-        self._vault = self.ctx.vault
-        self._rules = FileRules(self.ctx.rules.all(), self.ctx.agent.rules)
+    def __init__(self, ctx: ToolContext, sandbox: Sandbox, network: bool, opened: frozenset[str]) -> None:
+        self.ctx = ctx
+        self.sandbox = sandbox
+        self.network = network
+        self.opened = opened
+        self.before = Survey()
+        self.hidden: list[str] = []
+        self.notes: list[str] = []
+        self._vault = ctx.vault
+        self._rules = FileRules(ctx.rules.all(), ctx.agent.rules)
         restricts = self._rules.restricting
         also = (lambda path: self._rules.decision("read", f"vault:/{path}") in ("ask", "deny")) if restricts else None
         self._search = Search(str(self._vault), self.opened, also, each_secret=self._rules.allowing)

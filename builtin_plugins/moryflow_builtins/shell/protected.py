@@ -11,7 +11,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -52,16 +51,16 @@ INSTALLED = frozenset({"site-packages", "dist-packages", "node_modules"})
 """Folders of installed packages. Keys and certificates in them are not a person's secrets; hiding them breaks the packages."""
 
 
-@dataclass(slots=True)
 class Survey:
     """What was found, by path from the vault.
 
     :param guarded: what runs later; of a folder in which all does, the folder alone.
-    :param secrets: files and folders whose names tell of secrets, or that `also` named; the value says whether it is a folder.
+    :ivar secrets: files and folders whose names tell of secrets, or that `also` named; the value says whether it is a folder.
     """
 
-    guarded: dict[str, GuardedEntry] = field(default_factory=dict[str, GuardedEntry])
-    secrets: dict[str, bool] = field(default_factory=dict[str, bool])
+    def __init__(self, guarded: dict[str, GuardedEntry] | None = None) -> None:
+        self.guarded = guarded if guarded is not None else {}
+        self.secrets: dict[str, bool] = {}
 
 
 class _Folder(NamedTuple):
@@ -79,8 +78,7 @@ class _Folder(NamedTuple):
     noted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(NamedTuple):
     """How a vault is looked through.
 
     :param opened: paths from the vault; a folder that holds one of them is told file by file.
@@ -245,8 +243,7 @@ def _is_installed(below: str) -> bool:
 SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Relocation:
+class Relocation(NamedTuple):
     """One file or folder that a command made, replaced or moved.
 
     :ivar path: where it appeared, from the vault.
@@ -266,15 +263,15 @@ class Relocation:
         return f"{self.path}{moved}" + (f" ({line.reason})" if line else "")
 
 
-@dataclass(slots=True)
 class Settled:
     """What was done.
 
     :ivar left: paths that could not be put back, each with the reason.
     """
 
-    changes: list[Relocation] = field(default_factory=list[Relocation])
-    left: list[str] = field(default_factory=list[str])
+    def __init__(self, left: list[str] | None = None) -> None:
+        self.changes: list[Relocation] = []
+        self.left = left or []
 
     def __bool__(self) -> bool:
         return bool(self.changes or self.left)

@@ -14,9 +14,8 @@ import signal
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.processes import CALL_MARK, end_marked, turn_environment
@@ -133,8 +132,7 @@ would lead out of a sandbox."""
 _SECRET_WORDS = ("API_KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE_KEY")
 
 
-@dataclass(frozen=True)
-class JudgedFolder:
+class JudgedFolder(NamedTuple):
     """The folder that was judged, held open: `descriptor` is of the object, `path` was its name then."""
 
     descriptor: int

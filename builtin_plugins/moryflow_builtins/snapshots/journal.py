@@ -3,7 +3,8 @@
 A *segment* is a span of a step in which calls that may change files ran. A *link* says that a turn of a child session was
 started by an answer of this one. A *gap* is an answer whose changes were not recorded. *Taken* names a deleted session whose
 records of shared answers are here. *Begun* says from which answer on this file has what the session changed. A *span* joins
-what the segments of some answers, and of the children they started, did to one file.
+what the segments of some answers, and of the children they started, did to one file. They are named tuples: as dataclasses
+they cost the first change of a process 4 ms.
 """
 
 from __future__ import annotations
@@ -12,16 +13,14 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .shadow import UNRECORDED, Blob, BlobChange, Shadow
 
 
-@dataclass(frozen=True)
-class Begun:
+class Begun(NamedTuple):
     """The first line: when this file was begun, by which answer, and what recorded the turns before that.
 
     :ivar at: ISO 8601, as nodes have it.
@@ -37,8 +36,7 @@ class Begun:
         return self.node in nodes or since >= self.at
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """The files of the vault before and after calls of one answer.
 
     :ivar node: the model's answer whose calls changed them.
@@ -60,8 +58,7 @@ class Segment:
     mixed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class SpawnLink:
+class SpawnLink(NamedTuple):
     """A turn of a child session, `by`, which `node` of this session's `turn` started.
 
     :ivar pid: the process that runs it; `over` once it has ended.
@@ -89,8 +86,7 @@ class SpawnLink:
         return True
 
 
-@dataclass(frozen=True)
-class Gap:
+class Gap(NamedTuple):
     """An answer whose changes could not be recorded, and why."""
 
     node: str
@@ -98,8 +94,7 @@ class Gap:
     reason: str
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(NamedTuple):
     """What a deleted session, from which this one was made, had recorded of its answers is here now."""
 
     session: str
@@ -109,15 +104,15 @@ JournalLine = Begun | Segment | SpawnLink | Gap | Taken
 _KINDS: Mapping[str, type[JournalLine]] = {"begun": Begun, "segment": Segment, "link": SpawnLink, "gap": Gap, "taken": Taken}
 
 
-@dataclass(frozen=True)
 class Log:
     """What is recorded of one session; of each thing, the line that came last."""
 
-    segments: dict[int, Segment] = field(default_factory=dict[int, Segment])
-    links: dict[str, SpawnLink] = field(default_factory=dict[str, SpawnLink])
-    gaps: dict[str, Gap] = field(default_factory=dict[str, Gap])
-    taken: set[str] = field(default_factory=set[str])
-    begun: list[Begun] = field(default_factory=list[Begun])
+    def __init__(self) -> None:
+        self.segments: dict[int, Segment] = {}
+        self.links: dict[str, SpawnLink] = {}
+        self.gaps: dict[str, Gap] = {}
+        self.taken: set[str] = set()
+        self.begun: list[Begun] = []
 
     def add(self, line: JournalLine) -> None:
         """Take a line in."""
@@ -164,7 +159,7 @@ class JournalFiles:
         kind = next(name for name, shape in _KINDS.items() if isinstance(line, shape))
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"is": kind, **asdict(line)}) + "\n")
+            file.write(json.dumps({"is": kind, **line._asdict()}) + "\n")
 
     def log(self) -> Log:
         """Return what is recorded; a line that was cut off is left out."""
@@ -187,7 +182,6 @@ class JournalFiles:
                 continue
 
 
-@dataclass
 class FoundSegments:
     """What is recorded of some answers.
 
@@ -196,14 +190,14 @@ class FoundSegments:
     :ivar running: children that still work.
     """
 
-    segments: list[Segment] = field(default_factory=list[Segment])
-    cut_off: set[int] = field(default_factory=set[int])
-    running: list[SpawnLink] = field(default_factory=list[SpawnLink])
-    gaps: list[Gap] = field(default_factory=list[Gap])
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        self.cut_off: set[int] = set()
+        self.running: list[SpawnLink] = []
+        self.gaps: list[Gap] = []
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """One file over all segments.
 
     :ivar broken: somebody else wrote it too between two of them, or in one.

@@ -10,7 +10,6 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -216,7 +215,7 @@ def _hand_over(shadow: Shadow, heir: str, nodes: Sequence[str], gone: Sequence[s
         found = {node: found_for(shadow, (name,), (node,)) for node in log.nodes().intersection(nodes) if name != heir}
         for node, of_node in found.items():
             for line in (*of_node.segments, *of_node.gaps):
-                JournalFiles(shadow.folder, heir).add(replace(line, node=node))
+                JournalFiles(shadow.folder, heir).add(line._replace(node=node))
         if found or name in gone:
             taken |= {name, *log.taken}
     for name in sorted(taken):

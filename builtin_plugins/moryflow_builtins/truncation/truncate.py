@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -191,13 +190,13 @@ def _encode(text: str) -> bytes:
     return text.encode(*_CODEC)
 
 
-@dataclass(frozen=True)
 class WholeOutput:
     """An output: `first` and `last` hold at least what a preview may show, `content` is what is stored."""
 
-    content: str | Path
-    first: str
-    last: str
+    def __init__(self, content: str | Path, first: str, last: str) -> None:
+        self.content = content
+        self.first = first
+        self.last = last
 
     @cached_property
     def lines(self) -> int | None:

@@ -13,10 +13,9 @@ import stat
 import subprocess
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from moryflow_sdk.verdicts import Rule
 
@@ -49,8 +48,7 @@ _OWNERSHIP = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")
 """What lets root work in a folder of somebody else, as in containers; no other capability is left to a command."""
 
 
-@dataclass(frozen=True)
-class Confinement:
+class Confinement(NamedTuple):
     """What the rules say of the sandbox; the last rule that names a part of it decides, as everywhere."""
 
     used: bool = True
@@ -109,8 +107,7 @@ def _last(layer: list[tuple[str, str, Pattern]], domain: str, text: str) -> str 
     return next((said for about, said, pattern in reversed(layer) if about == domain and pattern.matches(text)), None)
 
 
-@dataclass(frozen=True)
-class Sandbox:
+class Sandbox(NamedTuple):
     """A bubblewrap that works here; `program` is its path."""
 
     program: str
