@@ -87,7 +87,7 @@ async def test_the_gate_starts_no_program(rig, monkeypatch):
     looked = []
     find = sandbox._working
     monkeypatch.setattr(sandbox, "_found", [])
-    monkeypatch.setattr(sandbox, "_working", lambda: looked.append(verdict) or find())
+    monkeypatch.setattr(sandbox, "_working", lambda memory: looked.append(verdict) or find(memory))
     in_sandbox = verdict.in_sandbox
     monkeypatch.setattr(verdict, "in_sandbox", lambda *given: looked.append("gate") or in_sandbox(*given))
     rig.config(permission={"rules": [UNASKED]})

@@ -23,6 +23,8 @@ from moryflow_sdk.field_types import Between
 
 name = "shell"
 services = ("files", "rules")
+TRIED = "sandbox"
+"""A file of the plugin's that says which sandbox was tried; see :func:`moryflow_sdk.support.sandbox.find_sandbox`."""
 WHOLE = 200
 """Characters up to which a command of one line is shown whole as the target of its call."""
 
@@ -71,8 +73,8 @@ def plugin_start(ctx: PluginContext) -> None:
 
 
 @hookimpl
-async def tool_before(call: ToolCall) -> None:
-    """Find the sandbox before the first command is judged: it starts a program, for which no gate waits."""
+async def tool_before(call: ToolCall, turn: Turn) -> None:
+    """Find the sandbox before the first command is judged: it may start a program, for which no gate waits."""
     if call.tool != bash.name:
         return
     import asyncio
@@ -80,7 +82,7 @@ async def tool_before(call: ToolCall) -> None:
     from moryflow_sdk.support.sandbox import find_sandbox, known_sandbox
 
     if known_sandbox() is None:
-        await asyncio.to_thread(find_sandbox)
+        await asyncio.to_thread(find_sandbox, turn.data_dir / TRIED)
 
 
 @hookimpl

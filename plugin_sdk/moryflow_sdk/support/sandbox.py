@@ -1,7 +1,7 @@
 """A place for shell commands where only the vault can be written and secrets cannot be seen: bubblewrap, where it works.
 
 The host's own folder is hidden in it, and what runs later (hooks, editor and CI configuration) is read-only. It is
-probed once per process with a real start, because containers and some distributions forbid what it needs.
+tried with a real start, because containers and some distributions forbid what it needs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import stat
 import subprocess
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -181,11 +182,15 @@ _found: list[Sandbox | None] = []
 _finding = threading.Lock()
 
 
-def find_sandbox() -> Sandbox | None:
-    """Return the sandbox of this machine, or ``None`` where none works; the first call starts it, to be sure, and waits."""
+def find_sandbox(memory: Path | None = None) -> Sandbox | None:
+    """Return the sandbox of this machine, or ``None`` where none works; the first call of a process starts it, to be sure.
+
+    :param memory: a file that says which program was started since the machine was; that one is not tried again. Only a good
+        answer is kept: where it does not hold any more, commands do not start, and none starts without a sandbox.
+    """
     with _finding:
         if not _found:
-            _found.append(_working())
+            _found.append(_working(memory))
     return _found[0]
 
 
@@ -194,16 +199,48 @@ def known_sandbox() -> Sandbox | None:
     return _found[0] if _found else None
 
 
-def _working() -> Sandbox | None:
+def starts_no_more(sandbox: Sandbox, memory: Path) -> bool:
+    """Try a sandbox again in which a command did not start; where it does not work, the next process looks anew.
+
+    This process goes on with it, so that nothing that was judged for a sandbox runs without one.
+    """
+    if _starts(sandbox.program):
+        return False
+    memory.unlink(missing_ok=True)
+    return True
+
+
+def _working(memory: Path | None) -> Sandbox | None:
     for program in _candidates():
-        probe = [program, "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"]
-        try:
-            done = subprocess.run(probe, capture_output=True, timeout=_PROBE_SECONDS, stdin=subprocess.DEVNULL, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        if done.returncode == 0:
+        known = _identity(program) if memory is not None else ""
+        with suppress(OSError):
+            if memory is not None and known and memory.read_text(encoding="utf-8") == known:
+                return Sandbox(program)
+        if _starts(program):
+            with suppress(OSError):
+                if memory is not None:
+                    memory.write_text(known, encoding="utf-8")
             return Sandbox(program)
     return None
+
+
+def _starts(program: str) -> bool:
+    probe = [program, "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"]
+    try:
+        done = subprocess.run(probe, capture_output=True, timeout=_PROBE_SECONDS, stdin=subprocess.DEVNULL, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _identity(program: str) -> str:
+    """Return what is another where the program, the user, the container or the start of the machine is; empty if unknown."""
+    try:
+        found, mounts = Path(program).stat(), Path("/proc/self/ns/mnt").stat()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+    return f"{program} {found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns} {os.getuid()} {mounts.st_ino} {boot}"
 
 
 def _candidates() -> list[str]:

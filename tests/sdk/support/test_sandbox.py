@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from moryflow_sdk import Rule
-from moryflow_sdk.support.sandbox import FileRules, find_sandbox
+from moryflow_sdk.support import sandbox
+from moryflow_sdk.support.sandbox import FileRules, Sandbox, find_sandbox, starts_no_more
 
 SANDBOX = find_sandbox()
 pytestmark = pytest.mark.skipif(SANDBOX is None, reason="no working bubblewrap on this machine (install bubblewrap)")
@@ -102,3 +103,49 @@ def test_the_rules_say_which_files_are_open():
     assert open_.allows("read", "vault:/.env") and not open_.allows("read", "vault:/a") and open_.allowing
     assert open_.allows("edit", "vault:/.vscode/a/b") and open_.decision("edit", "vault:/a") is None
     assert not narrowed.allows("read", "vault:/.env") and narrowed.restricting and not FileRules([default]).restricting
+
+
+@pytest.fixture
+def tries(monkeypatch):
+    """The programs that were started to see whether they work, by what begins like a new process."""
+    tried, starts = [], sandbox._starts
+    monkeypatch.setattr(sandbox, "_starts", lambda program: tried.append(program) or starts(program))
+
+    def find(memory):
+        monkeypatch.setattr(sandbox, "_found", [])
+        return find_sandbox(memory)
+
+    return tried, find
+
+
+def test_what_was_tried_is_not_tried_again(tries, tmp_path):
+    """The sandbox is found by a start; a later process takes the answer as long as nothing is another (issue 3)."""
+    tried, find = tries
+    memory = tmp_path / "sandbox"
+    assert find(memory) == find(memory) == SANDBOX and len(tried) == 1
+    memory.write_text(memory.read_text()[:-1] + "?")  # the machine was started anew
+    assert find(memory) == SANDBOX and len(tried) == 2
+    assert find(None) == SANDBOX and len(tried) == 3
+
+
+def test_only_a_good_answer_is_kept(tries, tmp_path, monkeypatch):
+    tried, find = tries
+    monkeypatch.setattr(sandbox, "_candidates", lambda: ["/bin/false"])
+    assert find(tmp_path / "sandbox") is None and find(tmp_path / "sandbox") is None
+    assert tried == ["/bin/false"] * 2 and not (tmp_path / "sandbox").exists()
+
+
+def test_what_is_remembered_names_no_program(tries, tmp_path):
+    """A file that was tampered with can keep a sandbox from being tried, and put nothing in its place."""
+    _, find = tries
+    memory = tmp_path / "sandbox"
+    find(memory)
+    memory.write_text(memory.read_text().replace(SANDBOX.program, "/bin/true"))
+    assert find(memory) == SANDBOX
+
+
+def test_a_sandbox_that_starts_no_more_is_forgotten(tmp_path):
+    memory = tmp_path / "sandbox"
+    memory.write_text("known")
+    assert not starts_no_more(SANDBOX, memory) and memory.exists()
+    assert starts_no_more(Sandbox("/bin/false"), memory) and not memory.exists()
