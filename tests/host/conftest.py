@@ -18,6 +18,7 @@ from moryflow.hooks.ledger import Ledger, Quarantine
 from moryflow.hooks.plugin_set import HookFailure, LoadRecord, PluginSet
 from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import PluginSettings
+from moryflow.store import HookCallRow
 
 _numbers = itertools.count(1)
 HEAD = "from moryflow_sdk import *\n"
@@ -61,6 +62,10 @@ class Scope:
 
     def report(self, failure: HookFailure) -> None:
         self.failures.append(failure)
+
+    def hook_calls(self) -> list[HookCallRow]:
+        """Take what the ledger holds, each row by itself."""
+        return [each for row in self.ledger.drain() for each in row.each()]
 
 
 class Workbench:

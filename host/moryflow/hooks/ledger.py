@@ -38,7 +38,7 @@ class Ledger:
     def drain(self) -> list[HookCallRow]:
         """Return rows for everything since the last drain.
 
-        Calls that changed and said nothing become one row per (step, call, hook, plugin) with their number and total time.
+        Calls that changed and said nothing are counted by step, call, hook and plugin, with their total time.
         """
         from moryflow.store import HookCallRow
 
@@ -55,9 +55,10 @@ class Ledger:
             key = (place, implementation)
             count, total = quiet.get(key, (0, 0))
             quiet[key] = (count + 1, total + ns)
-        for ((session, turn, step, call), implementation), (count, ns) in quiet.items():
-            rows.append(HookCallRow(session, turn, step, *implementation.who, "ok", ns // 1000, call, None, count))
-        return rows
+        steps: dict[tuple[str, str, int], list[tuple[Any, ...]]] = {}
+        for (place, implementation), (count, ns) in quiet.items():
+            steps.setdefault(place[:3], []).append((*implementation.who, ns // 1000, place[3], count))
+        return rows + [HookCallRow.quiet(*step, calls) for step, calls in steps.items()]
 
     def chain(self, call_id: str | None = None) -> list[dict[str, Any]]:
         """Return the calls in the order they were made, of one tool call or of the whole turn."""

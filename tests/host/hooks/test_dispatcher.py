@@ -58,7 +58,7 @@ async def test_an_observer_is_told_of_the_types_it_asks_for(bench: Any):
     bench.dispatcher.observe_soon(scope, EVENT.replace(type="text.delta"))
     await bench.dispatcher.settle()
     assert scope.plugin_set.plugins["mine"].object.seen == ["turn.start", "x"]
-    assert sum(row.count for row in scope.ledger.drain()) == 2
+    assert sum(row.count for row in scope.hook_calls()) == 2
 
 
 async def test_an_event_is_also_known_by_the_names_that_other_hosts_have_for_it(bench: Any):
@@ -154,7 +154,7 @@ async def test_the_third_failure_of_a_session_quarantines(bench: Any, body: str,
     assert scope.failures[2].as_event() == {
         "plugin": "bad", "hook": "tool_after", "reason": scope.failures[2].error, "count": 3,
     }  # fmt: skip
-    outcomes = [row.outcome for row in scope.ledger.drain() if row.plugin == "bad"]
+    outcomes = [row.outcome for row in scope.hook_calls() if row.plugin == "bad"]
     assert outcomes == [outcome] * 3 + ["quarantined"] * 3
     assert scope.quarantine.names() == [("bad", "tool_after")]
     assert scope.quarantine.release("bad") and not scope.quarantine.release("bad")
@@ -213,7 +213,7 @@ async def test_calls_that_changed_nothing_are_one_row_with_count_and_time(bench:
     scope = await bench.scope()
     for _ in range(3):
         await after(bench, scope)
-    rows = scope.ledger.drain()
+    rows = scope.hook_calls()
     quiet = [row for row in rows if row.plugin == "quiet"]
     loud = [row for row in rows if row.plugin == "loud"]
     assert [(row.outcome, row.count, row.delta, row.position) for row in quiet] == [("ok", 3, None, 0)]
@@ -222,7 +222,7 @@ async def test_calls_that_changed_nothing_are_one_row_with_count_and_time(bench:
     row = loud[0]
     assert (row.session, row.turn, row.step, row.hook, row.call_id, row.position) == ("s1", "t1", 1, "tool_after", "c1", 1)
     assert row.plugin_hash == scope.plugin_set.plugins["loud"].hash and row.us > 0
-    assert scope.ledger.drain() == []
+    assert scope.hook_calls() == []
 
 
 async def test_what_a_gate_said_is_written_down(bench: Any):
@@ -231,7 +231,7 @@ async def test_what_a_gate_said_is_written_down(bench: Any):
     bench.user("silent", "@hookimpl\ndef tool_gate(call): ...\n")
     scope = await bench.scope()
     await bench.dispatcher.gates(scope, "tool_gate", call=CALL)
-    rows = {row.plugin: (row.outcome, row.delta) for row in scope.ledger.drain()}
+    rows = {row.plugin: (row.outcome, row.delta) for row in scope.hook_calls()}
     assert rows == {"strict": ("ok", {"decision": "deny", "reason": "no", "next_step": "ask"}), "silent": ("ok", None)}
 
 
@@ -243,7 +243,7 @@ async def test_what_a_redactor_removes_is_not_written_down(bench: Any):
     bench.user("c_sign", add.format("", "result.output + ' --'"))
     scope = await bench.scope()
     await after(bench, scope, output="secret")
-    note, redact, sign = (row.delta for row in scope.ledger.drain())
+    note, redact, sign = (row.delta for row in scope.hook_calls())
     assert note == {"output": {"withheld": 14}, "was": {"output": {"withheld": 6}}}
     assert redact == {"output": "*** (noted)", "was": {"output": {"withheld": 14}}}
     assert sign == {"output": "*** (noted) --", "was": {"output": "*** (noted)"}}
@@ -255,7 +255,7 @@ async def test_blocks_for_the_system_prompt_are_recorded_by_size_and_hash(bench:
     bench.user("b_wrong", "@hookimpl\ndef system_blocks():\n    return ['text']\n")
     scope = await bench.scope()
     assert [plugin for plugin, _ in await bench.dispatcher.contribute(scope, "system_blocks")] == ["a_block"]
-    good, bad = scope.ledger.drain()
+    good, bad = scope.hook_calls()
     assert (good.outcome, good.delta) == ("changed", {"blocks": [{"id": "a", "chars": 5, "hash": "5994471abb01112a"}]})
     assert bad.outcome == "failed" and "SystemBlock" in scope.failures[0].error
 
@@ -268,7 +268,7 @@ async def test_the_chain_lists_calls_in_order_and_of_one_call(bench: Any):
     scope.ledger.keep = True
     await bench.dispatcher.gates(scope, "tool_gate", call=CALL)
     await after(bench, scope)
-    scope.ledger.drain()
+    scope.hook_calls()
     await after(bench, scope, CALL.replace(id="c2"))
     chain = scope.ledger.chain()
     assert [(item["hook"], item["plugin"], item["outcome"]) for item in chain] == [
@@ -288,7 +288,7 @@ async def test_a_huge_change_is_recorded_by_its_size(bench: Any):
     )
     scope = await bench.scope()
     await after(bench, scope)
-    (row,) = scope.ledger.drain()
+    (row,) = scope.hook_calls()
     assert row.delta["fields"] == ["metadata", "output"] and row.delta["too_large"] < 200_000
     assert len(str(row.delta)) < 200
 

@@ -60,7 +60,7 @@ async def test_a_gate_that_fails_denies(bench: Any, hook: str, body: str, how: s
     assert "guard" in verdict.reason
     (failure,) = scope.failures
     assert (failure.outcome, failure.action) == ("failed", "denied") and failure.file.endswith("guard.py")
-    assert [row.outcome for row in scope.ledger.drain()] == ["failed"]
+    assert [row.outcome for row in scope.hook_calls()] == ["failed"]
 
 
 SPIN = """import time, asyncio
@@ -155,7 +155,7 @@ async def test_a_gate_whose_thread_was_given_up_denies_without_being_called(benc
         assert isinstance(verdict, Deny) and verdict.cause == "hook_failure"
     assert scope.plugin_set.plugins["guard"].object.calls == [1]
     assert len(scope.failures) == 1, "reported once, when it broke"
-    assert [row.outcome for row in scope.ledger.drain()] == ["timeout"] + ["skipped"] * 5
+    assert [row.outcome for row in scope.hook_calls()] == ["timeout"] + ["skipped"] * 5
 
 
 async def test_a_gate_that_ignores_its_cancellation_denies_while_it_lingers(bench: Any):
@@ -177,7 +177,7 @@ async def test_a_gate_that_ignores_its_cancellation_denies_while_it_lingers(benc
     for outcome in ("timeout", "skipped"):
         ((_, verdict),) = await asyncio.wait_for(bench.dispatcher.gates(scope, "tool_gate", call=CALL), 300)
         assert isinstance(verdict, Deny)
-        assert scope.ledger.drain()[0].outcome == outcome
+        assert scope.hook_calls()[0].outcome == outcome
     scope.plugin_set.plugins["stubborn"].object.told.append("to end")
     stray = scope.plugin_set.plugins["stubborn"].life.stray
     await asyncio.wait((stray,))
@@ -192,7 +192,7 @@ async def test_a_gate_is_never_quarantined(bench: Any):
         ((_, verdict),) = await bench.dispatcher.gates(scope, "tool_gate", call=CALL)
         assert isinstance(verdict, Deny)
     assert not any(failure.quarantined for failure in scope.failures)
-    assert [row.outcome for row in scope.ledger.drain()] == ["failed"] * 10
+    assert [row.outcome for row in scope.hook_calls()] == ["failed"] * 10
 
 
 async def test_a_plain_gate_that_returns_a_coroutine_is_awaited(bench: Any):

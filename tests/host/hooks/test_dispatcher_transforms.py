@@ -60,7 +60,7 @@ CHANGES = {
 async def test_a_new_value_is_handed_on_and_recorded(bench: Any, hook: str, tier: str):
     value, scope = await run(bench, hook, CHANGES[hook], "return None", tier=tier)
     assert value != VALUES[hook] and type(value) is type(VALUES[hook])
-    rows = scope.ledger.drain()
+    rows = scope.hook_calls()
     assert [(row.plugin, row.outcome, row.count) for row in rows] == [("p0", "changed", 1), ("p1", "ok", 1)]
     assert rows[0].delta and rows[1].delta is None
 
@@ -80,7 +80,7 @@ async def test_one_that_fails_is_skipped_and_the_next_one_gets_the_value(bench: 
     (failure,) = scope.failures
     assert (failure.plugin, failure.hook, failure.outcome, failure.action) == ("p0", hook, "failed", "skipped")
     assert failure.file.endswith("p0.py") and failure.line >= 2
-    assert [row.outcome for row in scope.ledger.drain()] == ["failed", "changed"]
+    assert [row.outcome for row in scope.hook_calls()] == ["failed", "changed"]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ async def test_a_hook_cannot_change_what_it_was_given(bench: Any):
 async def test_an_equal_value_is_no_change(bench: Any):
     value, scope = await run(bench, "tool_after", "return result.replace(output=result.output)")
     assert value is VALUES["tool_after"]
-    assert [row.outcome for row in scope.ledger.drain()] == ["ok"]
+    assert [row.outcome for row in scope.hook_calls()] == ["ok"]
 
 
 # ---------------------------------------------------------------- withholding
@@ -159,7 +159,7 @@ async def test_a_redactor_that_hangs_withholds_now_and_ever_after(bench: Any):
         with pytest.raises(Withheld):
             await bench.dispatcher.transform(scope, "tool_after", ToolResult(), call=CALL)
     assert [(failure.outcome, failure.action) for failure in scope.failures] == [("withheld", "withheld")]
-    assert {row.outcome for row in scope.ledger.drain()} == {"withheld"}
+    assert {row.outcome for row in scope.hook_calls()} == {"withheld"}
 
 
 # ---------------------------------------------------------------- messages
@@ -206,7 +206,7 @@ async def test_a_list_that_separates_a_call_from_its_result_is_skipped(bench: An
 async def test_a_changed_list_is_recorded_by_the_part_that_changed(bench: Any, body: str, delta: dict[str, Any]):
     """From the recorded change and the list before, the list after can be rebuilt (ARCHITECTURE §4, ledger)."""
     value, scope = await run(bench, "chat_messages", body, value=PAIRED)
-    (row,) = scope.ledger.drain()
+    (row,) = scope.hook_calls()
     assert row.delta == delta
     new = tuple(Message(**item) for item in delta["inserted"])
     assert PAIRED[: delta["at"]] + new + PAIRED[delta["at"] + delta["removed"] :] == value

@@ -181,6 +181,7 @@ def damaged(lines: list[str]) -> dict[str, tuple[Sequence[str | bytes], str]]:
         "call state": (at(kinds["call"], state="lost"), "there is no call state 'lost'"),
         "usage": (at(kinds["run"], usage={"input": [1]}), "'usage' must hold whole numbers"),
         "event": (at(kinds["event"], body={"step": "x"}), "this is not an event"),
+        "hook": (at(kinds["hook_call"], hook=""), "the field 'hook' is empty"),
         "artifact": (at(kinds["artifact"], state="lost"), "this is not an artifact"),
         "artifact field": (at(kinds["artifact"], bogus=1), "there is no field 'bogus'"),
         "cut": (lines[:-1], f"line {last - 1}: the file ends early"),

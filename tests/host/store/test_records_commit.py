@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from hashlib import sha256
 
 import pytest
@@ -136,6 +137,23 @@ async def test_ledger_is_filtered_by_turn_and_plugin(store: Store, hold: Session
     await hold.commit(Commit(hook_calls=rows))
     assert await store.hook_calls(session.id, turn="a", plugin="q") == [rows[1]]
     assert await store.hook_calls(session.id, plugin="p") == [rows[0], rows[2]]
+
+
+async def test_calls_that_share_a_row_are_read_one_by_one(store: Store, hold: SessionLock, session: SessionRow):
+    """What changed nothing is counted by step, and nobody who reads the ledger sees that (ARCHITECTURE §4, ledger)."""
+    calls = [["tool_gate", plugin, "hash", place, 7, "c1", 2] for place, plugin in enumerate("pqr")]
+    changed = HookCallRow(session.id, "a", 1, "tool_after", "q", "hash", 0, "changed", 5, "c1", {"output": "x"})
+    for step in (1, 2):
+        await hold.commit(Commit(hook_calls=[changed, HookCallRow.quiet(session.id, "a", step, calls)]))
+    each = [
+        HookCallRow(session.id, "a", 2, "tool_gate", name, "hash", at, "ok", 7, "c1", None, 2) for at, name in enumerate("pqr")
+    ]
+    assert (await store.hook_calls(session.id))[-3:] == each
+    assert await store.hook_calls(None, newest=2) == [each[2], each[1]]
+    assert [row.step for row in await store.hook_calls(session.id, plugin="r")] == [1, 2]
+    assert await store.hook_calls(session.id, plugin="q", newest=3) == [each[1], changed, each[1]._replace(step=1)]
+    lines = [json.loads(line) for line in [line async for line in store.export(session.id)]]
+    assert [line["plugin"] for line in lines if line["type"] == "hook_call"] == ["q", "p", "q", "r"] * 2
 
 
 async def test_commits_made_at_once_follow_one_another(store: Store, hold: SessionLock, session: SessionRow):

@@ -21,8 +21,20 @@ from moryflow.store.protocol import StoreError, invalid
 from moryflow.store.records import CALL_STATES, KINDS, SessionRow, is_session_id
 from moryflow.store.sqlite.schema import decode, encode, has_its_arguments, node_hash, random_id
 
-from .queries import call_of, descendants, nodes_of, session_row
-from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, TableSpec, decode_stored, execute, text
+from .queries import call_of, descendants, each_hook_call, nodes_of, session_row
+from .schema import (
+    APPROVALS,
+    ARTIFACTS,
+    CALLS,
+    HOOK_CALLS,
+    NODES,
+    RUNS,
+    SESSIONS,
+    TableSpec,
+    decode_stored,
+    execute,
+    text,
+)
 from .statements import insert_session
 
 FORMAT = 1
@@ -57,14 +69,23 @@ def _values(connection: sqlite3.Connection, session: str) -> Iterator[dict[str, 
         if table is NODES:
             continue
         for row in execute(connection, f"{table.select} WHERE session = ? ORDER BY number", (session,)):
-            fields = call_of(row)._asdict() if table is CALLS else table.fields(row)
-            del fields["session"]
-            yield {"type": kind, **fields}
+            for fields in _records(table, row):
+                del fields["session"]
+                yield {"type": kind, **fields}
     for row in execute(connection, "SELECT type, ts, body FROM events WHERE session = ? ORDER BY seq", (session,)):
         yield {"type": "event", "name": text(row[0]), "ts": text(row[1]), "body": decode_stored(row[2])}
     statement = "SELECT plugin, scope, value FROM plugin_state WHERE session = ? ORDER BY number"
     for row in execute(connection, statement, (session,)):
         yield {"type": "plugin_state", "plugin": text(row[0]), "scope": text(row[1]), "value": decode_stored(row[2])}
+
+
+def _records(table: TableSpec[Any], row: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return what a row of the database is to whoever reads it: a call with its arguments, each hook call by itself."""
+    if table is CALLS:
+        return [call_of(row)._asdict()]
+    if table is HOOK_CALLS:
+        return [each._asdict() for each in each_hook_call(row)]
+    return [table.fields(row)]
 
 
 def _header(connection: sqlite3.Connection, session: str) -> dict[str, Any]:
@@ -182,6 +203,8 @@ def _checked(number: int, kind: str, fields: dict[str, Any], seen: _Seen) -> dic
         return _checked_header(number, fields)
     if kind in TABLES:
         problem = TABLES[kind].problem({**fields, "session": ""})
+        if kind == "hook_call" and not problem and not fields["hook"]:
+            problem = "the field 'hook' is empty"
     elif kind in _SHAPES:
         more = {"sessions": int} if kind == "end" and "sessions" in fields else {}
         problem = _shape_problem(fields, {**_SHAPES[kind], **more})

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from moryflow_sdk import Artifact, Event
 
 from moryflow.store.protocol import StoreError
-from moryflow.store.records import CALL_STATES, ApprovalRow, CallRow, Node, SessionRow, labels, nodes_for_view
+from moryflow.store.records import CALL_STATES, ApprovalRow, CallRow, HookCallRow, Node, SessionRow, labels, nodes_for_view
 from moryflow.store.sqlite.schema import has_its_arguments, node_hash
 
 from .failures import Damaged
-from .schema import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, TableSpec, decode_stored, execute, text
+from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, SESSIONS, TableSpec, decode_stored, execute, text
 
 R = TypeVar("R")
 
@@ -258,6 +259,31 @@ def query(connection: sqlite3.Connection, table: TableSpec[Any], wanted: dict[st
     where = f" WHERE {condition}" if condition else ""
     rows = execute(connection, f"{table.select}{where} {tail}", list(asked.values()))
     return [table.load(row) for row in rows]
+
+
+def hook_calls_of(
+    connection: sqlite3.Connection, session: str | None, turn: str | None, plugin: str | None, newest: int | None
+) -> list[HookCallRow]:
+    """Return the ledger of a session, or of all, oldest first; with `newest` that many of the last rows, newest first."""
+    asked = {"session = ?": (session,), "turn = ?": (turn,), "(plugin = ? OR hook = '' AND instr(delta, ?))": (plugin, plugin)}
+    asked = {condition: values for condition, values in asked.items() if values[0] is not None}
+    where = f" WHERE {' AND '.join(asked)}" if asked else ""
+    order = "" if newest is None else " DESC"
+    statement = f"{HOOK_CALLS.select}{where} ORDER BY number{order}"
+    stored = execute(connection, statement, list(chain.from_iterable(asked.values())))
+    rows = (row for line in stored for row in each_hook_call(line)[:: -1 if order else 1] if plugin in (None, row.plugin))
+    return list(islice(rows, newest))
+
+
+def each_hook_call(row: Sequence[Any]) -> list[HookCallRow]:
+    """Return the hook calls that a row of the database holds.
+
+    :raises Damaged: it is not what was stored.
+    """
+    try:
+        return HOOK_CALLS.load(row).each()
+    except (TypeError, ValueError) as error:
+        raise Damaged(f"a stored row of hook calls is none ({error})") from error
 
 
 def events_of(

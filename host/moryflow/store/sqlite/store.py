@@ -193,9 +193,7 @@ class SqliteStore:
     async def hook_calls(
         self, session: str | None, turn: str | None = None, plugin: str | None = None, *, newest: int | None = None
     ) -> list[HookCallRow]:
-        wanted = {"session": session, "turn": turn, "plugin": plugin}
-        tail = "ORDER BY number" if newest is None else f"ORDER BY number DESC LIMIT {int(newest)}"
-        return await self._database.read(lambda db: reading.query(db, HOOK_CALLS, wanted, tail))
+        return await self._database.read(lambda db: reading.hook_calls_of(db, session, turn, plugin, newest))
 
     async def hook_effects(self, session: str) -> list[HookCallRow]:
         tail = "AND call_id IS NOT NULL AND outcome IN ('changed', 'failed', 'timeout', 'withheld') ORDER BY number"
