@@ -1,4 +1,7 @@
-"""From a call to a verdict: every target is judged, the most severe counts. Used by the gate and by every command."""
+"""From a call to a verdict: every target is judged, the most severe counts. Used by the gate and by every command.
+
+What only some calls need is imported where it is used: the judge of commands, the reader of URLs, the sandbox.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from moryflow_sdk import Allow, Ask, Remember, Rule, Target, ToolCall, Turn, Verdict
 from moryflow_sdk.support.patterns import escape
 from moryflow_sdk.support.protected_files import named_by_git
-from moryflow_sdk.support.urls import RefusedUrl, Url, parse_url
 
 from .files import is_folder, judge_file, judge_folder
 from .policy import (
@@ -26,6 +29,9 @@ from .policy import (
     stored_rule_answers,
     text_probe,
 )
+
+if TYPE_CHECKING:
+    from moryflow_sdk.support.urls import Url
 
 INLINE_COMMAND = 2048
 """Commands up to this many characters are judged on the loop; longer ones in a thread."""
@@ -108,6 +114,8 @@ def _is_malformed(text: str) -> bool:
 
 def _judge_url(policy: Policy, target: Target) -> Judgement:
     """Judge the canonical form. What is not public no rule opens; a service of this machine, or a port, one that names it."""
+    from moryflow_sdk.support.urls import RefusedUrl, parse_url
+
     try:
         url = parse_url(target.given)
     except RefusedUrl as error:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import git_contents, judge_command
-from moryflow_builtins.permission.shell.git_repository import GitUnknown, index_entries
+from moryflow_builtins.permission.shell.effects import EffectUnknown
+from moryflow_builtins.permission.shell.git_repository import index_entries
 
 from .judging import decide, git, rules
 
@@ -183,7 +184,7 @@ def test_the_index_is_read_as_git_reads_it(tmp_path: Path, version: str) -> None
     lines = git(vault, "ls-files", "-sz").split("\0")[:-1]
     assert index_entries(vault / ".git") == {line.partition("\t")[2]: line.split(" ")[1] for line in lines}
     git(vault, "update-index", "--split-index")
-    with pytest.raises(GitUnknown, match="in parts"):
+    with pytest.raises(EffectUnknown, match="in parts"):
         index_entries(vault / ".git")
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from moryflow_builtins.permission.policy import Policy
-from moryflow_builtins.permission.shell.patches import Patch, UnreadablePatch, paths_in
+from moryflow_builtins.permission.shell.effects import EffectUnknown, Patch
+from moryflow_builtins.permission.shell.patches import paths_in
 
 from . import judging
 from .judging import rules
@@ -217,5 +218,5 @@ def test_what_is_really_changed_is_among_the_paths(program: str, names: str, tmp
 
 def test_a_patch_of_too_many_files_is_not_read_to_its_end() -> None:
     """There is a limit, and past it a question (R27, R37)."""
-    with pytest.raises(UnreadablePatch):
+    with pytest.raises(EffectUnknown):
         paths_in("".join(added(f"src/{number}") for number in range(3000)), Patch(by_git=True))

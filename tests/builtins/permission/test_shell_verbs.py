@@ -8,7 +8,7 @@ import pytest
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell.effects import GUARDED, spec
 from moryflow_builtins.permission.shell.programs import PROGRAMS
-from moryflow_builtins.permission.shell.verbs import ABBREVIATES, VERBS
+from moryflow_builtins.permission.shell.verbs import ABBREVIATES, VERBS, verbs_of
 
 from .judging import decide, rules
 
@@ -18,7 +18,7 @@ MakePolicy = Callable[..., Policy]
 @pytest.mark.parametrize("name", VERBS)
 def test_a_wildcard_covers_ordinary_verbs_and_no_other(name: str, make_policy: MakePolicy) -> None:
     """What runs or configures asks, so does what is not known; nothing ordinary does (R8, SECURITY §2.4)."""
-    policy, table = make_policy(rules(f"+{name} *")), VERBS[name]
+    policy, table = make_policy(rules(f"+{name} *")), verbs_of(name)
     for verb in table.ordinary:
         assert decide(policy, f"{name} {verb}") == "allow", verb
     for verb in (*table.running, "frobnicate", "./x", "x.js"):
@@ -29,7 +29,7 @@ def test_a_wildcard_covers_ordinary_verbs_and_no_other(name: str, make_policy: M
 @pytest.mark.parametrize("name", VERBS)
 def test_no_abbreviation_of_a_verb_goes_further_than_the_verb(name: str, make_policy: MakePolicy) -> None:
     """``npm exe`` is ``npm exec``: every part of a verb that runs something asks, and is denied with it (R8, SECURITY §2.2)."""
-    table = VERBS[name]
+    table = verbs_of(name)
     for verb, form in table.running.items():
         policy = make_policy(rules(f"+{name} *", f"-{name} {form}", f"-{name} {form} *"))
         for end in range(1, len(verb)):
@@ -58,7 +58,7 @@ def test_abbreviations_of_ordinary_verbs_only_are_ordinary_where_nobody_writes_t
 
 _EVERY = {
     **{name: options for name, (_, options) in PROGRAMS.items()},
-    **{name: verbs.options for name, verbs in VERBS.items()},
+    **{name: options for name, (_, options) in VERBS.items()},
 }
 
 
@@ -68,7 +68,7 @@ _EVERY = {
 def test_options_that_write_run_or_configure_ask_in_every_spelling(name: str, make_policy: MakePolicy) -> None:
     """``--out``, ``--output=x`` and ``--output x`` are one option; a wildcard covers none of them (R8)."""
     policy, table = make_policy(rules("+*")), spec(_EVERY[name])
-    verb = f" {next(iter(VERBS[name].ordinary))}" if name in VERBS else ""
+    verb = f" {next(iter(verbs_of(name).ordinary))}" if name in VERBS else ""
     for option, role in table.long.items():
         if role not in GUARDED:
             continue

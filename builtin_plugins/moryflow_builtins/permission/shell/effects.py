@@ -204,6 +204,10 @@ def file_pieces(arg: Arg) -> list[Arg]:
 # ------------------------------------------------------------------------------------------------
 
 
+class EffectUnknown(Exception):
+    """What a command changes or shows cannot be told before it runs; the text says why."""
+
+
 class Patch(NamedTuple):
     """A patch that a command applies.
 

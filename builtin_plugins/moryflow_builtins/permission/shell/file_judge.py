@@ -21,10 +21,8 @@ from moryflow_builtins.permission.files import TooManyPaths, is_folder, judge_fi
 from moryflow_builtins.permission.policy import Judgement, Policy, Resolve
 
 from .command_line import changed_file, contents_of
-from .effects import BulkChange, Checkout, CommandEffects, GitOutput, Tree
+from .effects import BulkChange, Checkout, CommandEffects, EffectUnknown, GitOutput, Patch, Tree
 from .folder_scan import TreeFiles, reads_path
-from .git_repository import strange_repository, tracked_paths
-from .patches import GIT_CONFIGURATION, MAX_BYTES, Patch, UnreadablePatch, merges_by_configuration, paths_in
 from .syntax import Arg
 from .walk import Bases
 
@@ -89,7 +87,7 @@ class FileJudge:
     def checkout(self, checkout: Checkout, bases: Bases, moved: str) -> None:
         """Judge the files that git brings.
 
-        :raises GitUnknown: they cannot be told before it runs.
+        :raises EffectUnknown: they cannot be told before it runs.
         """
         from .git_contents import paths_brought
 
@@ -102,7 +100,7 @@ class FileJudge:
     def output(self, shown: GitOutput, bases: Bases, moved: str, *, changed: bool) -> None:
         """Ask where git prints a file that is asked about.
 
-        :raises GitUnknown: what it prints cannot be told before it runs.
+        :raises EffectUnknown: what it prints cannot be told before it runs.
         """
         from .git_contents import paths_in_output
 
@@ -117,34 +115,38 @@ class FileJudge:
     def paths_of_patch(self, patch: Patch, bases: Bases) -> list[str]:
         """Return the paths that a patch changes.
 
-        :raises UnreadablePatch: it is not there, may not be read unasked, or is not understood.
+        :raises EffectUnknown: it is not there, may not be read unasked, or is not understood.
         """
+        from .patches import GIT_CONFIGURATION, merges_by_configuration, paths_in
+
         if patch.may_merge and merges_by_configuration(self._resolve(one, "read", None).path for one in GIT_CONFIGURATION):
-            raise UnreadablePatch("am.threeWay is set, which lets it follow renames")
+            raise EffectUnknown("am.threeWay is set, which lets it follow renames")
         if patch.text is not None:
             if not patch.text.static:
-                raise UnreadablePatch(patch.text.why)
+                raise EffectUnknown(patch.text.why)
             return paths_in(patch.text.text, patch)
         found: dict[str, None] = {}
         for file, base in product(patch.files, sorted(bases, key=str)):
             if not file.static or base is None:
-                raise UnreadablePatch(file.why or f"{file.text!r} is in a folder that is not known before it runs")
+                raise EffectUnknown(file.why or f"{file.text!r} is in a folder that is not known before it runs")
             found.update(dict.fromkeys(paths_in(self._content(file, base), patch)))
         return list(found)
 
     def _content(self, file: Arg, base: str) -> str:
         """Return what stands in a file that may be read without a question."""
+        from .patches import MAX_BYTES
+
         target = self._resolve(file.path, "read", base)
         if target.path is None or judge_file(self._policy, target, "read", whole=False).decision != "allow":
-            raise UnreadablePatch(f"{file.text} is asked about")
+            raise EffectUnknown(f"{file.text} is asked about")
         try:
             with os.fdopen(os.open(target.path, _OPEN), "rb") as stream:
                 regular = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
                 content = stream.read(MAX_BYTES + 1) if regular else b""
         except OSError as error:
-            raise UnreadablePatch(f"{file.text} cannot be read ({error.strerror})") from None
+            raise EffectUnknown(f"{file.text} cannot be read ({error.strerror})") from None
         if not regular or len(content) > MAX_BYTES:
-            raise UnreadablePatch(f"{file.text} is no file of at most {MAX_BYTES // 1024 // 1024} MiB")
+            raise EffectUnknown(f"{file.text} is no file of at most {MAX_BYTES // 1024 // 1024} MiB")
         return content.decode("utf-8", "surrogateescape")
 
     def working_folder(self, bases: Bases) -> None:
@@ -169,6 +171,8 @@ class FileJudge:
 
     def repository(self, bases: Bases) -> str:
         """Return a git directory that git would use there and that is not the vault's own; empty when there is none."""
+        from .git_repository import strange_repository
+
         known = self._repositories
         for base in sorted(filter(None, bases)):
             if base not in known:
@@ -352,6 +356,8 @@ def _judge_changed(policy: Policy, change: BulkChange, folder: Target) -> Iterat
     if change.tree is None:
         yield from judge_folder(policy, folder)
         return
+    from .git_repository import tracked_paths
+
     tree, tracked = change.tree, tracked_paths(Path(folder.path or ""))
     for part in judge_folder(policy, folder):
         path = part.target.removeprefix(f"{folder.text.rstrip('/')}/")

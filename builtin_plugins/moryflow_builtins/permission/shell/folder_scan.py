@@ -17,7 +17,6 @@ from moryflow_builtins.permission.files import judge_file
 from moryflow_builtins.permission.policy import Judgement, Policy, Resolve
 
 from .effects import Tree
-from .git_repository import repository
 
 _LONGEST = 256 * 1024
 _MOST_STARS = 3
@@ -74,6 +73,8 @@ class IgnoreFiles:
 
 def _top(root: str) -> Path | None:
     """Return the top of the repository that `root` is in, whose ignore files hold."""
+    from .git_repository import repository
+
     found = repository(Path(root))
     return found.parent if found is not None and found.name == ".git" else None
 

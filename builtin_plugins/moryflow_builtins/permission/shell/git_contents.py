@@ -21,8 +21,8 @@ from typing import Literal, NamedTuple
 
 from moryflow_sdk.support.protected_files import read_start
 
-from .effects import Checkout, CommandItem, GitOutput, names_of, values_of
-from .git_repository import FAILURES, MAX_BYTES, PATHSPEC, GitUnknown, index_entries, pathspec_filter, repository, tracked_paths
+from .effects import Checkout, CommandItem, EffectUnknown, GitOutput, names_of, values_of
+from .git_repository import FAILURES, MAX_BYTES, PATHSPEC, index_entries, pathspec_filter, repository, tracked_paths
 from .git_store import MAX_PATHS, GitStore
 from .syntax import Arg
 
@@ -141,7 +141,7 @@ def paths_in_output(shown: GitOutput, base: str, moved: str, *, changed: bool) -
     """Return what a verb may show; ``None`` where there is no repository.
 
     :param moved: which names an earlier part of the command may have changed; `changed`: it may have changed files.
-    :raises GitUnknown: it cannot be told.
+    :raises EffectUnknown: it cannot be told.
     """
     try:
         git = repository(Path(base))
@@ -154,7 +154,9 @@ def paths_in_output(shown: GitOutput, base: str, moved: str, *, changed: bool) -
         same = reading.same if surely else lambda _: False
         return ShownPaths(reading.store.root, [name for name in names if chosen(name)], same)
     except FAILURES as error:
-        raise GitUnknown(str(error) if isinstance(error, GitUnknown) else f"the repository cannot be read ({error})") from None
+        raise EffectUnknown(
+            str(error) if isinstance(error, EffectUnknown) else f"the repository cannot be read ({error})"
+        ) from None
 
 
 _RANGE = re.compile(r"(.*?)(\.\.\.?)(.*)")
@@ -201,7 +203,7 @@ class _GitOutputReader:
             blobs = [name for kind, name in objects if kind == "blob"]
             return self._of_blobs(blobs) if blobs else self._names([name for _, name in objects])
         except _NotTracked as problem:
-            raise GitUnknown(str(problem)) from None
+            raise EffectUnknown(str(problem)) from None
         except FAILURES:
             return self.everything()
 
@@ -352,17 +354,17 @@ def paths_brought(checkout: Checkout, base: str, moved: str) -> tuple[Path, list
     """Return the folder of the repository and the paths below it that may change; ``None`` where there is no repository.
 
     :param moved: which names an earlier part of the command may have changed.
-    :raises GitUnknown: it cannot be told.
+    :raises EffectUnknown: it cannot be told.
     """
     try:
         git = repository(Path(base))
         if git is None or not (git / "HEAD").is_file():
             return None
         if checkout.unknown:
-            raise GitUnknown(checkout.unknown)
+            raise EffectUnknown(checkout.unknown)
         return _brought(checkout, base, moved, git)
     except FAILURES as error:
-        raise error if isinstance(error, GitUnknown) else GitUnknown(f"the repository cannot be read ({error})") from None
+        raise error if isinstance(error, EffectUnknown) else EffectUnknown(f"the repository cannot be read ({error})") from None
 
 
 def _brought(checkout: Checkout, base: str, moved: str, git: Path) -> tuple[Path, list[str]]:
@@ -372,12 +374,12 @@ def _brought(checkout: Checkout, base: str, moved: str, git: Path) -> tuple[Path
     if checkout.or_path and revisions[0].static and not store.has(revisions[0].text) and _is_path(revisions[0], base):
         return store.root, []  # from the index, which holds what was looked at when it got there
     if moved == "all":
-        raise GitUnknown("an earlier part of the command changes what names mean")
+        raise EffectUnknown("an earlier part of the command changes what names mean")
     for revision in revisions:
         if not revision.static:
-            raise GitUnknown(revision.why)
+            raise EffectUnknown(revision.why)
         if moved and (set(revision.text) & set("~^@-{") or revision.text.endswith("HEAD")):
-            raise GitUnknown(f"an earlier part of the command changes what {revision.text} means")
+            raise EffectUnknown(f"an earlier part of the command changes what {revision.text} means")
     if checkout.against == "stash":
         return store.root, list(store.stash_changes(*(revision.text for revision in revisions)))
     if checkout.against == "list":
@@ -394,14 +396,14 @@ def _brought(checkout: Checkout, base: str, moved: str, git: Path) -> tuple[Path
 def _unfinished_commits(git: Path) -> Iterator[str]:
     """Yield the commits in the list of an unfinished rebase, cherry-pick or revert."""
     if (git / "rebase-apply").exists():
-        raise GitUnknown("the patches that are left are not looked into")
+        raise EffectUnknown("the patches that are left are not looked into")
     for name in filter(lambda name: (git / name).exists(), ("rebase-merge/git-rebase-todo", "sequencer/todo")):
         for line in read_start(git / name, MAX_BYTES).decode("utf-8", "surrogateescape").splitlines():
             step, _, rest = line.strip().partition(" ")
             if step in _PICKS and rest:
                 yield rest.split()[0]
             elif step and not step.startswith("#") and step not in _HARMLESS_STEPS:
-                raise GitUnknown(f"{step!r} stands in the list of what it does")
+                raise EffectUnknown(f"{step!r} stands in the list of what it does")
 
 
 _MERGES = frozenset({"merge", "rebase", "cherry-pick", "revert"})
@@ -434,7 +436,7 @@ def _in_folders(paths: Sequence[str], folders: set[str], goals: Sequence[str]) -
     places = {above for goal in goals for above in _above(goal)}
     rests = {path.removeprefix(f"{above}/") for path in paths for above in _above(path) if above in folders}
     if len(places) * len(rests) > MAX_PATHS:
-        raise GitUnknown("a folder was renamed in which many files are new")
+        raise EffectUnknown("a folder was renamed in which many files are new")
     yield from (f"{place}/{rest}" for place in places for rest in rests)
 
 

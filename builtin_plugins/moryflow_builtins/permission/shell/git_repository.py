@@ -1,6 +1,6 @@
 """A git repository read without git: which one git would use in a folder, what it tracks, its objects.
 
-Whatever is missing or not understood raises :class:`GitUnknown`; git itself may well understand it.
+Whatever is missing or not understood raises :class:`EffectUnknown`; git itself may well understand it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from moryflow_sdk.support.protected_files import read_start
 
+from .effects import EffectUnknown
 from .syntax import Arg
 
 MAX_BYTES = 32 * 1024 * 1024
@@ -29,11 +30,7 @@ MAX_DELTAS = 100
 _KINDS = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 
 
-class GitUnknown(Exception):
-    """It cannot be told from the repository."""
-
-
-FAILURES = (GitUnknown, OSError, ValueError, zlib.error, struct.error, IndexError, RuntimeError)
+FAILURES = (EffectUnknown, OSError, ValueError, zlib.error, struct.error, IndexError, RuntimeError)
 """What reading a repository may raise, whatever stands in its files."""
 
 
@@ -65,7 +62,7 @@ class GitObjects:
             if offset is not None:
                 with _map_file(index.path.with_suffix(".pack")) as pack:
                     return self._read_packed(pack, offset, 0)
-        raise GitUnknown(f"the object {name[:12]} is not here")
+        raise EffectUnknown(f"the object {name[:12]} is not here")
 
     @cached_property
     def _indexes(self) -> list[_Index]:
@@ -79,7 +76,7 @@ class GitObjects:
             size |= (byte & 127) << shift
             place, shift = place + 1, shift + 7
         if size > MAX_BYTES or depth > MAX_DELTAS:
-            raise GitUnknown("it is too large")
+            raise EffectUnknown("it is too large")
         if kind in _KINDS:
             return _KINDS[kind], _decompress(pack[place : place + size * 2 + 1024], size)
         if kind == 6:
@@ -92,7 +89,7 @@ class GitObjects:
         elif kind == 7:
             base, place = self.read(pack[place : place + 20].hex()), place + 20
         else:
-            raise GitUnknown("it is stored in an unknown way")
+            raise EffectUnknown("it is stored in an unknown way")
         return base[0], _apply_delta(base[1], _decompress(pack[place : place + size * 2 + 1024], size))
 
 
@@ -103,7 +100,7 @@ class _Index:
         self.path = path
         self._data = _map_file(path)
         if self._data[:8] != b"\xfftOc\0\0\0\2":
-            raise GitUnknown("the index of a pack is of another version")
+            raise EffectUnknown("the index of a pack is of another version")
         self._count = struct.unpack_from(">I", self._data, 8 + 255 * 4)[0]
 
     def __len__(self) -> int:
@@ -128,7 +125,7 @@ class _Index:
 
 def _map_file(path: Path) -> mmap.mmap:
     if not path.is_file():  # who opens a pipe waits
-        raise GitUnknown(f"{path.name} is no file")
+        raise EffectUnknown(f"{path.name} is no file")
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -137,7 +134,7 @@ def _decompress(data: bytes, size: int) -> bytes:
     reader = zlib.decompressobj()
     content = reader.decompress(data, size + 1)
     if reader.unconsumed_tail and not reader.eof and len(content) > size:
-        raise GitUnknown("it is too large")
+        raise EffectUnknown("it is too large")
     return content
 
 
@@ -152,7 +149,7 @@ def _apply_delta(base: bytes, delta: bytes) -> bytes:
     total = 0
     while place < len(delta):
         if (total := total + len(parts[-1]) if parts else 0) > MAX_BYTES:
-            raise GitUnknown("it is too large")
+            raise EffectUnknown("it is too large")
         order = delta[place]
         place += 1
         if not order & 128:
@@ -230,7 +227,7 @@ def _is_worktree_of(found: Path, own: Path) -> bool:
 def index_entries(git: Path) -> dict[str, str]:
     """Return the paths in the index of a git directory with the hashes of their content; none for what is not merged.
 
-    :raises GitUnknown: it is not understood.
+    :raises EffectUnknown: it is not understood.
     """
     try:
         data = read_start(git / "index", _LONGEST_INDEX)
@@ -238,7 +235,7 @@ def index_entries(git: Path) -> dict[str, str]:
         return {}
     mark, version, count = struct.unpack_from(">4sII", data)
     if mark != b"DIRC" or version not in (2, 3, 4):
-        raise GitUnknown("the index is of another version")
+        raise EffectUnknown("the index is of another version")
     found: dict[str, str] = {}
     place, name = 12, b""
     for _ in range(count):
@@ -253,10 +250,10 @@ def index_entries(git: Path) -> dict[str, str]:
         place = end + 1 if version == 4 else place + (end - place + 8 & ~7)
     while place < len(data) - 20:  # extensions: in a split or sparse index entries are elsewhere
         if data[place : place + 4] in (b"link", b"sdir"):
-            raise GitUnknown("the index is in parts")
+            raise EffectUnknown("the index is in parts")
         place += 8 + int.from_bytes(data[place + 4 : place + 8], "big")
     if place != len(data) - 20:
-        raise GitUnknown("the index is not understood")
+        raise EffectUnknown("the index is not understood")
     return found
 
 

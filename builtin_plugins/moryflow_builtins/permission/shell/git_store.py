@@ -11,7 +11,8 @@ from pathlib import Path
 
 from moryflow_sdk.support.protected_files import read_start
 
-from .git_repository import FAILURES, MAX_BYTES, GitObjects, GitUnknown
+from .effects import EffectUnknown
+from .git_repository import FAILURES, MAX_BYTES, GitObjects
 
 MAX_PATHS = 5_000
 """How many paths that differ are looked at."""
@@ -47,7 +48,7 @@ class GitStore:
         """The folder that its files are in."""
         back = self._git / "gitdir"
         if self._git.name != ".git" and not back.is_file():
-            raise GitUnknown("its working folder is not known")
+            raise EffectUnknown("its working folder is not known")
         return self._git.parent if self._git.name == ".git" else Path(back.read_text().strip()).parent
 
     # ---------------------------------------------------------------------------------------- names
@@ -56,7 +57,7 @@ class GitStore:
         """Return the commit that a revision names: a branch, a tag, a hash or a part of one, with ``~2`` or ``^`` behind it."""
         kind, found = self.object(text)
         if kind != "commit":
-            raise GitUnknown(f"{text!r} is no commit")
+            raise EffectUnknown(f"{text!r} is no commit")
         return found
 
     def object(self, text: str) -> tuple[str, str]:
@@ -74,7 +75,7 @@ class GitStore:
         """Return the commit of a stash: ``stash@{1}``, or ``1``."""
         match = _STASH.fullmatch(text)
         if match is None:
-            raise GitUnknown(f"{text} names no stash that is known")
+            raise EffectUnknown(f"{text} names no stash that is known")
         lines = self._read("logs/refs/stash").splitlines()
         return self._at([line.split(b" ")[1].decode() for line in reversed(lines)], int(match.group(1) or 0))
 
@@ -96,12 +97,12 @@ class GitStore:
             moves = _MOVED.findall(read_start(self._git / "logs" / "HEAD", MAX_BYTES))
             return self._named(self._at([move.decode() for move in reversed(moves)], 0))
         if not _NAME.fullmatch(name) or ".." in name:
-            raise GitUnknown(f"{name!r} is no name of a commit that is understood here")
+            raise EffectUnknown(f"{name!r} is no name of a commit that is understood here")
         found = next(filter(None, (self._ref(place.format(name)) for place in _PLACES)), "") or self._remote_branch(name)
         if not found and _HASH.fullmatch(name.lower()):
             found = self._at(sorted(self._objects.hashes(name.lower())), 0, only=True)
         if not found:
-            raise GitUnknown(f"{name!r} is not known")
+            raise EffectUnknown(f"{name!r} is not known")
         kind, content = self._objects.read(found)
         while kind == "tag":
             kind, content = self._objects.read(found := content[7:47].decode())
@@ -133,7 +134,7 @@ class GitStore:
     @staticmethod
     def _at(found: list[str], place: int, *, only: bool = False) -> str:
         if place < 0 or place >= len(found) or (only and len(found) > 1):
-            raise GitUnknown("it names no commit that is there")
+            raise EffectUnknown("it names no commit that is there")
         return found[place]
 
     # ---------------------------------------------------------------------------------------- commits and trees
@@ -216,7 +217,7 @@ class GitStore:
         new = self.history([other], [one], most=MAX_COMMITS)
         bases = {parent for commit in new for parent in self.parents(commit)} - set(new)
         if len(new) == MAX_COMMITS or (new and not bases):
-            raise GitUnknown("where the two histories part is not found")
+            raise EffectUnknown("where the two histories part is not found")
         return sorted(bases)
 
     def _head(self, commit: str) -> list[bytes]:
@@ -231,11 +232,11 @@ class GitStore:
     def changes(self, one: str, other: str) -> list[str]:
         """Return the paths that differ between two commits or trees, either of which may be nothing: ``""``.
 
-        :raises GitUnknown: there are more than :data:`MAX_PATHS`, or something is not there.
+        :raises EffectUnknown: there are more than :data:`MAX_PATHS`, or something is not there.
         """
         found = list(islice(self.iter_changes(one, other), MAX_PATHS + 1))
         if len(found) > MAX_PATHS:
-            raise GitUnknown(f"it changes more than {MAX_PATHS:,} files")
+            raise EffectUnknown(f"it changes more than {MAX_PATHS:,} files")
         return found
 
     def iter_changes(self, one: str, other: str) -> Iterator[str]:
@@ -245,7 +246,7 @@ class GitStore:
     def _iter_changes(self, one: str, other: str, above: str) -> Iterator[str]:
         self._visited += 1
         if self._visited > MAX_TREES:
-            raise GitUnknown(f"more than {MAX_TREES:,} folders differ")
+            raise EffectUnknown(f"more than {MAX_TREES:,} folders differ")
         first, second = self._entries(one), self._entries(other)
         for name in sorted(first.keys() | second.keys()):
             was, now = first.get(name, ("", False)), second.get(name, ("", False))

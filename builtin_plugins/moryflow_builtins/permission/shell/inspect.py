@@ -23,7 +23,6 @@ from .effects import (
     spec,
     take_option,
 )
-from .patches import plain_patch
 from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS, bulk_changes_of, leaves_out, trees_of
 from .syntax import Arg
 from .transfer import inspect_upload
@@ -139,6 +138,8 @@ def inspect_by_table(args: Sequence[Arg], effects: CommandEffects, operands: str
     files = operands_of(found)
     _take_operands(operands, files, effects, args, has_pattern=patterns)
     if name_of(args) in ("patch", "gpatch"):
+        from .patches import plain_patch
+
         plain_patch(found, effects)
     trees = trees_of(name_of(args), found, [item for item in files if item.text != "-"], pattern=patterns)
     effects.trees += trees

@@ -13,15 +13,13 @@ from moryflow_sdk import FrozenDict
 from moryflow_builtins.permission.policy import MOST, CompiledRule, Judgement, Policy, RuleHit, place_of
 
 from .command_line import CommandLine, CommandPlace, assignments, fed_in, rule_to_remember
-from .effects import CommandEffects, InnerCommand, InnerText
+from .effects import CommandEffects, EffectUnknown, InnerCommand, InnerText, Patch
 from .file_judge import NEUTRAL, UNKNOWN, FileJudge
-from .git_repository import GitUnknown
 from .hidden_commands import denial_of, disguised_commands, has_denial, rough_commands
 from .inspect import inspect, name_of
 from .interpreters import CHANGE
 from .moryflow_command import inspect_own_program, is_own, refusal_in_text
 from .parser import parse
-from .patches import Patch, UnreadablePatch
 from .syntax import Arg, Compound, NotParsed, Redirect, Script, Simple, arguments
 from .walk import Bases, FoldersAfter, Walker
 from .wrappers import harmless_assignment
@@ -216,14 +214,14 @@ class Judge:
         """Ask where it cannot be told what a command does, unless a rule spells the command out."""
         try:
             yield
-        except (GitUnknown, UnreadablePatch) as problem:
+        except EffectUnknown as problem:
             if not exact:
                 self.ask(command, f"{what} is not known: {problem}")
 
     def _patch(self, patch: Patch, bases: Bases, at: Bases, *, changed: bool) -> None:
         """Judge what a patch changes; `at` is where its file is."""
         if changed and patch.files:
-            raise UnreadablePatch("it may be changed before it is read")
+            raise EffectUnknown("it may be changed before it is read")
         for path in self._file_judge.paths_of_patch(patch, at):
             self._file_judge.file(Arg(path), "edit", bases | {str(self._policy.vault)} if patch.by_git else bases)
 

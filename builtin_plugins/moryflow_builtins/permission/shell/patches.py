@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from moryflow_sdk.support.protected_files import read_start
 
-from .effects import CommandEffects, CommandItem, Patch, names_of, operands_of, values_of
+from .effects import CommandEffects, CommandItem, EffectUnknown, Patch, names_of, operands_of, values_of
 from .syntax import Arg
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -19,10 +19,6 @@ MAX_BYTES = 4 * 1024 * 1024
 
 MAX_NAMES = 2000
 """How many files a patch may name."""
-
-
-class UnreadablePatch(Exception):
-    """What a patch changes cannot be told; the text says why."""
 
 
 _ONLY_LOOKS = frozenset({"stat", "numstat", "summary", "check"})
@@ -105,24 +101,24 @@ _INDENT = re.compile(r"(?:[ \tX]|- )+")
 def paths_in(text: str, patch: Patch) -> list[str]:
     """Return the paths that `text` changes, as the program may read them.
 
-    :raises UnreadablePatch: what it changes is not known.
+    :raises EffectUnknown: what it changes is not known.
     """
     names: dict[tuple[str, bool], None] = {}
     for line in map(_without_indent, text.replace("\r\n", "\n").split("\n")):
         if _ENCODED.match(line):
-            raise UnreadablePatch("it is encoded as mail")
+            raise EffectUnknown("it is encoded as mail")
         if _LINK.match(line):
-            raise UnreadablePatch("it makes a link or a submodule")
+            raise EffectUnknown("it makes a link or a submodule")
         if line.startswith("# This series applies on GIT commit"):
-            raise UnreadablePatch("it is a list of other patches")
+            raise EffectUnknown("it is a list of other patches")
         if not patch.by_git and _ED.fullmatch(line):
-            raise UnreadablePatch("it may be a script for ed")
+            raise EffectUnknown("it may be a script for ed")
         names.update(dict.fromkeys(_names(line)))
         if len(names) > MAX_NAMES:
-            raise UnreadablePatch(f"it names more than {MAX_NAMES} files")
+            raise EffectUnknown(f"it names more than {MAX_NAMES} files")
     names.pop(("/dev/null", False), None)
     if not names and not patch.given:
-        raise UnreadablePatch("it names no file")
+        raise EffectUnknown("it names no file")
     found = (path for name, moved in names for path in _strip_folders(name, patch, moved=moved))
     prefix = f"{patch.directory.rstrip('/')}/" if patch.directory else ""
     return list(dict.fromkeys(f"{prefix}{path}" for path in found if path))

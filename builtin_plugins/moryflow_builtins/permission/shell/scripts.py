@@ -22,7 +22,6 @@ from .effects import (
     take_option,
     values_of,
 )
-from .filters import awk_is_dangerous, inspect_jq, sed_dangers
 from .syntax import Arg, join_words
 
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")
@@ -48,6 +47,8 @@ def inspect_sed(args: Sequence[Arg], effects: CommandEffects) -> None:
     operands = _operands(found)
     programs = given if given or from_file else operands[:1]
     files = operands if given or from_file else operands[1:]
+    from .filters import sed_dangers
+
     for item in programs:
         assert item.value is not None
         danger, reads, writes = sed_dangers(item.value.text)
@@ -76,6 +77,8 @@ def inspect_awk(args: Sequence[Arg], effects: CommandEffects) -> None:
     operands = _operands(found)
     # Some versions take no options after the first operand, which is then the program whatever follows.
     programs, files = [*given, *operands[:1]], operands if given or from_file else operands[1:]
+    from .filters import awk_is_dangerous
+
     for item in programs:
         assert item.value is not None
         effects.code.append(item.value)
@@ -85,6 +88,13 @@ def inspect_awk(args: Sequence[Arg], effects: CommandEffects) -> None:
     effects.reads += from_files
     effects.runs += from_files
     effects.reads += [item.value for item in files if item.value is not None and not _ASSIGNED.match(item.value.text)]
+
+
+def inspect_jq(args: Sequence[Arg], effects: CommandEffects) -> None:
+    """``jq``: its filter may read the environment, modules and other files."""
+    from . import filters
+
+    filters.inspect_jq(args, effects)
 
 
 def inspect_dd(args: Sequence[Arg], effects: CommandEffects) -> None:

@@ -290,7 +290,7 @@ def inspect_upload(name: str, args: Sequence[Arg], effects: CommandEffects) -> N
     if name not in _SENDERS:
         return
     sender = _SENDERS[name]
-    table = VERBS[name].options if name in VERBS else " ".join(f"{one}=v" for one in sorted(sender.options))
+    table = VERBS[name][1] if name in VERBS else " ".join(f"{one}=v" for one in sorted(sender.options))
     found = list(read_options(args, spec(table)))
     verb, rest = _verb(sender.verbs, operands_of(found))
     given = names_of(found)

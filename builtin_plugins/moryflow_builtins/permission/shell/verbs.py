@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 from .effects import (
@@ -266,6 +267,9 @@ dotnet | build restore clean publish pack list add remove format new sln workloa
     roll-forward=v fx-version=v info=n version=n
 """
 
+VERBS: dict[str, tuple[str, str]] = {name: (words, options) for name, words, options in table_rows(_TABLE)}
+"""Name → its verbs and options, as they stand in the table."""
+
 
 class Verbs(NamedTuple):
     """The verbs of a program, each by all of its names.
@@ -286,7 +290,10 @@ class Verbs(NamedTuple):
         return frozenset(name.partition(" ")[0] for name in (*self.ordinary, *self.running) if " " in name)
 
 
-def _verbs(words: str, options: str) -> Verbs:
+@cache
+def verbs_of(name: str) -> Verbs:
+    """Return the verbs of the program `name`. To read all of the table takes 2 ms, and most commands are none of these."""
+    words, options = VERBS[name]
     ordinary: dict[str, str] = {}
     running: dict[str, str] = {}
     runners: set[str] = set()
@@ -297,9 +304,6 @@ def _verbs(words: str, options: str) -> Verbs:
             runners.add(names[0])
     return Verbs(options, ordinary, running, frozenset(runners))
 
-
-VERBS: dict[str, Verbs] = {name: _verbs(words, options) for name, words, options in table_rows(_TABLE)}
-"""Name → its verbs."""
 
 ABBREVIATES = frozenset({"ip"})
 """Programs that nobody writes in full: an abbreviation of nothing but ordinary verbs is ordinary."""
@@ -332,7 +336,7 @@ class VerbMeaning(NamedTuple):
 
 def inspect_verbs(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look at a command of a program that has verbs."""
-    table = VERBS[name]
+    table = verbs_of(name)
     effects.known = True
     effects.reads_here = name not in SYSTEM
     found = list(read_options(args, spec(table.options)))
