@@ -13,9 +13,8 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from moryflow_sdk import ToolCall, ToolError, ToolResult, Turn
 
@@ -27,8 +26,7 @@ MOST_BYTES = 16 * 1024 * 1024
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One entry: `content` of a file, where a link leads, or ``None`` for a folder and what was not held.
 
     :param signature: the mode of a folder; of a file that was not held, what tells it from another.
@@ -39,12 +37,12 @@ class Item:
     signature: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
 class BankSnapshot:
     """A bank at one moment, by path relative to the vault; empty when there is no such folder."""
 
-    vault: str
-    items: dict[str, Item] = field(default_factory=dict[str, Item])
+    def __init__(self, vault: str) -> None:
+        self.vault = vault
+        self.items: dict[str, Item] = {}
 
     def changed(self, now: BankSnapshot) -> list[str]:
         """Return the paths that differ, folders before what is in them."""

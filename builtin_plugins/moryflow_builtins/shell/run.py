@@ -11,7 +11,6 @@ import fcntl
 import os
 import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -86,6 +85,8 @@ class Output:
             self.text = text + self._decoder.decode(b"", True)
 
     def _begin_spool(self, text: str) -> None:
+        import tempfile
+
         descriptor, name = tempfile.mkstemp(dir=self._folder, prefix="spool-")
         self._spool, self._path = os.fdopen(descriptor, "wb"), Path(name)
         self._write(text.encode())

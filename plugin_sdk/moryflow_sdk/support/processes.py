@@ -133,26 +133,25 @@ def end_marked(marks: Collection[str], *, polite: float = 0.0, settle: float = 0
 def _signal_marked(wanted: Mapping[bytes, str], number: int, asked: Collection[int]) -> dict[int, str]:
     """Signal the processes that carry a wanted mark, but for those `asked` already; return them with their marks."""
     found: dict[int, str] = {}
-    for place in _PROC.iterdir():
-        if not place.name.isdecimal():
-            continue
+    with os.scandir(_PROC) as entries:
+        names = [entry.name for entry in entries]
+    for name in names:
         try:
-            mark = _signal_if_marked(place, wanted, number, asked)
+            mark = _signal_if_marked(int(name), wanted, number, asked) if name.isdecimal() else None
         except OSError:  # it ended meanwhile, or is somebody else's
             continue
         if mark is not None:
-            found[int(place.name)] = mark
+            found[int(name)] = mark
     return found
 
 
-def _signal_if_marked(place: Path, wanted: Mapping[bytes, str], number: int, asked: Collection[int]) -> str | None:
+def _signal_if_marked(process: int, wanted: Mapping[bytes, str], number: int, asked: Collection[int]) -> str | None:
     """Signal one process if it is ours and carries a wanted mark. The descriptor keeps its number from meaning another."""
-    process, environ = int(place.name), place / "environ"
-    if place.stat().st_uid != os.geteuid() or not _mark_in(environ.read_bytes(), wanted):
+    if not _mark_of(process, wanted) or (_PROC / str(process)).stat().st_uid != os.geteuid():
         return None
     descriptor = os.pidfd_open(process)
     try:
-        mark = _mark_in(environ.read_bytes(), wanted)
+        mark = _mark_of(process, wanted)
         if mark is not None and process not in asked:
             signal.pidfd_send_signal(descriptor, number)
         return mark
@@ -160,5 +159,10 @@ def _signal_if_marked(place: Path, wanted: Mapping[bytes, str], number: int, ask
         os.close(descriptor)
 
 
-def _mark_in(environ: bytes, wanted: Mapping[bytes, str]) -> str | None:
+def _mark_of(process: int, wanted: Mapping[bytes, str]) -> str | None:
+    descriptor = os.open(f"{_PROC}/{process}/environ", os.O_RDONLY | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        environ = file.read()
+    if not any(entry in environ for entry in wanted):
+        return None
     return next((wanted[entry] for entry in environ.split(b"\0") if entry in wanted), None)
