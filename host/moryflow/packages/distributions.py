@@ -18,10 +18,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from moryflow_sdk import API
-from moryflow_sdk.services import SERVICES
-
+from moryflow.hooks.plugin_set import LoadFailure
 from moryflow.plugins.entry_points import MANIFESTS, PLUGINS, metadata_folders, search_path
+from moryflow.plugins.manifest import manifest_in
 
 from . import InstallError
 
@@ -255,17 +254,6 @@ def package_in_folder(folder: Path) -> PluginPackage:
     return package_of(name, version, requires, "\n".join(lines), read)
 
 
-def manifest_file(folder: Path, plugin: str) -> str:
-    """Return the ``plugin.toml`` of a plugin in a project, empty when there is none."""
-    try:
-        points = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"][MANIFESTS]
-        place, _, leaf = str(points[plugin]).partition(":")
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    paths = (root.joinpath(*place.split("."), leaf or "plugin.toml") for root in (folder / "src", folder))
-    return next((str(path) for path in paths if path.is_file()), "")
-
-
 CAPABILITIES = ("network", "subprocess", "files")
 """What a manifest may say about a plugin's own doings, in the order in which it is shown."""
 
@@ -379,7 +367,7 @@ def card_of(plugin: str, target: str, version: str, data: bytes) -> Card:
         tools=_names(said.get("tools")),
         services=_names(services),
         capabilities=dict(capabilities) if isinstance(capabilities, Mapping) else {},
-        problem=_problem(plugin, said, _names(services)),
+        problem=_problem(plugin, said),
     )
 
 
@@ -387,16 +375,13 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(item) for item in value)) if isinstance(value, list | tuple) else ()
 
 
-def _problem(plugin: str, said: Mapping[str, Any], services: tuple[str, ...]) -> str:
+def _problem(plugin: str, said: Mapping[str, Any]) -> str:
     """Say what will keep this plugin from loading."""
-    if said.get("api", API) != API:
-        return f"it was written for api = {said['api']!r} of the SDK; this host speaks api = {API}"
-    if said.get("name", plugin) != plugin:
-        return f"its manifest says name = {said['name']!r}"
-    if not isinstance(said.get("hooks", []), list):
-        return f"its manifest has no list of names for hooks: {said['hooks']!r}"[:200]
-    unknown = [name for name in services if name not in SERVICES]
-    return f"it wants a service that this host does not have: {', '.join(unknown)}" if unknown else ""
+    try:
+        manifest_in(said, plugin)
+    except LoadFailure as failure:
+        return failure.message
+    return ""
 
 
 _CAPABILITY_WORDS = {"network": "uses the network", "subprocess": "starts programs", "files": "touches files itself"}

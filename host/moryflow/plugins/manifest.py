@@ -67,16 +67,24 @@ def read_manifest(file: Path, name: str) -> Manifest:
     except (ValueError, RecursionError) as error:  # more than TOMLDecodeError: numbers of thousands of digits, endless nesting
         raise LoadFailure("manifest", f"the manifest is not valid TOML: {error}", file=str(file)) from error
     try:
-        said = values.get("name", name)
-        if said != name:
-            raise LoadFailure("manifest", f"the manifest says name = {said!r}, but the plugin was found as {name!r}")
-        hooks = values.get("hooks", ())
-        if not isinstance(hooks, list | tuple):
-            raise LoadFailure("manifest", "`hooks` must be a list of hook names")
-        return _checked({**values, "gate": values.get("gate", "tool_gate" in hooks)})
+        return manifest_in(values, name)
     except LoadFailure as error:
         line = _line_of(text, error.message)
         raise LoadFailure("manifest", error.message, file=str(file), line=line, hint=error.hint) from None
+
+
+def manifest_in(values: Mapping[str, Any], name: str) -> Manifest:
+    """Return the manifest that the content of a ``plugin.toml`` is.
+
+    :raises LoadFailure: it says something wrong.
+    """
+    said = values.get("name", name)
+    if said != name:
+        raise LoadFailure("manifest", f"the manifest says name = {said!r}, but the plugin was found as {name!r}")
+    hooks = values.get("hooks", ())
+    if not isinstance(hooks, list | tuple):
+        raise LoadFailure("manifest", f"`hooks` must be a list of hook names, not {hooks!r:.100}")
+    return _checked({**values, "gate": values.get("gate", "tool_gate" in hooks)})
 
 
 def manifest_of(plugin: Any, base: Manifest | None) -> Manifest:

@@ -106,10 +106,10 @@ def test_a_wheel_and_what_was_installed_from_it_have_one_hash(place: Any) -> Non
     ("text", "problem"),
     [
         ("name = ", "not valid TOML"),
-        ("api = 2", "written for api = 2"),
+        ("api = 2", "api = 2: it was written for another version"),
         ('name = "other"', "says name = 'other'"),
-        ('services = ["nonsense"]', "does not have: nonsense"),
-        ("hooks = 3\n[capabilities]\nnetwork = true", "no list of names for hooks: 3"),
+        ('services = ["nonsense"]', "unknown service 'nonsense'"),
+        ("hooks = 3\n[capabilities]\nnetwork = true", "`hooks` must be a list of hook names, not 3"),
         ("hooks = []\n[capabilities]\nnetwork = true", ""),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -160,20 +159,9 @@ def _at(path: Path) -> list[Candidate]:
 
     if not os.path.lexists(path):
         raise ConfigError("there is nothing to check", where=str(path), next_step="moryflow plugin check NAME or PATH")
-    if (path / "pyproject.toml").is_file():
-        return _of_project(path.resolve())
-    return in_development(path.parent if path.name == "__init__.py" else path)
-
-
-def _of_project(folder: Path) -> list[Candidate]:
-    """Return the plugins of a project that need not be installed; its packages come first on the path."""
-    from moryflow.packages.distributions import manifest_file, package_in_folder
-    from moryflow.plugins.discovery import Candidate
-
-    package = package_in_folder(folder)
-    if not package.cards:
+    is_project = (path / "pyproject.toml").is_file()
+    found = in_development(path.parent if path.name == "__init__.py" else path.resolve() if is_project else path)
+    if not found:
         hint = 'add [project.entry-points."moryflow.plugins"] to its pyproject.toml'
-        raise ConfigError("this project declares no plugin", where=str(folder / "pyproject.toml"), next_step=hint)
-    sys.path[:0] = [str(root) for root in (folder / "src", folder) if root.is_dir()]
-    made = (Candidate(card.name, "installed", f"{package.name} {package.version}", card.target) for card in package.cards)
-    return [candidate._replace(manifest=manifest_file(folder, candidate.name), version=package.version) for candidate in made]
+        raise ConfigError("this project declares no plugin", where=str(path / "pyproject.toml"), next_step=hint)
+    return found
