@@ -405,17 +405,9 @@ class NounGroup(click.Group):
             verbs = self.list_commands(ctx)
             from moryflow_sdk.support.texts import nearest
 
-            near = _turned_round(ctx, args[0]) or nearest(args[0], verbs)
+            near = nearest(args[0], verbs)
             hint = f" Did you mean {near!r}?" if near else f" One of: {', '.join(verbs)}."
             raise click.UsageError(f"there is no command '{ctx.info_name} {args[0]}'.{hint}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
         ctx.meta[REACHED] = click.Context(command, ctx, name) if command else None
         return name, command, rest
-
-
-def _turned_round(ctx: click.Context, word: str) -> str:
-    """Return the command that two words mean the other way round, such as ``new plugin`` for ``plugin new``."""
-    root, noun = ctx.find_root().command, ctx.info_name or ""
-    other = root.get_command(ctx, word) if isinstance(root, click.Group) else None
-    found = isinstance(other, click.Group) and other.get_command(ctx, noun) is not None
-    return f"moryflow {word} {noun}" if found else ""

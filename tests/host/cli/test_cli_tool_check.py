@@ -56,10 +56,3 @@ def test_tool_check_says_why_nothing_is_loaded(author: Any, tmp_path: Any) -> No
     (tmp_path / "x.py").write_text(TOOL)
     elsewhere = author("tool", "check", str(tmp_path / "x.py"))
     assert elsewhere.returncode == 2 and f"cp {tmp_path}/x.py" in elsewhere.stderr
-
-
-@pytest.mark.parametrize("noun", ["plugin", "agent", "tool"])
-def test_two_words_in_the_wrong_order_are_turned_round(cli: Any, noun: str) -> None:
-    """``plugin new`` is what somebody types who has just read ``plugin install`` (CONTRACT §1)."""
-    done = cli(noun, "new", "it")
-    assert (done.returncode, f"Did you mean 'moryflow new {noun}'?" in done.stderr) == (2, True)
