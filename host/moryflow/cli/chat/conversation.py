@@ -10,10 +10,10 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import click
 from moryflow_sdk import Event, MoryflowError, SlashResult
@@ -28,7 +28,7 @@ from moryflow.cli.terminal.stdin import attachment, discard_typed, question
 from moryflow.cli.terminal.text import first_line, is_dumb, plain, say
 from moryflow.plugins.consent import said_yes_with
 
-from .port import ChatHost, Choice, TurnPrompt
+from .port import ChatHost, Choice, LineSource, TurnPrompt
 from .slash import BUILDER, Quit, Slash, exchanges, hands_over, next_agent
 
 if TYPE_CHECKING:
@@ -36,50 +36,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-
-class LineSource(Protocol):
-    """Where lines come from."""
-
-    interactive: bool
-
-    async def line(self, prompt: Callable[[], str]) -> str | None:
-        """Return the next line, ``None`` at the end."""
-        ...
-
-    async def ask(self, question: str) -> str:
-        """Return the answer to a question."""
-        ...
-
-    async def answer(self, keys: str) -> str:
-        """Return what is typed at a question that was just shown."""
-        ...
-
-    async def pick(
-        self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
-    ) -> str:
-        """Return the key of the item that a person picks, an empty text when they leave."""
-        ...
-
-    def propose(self, text: str) -> None:
-        """Put `text` where lines are typed."""
-        ...
-
-    def take_all_back(self) -> None:
-        """Put all lines that wait where lines are typed."""
-        ...
-
-    def unsent(self) -> str:
-        """Return what was typed and not sent, and remember it."""
-        ...
-
-    async def close(self) -> None:
-        """Read no more."""
-        ...
-
-    def during(self, turn: TerminalView, stop: Callable[[], None]) -> AbstractContextManager[None]:
-        """Take lines while a turn runs."""
-        ...
 
 
 class Conversation:
@@ -198,7 +154,7 @@ class Conversation:
         waiting = self.host.waiting()
         for item in waiting if source.interactive else ():
             discard_typed()
-            answer = await source.ask(f"{question(item)} [y/N] ")
+            answer = await source.answer(f"{question(item)} [y/N] ")
             if answer.strip().lower() in ("y", "yes"):
                 await self.host.give(item)
             else:
@@ -251,7 +207,7 @@ class Conversation:
         if not (full and source.interactive) or await self.host.shortens_itself():
             return
         discard_typed()
-        answer = await source.ask("The conversation does not fit any more. Write a summary and go on? [y/N] ")
+        answer = await source.answer("The conversation does not fit any more. Write a summary and go on? [y/N] ")
         if answer.strip().lower() in ("y", "yes"):
             await self._slash.take("/compact")
             await self.turn(None)

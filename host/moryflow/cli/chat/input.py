@@ -31,6 +31,7 @@ from moryflow.cli.terminal.text import brief, cut, terminal_width, use_colour
 from .clipboard import Clipboard, image_of
 from .keys import LineCompleter, Unseen, bindings, completed, terminal_input
 from .picker import Choices, Picker, PickItem
+from .port import LineSource
 from .printer import Printer
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ FRAME = 0.12
 """Seconds between two looks of the status line."""
 
 
-class TerminalInput:
+class TerminalInput(LineSource):
     """The input of a conversation, by prompt_toolkit.
 
     :param history: the file of what was typed before; without one it is kept in memory.
@@ -128,8 +129,6 @@ class TerminalInput:
     async def answer(self, keys: str) -> str:
         """Return what is typed at a question; a draft comes back after it. What is queued answers nothing, Ctrl-C neither."""
         return await self._chosen(Choices(keys))
-
-    ask = answer
 
     async def pick(
         self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from moryflow.cli.terminal.approval_prompt import read_answer
 from moryflow.cli.terminal.text import cut, plain, terminal_width
 
+from .port import LineSource
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from moryflow.cli.terminal.render import TerminalView
 
     from .picker import PickItem
 
@@ -24,10 +23,8 @@ NUMBERED = 20
 """Items of a list that are offered by number."""
 
 
-class PipedInput:
+class PipedInput(LineSource):
     """Lines of standard input, read by a daemon thread so that nothing waits for a pipe that never speaks."""
-
-    interactive = False
 
     def __init__(self) -> None:
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
@@ -41,36 +38,11 @@ class PipedInput:
             self._lines.put_nowait(None)
         return line
 
-    async def ask(self, question: str) -> str:
-        """Return nothing: nobody sees a question of ours."""
-        return ""
-
     async def answer(self, keys: str) -> str:
         """Return the next line as the answer to what was asked; nothing at the end."""
         sys.stderr.write(keys)
         sys.stderr.flush()
         return await self.line(str) or ""
-
-    async def pick(self, *_: object) -> str:
-        """Return nothing: nobody sees a list."""
-        return ""
-
-    def propose(self, text: str) -> None:
-        """Do nothing: nobody edits what a pipe says."""
-
-    def take_all_back(self) -> None:
-        """Do nothing: nobody edits what a pipe says."""
-
-    def unsent(self) -> str:
-        """Return nothing: what a pipe says and nobody reads is not lost."""
-        return ""
-
-    async def close(self) -> None:
-        """Do nothing: the pipe is read by a thread that nobody waits for."""
-
-    def during(self, view: TerminalView, stop: Callable[[], None]) -> AbstractContextManager[None]:
-        """Do nothing: a pipe is read between turns."""
-        return nullcontext()
 
     def _read(self) -> None:
         for raw in sys.stdin.buffer:
@@ -82,18 +54,13 @@ class PipedInput:
             self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
 
 
-class PlainInput:
+class PlainInput(LineSource):
     """Lines of a terminal that cannot move its cursor (``TERM=dumb``), as a screen reader or an editor's shell wants them.
 
     The terminal itself shows and edits what is typed, between two turns; a list is picked from by number.
     """
 
     interactive = True
-    answer = staticmethod(read_answer)
-    during = PipedInput.during
-    close = PipedInput.close
-    take_all_back = PipedInput.take_all_back
-    unsent = PipedInput.unsent
 
     async def line(self, prompt: Callable[[], str]) -> str | None:
         """Return the next line, ``None`` at the end."""
@@ -102,14 +69,16 @@ class PlainInput:
             sys.stderr.write("\n")
         return line or None
 
-    async def ask(self, question: str) -> str:
-        """Return the answer to a question of ours."""
-        return await read_answer(question)
+    async def answer(self, keys: str) -> str:
+        """Return what is typed behind `keys`."""
+        return await read_answer(keys)
 
-    async def pick(self, title: str, items: Sequence[PickItem], *_: object) -> str:
+    async def pick(
+        self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
+    ) -> str:
         """Let a person pick one of `items` by its number; return its key, an empty text when they leave."""
         lines = [cut(f"{number:>3}  {item.text}", terminal_width() or 80) for number, item in enumerate(items[:NUMBERED], 1)]
-        typed = await self.ask(plain("\n".join([title, *lines, "number, or Enter to leave > "])))
+        typed = await self.answer(plain("\n".join([title, *lines, "number, or Enter to leave > "])))
         number = int(typed) if typed.strip().isdecimal() else 0
         return items[number - 1].key if 0 < number <= len(items) else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack
 
 from moryflow.approvals import Answers
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from moryflow_sdk import Event, SlashResult
 
     from moryflow.cli.options import Flags, RunFlags
+    from moryflow.cli.terminal.render import TerminalView
     from moryflow.compaction.measure import Report
     from moryflow.runtime.documents import SessionTree
     from moryflow.runtime.session_commands import Label
@@ -249,3 +251,43 @@ class ConversationPort(Protocol):
     async def recall(self) -> None:
         """Show the last exchanges of the session that goes on."""
         ...
+
+
+class LineSource(Protocol):
+    """Where lines come from; what it need not be able to do does nothing here.
+
+    :ivar interactive: a person sits there, and sees what is said.
+    """
+
+    interactive = False
+
+    async def line(self, prompt: Callable[[], str]) -> str | None:
+        """Return the next line, ``None`` at the end."""
+        ...
+
+    async def answer(self, keys: str) -> str:
+        """Show `keys`, the answers on offer or a question, and return what is typed behind them."""
+        ...
+
+    async def pick(
+        self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
+    ) -> str:
+        """Return the key of the item that a person picks, an empty text when they leave."""
+        return ""
+
+    def propose(self, text: str) -> None:
+        """Put `text` where lines are typed."""
+
+    def take_all_back(self) -> None:
+        """Put all lines that wait where lines are typed."""
+
+    def unsent(self) -> str:
+        """Return what was typed and not sent, and remember it."""
+        return ""
+
+    async def close(self) -> None:
+        """Read no more."""
+
+    def during(self, view: TerminalView, stop: Callable[[], None]) -> AbstractContextManager[None]:
+        """Take lines while a turn runs, and show what `view` says above them; `stop` ends the turn."""
+        return nullcontext()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from moryflow.attach.wire import RunningServer
     from moryflow.cli.chat.conversation import Conversation
+    from moryflow.cli.chat.port import LineSource
     from moryflow.runtime.host import Host
 
 
@@ -76,7 +77,7 @@ def _source(
     files: Callable[[], Iterator[str]],
     commands: Callable[[], dict[str, str]],
     next_agent: Callable[[], Coroutine[Any, Any, None]],
-) -> Any:
+) -> LineSource:
     """Return where the lines of a conversation come from."""
     if not sys.stdin.isatty():
         from moryflow.cli.chat.piped import PipedInput
