@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
-from moryflow_sdk import ConfigError, thaw
+from moryflow_sdk import thaw
 from moryflow_sdk.support.secrets import hidden
 from starlette.responses import StreamingResponse
 
@@ -24,8 +24,8 @@ from moryflow.runtime.documents import (
     tree_of,
     with_title,
 )
-from moryflow.runtime.session import AnswerSchema, Session
-from moryflow.runtime.session_commands import compact_now, delete_session
+from moryflow.runtime.session import AnswerSchema
+from moryflow.runtime.session_commands import compact_now, delete_session, run_slash
 from moryflow.runtime.session_commands import undo as void_compaction
 from moryflow.runtime.session_stats import collect_outcomes, collect_stats, descendants
 from moryflow.store import SessionRow
@@ -329,14 +329,9 @@ async def command(at: Call, id: str, name: Annotated[str, "without the slash"], 
 
 
 async def _slash(at: Call, id: str, name: str, text: str) -> dict[str, Any]:
-    plugin_set = at.service.host.plugin_set
-    found = plugin_set.commands.get(name)
-    run = found.slash if found is not None else None
-    if run is None:
-        raise ConfigError(f"there is no command /{name}", next_step="GET /commands lists them")
-    opened: Session = await at.service.session(id)
+    opened = await at.service.session(id)
     try:
-        result, _ = await opened.scoped(lambda scope: run(text, scope.view(plugin_set.command_owners[name])))
+        result = await run_slash(at.service.host, opened, name, text)
     finally:
         at.service.let_go(opened)
     return {"session": opened.id, "text": result.text, "prompt": result.prompt, "foreign": result.foreign}
