@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ConfigError, Message, ModelProvider, MoryflowError
@@ -308,7 +307,7 @@ class TurnCompaction(Compaction):
         if calm or (trigger != "demand" and answers_since(self._path) < 2 * BETWEEN):
             lasting = room.tail - BETWEEN * spoken_per_answer(self._view(), meter)
             calm_room = min(room.tail, room.calm, max(lasting, 0.0))
-            room = replace(room, tail=calm_room, keep=min(room.keep, calm_room), calm=calm_room)
+            room = room._replace(tail=calm_room, keep=min(room.keep, calm_room), calm=calm_room)
         return plan_job(self._path, self._context, meter, self._settings, room, tokens, trigger)
 
     async def _compact(self, trigger: Trigger, *, calm: bool = False) -> bool:

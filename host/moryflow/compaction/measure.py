@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk import Message, ModelError, SystemPrompt, ToolSchema, Usage, thaw
@@ -268,8 +267,7 @@ def too_large(what: str, tokens: float, window: int, next_step: str) -> ModelErr
     return ModelError(message, code="context", next_step=next_step)
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """The view of a session and what it costs.
 
     :ivar tokens: of the next request, the provider's own count where there is one.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from moryflow.config.schema import CompactionSettings
 from moryflow.store.messages import ContextBuilder, placeholders
@@ -32,8 +31,7 @@ _SMALLEST = 200
 """Tokens; less than this cannot shrink by being summarised."""
 
 
-@dataclass(frozen=True)
-class Room:
+class Room(NamedTuple):
     """The tokens that a compaction may work with.
 
     :ivar tail: may stay verbatim.
@@ -70,8 +68,7 @@ def room_for(
     return Room(tail, keep if keep <= most else 0.0, free / 2, records, whole)
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """What a summarizer is given, and what must still hold when its result is applied.
 
     :ivar anchor: the active node when it was planned.
@@ -97,7 +94,7 @@ class Job:
     room: Room
     protected: tuple[str, ...] = ()
     start: int = 0
-    reasons: tuple[str, ...] = field(default=())
+    reasons: tuple[str, ...] = ()
 
     @property
     def covered(self) -> tuple[Node, ...]:
@@ -146,7 +143,7 @@ class Job:
         if node not in places:
             return None
         at = places[node]
-        return replace(self, at=at, turn=turn_of(self.visible, at))
+        return self._replace(at=at, turn=turn_of(self.visible, at))
 
     def with_protected(self, ids: Collection[str]) -> Job:
         """Return the job with `ids` kept verbatim; a call brings its results, a result its call."""
@@ -158,7 +155,7 @@ class Job:
             else:
                 groups.append({node.id})
         kept = {node for group in groups if group & wanted for node in group}
-        return replace(self, protected=tuple(node.id for node in self.covered if node.id in kept))
+        return self._replace(protected=tuple(node.id for node in self.covered if node.id in kept))
 
 
 def in_view(path: Sequence[Node]) -> tuple[Node | None, tuple[Node, ...], str]:
@@ -267,8 +264,7 @@ _TURN = "user"
 _FAR = 2
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """A place in the visible nodes.
 
     :ivar at: the first node that stays.

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow.config.schema import UNKNOWN_WINDOW, CompactionSettings
 from moryflow.store.messages import with_files
@@ -49,8 +49,7 @@ class Pruning:
         return Pruning({**self.nodes, **later.nodes}, dict(dropped), self.saved + later.saved)
 
 
-@dataclass(frozen=True)
-class PruneLimits:
+class PruneLimits(NamedTuple):
     """How far pruning may go.
 
     :ivar protect: tokens of the newest outputs that stay.

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk.models import SUMMARY_MARK
 
@@ -69,8 +69,7 @@ class Facts:
         return result
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     """What the store knows of calls beside their nodes.
 
     :ivar editing: names of tools that change files; those of the host are known anyway.
@@ -79,11 +78,14 @@ class Known:
     """
 
     editing: Collection[str] = ()
-    ran: Mapping[str, str] = field(default_factory=dict[str, str])
-    heads: Mapping[str, str] = field(default_factory=dict[str, str])
+    ran: Mapping[str, str] = {}
+    heads: Mapping[str, str] = {}
 
 
-def collect(nodes: Sequence[Node], known: Known = Known()) -> Facts:  # it is frozen
+_NOTHING_KNOWN = Known()
+
+
+def collect(nodes: Sequence[Node], known: Known = _NOTHING_KNOWN) -> Facts:
     """Return the facts of `nodes`."""
     facts = Facts()
     requests = {call["id"]: call for node in nodes if node.kind == "assistant" for call in node.payload.get("calls", ())}
@@ -196,8 +198,7 @@ _FENCE = re.compile(r"\A```(?:markdown|md)?\n(.*)\n```\Z", re.S)
 Size = Callable[[str], float]
 
 
-@dataclass(frozen=True)
-class _Lines:
+class _Lines(NamedTuple):
     """The lines of a group, and what is left of each where room is short; ``None``: nothing can be left out."""
 
     full: list[str]
@@ -280,8 +281,7 @@ def _without(text: str, names: tuple[str, ...]) -> str:
     return "\n".join(kept).strip()
 
 
-@dataclass(frozen=True)
-class Records:
+class Records(NamedTuple):
     """What the host writes itself, and how.
 
     :ivar room: tokens that it may take; the oldest lines give way, and a line says how many.
