@@ -198,7 +198,6 @@ log = logging.getLogger(__name__)
 DENIED = (b'"decision":"deny"', b'"decision":"stop"')
 SLACK = timedelta(hours=1)
 """Lines of one file are in order of time but for clocks that were set and processes that write at once."""
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class Wanted(NamedTuple):
@@ -235,17 +234,6 @@ def select(found: list[Path], wanted: Wanted) -> list[dict[str, Any]]:
                 seen.add(identity)
                 (heapq.heappushpop if full else heapq.heappush)(heap, (stamp, identity, record))
     return [record for _, _, record in sorted(heap, key=lambda item: item[:2])]
-
-
-def moment(text: str, now: datetime | None = None) -> datetime:
-    """Return the time that `text` names: ``30m``, ``2h``, ``7d`` ago, or a date or time in ISO 8601 (local without a zone).
-
-    :raises ValueError: it names none.
-    """
-    ago = re.fullmatch(r"(\d{1,6})\s*([smhdw])", text.strip())
-    if ago:
-        return (now or datetime.now(UTC)) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-    return datetime.fromisoformat(text.strip()).astimezone(UTC)
 
 
 def _records(file: Path, wanted: Wanted) -> Iterator[tuple[str, str, dict[str, Any]]]:

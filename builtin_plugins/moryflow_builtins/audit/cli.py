@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 from moryflow_sdk import CommandContext
 from moryflow_sdk.support.texts import visible
+from moryflow_sdk.support.times import moment
 
-from . import Wanted, files, moment, parse, select
+from . import Wanted, files, parse, select
 
 POLL = 0.25
 
@@ -73,11 +75,11 @@ def _new(home: Path, session: str | None, offsets: dict[Path, int]) -> Iterator[
                 yield record
 
 
-def _moment(text: str) -> Any:
+def _moment(text: str) -> datetime:
     try:
         return moment(text)
     except ValueError as error:
-        raise click.BadParameter(f"{text!r} is no time; try 30m, 2h, 7d or 2026-01-31", param_hint="--since") from error
+        raise click.BadParameter(str(error), param_hint="--since") from error
 
 
 def _line(record: dict[str, Any]) -> str:

@@ -7,8 +7,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 
-import pytest
-from moryflow_builtins.audit import Wanted, append, file_of, files, moment, select
+from moryflow_builtins.audit import Wanted, append, file_of, files, select
 
 NOW = datetime.now(UTC)
 
@@ -132,17 +131,3 @@ def test_a_limit_does_not_read_a_big_log_from_its_beginning(tmp_path):
         log.write(b"\n")
     write(tmp_path, "s", *(record(n) for n in range(3)))
     assert len(select(files(tmp_path), Wanted(limit=3))) == 3
-
-
-@pytest.mark.parametrize(
-    ("text", "ago"), [("30m", timedelta(minutes=30)), ("2h", timedelta(hours=2)), ("7d", timedelta(days=7))]
-)
-def test_times_can_be_given_as_so_long_ago(text, ago):
-    """30m, 2h, 7d."""
-    assert moment(text, NOW) == NOW - ago
-
-
-def test_times_can_be_dates():
-    """ISO 8601, local without a zone."""
-    assert moment("2026-01-02T03:04:05+01:00") == datetime(2026, 1, 2, 2, 4, 5, tzinfo=UTC)
-    assert moment("2026-01-02") == datetime(2026, 1, 2).astimezone(UTC)

@@ -6,13 +6,11 @@ Decisions come from :mod:`moryflow_builtins.permission.verdict` alone, so that w
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
@@ -22,6 +20,7 @@ from moryflow_sdk import CommandContext, ConfigError, Deny, Rule, StoredCall, Ta
 from moryflow_sdk.calls import command_in
 from moryflow_sdk.support import texts
 from moryflow_sdk.support.rule_entries import read_entries
+from moryflow_sdk.support.times import moment
 from moryflow_sdk.verdicts import Decision as Outcome
 from moryflow_sdk.verdicts import settle
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError
@@ -255,9 +254,6 @@ def _row(result: Mapping[str, Any]) -> Sequence[str]:
 # ------------------------------------------------------------------------------------------------
 
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
 class Flip(NamedTuple):
     """A stored call that other rules judge otherwise than those of now."""
 
@@ -365,17 +361,11 @@ async def _calls(
 
 
 def _moment(text: str) -> str:
-    """Return a time as it is stored: ``30m``, ``2h``, ``7d`` ago, or a date or time in ISO 8601."""
-    ago = re.fullmatch(r"(\d{1,6})\s*([smhdw])", text.strip())
+    """Return the time that `text` names as it is stored."""
     try:
-        when = (
-            datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-            if ago
-            else datetime.fromisoformat(text.strip()).astimezone(UTC)
-        )
-    except (ValueError, OverflowError) as error:
-        raise click.BadParameter(f"{text!r} is no time; try 30m, 2h, 7d or 2026-01-31", param_hint="--since") from error
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return moment(text).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--since") from error
 
 
 # ------------------------------------------------------------------------------------------------
