@@ -164,11 +164,6 @@ class Arg(NamedTuple):
         return Arg(rest, self.why, tilde=(self.tilde and start == 0) or rest.startswith("~/"))
 
 
-def literal(text: str) -> Arg:
-    """Return a plain argument."""
-    return Arg(text)
-
-
 def scripts_of(words: Iterable[Word]) -> Iterator[Script]:
     """Yield the scripts that run while `words` are expanded."""
     for word in words:

@@ -114,7 +114,6 @@ _JOINS = frozenset({"watch", "ssh", "sg", "newgrp", "parallel", "sem", "nodemon"
 """Those that hand their words to a shell as one text."""
 
 _DOWNLOADS = frozenset({"npx", "bunx", "pnpx", "uvx"})
-_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _LOADER = re.compile(r"ld(?:-linux[\w.-]*|-musl[\w.-]*)?\.so(?:\.\d+)*")
 
 
