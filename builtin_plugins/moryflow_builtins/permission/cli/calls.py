@@ -408,10 +408,8 @@ def _parse(source: str) -> object:
 
 
 def _list_in(value: Any) -> Any:
-    """Return the list of rules in a list, in ``{"rules": …}``, or in a whole configuration."""
-    if not isinstance(value, Mapping) or "rules" in value:
-        return cast("Mapping[str, Any]", value)["rules"] if isinstance(value, Mapping) else value
-    for key in _PLACE:
+    """Return the list of rules, which may stand in a whole configuration."""
+    for key in _PLACE if isinstance(value, Mapping) else ():
         if not isinstance(value, Mapping) or key not in value:
             raise ValueError(f"it has no {'.'.join(_PLACE)}")
         value = cast("Mapping[str, Any]", value)[key]
