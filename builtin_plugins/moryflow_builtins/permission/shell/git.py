@@ -20,7 +20,6 @@ from .effects import (
 )
 from .git_contents import checkout_of, names_moved_by, output_of
 from .git_repository import EXCLUDED, PATHSPEC
-from .patches import git_patch
 from .syntax import Arg, join_words
 
 _GLOBAL = spec(
@@ -187,6 +186,8 @@ def _operands(args: Sequence[Arg], verb: int, name: str, following: Sequence[Com
     )
     effects.shown = output_of(name, args, following, first_path)
     if name in ("apply", "am"):
+        from .patches import git_patch
+
         git_patch(name, following, effects)
     creates = name in ("clone", "init") or (name == "worktree" and verb + 1 < len(args) and args[verb + 1].text == "add")
     for found in following:
