@@ -79,7 +79,7 @@ async def _add(turn: Turn, rule: Rule, workdir: str | None) -> dict[str, Any]:
     there = in_force(mine, rule)
     where = await turn.rules.append(rule, scope="user")
     row = _row(rule)
-    found = remarks([*(one for one in mine if _row(one) != row), rule], turn.home)
+    found = remarks([*(one for one in mine if _row(one) != row), rule])
     warnings = [one.sentence for one in found if rule in (one.rule, one.by)]
     return {"v": 1, "type": "rule", "added": not there, "rule": row, "where": where, "warnings": warnings}
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import click
@@ -80,11 +79,8 @@ class Remark(NamedTuple):
         return "error" if self.kind == "invalid" else "warning"
 
 
-def remarks(rules: Sequence[Rule], home: Path | None = None) -> Iterator[Remark]:
-    """Yield remarks on a person's rules, in their order.
-
-    :param home: Moryflow's own folder, where known.
-    """
+def remarks(rules: Sequence[Rule]) -> Iterator[Remark]:
+    """Yield remarks on a person's rules, in their order."""
     every = LaterRules(rules)
     for place, reach in enumerate(every.reaches):
         rule, pattern = reach.rule, reach.compiled.pattern
@@ -100,7 +96,7 @@ def remarks(rules: Sequence[Rule], home: Path | None = None) -> Iterator[Remark]
             message = f"it has no effect: the later {rule_words(later.rule)} covers all of it and {what}"
             yield Remark("shadowed", message, rule, later.rule)
         elif rule.decision == "allow":
-            loose = _loose_file(every, place, home) if rule.domain in ("read", "edit") else _loose(reach)
+            loose = _loose_file(every, place) if rule.domain in ("read", "edit") else _loose(reach)
             if loose:
                 yield Remark(*loose, rule)
 
@@ -148,12 +144,10 @@ def _loose(reach: Reach) -> tuple[Kind, str] | None:
     return "dangerous", f"it covers every program whose name begins with {pattern.literal!r}; {hint}"
 
 
-def _loose_file(every: LaterRules, place: int, home: Path | None) -> tuple[Kind, str] | None:
+def _loose_file(every: LaterRules, place: int) -> tuple[Kind, str] | None:
     """Return which files a rule opens that the defaults guard."""
     reach = every.reaches[place]
     rule, exact = reach.rule, reach.compiled.pattern.exact
-    if home is not None and rule.domain == "edit" and exact and f"fs:{home}" in rule.pattern:
-        return "dead", f"it has no effect: nothing below {home} is changed by a tool, in any mode"
     elsewhere = ("fs:/etc/x", "fs:/usr/local/bin/x", "fs:/home/u/x.md")
     if rule.domain == "edit" and not exact and any(every.decides(place, target) for target in elsewhere):
         return "dangerous", "it lets files outside the vault be changed without a question"
@@ -198,7 +192,7 @@ def lint(context: CommandContext, strict: bool) -> None:
     async def work(turn: Turn) -> tuple[int, list[Remark]]:
         rules = [rule for rule in turn.rules.all() if rule.source != "session" and not rule.problem]
         unread = [Remark("invalid", problem) for problem in turn.rules.problems()]
-        return len(rules), [*unread, *remarks(rules, turn.home)]
+        return len(rules), [*unread, *remarks(rules)]
 
     count, found = context.run(work)
     errors = sum(remark.severity == "error" for remark in found)
@@ -234,8 +228,7 @@ _FRESH = "\ue001"
 """A character that stands in no pattern, so that only a wildcard can match it."""
 _TEXT_FILLINGS = ("", _FRESH, f"{_FRESH} -x /etc;{_FRESH}")
 _PATH_FILLINGS = (("", ""), (_FRESH, ""), (_FRESH, _FRESH), (f".{_FRESH}.x", "/".join([_FRESH * 2] * 9)))
-_MEMBERS = re.compile(r"(\\.)|\[([^!^\]\\-][^\]\\-]*)\]", re.DOTALL)
-_PATH_TOKEN = re.compile(r"\\(.)|(\*\*+)|(\*)|(\?)|(\[[!^]?(?:\]|\\.|[^\]\\])(?:\\.|[^\]\\])*\])", re.DOTALL)
+_PATH_TOKEN = re.compile(r"\\(.)|(\*\*+)|(\*)|(\?)", re.DOTALL)
 
 
 class Reach:
@@ -252,12 +245,12 @@ class Reach:
 
     @cached_property
     def examples(self) -> tuple[str, ...]:
-        """Targets that the rule matches; none where that cannot be told."""
+        """Targets that the rule matches; none where that cannot be told, as of an expression or of ``[ab]``."""
         rule = self.rule
         if rule.pattern.startswith("regex:") or self.everything:
             return ()
         if rule.domain in ("read", "edit", "web_fetch") and not rule.pattern.startswith("tool:"):
-            made = _paths(rule)
+            made = () if "[" in rule.pattern else _paths(rule)
         else:
             made = _texts(rule)
         return tuple(dict.fromkeys(text for text in made if self.compiled.matches(text)))
@@ -288,17 +281,10 @@ def _paths(rule: Rule) -> Iterable[str]:
     pattern = address_pattern(pattern, allows=allows) if rule.domain == "web_fetch" else pattern
     prefix = next((p for p in PREFIXES[rule.domain] if pattern.startswith(p)), "")
     try:
-        alternatives = braces(_MEMBERS.sub(_either, pattern.removeprefix(prefix)))
+        alternatives = braces(pattern.removeprefix(prefix))
     except TooMany:
         return ()
     return chain.from_iterable(_filled(rule.domain, prefix, body) for body in alternatives)
-
-
-def _either(found: re.Match[str]) -> str:
-    """Write ``[ab]`` as ``{a,b}``, so that there is an example of each."""
-    escaped, members = found.groups()
-    plain = members and len(members) > 1 and not set(members) & set("{},*?/[")
-    return escaped or ("{" + ",".join(members) + "}" if plain else found[0])
 
 
 def _filled(domain: str, prefix: str, body: str) -> Iterator[str]:
@@ -314,12 +300,10 @@ def _filled(domain: str, prefix: str, body: str) -> Iterator[str]:
 
 
 def _one(found: re.Match[str], name: str, deep: str) -> str:
-    escaped, many, star, question, members = found.groups()
+    escaped, many, star, _ = found.groups()
     if escaped is not None:
         return escaped
-    if many or star:
-        return deep if many else name
-    return _FRESH if question or members[1] in "!^" else members[1]
+    return deep if many else name if star else _FRESH
 
 
 _WILD = ""
