@@ -12,14 +12,15 @@ import hashlib
 import io
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from moryflow.hooks.plugin_set import LoadFailure
-from moryflow.plugins.entry_points import MANIFESTS, PLUGINS, metadata_folders, search_path
+from moryflow.plugins.entry_points import MANIFESTS, PLUGINS, editable_sources, metadata_folders, search_path
 from moryflow.plugins.manifest import manifest_in
 
 from . import InstallError
@@ -128,37 +129,16 @@ class Distribution:
         return self._rows
 
     def read(self, name: str) -> bytes | None:
-        try:
-            return (self.site / name).read_bytes()
-        except OSError:
-            return self._read_elsewhere(name)
-
-    def _read_elsewhere(self, name: str) -> bytes | None:
-        """Look where an editable installation leads, without importing it."""
-        top, _, rest = name.partition("/")
-        if not self.editable or not rest:
-            return None
-        for root in self._roots():
-            for folder in (root / top, root / "src" / top):
-                try:
-                    return (folder / rest).read_bytes()
-                except OSError:
-                    continue
+        """Return a file's content; that of an editable installation lies where that leads, and is not imported."""
+        for root in (self.site, *self._roots):
+            with suppress(OSError):
+                return Path(root, name).read_bytes()
         return None
 
-    def _roots(self) -> Iterator[Path]:
-        for start in self.start_files():
-            for line in self._lines(start):
-                if Path(line).is_absolute():
-                    yield Path(line)
-        if project := self.project:
-            yield project
-
-    def _lines(self, name: str) -> list[str]:
-        try:
-            return (self.site / name).read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError):
-            return []
+    @cached_property
+    def _roots(self) -> tuple[str, ...]:
+        project, roots = editable_sources(self.info)
+        return (*roots, f"{project}/src", project) if project else ()
 
     def files(self) -> list[Path]:
         """Return the files that count as its content."""

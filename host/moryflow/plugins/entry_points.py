@@ -156,7 +156,7 @@ def _of_package(folder: Path) -> Iterator[EntryPoint]:
     except Exception as error:  # metadata of a third party: whatever is wrong with it is named, not raised
         yield EntryPoint(name, "", name, version, str(file), problem=f"its entry points cannot be read: {error}")
         return
-    editable, roots = _sources(folder)
+    editable, roots = editable_sources(folder)
     manifests = {point.name: point.value for point in points if point.group == MANIFESTS}
     for point in points:
         if point.group == PLUGINS:
@@ -167,7 +167,7 @@ def _of_package(folder: Path) -> Iterator[EntryPoint]:
             yield EntryPoint(point.name, point.value, name, version, str(file), line, toml, editable, roots)
 
 
-def _sources(folder: Path) -> tuple[str, tuple[str, ...]]:
+def editable_sources(folder: Path) -> tuple[str, tuple[str, ...]]:
     """Return where the sources of an editable installation are, and what its ``.pth`` files add to ``sys.path``."""
     try:
         said = json.loads((folder / "direct_url.json").read_text("utf-8"))

@@ -43,10 +43,6 @@ class Sources(NamedTuple):
     files: Mapping[str, bytes]
     hash: str
 
-    @property
-    def is_package(self) -> bool:
-        return self.main.name == "__init__.py"
-
 
 def read_owned(path: Path) -> bytes:
     """Return the content of a regular file that only its owner, the user or root, may change.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from moryflow_sdk import ConfigError, ModelError, MoryflowError, PluginError, ToolError
 from pydantic_core import to_json
 from starlette.responses import Response
@@ -75,8 +73,3 @@ def status_of(error: MoryflowError) -> int:
             return 503
         case _:
             return _STATUS.get(error.code, 500)
-
-
-def described(document: Any, *keys: str) -> dict[str, Any]:
-    """Return what of `document` has one of `keys`."""
-    return {key: document[key] for key in keys if key in document}
