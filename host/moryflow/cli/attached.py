@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypedDict, TypeVar, Unpack, get_args
+from typing import Any, TypeVar, get_args
 
 from moryflow_sdk import ConfigError, Event, ModelError, MoryflowError, PluginError
 from moryflow_sdk.errors import ModelErrorCode
@@ -65,25 +65,14 @@ def server_for(flags: Flags, url: str | None) -> RunningServer | None:
         raise error_of(error) from error
 
 
-class Sent(TypedDict, total=False):
-    """What goes to the server with a prompt; see :class:`~moryflow.attach.turn.TurnOrder`."""
-
-    text: str | None
-    files: tuple[Mapping[str, str], ...]
-    images: tuple[Mapping[str, str], ...]
-    typed: int | None
-    schema: Mapping[str, Any] | None
-    background: str
-
-
-def wanted_of(flags: Flags, chosen: RunFlags, on_ask: str, **sent: Unpack[Sent]) -> TurnOrder:
-    """Return what is asked of the server: the flags, and the folder of this process."""
+def wanted_of(flags: Flags, chosen: RunFlags, on_ask: str) -> TurnOrder:
+    """Return what is asked of the server, without a prompt: the flags, and the folder of this process."""
     model = chosen.model
     if model is None and chosen.agent is None and chosen.resume is None:
         model = os.environ.get("MORYFLOW_MODEL", "").strip() or None
     return TurnOrder(
         folder=os.path.realpath(flags.vault or "."), resume=chosen.resume, agent=chosen.agent, model=model, mode=chosen.mode,
-        on_ask=on_ask, max_steps=chosen.max_steps, max_cost=chosen.max_cost, wait=chosen.wait, **sent,
+        on_ask=on_ask, max_steps=chosen.max_steps, max_cost=chosen.max_cost, wait=chosen.wait,
     )  # fmt: skip
 
 

@@ -161,9 +161,9 @@ class AttachedChatHost:
         self._listeners.append(listener)
 
     async def turn(self, prompt: TurnPrompt, chosen: RunFlags) -> TurnResult:
-        wanted = wanted_of(
-            self._flags, chosen, prompt.on_ask, text=prompt.text, files=tuple(prompt.files), images=tuple(prompt.images),
-            typed=prompt.typed, background="leave" if prompt.stays else "wait",
+        wanted = wanted_of(self._flags, chosen, prompt.on_ask)._replace(
+            text=prompt.text, files=tuple(prompt.files), images=tuple(prompt.images), typed=prompt.typed,
+            background="leave" if prompt.stays else "wait",
         )  # fmt: skip
         try:
             return await self._session.run(wanted)

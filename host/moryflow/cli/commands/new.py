@@ -15,11 +15,12 @@ from moryflow.base.builtins import BUILTINS
 from moryflow.cli.options import Flags, NounGroup, asking_options, flags_of
 from moryflow.cli.terminal.text import plain, show
 
+from .tool_files import SWITCH
+
 if TYPE_CHECKING:
     from moryflow.authoring.scaffold import Scaffold
     from moryflow.runtime.host import Host
 
-SWITCH = "agents.runtime.tools.external.enabled"
 _FOLDER = click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
 
 

@@ -142,9 +142,9 @@ async def _run_attached(
 
     await confirm_mode(chosen.mode, flags)
     text = None if chosen.prompt is None and not any(attached.values()) else chosen.prompt or ""
-    wanted = wanted_of(
-        flags, chosen, on_ask(chosen), text=text, files=tuple(attached["files"]), images=tuple(attached["images"]),
-        typed=chosen.typed, schema=None if schema is None else schema.document,
+    wanted = wanted_of(flags, chosen, on_ask(chosen))._replace(
+        text=text, files=tuple(attached["files"]), images=tuple(attached["images"]), typed=chosen.typed,
+        schema=None if schema is None else schema.document,
     )  # fmt: skip
     session = AttachedSession(server, await session_of(server, wanted))
     source = TurnSource(session, server.language, session.subscribers.append, session.cancel)
