@@ -82,7 +82,7 @@ def commands(ctx: PluginContext) -> Sequence[Command]:
     own = Command(name="mcp", help="Add, review and test MCP servers.", cli=_group)
     if not config_of(ctx, ServersSettings).servers:
         return [own]
-    from .servers import usable_servers
+    from .lock import usable_servers
 
     try:
         servers = [server for server in usable_servers(ctx) if server.pin and server.pin.prompts]

@@ -28,8 +28,7 @@ from moryflow_sdk.support.texts import visible
 from moryflow_sdk.support.tool_schemas import RULES, CheckedSchema, plain_schema
 
 from .definitions import cleaned, differences, model_names, schema_for_model, tokens
-from .lock import FILE, note_withheld
-from .servers import CALL_SECONDS, CONTEXT, Server, usable_servers
+from .lock import CALL_SECONDS, CONTEXT, FILE, Server, note_withheld, usable_servers
 
 if TYPE_CHECKING:
     from .helper import Helper

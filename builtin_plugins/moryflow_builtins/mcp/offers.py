@@ -10,10 +10,9 @@ from typing import Any
 from moryflow_sdk import ToolError, Turn, config_of
 from moryflow_sdk.support.settings import ServerSettings, ServersSettings, wrong_name, wrong_values
 
-from .lock import configured_as, store_pin
+from .lock import Server, configured_as, store_pin
 from .queries import list_server, servers_now
 from .review import Listing, accepted, listing_text, server_text
-from .servers import Server
 
 Ask = Callable[[str, str], Awaitable[bool]]
 """Asks a person: the title of a question and all that is shown → whether they said yes to just that."""

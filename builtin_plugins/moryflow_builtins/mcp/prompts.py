@@ -12,8 +12,7 @@ from moryflow_sdk import Command, ConfigError, PluginContext, SlashResult, ToolE
 from moryflow_sdk.support.texts import visible
 
 from .definitions import cleaned
-from .lock import note_withheld
-from .servers import CALL_SECONDS, Server
+from .lock import CALL_SECONDS, Server, note_withheld
 
 if TYPE_CHECKING:
     from .helper import Helper

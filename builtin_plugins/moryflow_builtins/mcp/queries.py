@@ -10,8 +10,8 @@ from moryflow_sdk.support.settings import ServerSettings, ServersSettings
 from moryflow_sdk.support.texts import did_you_mean
 
 from .helper import Helper, spec_of
+from .lock import Server, servers_of
 from .review import Listing
-from .servers import Server, servers_of
 
 CONNECT_SECONDS = 120.0
 Show = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]

@@ -10,8 +10,8 @@ from moryflow_sdk import PluginContext, Tool, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.texts import visible
 
 from .helper import Helper, spec_of
+from .lock import CALL_SECONDS, CONTEXT, Server
 from .results import resource_result
-from .servers import CALL_SECONDS, CONTEXT, Server
 
 NAME = "mcp_resource"
 MOST_URI = 2048

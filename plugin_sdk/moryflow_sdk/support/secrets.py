@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast, get_args
 
@@ -112,12 +112,13 @@ def _below(models: Sequence[Any], key: str) -> list[Any]:
     return found
 
 
-def _parts(annotation: Any, depth: int = 0) -> Iterator[Any]:
-    """Yield a type and all it is made of."""
-    yield annotation
-    if depth < _DEEPEST:
-        for part in get_args(annotation):
-            yield from _parts(part, depth + 1)
+def _parts(annotation: Any) -> list[Any]:
+    """Return a type and all it is made of."""
+    found = [annotation]
+    for part in found:  # grows while it is walked
+        if not isinstance(part, type):
+            found += get_args(part)
+    return found
 
 
 # ---------------------------------------------------------------- what this process knows
