@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from math import inf
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypedDict, Unpack, cast
 from urllib.parse import urlsplit
 
@@ -287,9 +286,10 @@ def wrong_values(server: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], s
         yield ("command",), "the command is empty"
     if url is not None and not _is_address(url):
         yield ("url",), f"url: {url[:60]!r} is no http or https address without a password"
-    cwd = PurePosixPath(server.get("cwd") or ".")
-    if cwd.is_absolute() or ".." in cwd.parts or cwd.parts[:1] == ("~",):
-        yield ("cwd",), f"cwd: {str(cwd)[:60]!r} lies outside the vault; write a folder of it, without .."
+    cwd: str = server.get("cwd") or ""
+    parts = cwd.split("/")
+    if cwd.startswith("/") or ".." in parts or parts[0] == "~":
+        yield ("cwd",), f"cwd: {cwd[:60]!r} lies outside the vault; write a folder of it, without .."
     variables: Mapping[str, str] = server.get("env") or {}
     for variable in variables:
         if not _VARIABLE.fullmatch(variable):
