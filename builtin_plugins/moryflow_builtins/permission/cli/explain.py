@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 from moryflow_sdk import DOMAINS, CommandContext, Deny, Rule, Target, ToolError, Turn, Verdict
-from moryflow_sdk.calls import command_in
+from moryflow_sdk.calls import command_in, target_request
 from moryflow_sdk.support.patterns import compile_rule
 from moryflow_sdk.support.sandbox import find_sandbox
 from moryflow_sdk.verdicts import stored_words
@@ -18,15 +18,6 @@ from moryflow_builtins.permission.verdict import in_sandbox, judge_target, polic
 
 from .calls import MODES, outcome, table, unacceptable, visible
 from .lint import rule_json
-
-_KINDS: dict[str, tuple[Any, str]] = {
-    "bash": ("shell", "shell:"),
-    "web_fetch": ("url", "url:"),
-    "web_search": ("query", "query:"),
-    "mcp": ("mcp", "mcp:"),
-    "task": ("task", "task:"),
-    "tool": ("tool", "tool:"),
-}
 
 
 class WatchedPolicy(Policy):
@@ -123,10 +114,10 @@ def explain_input(turn: Turn, domain: str, given: str, mode: str, workdir: str |
     """Judge `given` as the gate would in `turn`; a command in the folder `workdir`."""
     if domain == "bash":
         find_sandbox()
-    kind, prefix = _KINDS.get(domain, ("file", ""))
+    kind = target_request(given, domain).kind
     problem = unacceptable(given, kind)
     if problem:
-        judged = Judgement(domain, f"{prefix}{given[:200]}", "deny", problem, "invalid_input", "never")
+        judged = Judgement(domain, f"{kind}:{given[:200]}", "deny", problem, "invalid_input", "never")
         return Explanation((judged,), Deny(problem, cause="invalid_input"), mode)
     policy = WatchedPolicy(*policy_of(turn))
     target = target_of(turn, domain, given, workdir)
@@ -148,12 +139,12 @@ def target_of(turn: Turn, domain: str, given: str, workdir: str | None = None) -
     """
     if domain == "bash":
         return command_in(turn.files.resolve(workdir or ".", as_stored=True), given)
-    if domain not in _KINDS:
+    kind = target_request(given, domain).kind
+    if kind == "file":
         return turn.files.resolve(given, domain=domain, as_stored=True)
-    kind, prefix = _KINDS[domain]
     if domain == "mcp" and "/" not in given:
         raise ToolError(f"{given!r} names no tool of a server", code="usage", next_step="write SERVER/TOOL")
-    return Target(domain=domain, kind=kind, text=f"{prefix}{given}", given=given)
+    return Target(domain=domain, kind=kind, text=f"{kind}:{given}", given=given)
 
 
 def _chain(policy: WatchedPolicy, decision: Decision) -> Iterator[tuple[Rule, bool]]:
