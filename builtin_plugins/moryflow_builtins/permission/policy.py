@@ -226,6 +226,11 @@ def stored_rule_answers(judgement: Judgement) -> bool:
 _PLACES = {"session": "granted for this session", "inline": "inline configuration"}
 
 
+def shortened(text: str, most: int = 80) -> str:
+    """Return `text`, cut to `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def place_of(rule: Rule) -> str:
     """Return where a rule stands, for people."""
     if rule.source == "default":
@@ -239,8 +244,7 @@ def rule_words(rule: Rule) -> str:
     """Return a rule and its place as a person would say it."""
     if rule.problem:
         return f"rule that cannot be understood ({place_of(rule)})"
-    shown = rule.pattern if len(rule.pattern) <= 80 else f"{rule.pattern[:77]}…"
-    return f"rule {rule.decision} {shown!r}{f' in {rule.folder}' if rule.folder else ''} ({place_of(rule)})"
+    return f"rule {rule.decision} {shortened(rule.pattern)!r}{f' in {rule.folder}' if rule.folder else ''} ({place_of(rule)})"
 
 
 # ------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from moryflow_sdk.verdicts import Decision as Outcome
 from moryflow_sdk.verdicts import settle
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError
 
-from moryflow_builtins.permission.policy import Policy, escape_path
+from moryflow_builtins.permission.policy import Policy, escape_path, shortened
 from moryflow_builtins.permission.shell import MAX_BYTES
 from moryflow_builtins.permission.verdict import decide, policy_of
 
@@ -439,9 +439,7 @@ def read_rules(rows: object) -> list[Rule]:
 
 def visible(text: str, limit: int = 0) -> str:
     """Return `text` on one line, control and invisible characters spelled out, cut to `limit` characters."""
-    if 0 < limit < len(text):
-        text = text[: limit - 1] + "…"
-    return texts.visible(text)
+    return texts.visible(shortened(text, limit) if limit else text)
 
 
 def table(rows: Iterable[Sequence[object]], *, indent: str = "", limit: int = 120) -> list[str]:

@@ -25,6 +25,7 @@ from moryflow_builtins.permission.policy import (
     place_of,
     protects,
     rule_words,
+    shortened,
     text_probe,
 )
 
@@ -71,7 +72,7 @@ class Remark(NamedTuple):
     def sentence(self) -> str:
         """The remark with the rule it is about."""
         rule = self.rule
-        return f"{rule.domain} rule {rule.decision} {_short(rule.pattern)!r}: {self.message}" if rule else self.message
+        return f"{rule.domain} rule {rule.decision} {shortened(rule.pattern)!r}: {self.message}" if rule else self.message
 
     @property
     def severity(self) -> Literal["error", "warning"]:
@@ -89,7 +90,7 @@ def remarks(rules: Sequence[Rule]) -> Iterator[Remark]:
             yield Remark("invalid" if pattern.problem else "dead", f"it can never match: {never}", rule)
             continue
         if wider := wider_address(rule):
-            message = f"its * stops at the next /, so it matches no address further down; write {_short(wider)} for all"
+            message = f"its * stops at the next /, so it matches no address further down; write {shortened(wider)} for all"
             yield Remark("narrow", message, rule)
         if later := every.covering(place):
             what = "says the same" if rule.decision == later.rule.decision else "always wins"
@@ -112,10 +113,6 @@ def few(found: Iterable[Remark], each: int = 3) -> Iterator[Remark]:
             yield remark
         elif seen[remark.by] == each:
             yield remark._replace(message=f"{remark.message}; so it does with {more} more, see `permission lint --json`")
-
-
-def _short(pattern: str) -> str:
-    return pattern if len(pattern) <= 80 else f"{pattern[:77]}…"
 
 
 # ------------------------------------------------------------------------------------------------

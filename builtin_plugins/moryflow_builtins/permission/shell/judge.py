@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from moryflow_sdk import FrozenDict
 
-from moryflow_builtins.permission.policy import MOST, CompiledRule, Judgement, Policy, RuleHit, place_of
+from moryflow_builtins.permission.policy import MOST, CompiledRule, Judgement, Policy, RuleHit, place_of, shortened
 
 from .command_line import CommandLine, CommandPlace, assignments, fed_in, rule_to_remember
 from .effects import CommandEffects, EffectUnknown, InnerCommand, InnerText, Patch
@@ -281,7 +281,7 @@ class Judge:
         try:
             script, _ = parse(text.text.text)
         except NotParsed as problem:
-            self.unsure(text.text.text, f"the text {_short(text.text.text)!r} is not understood: {problem}")
+            self.unsure(text.text.text, f"the text {shortened(text.text.text)!r} is not understood: {problem}")
             self._depth -= 1
             return bases | UNKNOWN
         after = self.script(script, UNKNOWN if text.elsewhere else bases)
@@ -380,11 +380,7 @@ def _reason_of(answer: Judgement, line: CommandLine) -> str:
     if answer.rule is None or answer.rule.source != "default" or answer.rule.decision != "ask":
         return answer.reason
     dynamic = next((word.why for word in line.words if word.why), "")
-    return dynamic or f"no rule covers {_short(line.plain)!r}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:77]}…"
+    return dynamic or f"no rule covers {shortened(line.plain)!r}"
 
 
 # ------------------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from moryflow_builtins.permission.policy import shortened
+
 
 class NotParsed(Exception):
     """The text is not shell, or written in a way that could be read in more than one way."""
@@ -200,7 +202,7 @@ def _arguments(word: Word) -> list[Arg]:
     except _TooMany:
         return [Arg(_text_of(marks), "its braces stand for too many words")]
     if _quirky(marks, expanded):
-        return [Arg(_text_of(marks), f"the braces in {_short(word.raw)} can be read in two ways")]
+        return [Arg(_text_of(marks), f"the braces in {shortened(word.raw, 40)} can be read in two ways")]
     # A word that braces leave empty is no word, unless something in it was quoted.
     return [_finish(item, word) for item in expanded if item]
 
@@ -233,15 +235,15 @@ def _finish(marks: list[Mark], word: Word) -> Arg:
     text = _text_of(marks)
     dynamic = next((mark[len(_DYNAMIC) :] for mark, _ in marks if mark.startswith(_DYNAMIC)), None)
     if dynamic is not None:
-        return Arg(text, f"{_short(dynamic)} is known only when it runs")
+        return Arg(text, f"{shortened(dynamic, 40)} is known only when it runs")
     if any(char in _GLOB and not quoted for char, quoted in marks) and _may_glob(marks):
-        return Arg(text, f"{_short(text)} is a pattern; what it matches is known only when it runs")
+        return Arg(text, f"{shortened(text, 40)} is a pattern; what it matches is known only when it runs")
     if marks and marks[0] == ("~", False):
         if len(marks) == 1 or marks[1] == ("/", False):
             return Arg(text, tilde=True)
-        return Arg(text, f"{_short(text)} depends on users and folders")
+        return Arg(text, f"{shortened(text, 40)} depends on users and folders")
     if _TILDE_ASSIGNED.match(word.raw):
-        return Arg(text, f"the ~ in {_short(text)} is expanded")
+        return Arg(text, f"the ~ in {shortened(text, 40)} is expanded")
     return Arg(text)
 
 
@@ -249,10 +251,6 @@ def _may_glob(marks: list[Mark]) -> bool:
     """Whether the unquoted pattern characters can match anything; ``[`` alone is the name of a program."""
     unquoted = "".join(char for char, quoted in marks if not quoted)
     return "*" in unquoted or "?" in unquoted or ("[" in unquoted and any(char == "]" for char, _ in marks))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}…"
 
 
 # ------------------------------------------------------------------------------------------------
