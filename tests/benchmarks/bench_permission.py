@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from itertools import cycle, islice
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,7 +44,42 @@ def figures() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         vault = Path(folder).resolve()
         (vault / "src").mkdir()
-        return [*_gate(vault), *_separators(vault), *_examples()]
+        return [*_first_use(vault), *_gate(vault), *_separators(vault), *_examples()]
+
+
+FIRST_USE = """
+import sys, time
+from pathlib import Path
+from types import SimpleNamespace
+import moryflow.runtime.host, moryflow_builtins.permission  # a host has them by then
+from moryflow.services.paths import PathResolver
+from moryflow_sdk import Target, ToolCall
+
+vault = Path.cwd()
+files = PathResolver(vault, vault.parent, case_sensitive=True)
+turn = SimpleNamespace(
+    vault=vault, home=vault.parent / ".moryflow", files=files, rules=SimpleNamespace(all=tuple),
+    agent=SimpleNamespace(rules=()), config=SimpleNamespace(servers={}), watched=(),
+)
+domain, given = sys.argv[1:]
+shell = Target(domain="bash", kind="shell", text=f"shell:{given}", given=given)
+target = shell if domain == "bash" else files.resolve(given, domain=domain)
+call = ToolCall(id="1", tool=domain, args={}, domain=domain, targets=(target,))
+began = time.perf_counter()
+from moryflow_builtins.permission.verdict import decide, policy_of
+decide(policy_of(turn), call)
+print((time.perf_counter() - began) * 1000)
+"""
+
+
+def _first_use(vault: Path) -> list[Figure]:
+    """Time the first decision of a process, with the import of all that it needs."""
+    rows: list[Figure] = []
+    for domain, given in (("read", "notes.md"), ("read", ".env"), ("bash", "ls -la"), ("bash", "git status")):
+        command = [sys.executable, "-c", FIRST_USE, domain, given]
+        times = [float(subprocess.run(command, cwd=vault, capture_output=True, check=True).stdout) for _ in range(7)]
+        rows.append((f"first decision of a process, {given}", median(times), "ms", None))
+    return rows
 
 
 def _gate(vault: Path) -> list[Figure]:
