@@ -362,9 +362,9 @@ def _remark(event: Event, truncated: str) -> str:
             return ""
 
 
-def _changed(diff: str, hint: str = "") -> list[str]:
+def _changed(diff: str) -> list[str]:
     """Return what a call changed, path first, marked so that nothing in it looks like a line of ours."""
-    return preview_lines(diff, screen()[0], DIFF_LINES, hint)
+    return preview_lines(diff, screen()[0], DIFF_LINES, "")
 
 
 # ------------------------------------------------------------------------------------------------

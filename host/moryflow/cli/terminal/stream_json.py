@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Event, MoryflowError
 
-from moryflow.approvals import OFFERED, Answers, reply_in
+from moryflow.approvals import Answers, reply_in
 from moryflow.base.events import now
 
 from .text import as_json
 
 if TYPE_CHECKING:
     from moryflow.runtime.turn_result import TurnResult
-
-SHAPE = f'{{"type": "permission.reply", "approval_id": …, "reply": "{OFFERED}"}}'
 
 
 def write_line(document: object) -> None:

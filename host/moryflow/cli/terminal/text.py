@@ -105,9 +105,9 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def told_result(status: str, output: str, width: int = 160) -> str:
+def told_result(status: str, output: str) -> str:
     """Return the first line of a result that is not ``ok`` with its status before it, once."""
-    line = first_line(output, width)
+    line = first_line(output)
     return line if line.startswith(f"{status}: ") else f"{status}: {line}"
 
 
