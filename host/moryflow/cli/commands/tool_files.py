@@ -178,12 +178,10 @@ async def wait_for_owner(host: Host, tool: str, flags: Flags) -> None:
 def _owners(host: Host, tool: str) -> set[str]:
     """Return the plugins that had `tool` when they were last loaded, or whose manifest names it."""
     from moryflow.packages.inventory import rows
-    from moryflow.plugins.last_seen import recall
     from moryflow.runtime.generation import wanted_plugins
 
-    remembered = {known.record.name for known in recall(host.home).values() if tool in known.record.tools}
     found = rows(host.home, host.config, wanted_plugins(host.config))
-    return remembered | {row.name for row in found if row.card is not None and tool in row.card.tools}
+    return {row.name for row in found if tool in (*row.record.tools, *(row.card.tools if row.card is not None else ()))}
 
 
 def absent_owner(host: Host, tool: str) -> str:
