@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 from moryflow_sdk import Diagnostic, PluginContext, PluginError, Tool, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.own_files import own_files, own_programs
-from moryflow_sdk.support.processes import marked_environment
+from moryflow_sdk.support.processes import marked_environment, started
 
 from .environment import Environment, Requirements, environment_for, requirements
 from .exports import Wrong, exported_tools, has_factory
@@ -260,7 +260,7 @@ async def _start_worker(place: Outside, mark: str) -> asyncio.subprocess.Process
     roots = [Path(module.__file__ or "").parent.parent for module in (moryflow_sdk, pydantic)]
     shared = json.dumps(list(dict.fromkeys(map(str, (*roots, Path(__file__).parents[2])))))
     try:
-        return await asyncio.create_subprocess_exec(
+        starting = asyncio.create_subprocess_exec(
             str(place.environment.python),
             "-I",
             str(Path(__file__).with_name("worker.py")),
@@ -272,6 +272,7 @@ async def _start_worker(place: Outside, mark: str) -> asyncio.subprocess.Process
             start_new_session=True,
             env=marked_environment(mark) if mark else None,
         )
+        return await started(starting)
     except OSError as error:
         step = f"moryflow tool install {place.path.name}"
         raise ToolError(f"its Python cannot be started: {error.strerror}", code="tool_environment", next_step=step) from error

@@ -24,7 +24,7 @@ from typing import Any
 
 from moryflow_sdk import DOMAINS, PluginContext, PluginError, Tool, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.own_files import MANIFESTS, PROGRAM_HEAD
-from moryflow_sdk.support.processes import marked_environment
+from moryflow_sdk.support.processes import marked_environment, started
 from moryflow_sdk.support.secrets import names_secret
 
 OUTPUT_LIMIT = 64 * 1024 * 1024
@@ -301,7 +301,8 @@ async def _start(
     start = asyncio.get_running_loop().subprocess_exec
     for attempt in range(_STARTS):
         try:
-            return (await start(lambda: conversation, str(copy), cwd=context.vault, env=kept, start_new_session=True))[0]
+            starting = start(lambda: conversation, str(copy), cwd=context.vault, env=kept, start_new_session=True)
+            return (await started(starting))[0]
         except OSError as error:
             if error.errno == errno.ETXTBSY and attempt < _STARTS - 1:
                 await asyncio.sleep(0.05)

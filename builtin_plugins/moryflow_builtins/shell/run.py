@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
-from moryflow_sdk.support.processes import CALL_MARK, end_marked, turn_environment
+from moryflow_sdk.support.processes import CALL_MARK, end_marked, started, turn_environment
 from moryflow_sdk.support.sandbox import Sandbox, confinement, find_sandbox, starts_no_more
 
 from . import TRIED
@@ -258,7 +258,7 @@ async def _start(
     try:
         if inside is not None:
             argv = await asyncio.to_thread(inside.argv, argv, place.path)
-        return await asyncio.create_subprocess_exec(
+        starting = asyncio.create_subprocess_exec(
             *argv,
             cwd=here,
             env={**environment(ctx.mark, sandboxed=inside is not None), "PWD": str(place.path)},
@@ -267,6 +267,7 @@ async def _start(
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
         )
+        return await started(starting)
     except OSError as error:
         raise ToolError(f"the shell could not be started: {error.strerror}", code="io", next_step="moryflow doctor") from error
     finally:

@@ -10,17 +10,18 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Awaitable, Collection, Generator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from moryflow_sdk.errors import ConfigError
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
+Started = TypeVar("Started")
 CALL_MARK = "MORYFLOW_CALL"
 """The variable by which the processes of a tool call are known."""
 _sent: ContextVar[Mapping[str, str] | None] = ContextVar("moryflow_environment", default=None)
@@ -88,6 +89,26 @@ def using_environment(variables: Mapping[str, str] | None) -> Generator[None]:
 def marked_environment(mark: str) -> dict[str, str]:
     """Return the environment of the turn that runs with the `mark` of a tool call, for a program that the call starts."""
     return {**turn_environment(), CALL_MARK: mark}
+
+
+async def started(start: Awaitable[Started]) -> Started:
+    """Return what `start` of a process gives; a cancellation meanwhile comes at the next await, when it can be ended whole.
+
+    asyncio, cancelled before it is connected with the process, ends that process alone and may wait for its children.
+    """
+    import asyncio
+
+    task, starting, cancelled = asyncio.current_task(), asyncio.ensure_future(start), 0
+    assert task is not None
+    while not starting.done():
+        try:
+            await asyncio.wait((starting,))
+        except asyncio.CancelledError:
+            task.uncancel()
+            cancelled += 1
+    for _ in range(cancelled):
+        task.cancel()
+    return starting.result()
 
 
 async def end_process(process: Process) -> None:

@@ -57,7 +57,7 @@ class Toolbox:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition` is true."""
-        for _ in range(10_000):
+        for _ in range(3_000):
             if condition():
                 return
             await asyncio.sleep(0.02)

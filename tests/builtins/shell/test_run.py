@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import secrets
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,6 +148,24 @@ async def test_cancelling_leaves_nothing_running(context):
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not processes_with(f"74.{OURS}")
+
+
+def hold_up(seconds):
+    """Keep the loop from running, as a busy machine does."""
+    time.sleep(seconds)
+
+
+async def test_cancelling_before_the_start_is_known_leaves_nothing_running(context):
+    """The command may run, and have started others, before asyncio is connected with it (S4.9, S4.15)."""
+    begun = context.vault / "begun"
+    task = asyncio.ensure_future(run(context, f"sleep 75.{OURS} & : > begun; wait"))
+    while not begun.exists() and not task.done():
+        await asyncio.sleep(0)
+        hold_up(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert begun.exists() and not processes_with(f"75.{OURS}")
 
 
 async def test_a_flood_is_spooled_and_memory_stays_bounded(context):
