@@ -166,7 +166,7 @@ def digest(encoded: bytes) -> str:
 def unacceptable(call: ToolCall) -> str | None:
     """Return why no tool would accept `call`, or ``None`` (cause ``invalid_input``)."""
     for target in call.targets:
-        if "\0" in target.given:
+        if "\0" in target.given + (target.folder.given if target.folder else ""):
             return "a NUL character in the input"
         if target.kind == "shell" and len(target.given.encode("utf-8", "surrogatepass")) > MAX_COMMAND_BYTES:
             return f"a command over {MAX_COMMAND_BYTES // 1024} KiB"

@@ -66,9 +66,8 @@ class PathResolver:
         except (Unresolvable, OSError) as problem:
             reason = os.strerror(problem.errno or 0) if isinstance(problem, OSError) else str(problem)
             shown = printable(given)
-            return Target(
-                domain=domain, kind="file", text=f"fs:{shown}", given=shown, error=f"cannot resolve the path: {reason}"
-            )
+            text = "fs:" + shown.replace("\0", "\ufffd")
+            return Target(domain=domain, kind="file", text=text, given=shown, error=f"cannot resolve the path: {reason}")
         text, lexical = self.text(found.path), self._lexical_text(whole)
         identity = Identity(device=found.status.st_dev, inode=found.status.st_ino) if found.status else None
         return Target(
@@ -180,7 +179,7 @@ def check_path(path: str) -> str:
 
 def printable(text: str) -> str:
     """Return `text` so that every encoder takes it; what is not Unicode becomes a replacement character."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")[:MAX_PATH]
+    return text.encode("utf-8", "replace").decode()[:MAX_PATH]
 
 
 def stored_path(path: str) -> str:
