@@ -37,6 +37,15 @@ async def test_nothing_in_a_vault_grants_anything(bench):
     assert not (bench.vault / "ran").exists()
 
 
+async def test_what_no_tool_would_accept_is_invalid_input(bench):
+    """NUL is denied wherever it stands in what a call touches, and whatever the rules say (CONTRACT §2)."""
+    rules(bench, ("read", "*", "allow"), ("bash", "*", "allow"))
+    calls = [("read", {"path": "a\0b"}), ("bash", {"command": "echo \0"}), ("bash", {"command": "ls", "workdir": "a\0b"})]
+    outcome = await bench.run(bench.calls(*calls))
+    assert [tool["status"] for tool in outcome.tools()] == ["denied"] * 3
+    assert {tool["code"] for tool in outcome.tools()} == {"invalid_input"}
+
+
 async def test_what_a_rule_allows_runs_and_what_it_denies_does_not(bench):
     """The last match decides, for commands and for files, and the turn goes on after a denial (S0.32, S0.40)."""
     rules(bench, ("bash", "echo *", "allow"), ("edit", "vault:/locked/**", "deny"))
