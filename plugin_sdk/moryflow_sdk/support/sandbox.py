@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 from moryflow_sdk.verdicts import Rule
 
 from .patterns import Pattern, compile_rule
-from .protected_files import RUNS_LATER, SECRETS
+from .protected_files import RUNS_LATER, SECRETS, read_start
 
 SECRET_PLACES: tuple[str, ...] = SECRETS.literal
 """Below a person's home; hidden in the sandbox."""
@@ -207,22 +207,37 @@ def starts_no_more(sandbox: Sandbox, memory: Path) -> bool:
     """
     if _starts(sandbox.program):
         return False
-    memory.unlink(missing_ok=True)
+    with suppress(OSError):
+        memory.unlink(missing_ok=True)
     return True
 
 
 def _working(memory: Path | None) -> Sandbox | None:
     for program in _candidates():
-        known = _identity(program) if memory is not None else ""
-        with suppress(OSError):
-            if memory is not None and known and memory.read_text(encoding="utf-8") == known:
-                return Sandbox(program)
+        known = _identity(program) if memory is not None else b""
+        if memory is not None and known and _holds(memory, known):
+            return Sandbox(program)
         if _starts(program):
-            with suppress(OSError):
-                if memory is not None:
-                    memory.write_text(known, encoding="utf-8")
+            if memory is not None and known:
+                _remember(memory, known)
             return Sandbox(program)
     return None
+
+
+def _holds(memory: Path, known: bytes) -> bool:
+    """Whether `known` is all that stands in a file, whatever stands there or lies there in its place."""
+    try:
+        return read_start(memory, len(known) + 1) == known
+    except OSError:
+        return False
+
+
+def _remember(memory: Path, known: bytes) -> None:
+    """Write a file anew; where another process is faster, or nothing can be written, the next one tries again."""
+    with suppress(OSError):
+        memory.unlink(missing_ok=True)
+        with memory.open("xb") as file:  # not into what a link or a pipe in its place leads to
+            file.write(known)
 
 
 def _starts(program: str) -> bool:
@@ -234,14 +249,15 @@ def _starts(program: str) -> bool:
     return done.returncode == 0
 
 
-def _identity(program: str) -> str:
+def _identity(program: str) -> bytes:
     """Return what is another where the program, the user, the container or the start of the machine is; empty if unknown."""
     try:
         found, mounts = Path(program).stat(), Path("/proc/self/ns/mnt").stat()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
-        return ""
-    return f"{program} {found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns} {os.getuid()} {mounts.st_ino} {boot}"
+        return b""
+    numbers = f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns} {os.getuid()} {mounts.st_ino}"
+    return os.fsencode(f"{program} {numbers} {boot}")
 
 
 def _candidates() -> Iterator[str]:

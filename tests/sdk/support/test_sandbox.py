@@ -1,5 +1,6 @@
 """The sandbox for shell commands, with the real bubblewrap."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -142,6 +143,37 @@ def test_what_is_remembered_names_no_program(tries, tmp_path):
     find(memory)
     memory.write_text(memory.read_text().replace(SANDBOX.program, "/bin/true"))
     assert find(memory) == SANDBOX
+
+
+OTHER_THINGS = {
+    "no text": lambda file: file.write_bytes(b"\xff\xfe"),
+    "huge": lambda file: (file.touch(), os.truncate(file, 1 << 36)),
+    "a pipe": os.mkfifo,
+    "a folder": lambda file: (file / "x").mkdir(parents=True),
+    "a link": lambda file: file.symlink_to(file.with_name("notes.md")),
+    "a link to nothing": lambda file: file.symlink_to("nothing"),
+}
+
+
+@pytest.mark.parametrize("make", OTHER_THINGS.values(), ids=OTHER_THINGS)
+def test_another_thing_in_the_place_of_the_memory_holds_nothing_up(tries, tmp_path, make):
+    """A pipe would be waited for, and what a link leads to written over; the sandbox is just tried again."""
+    tried, find = tries
+    memory, notes = tmp_path / "sandbox", tmp_path / "notes.md"
+    notes.write_text("mine")
+    make(memory)
+    assert find(memory) == SANDBOX == find(memory)
+    assert len(tried) == (2 if memory.is_dir() else 1)
+    assert notes.read_text() == "mine" and not (tmp_path / "nothing").exists()
+    assert starts_no_more(Sandbox("/bin/false"), memory)
+
+
+def test_a_program_below_a_name_that_is_no_text_is_remembered(tries, tmp_path, monkeypatch):
+    tried, find = tries
+    program = os.fsdecode(bytes(tmp_path) + b"/\xff")
+    Path(program).symlink_to("/bin/true")
+    monkeypatch.setattr(sandbox, "_candidates", lambda: [program])
+    assert find(tmp_path / "sandbox") == find(tmp_path / "sandbox") == Sandbox(program) and tried == [program]
 
 
 def test_a_sandbox_that_starts_no_more_is_forgotten(tmp_path):
