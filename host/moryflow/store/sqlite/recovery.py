@@ -35,7 +35,7 @@ from .database import (
     store_lock,
 )
 from .failures import FAILURES, Damaged, code_of
-from .queries import event_of
+from .queries import each_hook_call, event_of
 from .schema import (
     APPROVALS,
     ARTIFACTS,
@@ -410,6 +410,9 @@ def _is_genuine(table: str, row: dict[str, Any]) -> bool:
                 return row["finished"] is not None  # none is ever left open, and to store one again would purge
             case "calls" if not has_its_arguments(text(row["args"]), text(row["hash"])):
                 return False
+            case "hook_calls":
+                each = each_hook_call([row[name] for name in HOOK_CALLS.columns])
+                return not any(map(HOOK_CALLS.problem, (_fields(table, row), *(call._asdict() for call in each))))
             case _ if table in _ROWS:
                 return not _ROWS[table].problem(_fields(table, row))
     except (Damaged, ValueError):

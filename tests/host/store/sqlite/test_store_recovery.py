@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from moryflow.store import CallRow, Commit, NewNode, Node, StaleEpoch, StoreError, path_to
+from moryflow.store import CallRow, Commit, HookCallRow, NewNode, Node, StaleEpoch, StoreError, path_to
 from moryflow.store.sqlite import recovery
 from moryflow.store.sqlite import search as fulltext
 from moryflow.store.sqlite.database import beside
@@ -410,6 +410,32 @@ async def test_arguments_that_are_not_what_was_judged_are_named(file: Path, way:
         assert [sentence async for sentence in store.damages()] == ["call c of session talk is not what was stored"]
     assert [call.id for call in await store.calls("talk")] == ["asked"]
     assert len(store.notices) == 1 and "call c of session talk is not what was stored" in store.notices[0]
+    store.close()
+
+
+@pytest.mark.parametrize("way", ["ledger", "export", "damages"])
+async def test_a_row_of_hook_calls_that_no_longer_fits_is_damage(file: Path, way: str):
+    """A flipped bit can leave JSON that is no list of calls; that row is given up, and the ledger can be read again (S1.6)."""
+    await said(file, "first")
+    store = SqliteStore.open(file)
+    hold = await store.hold("talk")
+    loud = HookCallRow("talk", "t", 1, "tool_gate", "p", "hash", 0, "failed", 7, "c")
+    await hold.commit(
+        Commit(hook_calls=[loud, HookCallRow.quiet("talk", "t", 1, [("tool_gate", "q", "hash", 31, 47, "c", 2)])])
+    )
+    hold.release()
+    store.close()
+    data = file.read_bytes()
+    assert data.count(b"31,47") == 1
+    overwrite(file, data.index(b"31,47") + 2, b".")
+    store, lost = SqliteStore.open(file), "row 2 of hook_calls of session talk is not what was stored"
+    if way == "damages":
+        assert [sentence async for sentence in store.damages()] == [lost]
+    elif way == "export":
+        with pytest.raises(StoreError, match="hook calls"):
+            [line async for line in store.export("talk")]
+    assert await store.hook_calls("talk") == [loud]
+    assert lost in store.notices[0]
     store.close()
 
 
