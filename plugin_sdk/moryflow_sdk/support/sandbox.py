@@ -203,9 +203,10 @@ def known_sandbox() -> Sandbox | None:
 def starts_no_more(sandbox: Sandbox, memory: Path) -> bool:
     """Try a sandbox again in which a command did not start; where it does not work, the next process looks anew.
 
-    This process goes on with it, so that nothing that was judged for a sandbox runs without one.
+    This process goes on with it, so that nothing that was judged for a sandbox runs without one. A machine that is too busy
+    for the trial says nothing.
     """
-    if _starts(sandbox.program):
+    if _starts(sandbox.program, in_time=False):
         return False
     with suppress(OSError):
         memory.unlink(missing_ok=True)
@@ -240,11 +241,13 @@ def _remember(memory: Path, known: bytes) -> None:
             file.write(known)
 
 
-def _starts(program: str) -> bool:
+def _starts(program: str, *, in_time: bool = True) -> bool:
     probe = [program, "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"]
     try:
         done = subprocess.run(probe, capture_output=True, timeout=_PROBE_SECONDS, stdin=subprocess.DEVNULL, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired:
+        return not in_time
+    except OSError:
         return False
     return done.returncode == 0
 

@@ -110,7 +110,7 @@ def test_the_rules_say_which_files_are_open():
 def tries(monkeypatch):
     """The programs that were started to see whether they work, by what begins like a new process."""
     tried, starts = [], sandbox._starts
-    monkeypatch.setattr(sandbox, "_starts", lambda program: tried.append(program) or starts(program))
+    monkeypatch.setattr(sandbox, "_starts", lambda program, **how: tried.append(program) or starts(program, **how))
 
     def find(memory):
         monkeypatch.setattr(sandbox, "_found", [])
@@ -181,3 +181,16 @@ def test_a_sandbox_that_starts_no_more_is_forgotten(tmp_path):
     memory.write_text("known")
     assert not starts_no_more(SANDBOX, memory) and memory.exists()
     assert starts_no_more(Sandbox("/bin/false"), memory) and not memory.exists()
+
+
+def test_a_machine_that_is_too_busy_for_the_trial_says_nothing(tmp_path, monkeypatch):
+    """A command that ran and printed what bubblewrap prints would else be told not to have run."""
+    slow, memory = tmp_path / "bwrap", tmp_path / "sandbox"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o700)
+    memory.write_text("known")
+    monkeypatch.setattr(sandbox, "_PROBE_SECONDS", 0.2)
+    assert not starts_no_more(Sandbox(str(slow)), memory) and memory.exists()
+    monkeypatch.setattr(sandbox, "_candidates", lambda: [str(slow)])
+    monkeypatch.setattr(sandbox, "_found", [])
+    assert find_sandbox(tmp_path / "other") is None and not (tmp_path / "other").exists()
