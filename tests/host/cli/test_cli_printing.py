@@ -67,6 +67,21 @@ def tools():
 def chat_params(params):
     os.write(1, b"raw in a hook\\n")
 """
+LIBRARIES = """
+import json, logging, pprint, sys
+import click
+from moryflow_sdk import hookimpl
+
+log = logging.getLogger("chatty")
+log.addHandler(logging.StreamHandler(sys.stdout))
+
+@hookimpl
+async def chat_params(params):
+    pprint.pprint("by pprint")
+    json.dump("by json", sys.stdout)
+    click.secho("by click")
+    log.warning("by logging")
+"""
 COMMAND = """
 import os, subprocess
 import click
@@ -103,6 +118,29 @@ def test_events_of_a_run_are_events_whatever_a_plugin_prints(cli: Any) -> None:
     done = cli("run", "-m", cli.script(cli.calls("noisy"), "fine"), "hi", "--output", "stream-json")
     assert [json.loads(line)["type"] for line in done.stdout.splitlines()][-1] == "result"
     assert all(text in done.stderr for text in (*ALWAYS, "in a hook", "in a tool"))
+
+
+def test_what_a_plugin_prints_through_a_library_is_no_answer(cli: Any) -> None:
+    """Any module may write for it, on the host's own thread (CONTRACT §1)."""
+    cli.plugin("chatty", LIBRARIES)
+    done = cli("run", "-m", cli.script("fine"), "hi")
+    assert done.stdout == "fine\n"
+    assert all(f"by {name}" in done.stderr for name in ("pprint", "json", "click", "logging")), done.stderr
+
+
+def test_what_an_installed_plugin_prints_is_no_answer(cli: Any) -> None:
+    """Its modules have names of their own (CONTRACT §1)."""
+    site = cli.home.parent / "site"
+    (site / "loud-1.dist-info").mkdir(parents=True)
+    (site / "loud-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1\n")
+    (site / "loud-1.dist-info" / "entry_points.txt").write_text("[moryflow.plugins]\nloud = loud\n")
+    (site / "loud.py").write_text(
+        "from moryflow_sdk import hookimpl\nprint('at import')\n@hookimpl\nasync def chat_params(params):\n    print('in a hook')\n"
+    )
+    cli.environ |= {"PYTHONPATH": str(site)}
+    done = cli("run", "-m", cli.script("fine"), "hi")
+    assert done.stdout == "fine\n"
+    assert "at import" in done.stderr and "in a hook" in done.stderr
 
 
 @pytest.mark.parametrize("output", ["text", "json", "stream-json"])

@@ -12,10 +12,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
+from types import FrameType
 from typing import IO, Any
 
-_PLUGINS = "moryflow_plugins."
-"""How the modules of a person's own plugins begin (:mod:`moryflow.plugins.sources`, too much to import for a word)."""
+_OURS = frozenset({"moryflow", "moryflow_sdk", "moryflow_builtins", "prompt_toolkit"})
+"""The packages that write what the host has to say. A plugin may be any other module, and print through any library."""
 NAME = "standard output"
 """What an error is told with that has no file's name."""
 _MAIN = threading.main_thread()
@@ -35,7 +36,7 @@ class Stdout(TextIOWrapper):
         A plugin prints on the host's thread too, at import and in a hook, so only the frame that writes tells whose text
         it is. Looking at it takes 0.2 µs a write.
         """
-        if threading.current_thread() is not _MAIN or (not self.shared and _is_plugin(sys._getframe(1).f_globals)):
+        if threading.current_thread() is not _MAIN or not (self.shared or _is_ours(sys._getframe(1))):
             return sys.stderr.write(text)
         with _named():
             return super().write(text)
@@ -130,5 +131,11 @@ def lent() -> Iterator[None]:
         os.close(before)
 
 
-def _is_plugin(names: dict[str, object]) -> bool:
-    return str(names.get("__name__", "")).startswith(_PLUGINS)
+def _is_ours(frame: FrameType | None) -> bool:
+    """Whether it is the host that writes in `frame`. What click echoes is its caller's."""
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package != "click":
+            return package in _OURS
+        frame = frame.f_back
+    return True
