@@ -15,7 +15,7 @@ from io import TextIOWrapper
 from types import FrameType
 from typing import IO, Any
 
-_OURS = frozenset({"moryflow", "moryflow_sdk", "moryflow_builtins", "prompt_toolkit"})
+_OURS = frozenset({"__main__", "moryflow", "moryflow_sdk", "moryflow_builtins", "prompt_toolkit"})
 """The packages that write what the host has to say. A plugin may be any other module, and print through any library."""
 NAME = "standard output"
 """What an error is told with that has no file's name."""
