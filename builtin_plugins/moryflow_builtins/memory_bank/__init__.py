@@ -65,8 +65,12 @@ class MemoryBankSettings(Settings):
     :ivar inject_characters: at most so much of MEMORY.md goes into the system prompt.
     :ivar reader_files: more files than this in one turn, or more than ``readerLines`` lines, are the work of the agent
         ``memory-reader``.
+    :ivar max_memory_lines: a longer MEMORY.md is a finding of ``memory-bank check``.
+    :ivar max_draft_characters: a longer proposal is refused.
+    :ivar remind: remind the model to read ``patterns.md`` first, or to propose, where a message or what was done speaks for it.
     :ivar propose_files: when this many files changed in one turn, the model is reminded to propose what is worth remembering.
     :ivar reader_lines: see ``readerFiles``.
+    :ivar max_file_lines: a longer file in ``details/`` is a finding of ``memory-bank check``.
     """
 
     guard_mode: Literal["off", "warn", "block"] = "warn"
@@ -77,11 +81,15 @@ class MemoryBankSettings(Settings):
     reader_files: Count = 3
     reader_lines: Count = 300
     propose_files: Count = 5
+    max_memory_lines: Count = 200
+    max_file_lines: Count = 300
+    max_draft_characters: Count = 6000
+    remind: bool = True
 
     @property
     def hints(self) -> bool:
         """Whether the model gets hints to read and to propose; with the guard off the bank is only shown and protected."""
-        return self.guard_mode != "off"
+        return self.remind and self.guard_mode != "off"
 
 
 # ------------------------------------------------------------------------------------------------

@@ -174,8 +174,6 @@ def schema_problems(page: BankPage, *, front_page: bool) -> Iterator[tuple[str, 
 INIT = "moryflow memory-bank init"
 BLOCKS = "give the file MACHINE_BLOCK_START and _END, then USER_BLOCK_START and _END, each once, as comments"
 LARGEST = 1024 * 1024
-MEMORY_LINES, FILE_LINES = 200, 300
-"""Longer files of a bank are findings: MEMORY.md, and those in ``details/``."""
 
 
 def check_bank(turn: Any) -> tuple[list[Finding], int]:
@@ -244,7 +242,7 @@ def _page(turn: Any, page: BankPage, settings: MemoryBankSettings) -> Iterator[F
 
 def _size(page: BankPage, settings: MemoryBankSettings) -> Iterator[Finding]:
     front = page.name == MEMORY
-    limit = MEMORY_LINES if front else FILE_LINES
+    limit = settings.max_memory_lines if front else settings.max_file_lines
     if page.lines > limit:
         step = "move what is detailed to details/" if front else "split it by topic"
         yield Finding("size", page.name, f"it has {page.lines} lines; the limit is {limit}", step)

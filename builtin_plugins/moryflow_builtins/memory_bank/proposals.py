@@ -16,7 +16,7 @@ from typing import Any
 from moryflow_sdk import ToolContext, ToolError, ToolResult, redact
 from moryflow_sdk.support.protected_files import sensitive
 
-from . import FOLDER, MARKERS, as_text, bank_path, problem_of, usable_bank
+from . import FOLDER, MARKERS, MemoryBankSettings, as_text, bank_path, problem_of, usable_bank
 
 _COMMAND = re.compile(r"(?<![\w/:.-])mb:(write|no)(?![\w-])(?:[ \t]+(p-[0-9a-f]{8})\b)?", re.IGNORECASE)
 _AGREES = frozenset({
@@ -110,7 +110,6 @@ def prompts(path: Iterable[Any]) -> Sequence[Prompt]:
 
 
 MOST_KEPT = 100
-LONGEST_DRAFT = 6000
 
 
 @dataclass(frozen=True)
@@ -215,7 +214,7 @@ async def propose(ctx: ToolContext, target: str, draft: str, replaces: str, why:
     typed = prompts(await ctx.history.path())
     _refuse_here(ctx, typed)
     name = _checked_target(ctx, target)
-    _check_draft(draft)
+    _checked_draft(ctx, draft)
     text = _current(ctx, name)
     _checked_replaces(replaces, text, name)
     proposals = load(ctx.session_state)
@@ -252,11 +251,12 @@ def _checked_target(ctx: Any, target: str) -> str:
     return name
 
 
-def _check_draft(draft: str) -> None:
+def _checked_draft(ctx: Any, draft: str) -> None:
+    settings: MemoryBankSettings = ctx.config
     if not draft.strip():
         raise ToolError("the draft is empty", code="empty", next_step="say what shall be kept")
-    if len(draft) > LONGEST_DRAFT:
-        long = f"the draft has {len(draft):,} characters; the limit is {LONGEST_DRAFT:,}"
+    if len(draft) > settings.max_draft_characters:
+        long = f"the draft has {len(draft):,} characters; the limit is {settings.max_draft_characters:,}"
         raise ToolError(long, code="too_large", next_step="keep the conclusion, its boundary and a pointer")
     if redact(draft) != draft:
         raise ToolError("the draft holds what looks like a secret", code="secret", next_step="say where it is kept instead")

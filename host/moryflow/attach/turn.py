@@ -22,7 +22,7 @@ class TurnOrder(NamedTuple):
 
     :ivar text: the prompt; ``None`` goes on with what a turn has left.
     :ivar resume: the session to go on with; empty: the last one of the folder; ``None``: a new one.
-    :ivar wait: a busy session is waited for.
+    :ivar wait: seconds for which a busy session is waited for.
     :ivar background: ``wait`` for sub-agents in the background before the turn has ended, or ``leave`` them at work.
     """
 
@@ -39,7 +39,7 @@ class TurnOrder(NamedTuple):
     max_steps: int | None = None
     max_cost: float | None = None
     schema: Mapping[str, Any] | None = None
-    wait: bool = False
+    wait: float | None = None
     background: str = "wait"
 
 
@@ -176,12 +176,13 @@ class AttachedTurn:
         return self._sent(f"{path}/prompt", {name: value for name, value in body.items() if value is not None})
 
     def _sent(self, path: str, body: dict[str, Any]) -> str:
-        """Send a prompt until it is taken: a session that is busy is waited for where that was said."""
+        """Send a prompt until it is taken: a session that is busy is waited for as long as was said."""
+        until = time.monotonic() + (self._wanted.wait or 0.0)
         while True:
             try:
                 return str(self.server.ask("POST", path, body, key=self._key)["turn"])
             except ServerRefusal as error:
-                if error.code != "busy" or not self._wanted.wait or self._stopped:
+                if error.code != "busy" or time.monotonic() >= until or self._stopped:
                     raise
             self._waits = True
             time.sleep(0.2)

@@ -51,19 +51,23 @@ class Replay:
     """
 
     plugin: str
+    recorded_as: str
     compared: int = 0
     found: list[HookDifference] = field(default_factory=list["HookDifference"])
     skipped: list[tuple[Moment, str]] = field(default_factory=list[tuple[Moment, str]])
     left_out: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
-async def replay(host: Host, family: Sequence[tuple[RecordedSession, Sequence[RecordedTurn]]], path: Path) -> Replay:
+async def replay(
+    host: Host, family: Sequence[tuple[RecordedSession, Sequence[RecordedTurn]]], path: Path, recorded_as: str | None = None
+) -> Replay:
     """Call the hooks of the plugin at `path` with what turns of a session and of those it started gave to the plugin of its
     name.
 
     Earlier turns are gone through as well, for what the plugin keeps from turn to turn, but not compared.
 
     :param family: the session first.
+    :param recorded_as: the plugin of the session to compare with, when it had another name.
     :raises ConfigError: there is no plugin at `path`, or there are several.
     :raises PluginError: it does not load.
     """
@@ -72,7 +76,7 @@ async def replay(host: Host, family: Sequence[tuple[RecordedSession, Sequence[Re
     with TemporaryDirectory(prefix="moryflow-replay-") as folder:
         loaded = await _loaded(host, Path(folder), candidate)
         try:
-            result = Replay(candidate.name)
+            result = Replay(candidate.name, recorded_as or candidate.name)
             for recorded, turns in family:
                 found, skipped = len(result.found), len(result.skipped)
                 await _through(Rerun(host, recorded, loaded), recorded, turns, result)
@@ -151,7 +155,7 @@ async def _through(rerun: Rerun, recorded: RecordedSession, turns: Sequence[Reco
 async def _compare(rerun: Rerun, moment: Moment, result: Replay, counts: bool) -> None:
     """Call the plugin's hook as it was called then, and note whether it does the same."""
     implementations = rerun.plugin_set.ordered(moment.hook)
-    own = [row for row in moment.rows if row.plugin == result.plugin]
+    own = [row for row in moment.rows if row.plugin == result.recorded_as]
     called = wants(implementations, moment.values[0]) if moment.hook == "event" else bool(implementations)
     if not called and not any(row.outcome == "changed" or row.delta for row in own):
         return
@@ -199,7 +203,7 @@ def _compare_state(rerun: Rerun, recorded: RecordedSession, turn: RecordedTurn, 
     if turn is recorded.turns[-1]:
         pairs.append(("turn.session_state", "session", of_session))
     for kind, scope, now in pairs:
-        difference = first_difference(recorded.state.get((result.plugin, scope), {}), now, kind)
+        difference = first_difference(recorded.state.get((result.recorded_as, scope), {}), now, kind)
         if difference is not None:
             file = rerun.plugin_set.plugins[result.plugin].file
             about = f"after {turn.place}"

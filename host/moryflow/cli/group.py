@@ -10,7 +10,7 @@ import click
 from moryflow import __version__
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 
-from .options import FOLLOWING, REACHED, NounGroup, asking_options, behind_the_verb
+from .options import FOLLOWING, REACHED, asking_options, behind_the_verb
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -38,9 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 ALIASES = {name + "s": name for name in ("tool", "hook", "session", "approval", "agent", "model", "plugin")} | {
     "configs": "config"
 }
-_HELP = {name: help_line for name, (_, help_line) in COMMANDS.items()} | {
-    name: help_line for name, help_line in CONTRIBUTED if name not in OF_SESSIONS
-}
+_OF_PLUGINS = {name: help_line for name, help_line in CONTRIBUTED if name not in OF_SESSIONS}
 """Those that are listed; ``moryflow undo`` and its like are old spellings of ``moryflow session undo``, and still work."""
 
 WELCOME = """\
@@ -55,14 +53,11 @@ Moryflow runs LLM agents on your files.
 """
 
 
-class LazyGroup(NounGroup):
+class LazyGroup(click.Group):
     """Knows its commands by name; imports one when it is used, and asks the plugins only for a name it does not know."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_HELP)
-
-    def summary(self, ctx: click.Context, name: str) -> str:
-        return _HELP[name]
+        return [*COMMANDS, *_OF_PLUGINS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         name = ALIASES.get(cmd_name, cmd_name)
@@ -99,7 +94,18 @@ class LazyGroup(NounGroup):
             return super().shell_complete(ctx, incomplete)
         from click.shell_completion import CompletionItem
 
-        return [CompletionItem(name, help=help_line) for name, help_line in _HELP.items() if name.startswith(incomplete)]
+        rows = [*((name, help_line) for name, (_, help_line) in COMMANDS.items()), *_OF_PLUGINS.items()]
+        return [CompletionItem(name, help=help_line) for name, help_line in rows if name.startswith(incomplete)]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show the commands before the flags: they are what a person looks for."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [*((name, help_line) for name, (_, help_line) in COMMANDS.items()), *_OF_PLUGINS.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 def _no_such_command(name: str, known: list[str]) -> str:

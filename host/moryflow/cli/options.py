@@ -50,7 +50,7 @@ class RunFlags(NamedTuple):
     on_ask: str | None
     max_steps: int | None
     max_cost: float | None
-    wait: bool = False
+    wait: float | None = None
     typed: int | None = None
     schema: str | None = None
 
@@ -212,7 +212,8 @@ def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float
 
 
 class TurnCommand(click.Command):
-    """A command that runs turns. The word after ``--attach`` is the prompt, unless it is an address."""
+    """A command that runs turns. ``--wait`` has its seconds behind an equals sign: the word after it is the prompt, as it is
+    behind ``--attach`` unless it is an address."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         from moryflow.attach.quick_run import is_address
@@ -223,7 +224,7 @@ class TurnCommand(click.Command):
             if said[-1:] == ["--attach="] and is_address(word):
                 said[-1] += word
             else:
-                said.append("--attach=" if word == "--attach" else word)
+                said.append(f"{word}=" if word in ("--wait", "--attach") else word)
         return super().parse_args(ctx, said + args[own:])
 
 
@@ -251,13 +252,26 @@ class InputCommand(click.Command):
             click.echo(f"moryflow: {verb} --json JSON is spelled --args JSON now; --json alone prints JSON", err=True)
 
 
+def _patience(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    """Return how many seconds to wait: without a number as long as it takes."""
+    if not value:
+        return None if value is None else math.inf
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise click.BadParameter(f"{value!r} is no number of seconds; --wait alone waits as long as it takes.")
+    return seconds
+
+
 class TurnWords(TypedDict):
     """What the flags of a command that runs turns say, as click hands it on."""
 
     model: str | None
     agent: str | None
     mode: str | None
-    wait: bool
+    wait: float | None
     on_ask: str | None
     max_steps: int | None
     max_cost: float | None
@@ -271,7 +285,14 @@ _TURN = (
     click.option(
         "-r", "--resume", metavar="[ID]", is_flag=False, flag_value="", help="Go on with this session, or the last one."
     ),
-    click.option("--wait", is_flag=True, help="Wait for a session that is in use, instead of ending as busy."),
+    click.option(
+        "--wait",
+        metavar="[=SECONDS]",
+        is_flag=False,
+        flag_value="",
+        callback=_patience,
+        help="Wait for a session that is in use, instead of ending as busy.",
+    ),
     click.option(
         "--attach", metavar="[URL]", is_flag=False, flag_value="", help="Let the running server (moryflow serve) do the work."
     ),
@@ -384,9 +405,17 @@ class NounGroup(click.Group):
             verbs = self.list_commands(ctx)
             from moryflow_sdk.support.texts import nearest
 
-            near = nearest(args[0], verbs)
+            near = _turned_round(ctx, args[0]) or nearest(args[0], verbs)
             hint = f" Did you mean {near!r}?" if near else f" One of: {', '.join(verbs)}."
             raise click.UsageError(f"there is no command '{ctx.info_name} {args[0]}'.{hint}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
         ctx.meta[REACHED] = click.Context(command, ctx, name) if command else None
         return name, command, rest
+
+
+def _turned_round(ctx: click.Context, word: str) -> str:
+    """Return the command that two words mean the other way round, such as ``new plugin`` for ``plugin new``."""
+    root, noun = ctx.find_root().command, ctx.info_name or ""
+    other = root.get_command(ctx, word) if isinstance(root, click.Group) else None
+    found = isinstance(other, click.Group) and other.get_command(ctx, noun) is not None
+    return f"moryflow {word} {noun}" if found else ""

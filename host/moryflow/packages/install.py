@@ -242,7 +242,7 @@ def _origin(item: Distribution, package: PluginPackage) -> tuple[PackageOrigin, 
 
 @dataclass(frozen=True)
 class Synced:
-    """What ``sync`` did about one difference."""
+    """What ``sync`` did about one difference, or would do."""
 
     name: str
     action: str
@@ -250,7 +250,7 @@ class Synced:
     done: bool
 
 
-def sync(manager: Manager) -> list[Synced]:
+def sync(manager: Manager, *, dry_run: bool = False) -> list[Synced]:
     """Install what the lock has and the environment has not, exactly as it was agreed to. What is too much stays."""
     known = manager.lock.read()
     done: list[Synced] = []
@@ -260,6 +260,9 @@ def sync(manager: Manager) -> list[Synced]:
             continue
         entry = known[drift.name if "/" in drift.name else normal(drift.name)]
         verb = "install" if drift.kind == "missing" else "reinstall"
+        if dry_run:
+            done.append(Synced(entry.name, verb, f"would {verb} {entry.name} {entry.version}: {drift.text}", False))
+            continue
         try:
             _restore(entry, manager)
             done.append(Synced(entry.name, verb, f"{verb}ed {entry.name} {entry.version}".rstrip(), True))

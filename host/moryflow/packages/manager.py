@@ -21,7 +21,7 @@ from moryflow.hooks.plugin_set import LoadFailure
 from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import Candidate, discover, is_reserved
 from moryflow.plugins.entry_points import normal
-from moryflow.plugins.last_seen import GateMemory, forget
+from moryflow.plugins.last_seen import GateMemory, forget, recall
 from moryflow.plugins.sources import read_owned
 
 from . import InstallError
@@ -364,8 +364,8 @@ class Trial:
     def package(self, name: str, version: str, *, before: Collection[str]) -> list[str]:
         """Try the plugins of a package as it is installed now; return what a person should know of those that load.
 
-        :param before: the plugins that were there before.
-        :raises DoesNotLoad: one of them does not.
+        :param before: the plugins that were there before; what they were like is remembered from their last load.
+        :raises DoesNotLoad: one of them does not, and did; or none does.
         """
         importlib.invalidate_caches()
         mine = [
@@ -378,14 +378,16 @@ class Trial:
             each.name: verdict for each, verdict in zip(wanted, probe_candidates(wanted, self._home, self._config), strict=True)
         }
         bad = {name: verdict for name, verdict in found.items() if not _would_load(verdict, updated=name in before)}
-        if bad:
+        lost = [each for each in bad if each not in before or not self._failed_before(each)]
+        if bad and (lost or len(bad) == len(found)):
             hint = (
                 _one_of_several(bad, found)
                 or next((verdict.hint for verdict in bad.values() if verdict.hint), "")
                 or "ask its author for a version that loads"
             )
             raise DoesNotLoad(f"{f'{name} {version}'.rstrip()} does not load:\n{_failures(bad)}", found=bad, next_step=hint)
-        notes = [f"{each}: {note}" for each, verdict in found.items() if verdict.ok for note in verdict.notes]
+        notes = [f"{each} does not load, as before: {verdict.error}" for each, verdict in bad.items()]
+        notes += [f"{each}: {note}" for each, verdict in found.items() if verdict.ok for note in verdict.notes]
         return notes + [f"{each.name} is disabled, so it was not tried" for each in mine if each not in wanted]
 
     def file(self, name: str, path: Path) -> None:
@@ -399,6 +401,10 @@ class Trial:
         if not _would_load(verdict, updated=False):
             hint = verdict.hint or "mend it, then install it again"
             raise DoesNotLoad(f"{name} does not load:\n{_failures({name: verdict})}", found={name: verdict}, next_step=hint)
+
+    def _failed_before(self, name: str) -> bool:
+        last = [known.record for known in recall(self._home).values() if known.record.name == name]
+        return bool(last) and last[-1].status == "failed"
 
 
 def probe_candidates(candidates: Sequence[Candidate], home: Path, config: Mapping[str, Any]) -> list[ProbeVerdict]:

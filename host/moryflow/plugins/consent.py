@@ -188,8 +188,8 @@ class Admission(Protocol):
         """Judge where a candidate lies, before it is read."""
         ...
 
-    def code(self, candidate: Candidate, digest: str) -> None:
-        """Judge code that was not loaded before, by its content hash."""
+    def code(self, candidate: Candidate, digest: str) -> bool:
+        """Judge code that was not loaded before, by its content hash; return whether nothing it prints is to be shown."""
         ...
 
 
@@ -202,8 +202,9 @@ class _AdmitAll:
     def place(self, candidate: Candidate) -> None:
         """Any place will do."""
 
-    def code(self, candidate: Candidate, digest: str) -> None:
-        """So will any code."""
+    def code(self, candidate: Candidate, digest: str) -> bool:
+        """So will any code, and what it prints is shown."""
+        return False
 
 
 admit_all: Admission = _AdmitAll()

@@ -34,17 +34,19 @@ from .sources import (
     unit_of,
 )
 
-Check = Callable[[str], None]
-"""Called with the hash of code before it is imported; raises if it must not be."""
+Check = Callable[[str], bool]
+"""Called with the hash of code before it is imported; raises if it must not be, and says whether it prints too much."""
+_LOUD = "it prints more than 64 KB while it is imported, none of which is shown"
 
 
 class Imported(NamedTuple):
-    """A plugin object, the hash of its sources, and how to let go of its modules."""
+    """A plugin object, the hash of its sources, how to let go of its modules, and what is to be said of the import."""
 
     object: Any
     hash: str
     file: str
     forget: Callable[[], None] | None = None
+    remark: str = ""
 
 
 def sources_of(candidate: Candidate) -> Sources:
@@ -68,17 +70,16 @@ def import_sources(candidate: Candidate, known: Plugin | None, check: Check | No
     """
     sources = sources_of(candidate)
     if known is not None and known.tier == "user" and known.hash == sources.hash:
-        module = known.object
+        module, loud = known.object, False
         keep(module.__name__)
     else:
-        if check is not None:
-            check(sources.hash)
+        loud = check is not None and check(sources.hash)
         try:
-            with printing_aside():
+            with printing_aside(loud=loud):
                 module = load_sources(candidate.name, sources)
         except BaseException as error:
             raise import_failure(error, str(sources.main), candidate) from error
-    return Imported(module, sources.hash, str(sources.main), partial(forget, module.__name__))
+    return Imported(module, sources.hash, str(sources.main), partial(forget, module.__name__), _LOUD if loud else "")
 
 
 def import_named(
@@ -94,10 +95,9 @@ def import_named(
         (prints or Fingerprints()).of(unit) if unit else digest({candidate.target: (candidate.version or __version__).encode()})
     )
     is_known = known is not None and known.hash == content
-    if check is not None and unit is not None and not is_known:
-        check(content)
+    loud = check is not None and unit is not None and not is_known and check(content)
     try:
-        with printing_aside() if unit is not None else nullcontext():
+        with printing_aside(loud=loud) if unit is not None else nullcontext():
             module = import_module(module_name, unit, content)
             plugin: Any = module
             for part in attributes:
@@ -115,7 +115,15 @@ def import_named(
             line=candidate.line,
             hint="let the entry point name the module, or an instance",
         )
-    return Imported(plugin, content, file)
+    return Imported(plugin, content, file, remark=_LOUD if loud else "")
+
+
+def code_of(candidate: Candidate) -> list[Path]:
+    """Return the Python files of a plugin that is not built in."""
+    if candidate.tier == "user":
+        return [Path(file) for file in sorted(sources_of(candidate).files)]
+    unit = unit_of(candidate.target)
+    return unit.files() if unit is not None else []
 
 
 def source_file(candidate: Candidate) -> str:
@@ -184,9 +192,9 @@ class LoadedCode:
         known = self._loaded.get(key)
         if known is not None and known[0] == content:
             return known[1]
-        admission.code(Candidate(path.stem, "user", str(path), str(path), file=str(path)), content)
+        loud = admission.code(Candidate(path.stem, "user", str(path), str(path), file=str(path)), content)
         try:
-            with printing_aside():
+            with printing_aside(loud=loud):
                 module = load_sources(f"{owner}_{path.stem}", Sources(path, {str(path): data}, content))
         except BaseException as error:  # whatever a person's file raises, SystemExit too, is told and not passed on
             raise file_failure(error, path) from error
@@ -211,8 +219,10 @@ def leave_as_it_is() -> None:
 
 
 @contextmanager
-def printing_aside() -> Iterator[None]:
+def printing_aside(*, loud: bool = False) -> Iterator[None]:
     """Let standard error take what is written to standard output meanwhile, also what other programs write.
+
+    :param loud: let nothing take it, because it is too much.
 
     For work that does not wait: nothing of the host's may be written until it ends.
     """
@@ -221,24 +231,25 @@ def printing_aside() -> Iterator[None]:
         return
     with suppress(OSError, ValueError):  # a stream that is closed, or no file, has nothing of ours in it
         sys.stdout.flush()
-    ours = _swapped()
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        if ours >= 0:
-            os.dup2(ours, 1)
-            os.close(ours)
+    with Path(os.devnull).open("w", encoding="utf-8") if loud else nullcontext(sys.stderr) as other:
+        ours = _swapped(other.fileno() if loud else 2)
+        try:
+            with redirect_stdout(other):
+                yield
+        finally:
+            if ours >= 0:
+                os.dup2(ours, 1)
+                os.close(ours)
 
 
-def _swapped() -> int:
-    """Put standard error in the place of standard output; return what is to be put back, -1 when one of them is closed."""
+def _swapped(other: int) -> int:
+    """Put another descriptor in the place of standard output; return what is to be put back, -1 when one of them is closed."""
     try:
         ours = os.dup(1)
     except OSError:
         return -1
     try:
-        os.dup2(2, 1)
+        os.dup2(other, 1)
     except OSError:
         os.close(ours)
         return -1

@@ -212,7 +212,7 @@ class Loading:
         plugin = replace(plugin, gate=manifest.gate or "tool_gate" in hooks)
         record = record._replace(name=name, version=plugin.version, hash=plugin.hash, file=imported.file, hooks=hooks)
         taken = hidden(imported.object, imported.file, hooks) if candidate.tier != "builtin" else ""
-        remarks = filter(None, (self._registry.remark, taken))
+        remarks = filter(None, (imported.remark, self._registry.remark, taken))
         record = record._replace(services=plugin.services, gate=plugin.gate, error="; ".join(remarks))
         self._found[name] = found  # last: whatever looks at the plugin's object before may break, and then it is not there
         return plugin, problem_record(record, remark) if remark else record

@@ -191,6 +191,7 @@ async def test_a_kind_of_change_speaks_for_a_proposal(project):
     assert "db/migrations/1.sql is of a kind" in talk.last["output"]
     talk = await project.run(read, write("db/migrations/2.sql"), "done", prompt="mb:no, just migrate")
     assert "memory_propose" not in talk.last["output"]
-    project.configure(bank={"guardMode": "off"})
-    talk = await project.run(read, write("db/migrations/3.sql"), "done")
-    assert "memory_propose" not in talk.last["output"]
+    for settings in ({"remind": False}, {"guardMode": "off"}):
+        project.configure(bank=settings)
+        talk = await project.run(read, write("db/migrations/3.sql"), "done")
+        assert "memory_propose" not in talk.last["output"]

@@ -119,7 +119,7 @@ def test_what_only_names_a_change_is_not_one(command: str, make_policy: MakePoli
 @pytest.mark.parametrize(
     ("command", "decision"),
     [
-        ("moryflow permission allow bash x --workdir --help", "deny"),
+        ("moryflow approval reply a1 always --message --help", "deny"),
         ("moryflow run --mode full_access x", "deny"),
         ("moryflow run --mode=full_access x", "deny"),
         ("moryflow --mode full_access run x", "deny"),

@@ -18,11 +18,6 @@ ADD = """
 """
 
 
-def without(text: str) -> str:
-    """Return a command that finds a turn good whose text does not hold `text`."""
-    return f'{sys.executable} -c "import sys; sys.exit({text!r} in sys.stdin.read())"'
-
-
 @pytest.fixture(scope="module")
 def crowd(shared_desk):
     """A desk with six plugins, one of which ruins the second turn."""
@@ -38,7 +33,7 @@ def crowd(shared_desk):
 
 def test_the_plugin_that_made_the_turn_bad_is_found_by_halves(crowd) -> None:
     """One of many, in about as many runs as the logarithm of their number (CONTRACT 1)."""
-    found = crowd("plugin", "bisect", "--bad-turn", "2", "--run", without("RUINED"), "--json").json
+    found = crowd("plugin", "bisect", "--bad-turn", "2", "--reject", "RUINED", "--json").json
     assert (found["plugin"], found["needs"]) == ("gamma", [])
     suspects = max(len(run["on"]) for run in found["rounds"])
     assert len(found["rounds"]) <= 3 + suspects.bit_length() < suspects
@@ -49,7 +44,8 @@ def test_the_plugin_that_made_the_turn_bad_is_found_by_halves(crowd) -> None:
 
 def test_a_command_judges_as_for_git_bisect_run(crowd) -> None:
     """It reads the turn; exit code 0 is good, 125 cannot tell (CONTRACT 1)."""
-    done = crowd("plugin", "bisect", "--bad-turn", "2", "--run", without("RUINED"))
+    code = "import sys; sys.exit('RUINED' in sys.stdin.read())"
+    done = crowd("plugin", "bisect", "--bad-turn", "2", "--run", f'{sys.executable} -c "{code}"')
     assert done.code == 0 and done.out.startswith("gamma made the turn bad")
     assert "moryflow trace" in done.out and "--plugin gamma" in done.out
     unsure = crowd("plugin", "bisect", "--bad-turn", "2", "--run", f'{sys.executable} -c "exit(125)"')
@@ -64,15 +60,15 @@ def test_those_that_do_harm_only_together_are_all_named(desk) -> None:
     desk.plugin("kappa", ADD.format(text=" SPOILED", when="RUINED"))
     desk.plugin("omega", ADD.format(text=" WORSE", when="SPOILED"))
     desk.turn({"calls": [ANN]}, "done")
-    found = desk("plugin", "bisect", "--bad-turn", "1", "--run", without("WORSE"), "--json").json
+    found = desk("plugin", "bisect", "--bad-turn", "1", "--reject", "WORSE", "--json").json
     assert (found["plugin"], found["needs"]) == ("omega", ["alpha", "kappa"])
 
 
 def test_a_turn_that_no_plugin_made_bad_is_said_to_be_so(crowd) -> None:
     """And where else to look."""
-    bad = crowd("plugin", "bisect", "--bad-turn", "2", "--run", "grep -q 'never said'")
-    assert (bad.code, "without any plugin of yours" in bad.err) == (2, True)
-    good = crowd("plugin", "bisect", "--bad-turn", "2", "--run", without("never said"))
+    without = crowd("plugin", "bisect", "--bad-turn", "2", "--expect", "never said")
+    assert (without.code, "without any plugin of yours" in without.err) == (2, True)
+    good = crowd("plugin", "bisect", "--bad-turn", "2", "--reject", "never said")
     assert (good.code, "good with every plugin" in good.err) == (2, True)
 
 
@@ -81,8 +77,8 @@ def test_without_a_terminal_the_judge_must_be_named(crowd) -> None:
     session = crowd("session", "list", "--json").json[0]["id"]
     refused = crowd("plugin", "bisect", "--bad-turn", "1")
     (typed,) = (line.strip() for line in refused.err.splitlines() if line.strip().startswith("next: "))
-    assert (refused.code, typed) == (2, f"next: moryflow plugin bisect {session} --bad-turn 1 --run 'grep -q TEXT'")
-    assert "moryflow: turn 1 is bad without any plugin of yours too" in crowd(*shlex.split(typed)[2:]).err
+    assert (refused.code, typed) == (2, f"next: moryflow plugin bisect {session} --bad-turn 1 --expect TEXT")
+    assert crowd(*shlex.split(typed)[2:]).err.startswith("moryflow: turn 1 is bad without any plugin of yours too")
 
 
 def test_a_turn_that_is_not_there_is_said_before_anybody_is_asked(crowd) -> None:

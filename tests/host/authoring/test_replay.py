@@ -130,6 +130,8 @@ def test_a_new_plugin_shows_what_it_would_have_done(stored) -> None:
     file = stored.write(stored.vault.parent / "other.py", dedent(COLD))
     done = stored("replay", "--with", str(file))
     assert (done.code, "chat.params: params.top_p" in done.out) == (3, True)
+    named = stored("replay", "--with", str(file), "--as", "shout", "--json").json["differences"][0]
+    assert (named["hook"], named["after"]) == ("chat.messages", None)
 
 
 def test_one_turn_is_compared_with_the_state_of_those_before(desk) -> None:

@@ -146,8 +146,8 @@ def test_what_an_observer_does_at_the_very_end_is_kept_and_its_failure_told(desk
     assert "plugin quitter failed in event" in done.err
     row = next(row for row in desk("trace", "--json", "--plugin", "quitter").json["turns"][0]["hooks"])
     assert (row["outcome"], row["delta"]["event"]) == ("failed", "turn.finish")
-    nothing = desk.write(desk.vault.parent / "quitter.py", '"""Does nothing."""\nfrom moryflow_sdk import hookimpl\n')
-    state = desk("replay", "--with", str(nothing), "--all", "--json")
+    nothing = desk.write(desk.vault.parent / "nothing.py", '"""Does nothing."""\nfrom moryflow_sdk import hookimpl\n')
+    state = desk("replay", "--with", str(nothing), "--as", "quitter", "--all", "--json")
     assert {"path": "turn.session_state.ended", "before": True}.items() <= state.json["differences"][-1].items()
 
 

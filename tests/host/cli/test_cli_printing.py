@@ -82,6 +82,15 @@ async def chat_params(params):
     click.secho("by click")
     log.warning("by logging")
 """
+LOUD = """
+from moryflow_sdk import hookimpl
+
+print("at import")
+
+@hookimpl
+async def chat_params(params):
+    print("in a hook")
+"""
 COMMAND = """
 import os, subprocess
 import click
@@ -134,9 +143,7 @@ def test_what_an_installed_plugin_prints_is_no_answer(cli: Any) -> None:
     (site / "loud-1.dist-info").mkdir(parents=True)
     (site / "loud-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1\n")
     (site / "loud-1.dist-info" / "entry_points.txt").write_text("[moryflow.plugins]\nloud = loud\n")
-    (site / "loud.py").write_text(
-        "from moryflow_sdk import hookimpl\nprint('at import')\n@hookimpl\nasync def chat_params(params):\n    print('in a hook')\n"
-    )
+    (site / "loud.py").write_text(LOUD)
     cli.environ |= {"PYTHONPATH": str(site)}
     done = cli("run", "-m", cli.script("fine"), "hi")
     assert done.stdout == "fine\n"

@@ -52,9 +52,12 @@ def test_a_prompt_waits_for_its_turn(cli: Any, flags: list[str]) -> None:
     assert cli.prompts(session) == ["one", "two", "three"]
 
 
-def test_waiting_can_be_given_up(cli: Any) -> None:
-    """Ctrl-C and SIGTERM, as ``timeout`` sends it, end it with 130. Nothing was begun (CONTRACT §1)."""
+def test_waiting_has_a_limit_and_can_be_given_up(cli: Any) -> None:
+    """After SECONDS it is busy, exit code 1; Ctrl-C and SIGTERM end it with 130. Nothing was begun (CONTRACT §1)."""
     session, running = begun(cli)
+    late = cli("run", "-c", "--wait=0.3", "-m", cli.script("no"), "three")
+    assert (late.returncode, late.stdout) == (1, "")
+    assert "waiting for at most 0.3 s" in late.stderr and "next: wait for it to end" in late.stderr
     for number in (signal.SIGINT, signal.SIGTERM):
         waiting = start(cli, "run", "-c", "--wait", "-m", cli.script("no"), "four")
         assert "waiting" in waiting.stderr.readline()
@@ -66,8 +69,16 @@ def test_waiting_can_be_given_up(cli: Any) -> None:
     assert cli.prompts(session) == ["one", "two"]
 
 
+@pytest.mark.parametrize("given", ["--wait=soon", "--wait=nan", "--wait=inf"])
+def test_what_is_no_number_of_seconds(cli: Any, given: str) -> None:
+    """A wrong limit is a usage error, with the next command (CONTRACT §1)."""
+    done = cli("run", "-c", given, "hello")
+    assert done.returncode == 2
+    assert "is no number of seconds" in done.stderr and "next: moryflow run --help" in done.stderr
+
+
 def test_the_word_after_wait_is_the_prompt(cli: Any) -> None:
-    """Where nobody is in the session nothing is said (CONTRACT §1)."""
+    """Only what stands behind an equals sign is the limit; where nobody is in the session nothing is said (CONTRACT §1)."""
     model = cli.script("first", "second")
     assert cli("run", "--wait", "5", "-m", model).stdout == "first\n"
     done = cli("--wait", "run", "-c", "-m", model, "--", "--wait")

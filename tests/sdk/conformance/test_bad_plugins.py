@@ -28,9 +28,9 @@ TOOL = '''
 '''
 
 
-def hook(name: str, body: str, arguments: str = "", marker: str = "@hookimpl") -> str:
+def hook(name: str, body: str, arguments: str = "", marker: str = "@hookimpl", kind: str = "def") -> str:
     lines = "\n    ".join(body.split("; "))
-    return f'{marker}\ndef {name}({arguments}):\n    """Say what."""\n    {lines}\n'
+    return f'{marker}\n{kind} {name}({arguments}):\n    """Say what."""\n    {lines}\n'
 
 
 def offering(name: str = "look", arguments: str = 'topic: Annotated[str, "What"]', description: str = "Look it up.") -> str:
@@ -95,6 +95,11 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
     (load.test_it_uses_the_services_it_declares, "services = ('spawn',)\n" + offering(), ("spawn", "never uses")),
     (load.test_its_settings_cannot_be_changed_by_a_hook, SETTINGS.format(body="a: int = 1"), ("frozen", "ConfigDict")),
     (
+        load.test_its_settings_are_json,
+        SETTINGS.format(body="model_config = ConfigDict(frozen=True)\n    a: float = float('nan')"),
+        ("JSON", "plain types"),
+    ),
+    (
         hooks.test_its_arguments_have_the_types_of_the_hook,
         hook("tool_after", "pass", "result: ToolCall"),
         ("ToolResult", "result: ToolResult"),
@@ -109,6 +114,13 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
         "@hookimpl\ndef tool_gate(call) -> object:\n    return True\n",
         ("object", "Deny"),
     ),
+    (
+        hooks.test_its_async_functions_do_not_block,
+        hook("tool_after", "time.sleep(0)", "result", kind="async def"),
+        ("time.sleep", "to_thread"),
+    ),
+    (hooks.test_its_hooks_do_not_print, hook("tool_after", "print(result)", "result"), ("prints", "turn.log")),
+    (hooks.test_its_hooks_say_what_they_do, "@hookimpl\ndef tool_after(result): ...\n", ("docstring", "bad.py:")),
     (
         hooks.test_its_wishes_for_an_order_can_be_met,
         hook("tool_after", "pass", "result", "@hookimpl(after='truncation')"),
@@ -139,13 +151,16 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
         hook("event", "turn.log", "event, turn"),
         ("outside a turn", "turn is None"),
     ),
+    (tools.test_its_tools_have_names_that_models_accept, offering("Look"), ("'Look'", "small letters")),
     (tools.test_its_tools_are_described, offering(description="Looks."), ("what the model reads",)),
     (tools.test_its_parameters_are_described, offering(arguments="topic: str"), ("'topic'", "Annotated")),
+    (load.test_python_warns_of_nothing_in_it, offering() + 'DIGITS = "\\d"\n', ("invalid escape", "mend")),
     (load.test_it_does_something, offering().partition("@hookimpl")[0], ("a file with tools", "tool check")),
     (load.test_it_loads, "1/0\n", ("ZeroDivisionError", "bad.py:5")),
     (load.test_it_passes_the_probe, "while True: pass\n", ("did not finish", "bad.py")),
     (load.test_it_passes_the_probe, "os._exit(3)\n", ("exit code 3", "bad.py:5")),
     (load.test_nothing_of_it_is_left_out, SCHEMA.format(schema='{"type": "array"}'), ("schema", "object")),
+    (tools.test_its_schemas_are_json_schema, SCHEMA.format(schema='{"type": "object", "required": ["x"]}'), ("no property",)),
     (
         load.test_nothing_of_it_is_left_out,
         SCHEMA.format(schema='{"type": "object", "properties": {"x": {"type": "str"}}}'),
@@ -242,6 +257,7 @@ def test_what_a_plugin_undoes_is_not_left_behind(subject) -> None:
     imports.test_it_leaves_what_is_everyones_alone(made)
 
 
+@pytest.mark.filterwarnings("ignore:.*invalid escape")
 @pytest.mark.parametrize(
     ("check", "source", "words"), BAD, ids=[f"{check.__name__[5:]}-{number}" for number, (check, *_) in enumerate(BAD)]
 )

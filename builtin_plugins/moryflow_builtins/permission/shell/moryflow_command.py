@@ -34,7 +34,8 @@ CHANGES = frozenset(
 READS = frozenset(
     {
         "permission explain", "permission lint", "permission rules", "permission test", "permission whatif",
-        "plugin list", "plugin ls", "plugin info", "config show", "config path", "config get", "config explain",
+        "plugin list", "plugin ls", "plugin info", "plugin key list",
+        "plugin key ls", "config show", "config path", "config get", "config explain",
         "config schema", "config check", "config prompt show", "approval list", "approval ls", "approval show",
         "agent list", "agent ls",
         "agent show", "agent check", "model list", "model ls", "tool list", "tool ls", "tool show", "hook list", "hook ls",
@@ -51,7 +52,7 @@ _TURNS = frozenset({"run", "chat", "dev", "tool run", "hook fire", "replay"})
 
 _OPTIONS = spec(
     "vault=v config=v profile=v output=v m=v model=v agent=v mode=v on-ask=v max-steps=v max-cost=v f=v file=v run=v "
-    "attach=n session=v limit=v since=v turn=v plugin=v with=v to=v node=v focus=v n=v"
+    "attach=n session=v limit=v since=v turn=v plugin=v with=v as=v message=v to=v node=v focus=v n=v"
 )
 _SWITCHES = frozenset(
     {
@@ -93,7 +94,7 @@ def inspect_own_program(args: Sequence[Arg], effects: CommandEffects) -> None:
             effects.texts.append(InnerText(Arg(f"{PROGRAM} {found.value.text}", found.value.why)))
         elif found.value is not None and (found.name == "to" or (found.operand and meaning.words.startswith("new "))):
             effects.writes.append(WrittenFile(found.value))
-        elif found.value is not None and found.name not in ("m", "model", "agent", "mode", "focus"):
+        elif found.value is not None and found.name not in ("m", "model", "agent", "mode", "message", "focus"):
             effects.perhaps.append(found.value)
 
 

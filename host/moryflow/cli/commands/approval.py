@@ -92,9 +92,10 @@ def _state(row: ApprovalRow) -> str:
 @command.command("reply")
 @click.argument("approval")
 @click.argument("words", nargs=-1, required=True, metavar="once|always|reject|stop|REASON")
+@click.option("--message", default="", help="For the model, with reject.")
 @document_options
 @click.pass_context
-def reply(ctx: click.Context, approval: str, words: tuple[str, ...]) -> None:
+def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: str) -> None:
     """Answer a question. The first answer counts; a turn that waits in another terminal goes on.
 
     "reject" refuses the call and lets the model go on ("no" and "deny" mean the same); "stop" ends the turn; any other text
@@ -103,11 +104,12 @@ def reply(ctx: click.Context, approval: str, words: tuple[str, ...]) -> None:
     from moryflow.approvals import OFFERED, answer_of
 
     answer = answer_of(" ".join(words))
-    if answer is None:
-        raise click.UsageError(f"the answer is empty; moryflow approval reply {approval} {OFFERED}, or why not", ctx)
+    if answer is None or (answer.message and message):
+        said = "the answer is empty" if answer is None else "the reason is given twice"
+        raise click.UsageError(f"{said}; moryflow approval reply {approval} {OFFERED}, or why not", ctx)
 
     async def work(store: Store) -> tuple[ApprovalRow, str]:
-        row = await store.reply(await _approval_id(store, approval), answer.reply, message=answer.message)
+        row = await store.reply(await _approval_id(store, approval), answer.reply, message=answer.message or message)
         session = await store.session(row.session)
         while session.parent:  # a sub-agent goes on with the session that began it
             session = await store.session(session.parent)

@@ -62,6 +62,9 @@ def command(ctx: click.Context, paths: tuple[Path, ...], again: str | None, atta
         if again or paths:
             raise click.UsageError("--attach follows a session and runs nothing; leave --run and PATH out", ctx)
         return run_on_loop(lambda: _follow(flags, attach))
+    from moryflow.cli.terminal.excepthooks import show_slips
+
+    show_slips()
     folders = tuple(path.absolute() for path in paths)
     loop = _Loop(flags, folders, words)
     return run_on_loop(loop.run)

@@ -26,15 +26,19 @@ SHOWN = 3
 @click.command("bisect")
 @click.argument("session", required=False)
 @click.option("--bad-turn", "turn", metavar="N", required=True, help="The turn that is bad (a number from 1, or its id).")
+@click.option("--expect", metavar="TEXT", help="The turn is good when its text contains TEXT.")
+@click.option("--reject", metavar="TEXT", help="The turn is bad when its text contains TEXT.")
 @click.option("--run", "judging", metavar="CMD", help="A command that reads the turn's text and exits with 0 if it is good.")
 @document_options
 @click.pass_context
-def bisect(ctx: click.Context, session: str | None, turn: str, judging: str | None) -> None:
+def bisect(
+    ctx: click.Context, session: str | None, turn: str, expect: str | None, reject: str | None, judging: str | None
+) -> None:
     """Find the plugin whose hooks made a turn of SESSION bad (default: the last session).
 
     Calls the hooks of the turn again with halves of your plugins on, without a model and without a tool. The turn's
     text is what the hooks made: prompt, messages, parameters, arguments, verdicts and results. Good or bad is said by
-    --run (as for `git bisect run`: 0 good, 125 cannot tell, else bad), or by you.
+    --expect, --reject, --run (as for `git bisect run`: 0 good, 125 cannot tell, else bad), or by you.
     """
     flags = flags_of(ctx)
 
@@ -45,7 +49,7 @@ def bisect(ctx: click.Context, session: str | None, turn: str, judging: str | No
         row = await find(host.store, session, flags)
         past = await recorded(host.store, row.id, outputs=True)
         bad = past.turn(turn)
-        judge = _judge(judging, shlex.join(["moryflow", "plugin", "bisect", row.id, "--bad-turn", turn]))
+        judge = _judge(expect, reject, judging, shlex.join(["moryflow", "plugin", "bisect", row.id, "--bad-turn", turn]))
         return row.id, await Bisection(host, past, bad, judge).find()
 
     name, found = with_host(ctx, work)
@@ -61,19 +65,26 @@ def bisect(ctx: click.Context, session: str | None, turn: str, judging: str | No
     show(flags, document, plain("\n".join([*_lines(found), "", f"next: {following}"])))
 
 
-def _judge(judging: str | None, typed: str) -> Judge:
+def _judge(expect: str | None, reject: str | None, judging: str | None, typed: str) -> Judge:
     """Return who says whether a turn is good.
 
-    :param typed: the command without --run, for what to type instead.
-    :raises ConfigError: nobody is named, and there is no terminal to ask at.
+    :param typed: the command without any of the three, for what to type instead.
+    :raises ConfigError: several were named, or none and there is no terminal to ask at.
     """
     from moryflow_sdk import ConfigError
 
+    named = [each for each in (expect, reject, judging) if each is not None]
+    if len(named) > 1:
+        raise ConfigError("--expect, --reject and --run are three ways to say the same", next_step=f"{typed} --expect TEXT")
+    if expect is not None:
+        return lambda text, on, changed: expect in text
+    if reject is not None:
+        return lambda text, on, changed: reject not in text
     if judging is not None:
         return _by_command(judging, typed)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        said = "nobody can be asked here whether the turn is good; the command of --run says it"
-        raise ConfigError(said, next_step=f"{typed} --run 'grep -q TEXT'")
+        said = "nobody can be asked here whether the turn is good; --expect, --reject or --run says it"
+        raise ConfigError(said, next_step=f"{typed} --expect TEXT")
     return _by_person
 
 

@@ -32,6 +32,8 @@ def check(ctx: click.Context, what: str | None) -> int:
 
     Without NAME or PATH every plugin that is installed, or is a file of your own.
     """
+    from moryflow.plugins.sources import slips
+
     desk = Desk(ctx)
     documents: list[dict[str, Any]] = []
     texts: list[str] = []
@@ -42,11 +44,26 @@ def check(ctx: click.Context, what: str | None) -> int:
         taken |= {tool.casefold(): f"the {candidate.tier} plugin {candidate.name}" for tool in verdict.tools}
         undeclared = _undeclared(candidate, verdict)
         good = verdict.ok and not undeclared and not verdict.notes
-        documents.append({"name": candidate.name, **asdict(verdict), "ok": good, "undeclared": undeclared})
-        texts.append(verdict_text(candidate.name, verdict, undeclared))
+        warnings = slips(_code(candidate)) if verdict.ok else []
+        about = {"ok": good, "undeclared": undeclared, "warnings": warnings}
+        documents.append({"name": candidate.name, **asdict(verdict), **about})
+        texts.append(
+            "\n".join([verdict_text(candidate.name, verdict, undeclared), *(f"  warning: {each}" for each in warnings)])
+        )
     document = documents[0] if what is not None and len(documents) == 1 else documents
     show(desk.flags, document, plain("\n".join(texts)) or "there are no plugins but the built-in ones")
     return 0 if all(document["ok"] for document in documents) else 3
+
+
+def _code(candidate: Candidate) -> list[Path]:
+    """Return the files of a plugin; those of one that removed itself meanwhile are none."""
+    from moryflow.hooks.plugin_set import LoadFailure
+    from moryflow.plugins.importer import code_of
+
+    try:
+        return code_of(candidate)
+    except LoadFailure:
+        return []
 
 
 def probe_verdicts(desk: Desk, candidates: Sequence[Candidate]) -> list[ProbeVerdict]:

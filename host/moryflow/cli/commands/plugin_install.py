@@ -102,14 +102,15 @@ def update(ctx: click.Context, name: str | None, build: bool, allow_downgrade: b
 
 
 @click.command("sync")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @asking_options
 @click.pass_context
-def sync(ctx: click.Context) -> int:
+def sync(ctx: click.Context, dry_run: bool) -> int:
     """Install what plugins.lock names, in exactly the versions that you agreed to."""
     from moryflow.packages.install import sync as run
 
     desk = Desk(ctx)
-    done = run(desk.manager())
+    done = run(desk.manager(), dry_run=dry_run)
     text = "\n".join(item.text for item in done) or "everything is as plugins.lock says"
     show(desk.flags, [asdict(item) for item in done], plain(text))
     return 1 if any(item.action == "failed" for item in done) else 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
 
 _LONGEST = 64 * 1024
+_NEEDED = re.compile(r"(?<=\.)[^:]+(?=: it is needed)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -30,14 +33,14 @@ def key() -> None:
 
 @key.command("set")
 @click.argument("name")
-@click.argument("setting", metavar="KEY")
+@click.argument("setting", metavar="[KEY]", required=False)
 @asking_options
 @click.pass_context
-def set_key(ctx: click.Context, name: str, setting: str) -> None:
+def set_key(ctx: click.Context, name: str, setting: str | None) -> None:
     """Read a secret without echo, or from standard input, and keep it for the plugin NAME.
 
-    KEY is its setting, for example api_key. It is written to secrets.json in Moryflow's folder, which only you can read and
-    no tool, and holds over config.jsonc.
+    KEY is its setting, for example api_key; where the plugin has one secret alone, it need not be named. It is written to
+    secrets.json in Moryflow's folder, which only you can read and no tool, and holds over config.jsonc.
     """
     from moryflow_sdk import ConfigError
     from moryflow_sdk.support.secrets import know
@@ -48,7 +51,8 @@ def set_key(ctx: click.Context, name: str, setting: str) -> None:
     from moryflow.config.load import SECRETS
     from moryflow.runtime.settings import check_value
 
-    config, known = _settings_of(ctx, name)
+    config, known, names = _settings_of(ctx, name)
+    setting = setting or _only_one(name, names)
     path = f"plugins.{name}.{setting}"
     secret = _read(path)
     know([secret])
@@ -92,12 +96,35 @@ def remove(ctx: click.Context, name: str, setting: str) -> None:
     show(flags_of(ctx), {"key": path, "changed": changed, "file": str(file)}, plain(text))
 
 
-def _settings_of(ctx: click.Context, name: str) -> tuple[Config, tuple[Known, ...]]:
-    """Return configuration and models.
+@key.command("list")
+@document_options
+@click.pass_context
+def list_keys(ctx: click.Context) -> None:
+    """List which secrets are set, without their values."""
+    from moryflow.base.paths import home_folder
+    from moryflow.config import load_config
+
+    config = load_config(home_folder(None, os.environ), environ={})
+    found = [path for layer in config.layers if layer.source == "secrets" for path in _leaves(layer.value)]
+    show(flags_of(ctx), [{"key": path} for path in found], plain("\n".join(found) or "no key is set"))
+
+
+def _leaves(value: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for name, item in value.items():
+        path = f"{above}.{name}".removeprefix(".")
+        if isinstance(item, Mapping):
+            yield from _leaves(item, path)
+        else:
+            yield path
+
+
+def _settings_of(ctx: click.Context, name: str) -> tuple[Config, tuple[Known, ...], list[str]]:
+    """Return configuration and models, and the settings of a plugin that hold secrets, as far as they are known.
 
     :raises ConfigError: there is no such plugin, or its settings are not below ``plugins``.
     """
     from moryflow_sdk import ConfigError
+    from moryflow_sdk.support.secrets import is_secret_type, names_secret
     from moryflow_sdk.support.texts import did_you_mean
 
     from moryflow.config.schema import host_models
@@ -114,7 +141,24 @@ def _settings_of(ctx: click.Context, name: str) -> tuple[Config, tuple[Known, ..
     if record.tier == "builtin":
         problem = f"{name} is built in, and its settings are not below plugins.{name}"
         raise ConfigError(problem, next_step="moryflow config set, or the variable of the service, as in moryflow doctor")
-    return config, (*host_models(), *known)
+    model = next((model for path, model in known if path == f"plugins.{name}"), None)
+    fields: Iterable[tuple[str, Any]] = model.model_fields.items() if model is not None else ()
+    secret = [each.alias or field for field, each in fields if names_secret(field) or is_secret_type(each.annotation)]
+    needed = _NEEDED.findall(record.error) if record.stage == "config" else []
+    return config, (*host_models(), *known), secret or [field.removeprefix(f"{name}.") for field in needed]
+
+
+def _only_one(name: str, names: list[str]) -> str:
+    """Return the one setting that can be meant.
+
+    :raises ConfigError: it has to be named.
+    """
+    from moryflow_sdk import ConfigError
+
+    if len(names) == 1:
+        return names[0]
+    which = f"{name} has {', '.join(names)}" if names else f"{name} does not say which of its settings is a secret"
+    raise ConfigError(f"{which}: name one", next_step=f"moryflow plugin key set {name} {names[0] if names else 'KEY'}")
 
 
 def _read(path: str) -> str:
@@ -133,10 +177,13 @@ def _read(path: str) -> str:
         given = sys.stdin.read(_LONGEST + 1)
     secret = given.strip("\r\n").replace("\r\n", "\n")
     if not secret.strip():
-        _, plugin, setting = path.split(".", 2)
-        hint = f"type it at a terminal, or: moryflow plugin key set {plugin} {setting} < FILE"
+        name = Path(path).suffix.removeprefix(".")
+        hint = f"type it at a terminal, or: moryflow plugin key set {path.split('.')[1]} {name} < FILE"
         raise ConfigError("no key was given; nothing was changed", next_step=hint)
     if len(secret) > _LONGEST or _CONTROL.search(secret):
         problem = "this is no key: it is too long, or holds control characters; nothing was changed"
         raise ConfigError(problem, next_step="give the key alone, as text")
     return secret
+
+
+__all__ = ["key"]

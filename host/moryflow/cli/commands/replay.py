@@ -22,10 +22,13 @@ _PLUGIN = click.Path(path_type=Path, exists=True)
 @click.argument("session", required=False)
 @click.option("--with", "path", required=True, type=_PLUGIN, help="A plugin: a file, a package or a project.")
 @click.option("--turn", metavar="N", help="Only this turn (a number from 1, or its id).")
+@click.option("--as", "recorded_as", metavar="NAME", help="The plugin of the session that it replaces, if the names differ.")
 @click.option("--all", "everything", is_flag=True, help="Show every difference, not only the first.")
 @document_options
 @click.pass_context
-def command(ctx: click.Context, session: str | None, path: Path, turn: str | None, everything: bool) -> int:
+def command(
+    ctx: click.Context, session: str | None, path: Path, turn: str | None, recorded_as: str | None, everything: bool
+) -> int:
     """Call the hooks of a changed plugin with what they were given in a stored SESSION (default: the last one) and in its
     sub-agents.
 
@@ -35,13 +38,13 @@ def command(ctx: click.Context, session: str | None, path: Path, turn: str | Non
     from moryflow.cli.terminal.signals import run_on_loop
 
     flags = flags_of(ctx)
-    name, result = run_on_loop(lambda: _replay(flags, session, path, turn))
+    name, result = run_on_loop(lambda: _replay(flags, session, path, turn, recorded_as))
     shown = result.found if everything else result.found[:1]
     document = {
         "v": 1,
         "type": "replay",
         "session": name,
-        "plugin": result.plugin,
+        "plugin": result.recorded_as,
         "compared": result.compared,
         "differences": [found.as_json() for found in shown],
         "skipped": [{"where": moment.place, "reason": reason} for moment, reason in result.skipped],
@@ -51,7 +54,9 @@ def command(ctx: click.Context, session: str | None, path: Path, turn: str | Non
     return 3 if result.found else 0
 
 
-async def _replay(flags: Flags, session: str | None, path: Path, turn: str | None) -> tuple[str, Replay]:
+async def _replay(
+    flags: Flags, session: str | None, path: Path, turn: str | None, recorded_as: str | None
+) -> tuple[str, Replay]:
     """Replay in a host of built-in plugins alone: the changed plugin is the only other one whose code runs."""
     from moryflow.authoring.replay import replay
     from moryflow.authoring.trace import chosen, recorded_family
@@ -60,7 +65,7 @@ async def _replay(flags: Flags, session: str | None, path: Path, turn: str | Non
     async with await open_host(config=flags.config, plugins=(), profile=flags.profile) as host:
         row = await find(host.store, session, flags)
         family = await recorded_family(host.store, row.id, outputs=True)
-        return row.id, await replay(host, chosen(family, turn), path)
+        return row.id, await replay(host, chosen(family, turn), path, recorded_as)
 
 
 def _text(result: Replay, shown: Sequence[HookDifference]) -> str:
@@ -71,7 +76,7 @@ def _text(result: Replay, shown: Sequence[HookDifference]) -> str:
         lines += [f"  {found.file}:{found.line}" if found.line else f"  {found.file}"] if found.file else []
     if len(result.found) > len(shown):
         lines.append(f"and {len(result.found) - len(shown)} more (--all shows them)")
-    count = f"{result.compared} hook call{'s' if result.compared != 1 else ''} of {result.plugin} compared"
+    count = f"{result.compared} hook call{'s' if result.compared != 1 else ''} of {result.recorded_as} compared"
     lines.append(f"{count}, {f'{len(result.found)} differ' if result.found else 'nothing differs'}")
     if result.skipped:
         moment, reason = result.skipped[0]

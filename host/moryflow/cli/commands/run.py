@@ -168,8 +168,8 @@ async def open_session(host: Host, flags: Flags, chosen: RunFlags) -> Session:
         await confirm_mode(chosen.mode, flags)
         return await host.new_session(vault, agent=chosen.agent, mode=chosen.mode, model=chosen.model)
     session = await host.resume(vault, chosen.resume or None)
-    if chosen.wait:
-        await take_turn(host, session, quiet=flags.quiet)
+    if chosen.wait is not None:
+        await take_turn(host, session, chosen.wait, quiet=flags.quiet)
     if chosen.model is not None:
         await session.set_model(chosen.model)
     if chosen.agent is not None:
@@ -317,11 +317,12 @@ _NEXT = {
 }
 
 
-async def take_turn(host: Host, session: Session, *, quiet: bool) -> None:
+async def take_turn(host: Host, session: Session, seconds: float, *, quiet: bool) -> None:
     """Hold `session` as soon as nobody else does, for the rest of this command. Of several that wait, any may be next.
 
     What was saved meanwhile holds, a rule for example; code that has appeared waits for a person's yes.
 
+    :raises SessionBusy: not within `seconds`.
     :raises click.Abort: the person gave up, or the process was told to end.
     """
     from moryflow.store import SessionBusy
@@ -329,13 +330,14 @@ async def take_turn(host: Host, session: Session, *, quiet: bool) -> None:
     try:
         await session.keep()
     except SessionBusy as error:
-        await _unless_stopped(session, "" if quiet else f"{error.message}; waiting (Ctrl-C gives up)")
+        at_most = "" if math.isinf(seconds) else f" for at most {seconds:g} s"
+        await _unless_stopped(session, seconds, "" if quiet else f"{error.message}; waiting{at_most} (Ctrl-C gives up)")
         host.hold_unreviewed_code()
         await host.refresh()
 
 
-async def _unless_stopped(session: Session, told: str) -> None:
-    waiting = asyncio.ensure_future(session.keep(wait=math.inf))
+async def _unless_stopped(session: Session, seconds: float, told: str) -> None:
+    waiting = asyncio.ensure_future(session.keep(wait=seconds))
     restore = catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), lambda _: waiting.cancel(), leave_at=2)
     try:
         if told:

@@ -249,8 +249,10 @@ def _in_folder(folder: Path, path: Path) -> Path:
 
 
 def _row(host: Host, path: Path) -> dict[str, Any]:
-    """Say what a file gives, and what of it cannot be used."""
+    """Say what a file gives, what of it cannot be used, and what Python warns of in it."""
     from moryflow_sdk.support.own_files import MANIFESTS
+
+    from moryflow.plugins.sources import slips
 
     notes = [note for record in host.plugin_set.records for note in record.notes]
     beside = () if path.suffix == ".py" else tuple(f"{path.with_suffix(suffix)}:" for suffix in MANIFESTS)
@@ -258,10 +260,12 @@ def _row(host: Host, path: Path) -> dict[str, Any]:
     tools = sorted(name for name, owned in host.tools.items() if owned.tool.source == str(path))
     if not tools and not problems:
         problems = [f"{path}: it was not loaded; next: moryflow plugin info external_tools"]
-    return {"file": str(path), "ok": bool(tools) and not problems, "tools": tools, "problems": problems}
+    found = {"file": str(path), "ok": bool(tools) and not problems, "tools": tools}
+    return {**found, "problems": problems, "warnings": slips([path])}
 
 
 def _lines(row: dict[str, Any]) -> str:
     state = "ok" if row["ok"] else "not all of it can be used" if row["tools"] else "nothing of it can be used"
     names = f" ({', '.join(row['tools'])})" if row["tools"] else ""
-    return "\n".join([f"{row['file']}: {state}{names}", *(f"  {line}" for line in row["problems"])])
+    said = [*row["problems"], *(f"warning: {warning}" for warning in row["warnings"])]
+    return "\n".join([f"{row['file']}: {state}{names}", *(f"  {line}" for line in said)])

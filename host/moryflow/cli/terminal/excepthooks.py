@@ -24,10 +24,16 @@ def install() -> None:
     sys.unraisablehook = _unraisable
     threading.excepthook = _in_thread
     warnings.showwarning = _warning
-    if not sys.warnoptions:  # an escape that is none, say: whoever runs a plugin is not its author, whose linter says so
+    if not sys.warnoptions:  # what Python says of somebody's code is for its author: plugin check, tool check, dev
         warnings.simplefilter("ignore", SyntaxWarning)
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Line())
+
+
+def show_slips() -> None:
+    """Say from here on what Python warns of in code that is loaded: its author sits here."""
+    warnings.simplefilter("default", SyntaxWarning)
+    warnings.filterwarnings("default", "invalid (escape|octal)", DeprecationWarning)  # the same on Python 3.11
 
 
 class _Line(logging.Formatter):
@@ -60,7 +66,8 @@ def _in_thread(found: threading.ExceptHookArgs) -> None:
 
 def _warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
     said = " ".join(str(message).split())
-    _write(f"moryflow: {category.__name__}: {said} ({filename}:{lineno})")
+    slip = issubclass(category, SyntaxWarning) or said.startswith("invalid ")
+    _write(f"moryflow: {filename}:{lineno}: {said}" if slip else f"moryflow: {category.__name__}: {said} ({filename}:{lineno})")
 
 
 def _tell(what: str, error: BaseException) -> None:

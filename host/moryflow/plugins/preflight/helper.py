@@ -40,6 +40,8 @@ _MOST_READS = 64
 """Times that 64 KB are read of a pipe at the end: what a child left behind may write into it for ever."""
 _PRINTED = 200
 """Bytes of what it prints that are told."""
+_MOST_PRINTED = 1 << 16
+"""Bytes it may print while it is imported; of more, nothing is shown when the host imports it."""
 _VERDICT = b"="
 _write, _leave, _packed = os.write, os._exit, marshal.dumps  # as they are before a plugin may have changed them
 _USUAL = 2.0
@@ -68,6 +70,7 @@ class RunningProbe:
     said: bytes = b""
     traced: bytes = b""
     printed: bytes = b""
+    length: int = 0
 
     @property
     def pipes(self) -> list[int]:
@@ -254,6 +257,7 @@ def _read_pipe(child: RunningProbe, pipe: int) -> None:
         child.trace = child.trace if data else _close(pipe)
     else:
         child.printed = (child.printed + data)[:_PRINTED]
+        child.length += len(data)
         child.output = child.output if data else _close(pipe)
 
 
@@ -280,6 +284,7 @@ def _answer_if_done(child: RunningProbe, sink: int) -> bool:
     _drain(child, child.output)
     if _kill(child) > 2 * _MEMORY and not verdict.get("fatal"):  # filled and given back between two looks
         verdict = {**verdict, "ok": False, "fatal": True, "error": _TOO_FULL, "hint": _LESS}
+    verdict["loud"] = child.length > _MOST_PRINTED
     if child.printed.strip():
         line = child.printed.strip().splitlines()[0].decode("utf-8", "replace")
         verdict["changed"] = [*verdict.get("changed", ()), f"standard output: it prints {line!r}"]

@@ -66,8 +66,8 @@ class AdmissionPolicy:
         if candidate.tier == "user" and self.consents.is_waiting(candidate.target):
             raise waits_for_a_person(candidate.file, f"moryflow plugin enable {candidate.name}")
 
-    def code(self, candidate: Candidate, digest: str) -> None:
-        """Refuse code that has not been probed, or that the host would not survive.
+    def code(self, candidate: Candidate, digest: str) -> bool:
+        """Refuse code that has not been probed, or that the host would not survive; return whether it prints too much.
 
         :raises Pending: it has not been probed.
         :raises LoadFailure: it was, with what came out.
@@ -76,7 +76,7 @@ class AdmissionPolicy:
             text = "it changed while a shell command ran, so what is there now waits for your yes"
             raise Pending("consent", text, file=candidate.file, hint="say yes in dev or chat, or start Moryflow again")
         if not CAN_PROBE:
-            return
+            return False
         verdict = self.cache.get(_key(candidate, digest))
         if verdict is None:
             text = "it has not been seen before and is being tried out in a process of its own"
@@ -85,6 +85,7 @@ class AdmissionPolicy:
             file = verdict.file or candidate.file
             stage: Any = verdict.stage or "import"
             raise LoadFailure(stage, verdict.error, file=file, line=verdict.line, hint=verdict.hint)
+        return verdict.loud
 
     # ---------------------------------------------------------------- probing
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from moryflow.base.paths import keep
 
-_VERSION = 4
+_VERSION = 3
 AGAIN = 3600.0
 """Seconds after which code that did not finish in time is given another try: the machine may have been busy."""
 _KEPT = 500
@@ -37,6 +37,7 @@ class ProbeVerdict:
     :param notes: what it contributes and the host leaves out, each with its place.
     :param failed_hooks: contribute hooks that raised, took too long or returned nonsense; the host goes on without them.
     :param changed: what it changed that belongs to everyone but does no harm (``os.environ`` and the like).
+    :param loud: it prints so much while it is imported that none of it is shown.
     :param lost: nothing was found out, because the probe itself could not be made; not kept.
     :param fresh: found by this process, not read from the cache.
     """
@@ -57,6 +58,7 @@ class ProbeVerdict:
     changed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     failed_hooks: tuple[str, ...] = ()
+    loud: bool = False
     at: float = 0.0
     fresh: bool = False
 

@@ -6,6 +6,7 @@ called with stands at the end: an ordinary input, and the odd ones that arrive s
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import types
@@ -34,6 +35,19 @@ from moryflow_sdk.arguments import parameters, type_hints
 from moryflow_sdk.calls import Target
 
 from .subject import Called, Subject
+
+_BLOCKING = frozenset(
+    {
+        "time.sleep",
+        "input",
+        "subprocess.run",
+        "subprocess.call",
+        "subprocess.check_output",
+        "subprocess.check_call",
+        "os.system",
+    }
+)
+_NETWORK = ("requests.", "urllib.request.", "httpx.get", "httpx.post", "httpx.request")
 
 
 def _hints(subject: Subject, hook: str, function: Callable[..., Any]) -> dict[str, Any]:
@@ -82,6 +96,35 @@ def _members(hint: Any) -> Iterator[Any]:
         yield get_origin(hint) or hint
 
 
+def test_its_async_functions_do_not_block(plugin_subject: Subject) -> None:
+    """They run on the host's loop, where everything else waits for them."""
+    for path, tree in plugin_subject.trees.items():
+        for function in ast.walk(tree):
+            if isinstance(function, ast.AsyncFunctionDef):
+                for name, line in _calls(function):
+                    if name in _BLOCKING or name.startswith(_NETWORK):
+                        to_do = "await asyncio.to_thread(...), or make it a plain def, which runs on a thread of the plugin"
+                        plugin_subject.fail(f"async {function.name} blocks with {name}()", to_do, f"{path}:{line}")
+
+
+def test_its_hooks_do_not_print(plugin_subject: Subject) -> None:
+    """Standard output carries the answer, and in some commands a protocol."""
+    names = {function.__name__ for _, function in plugin_subject.functions()}
+    for path, tree in plugin_subject.trees.items():
+        for function in tree.body:
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and function.name in names:
+                line = next((line for name, line in _calls(function) if name == "print"), None)
+                if line is not None:
+                    plugin_subject.fail(f"{function.name} prints", "use turn.log", f"{path}:{line}")
+
+
+def test_its_hooks_say_what_they_do(plugin_subject: Subject) -> None:
+    """One sentence each: what changes for the person who installs it."""
+    for hook, function in plugin_subject.functions():
+        if not inspect.getdoc(function):
+            plugin_subject.fail(f"{hook} has no docstring", "say in one sentence what it does and why", function)
+
+
 def test_its_wishes_for_an_order_can_be_met(plugin_subject: Subject) -> None:
     """With the plugins that ``before=`` and ``after=`` name, it stands where it asks to stand, in whatever order they load."""
     name, tier = plugin_subject.plugin.name, plugin_subject.plugin.tier
@@ -107,6 +150,16 @@ def _order_with(subject: Subject, hook: str, others: list[str]) -> list[str]:
             if other not in known and other.isidentifier():
                 host.plugin(idle, other)
         return [item.plugin for item in host.host.plugin_set.ordered(hook)]
+
+
+def _calls(function: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield the dotted names that are called in a function, not those of functions inside it."""
+    for node in ast.iter_child_nodes(function):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            yield ast.unparse(node.func), node.lineno
+        yield from _calls(node)
 
 
 Given = Mapping[str, Any]

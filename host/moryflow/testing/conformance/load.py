@@ -6,6 +6,7 @@ import ast
 import inspect
 import tomllib
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, cast
 
 from moryflow_sdk import API, HOOKS, Frozen, Tool
@@ -63,6 +64,14 @@ def test_it_does_something(plugin_subject: Subject) -> None:
         to_do = "move it to the tools folder and try moryflow tool check, or return its tools in a hook tools()"
         plugin_subject.fail("it is a file with tools, and no plugin", to_do)
     plugin_subject.fail("no function is marked with @hookimpl", f"name one after a hook: {', '.join(HOOKS)}")
+
+
+def test_python_warns_of_nothing_in_it(plugin_subject: Subject) -> None:
+    """An escape that is none, ``is`` with a number: a later Python refuses it, or it is not what was meant."""
+    plugin_subject.need()
+    for said in import_module("moryflow.plugins.sources").slips(plugin_subject.trees):
+        place, _, what = said.partition(": ")
+        plugin_subject.fail(what, "mend that line", place)
 
 
 def test_no_function_is_nearly_a_hook(plugin_subject: Subject) -> None:
@@ -127,6 +136,22 @@ def test_its_settings_cannot_be_changed_by_a_hook(plugin_subject: Subject) -> No
     model = getattr(plugin_subject.plugin.object, "config_model", None)
     if model is not None and not issubclass(model, Frozen) and not model.model_config.get("frozen"):
         plugin_subject.fail(f"{model.__name__} is not frozen", "write model_config = ConfigDict(frozen=True) in it")
+
+
+def test_its_settings_are_json(plugin_subject: Subject) -> None:
+    """They come from a file and can be shown: there and back they are the same."""
+    config = plugin_subject.plugin.config
+    if not hasattr(config, "model_dump_json"):
+        return
+    try:
+        model = cast("Any", type(config))
+        text = config.model_dump_json(by_alias=True)
+        again = model.model_validate_json(text)
+        same = bool(again == config) or again.model_dump_json(by_alias=True) == text  # a secret is never written out
+    except ValueError:
+        same = False
+    if not same:
+        plugin_subject.fail("its settings change on the way to JSON and back", "use plain types in config_model")
 
 
 def test_it_is_typed(plugin_subject: Subject) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from moryflow_sdk import Tool
@@ -11,6 +12,8 @@ from pydantic import ValidationError
 
 from .subject import Subject
 
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
+_TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 _PATHS = frozenset({"path", "paths", "file", "files", "filename", "folder", "directory", "dir", "source", "destination"})
 LONGEST = 4000
 """Characters of name, description and schema that a tool may take in every request: about 1,000 tokens."""
@@ -18,6 +21,13 @@ LONGEST = 4000
 
 def _place(tool: Tool) -> Any:
     return tool.function
+
+
+def test_its_tools_have_names_that_models_accept(plugin_subject: Subject) -> None:
+    """Small letters, digits and ``_``: what every provider takes."""
+    for tool in plugin_subject.tools:
+        if not _NAME.match(tool.name):
+            plugin_subject.fail(f"the tool is called {tool.name!r}", "use small letters, digits and _", _place(tool))
 
 
 def test_its_tools_are_described(plugin_subject: Subject) -> None:
@@ -36,6 +46,14 @@ def test_its_parameters_are_described(plugin_subject: Subject) -> None:
             if not schema.get("description"):
                 to_do = f'write {name}: Annotated[..., "what it is"]'
                 plugin_subject.fail(f"{tool.name}: the parameter {name!r} is not described", to_do, _place(tool))
+
+
+def test_its_schemas_are_json_schema(plugin_subject: Subject) -> None:
+    """An object whose required properties exist, with types that JSON Schema knows."""
+    for tool in plugin_subject.tools:
+        problem = next(_problems(json.loads(json.dumps(dict(tool.parameters)))), None)
+        if problem:
+            plugin_subject.fail(f"{tool.name}: {problem}", "use plain types in the function's hints", _place(tool))
 
 
 def test_its_tools_cost_little(plugin_subject: Subject) -> None:
@@ -80,6 +98,36 @@ def test_its_tools_refuse_arguments_with_a_sentence(plugin_subject: Subject) -> 
             except Exception as error:  # whatever the author's validator raises is the finding
                 text = f"{tool.name}: {json.dumps(args)[:120]} is not refused but fails: {type(error).__name__}: {error}"
                 plugin_subject.fail(text, "raise ValueError with a sentence in the validator", _place(tool))
+
+
+def _problems(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the schema of a tool's arguments."""
+    if schema.get("type") != "object":
+        yield "the schema must be an object"
+        return
+    properties = cast("dict[str, Any]", schema.get("properties", {}))
+    missing = [name for name in schema.get("required", ()) if name not in properties]
+    if missing:
+        yield f"required names {', '.join(missing)}, which is no property"
+    for path, part in _parts(schema, ""):
+        kind = part.get("type")
+        kinds = cast("list[str]", kind) if isinstance(kind, list) else [kind] if kind else []
+        for each in kinds:
+            if each not in _TYPES:
+                yield f"{path or 'the schema'} has the type {each!r}, which JSON Schema does not know"
+
+
+def _parts(schema: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if isinstance(schema, dict):
+        part = cast("dict[str, Any]", schema)
+        yield path, part
+        for name, inner in part.items():
+            if name in ("properties", "$defs") and isinstance(inner, dict):
+                for key, value in cast("dict[str, Any]", inner).items():
+                    yield from _parts(value, f"{path}.{key}".lstrip("."))
+            elif name in ("items", "anyOf", "oneOf", "allOf", "additionalProperties"):
+                for value in cast("list[Any]", inner) if isinstance(inner, list) else [inner]:
+                    yield from _parts(value, path)
 
 
 def _sample(tool: Tool, *, full: bool) -> dict[str, Any]:

@@ -289,13 +289,19 @@ def test_one_that_is_new_is_not_behind_a_crowd_that_hangs(home):
     assert len(order) == 31 and "zzz" in [item.name for item in order[:2]]
 
 
-async def test_what_an_import_prints_goes_to_standard_error(home, capfd):
-    """By Python and past it: standard output carries the answer and nothing else (CONTRACT §1)."""
-    write(home, "quiet", "import os\nprint('good')\nos.write(1, b'morning\\n')\n" + HELLO.format(name="two"))
+async def test_what_prints_too_much_is_not_heard(home, capfd):
+    """It is named in one line instead; a few lines are shown as they are (SECURITY §4, broken plugins)."""
+    write(
+        home,
+        "loud",
+        "import os\nfor _ in range(3000):\n    print('l' * 99)\n    os.write(1, b'r' * 99)\n" + HELLO.format(name="one"),
+    )
+    write(home, "quiet", "print('good morning')\n" + HELLO.format(name="two"))
     async with await open_host(home, environ={}, wait=60) as host:
-        assert "two" in host.tools
+        assert {"one", "two"} <= set(host.tools)
+        assert records(host)["loud"].error == "it prints more than 64 KB while it is imported, none of which is shown"
     out, err = capfd.readouterr()
-    assert out == "" and sorted(err.split()) == ["good", "morning"]
+    assert out == "" and err == "good morning\n"
 
 
 async def test_a_model_is_told_that_a_tool_may_come_later(home, write_waiting):

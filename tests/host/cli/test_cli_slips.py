@@ -1,4 +1,4 @@
-"""``tool check``; and what Python only warns of in code of one's own, which no command says."""
+"""What Python only warns of in code of one's own, and ``tool check``: told to the author, and to nobody else."""
 
 from __future__ import annotations
 
@@ -29,6 +29,17 @@ def test_whoever_only_runs_it_sees_nothing_of_a_slip(author: Any, words: tuple[s
     assert "escape" not in done.stderr and "literal" not in done.stderr and "Warning" not in done.stderr
 
 
+def test_the_checks_name_a_slip_with_its_line(author: Any) -> None:
+    """``plugin check`` and ``tool check`` say where; it is no reason to fail (D71, D57)."""
+    done = author("plugin", "check", "mine")
+    assert done.returncode == 0 and "mine.py:6: " in done.stdout and "invalid escape sequence" in done.stdout
+    [escape, literal] = sorted(json.loads(author("plugin", "check", "mine", "--json").stdout)["warnings"], reverse=True)
+    assert f"{author.home}/plugins/mine.py:6: " in escape and f"{author.home}/plugins/mine.py:5: " in literal
+    done = author("tool", "check")
+    assert done.returncode == 0
+    assert f"{author.home}/tools/words.py: ok (mine)\n  warning: {author.home}/tools/words.py:" in done.stdout
+
+
 def test_tool_check_names_what_is_wrong_in_a_file(author: Any) -> None:
     """Each file with its tools and its faults, also while they are switched off (D57)."""
     author.config()
@@ -56,3 +67,10 @@ def test_tool_check_says_why_nothing_is_loaded(author: Any, tmp_path: Any) -> No
     (tmp_path / "x.py").write_text(TOOL)
     elsewhere = author("tool", "check", str(tmp_path / "x.py"))
     assert elsewhere.returncode == 2 and f"cp {tmp_path}/x.py" in elsewhere.stderr
+
+
+@pytest.mark.parametrize("noun", ["plugin", "agent", "tool"])
+def test_two_words_in_the_wrong_order_are_turned_round(cli: Any, noun: str) -> None:
+    """``plugin new`` is what somebody types who has just read ``plugin install`` (CONTRACT §1)."""
+    done = cli(noun, "new", "it")
+    assert (done.returncode, f"Did you mean 'moryflow new {noun}'?" in done.stderr) == (2, True)
