@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import gc
 import os
 import sys
 from io import TextIOWrapper
@@ -44,7 +43,6 @@ def main(arguments: list[str] | None = None) -> int:
 def _main(arguments: list[str] | None) -> int:
     if _has_few_files():
         return 1
-    _collect_rarely()
     _prepare_streams(apart=arguments is None)
     if arguments is None:
         leave_out_pydantic_plugins()
@@ -66,14 +64,6 @@ def _has_few_files() -> bool:
     with contextlib.suppress(OSError):  # nobody reads
         os.write(2, said.encode())
     return True
-
-
-def _collect_rarely() -> None:
-    """Spare the process most searches for garbage in cycles.
-
-    A start makes some 100,000 objects, and nearly all live to the end: looking through them again and again takes 25 ms.
-    """
-    gc.set_threshold(200_000, 10, 10)
 
 
 def _run(arguments: list[str] | None) -> int:
