@@ -19,7 +19,6 @@ from typing import Any
 
 from moryflow.base.events import now
 from moryflow.store.records import SessionRow
-from moryflow.store.sqlite.schema import has_its_arguments, node_hash
 
 from .damaged_pages import leaf_rows
 from .database import (
@@ -47,6 +46,8 @@ from .schema import (
     SESSIONS,
     TableSpec,
     decode_stored,
+    has_its_arguments,
+    node_hash,
     text,
     version_of,
 )

@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from moryflow.store.records import Hit, Node
-from moryflow.store.sqlite.schema import encode, text_of
 
 from .failures import code_of
 from .queries import nodes_where
-from .schema import decode_stored, execute
+from .schema import decode_stored, encode, execute, text_of
 
 _KINDS = ("user", "assistant", "tool")
 # Changing what is indexed needs a migration that drops the index: entries are removed by giving the same text again.

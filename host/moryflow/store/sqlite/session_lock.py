@@ -39,7 +39,7 @@ class SqliteSessionLock:
         self._database = database
         self._lock = lock
         self._released = False
-        self._spool = _spool_file(database.path.parent, session.id)
+        self._spool = database.path.parent / "unstored" / f"{session.id}.json"
         self._spooled = False
 
     async def commit(self, commit: Commit) -> Committed:
@@ -134,7 +134,6 @@ def busy(session: str, lock: FileLock) -> SessionBusy:
     return SessionBusy(f"session {session} is in use by {lock.holder()}", where=str(lock.path), next_step=next_step)
 
 
-_FOLDER = "unstored"
 _NODE = ("kind", "payload", "id", "tokens")
 _NEVER_RAN = ("running", "pending", "waiting")
 
@@ -144,11 +143,6 @@ class _Spooled(NamedTuple):
 
     commit: Commit
     after: str | None
-
-
-def _spool_file(home: Path, session: str) -> Path:
-    """Return the file that would hold what is not stored yet of a session."""
-    return home / _FOLDER / f"{session}.json"
 
 
 def _write_spool(path: Path, commit: Commit, after: str | None) -> None:

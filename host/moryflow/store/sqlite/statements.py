@@ -103,7 +103,7 @@ def append(connection: sqlite3.Connection, held: SessionRow, new: Sequence[NewNo
     """Append `new` below the active node; the tree on disk, not the caller's memory, says where that is."""
     if not new:
         return []
-    parent, above = held.active, _hash_of(connection, held)
+    parent, above = held.active, _require_node(connection, held.id, held.active)
     seq = execute(connection, "SELECT coalesce(max(seq), 0) FROM nodes WHERE session = ?", (held.id,)).fetchone()[0]
     created, nodes = now(), list[Node]()
     for draft in new:
@@ -129,12 +129,6 @@ def _check(draft: NewNode) -> None:
         raise invalid(f"there is no node kind {draft.kind!r}; the kinds are {', '.join(sorted(KINDS))}")
     if not (draft.id.isascii() and (draft.id.isprintable() or not draft.id)):
         raise invalid(f"a node id must be printable ASCII, not {draft.id!r}")
-
-
-def _hash_of(connection: sqlite3.Connection, held: SessionRow) -> str:
-    if held.active is None:
-        return ""
-    return _require_node(connection, held.id, held.active)
 
 
 def _require_node(connection: sqlite3.Connection, session: str, node: str | None) -> str:

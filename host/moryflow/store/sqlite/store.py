@@ -13,14 +13,13 @@ from moryflow_sdk import Artifact, Event
 from moryflow.base.events import now
 from moryflow.store.protocol import StoreError, invalid
 from moryflow.store.records import REPLIES, ApprovalRow, CallRow, Hit, HookCallRow, Node, RunRow, SessionRow, is_session_id
-from moryflow.store.sqlite.schema import random_id
 
 from . import queries as reading
 from . import statements as writing
 from .database import Database
 from .failures import store_error
 from .locks import FileLock
-from .schema import HOOK_CALLS, RUNS, decode_stored, execute, text
+from .schema import HOOK_CALLS, RUNS, decode_stored, execute, random_id, text
 from .session_lock import SqliteSessionLock, busy, session_lock
 
 _POLL = 0.05
@@ -79,7 +78,8 @@ class SqliteStore:
     ) -> SessionRow:
         moment = now()
         row = SessionRow(id or random_id(), "", vault, agent, model, mode, parent, purpose, None, moment, moment)
-        _require_id(row.id)
+        if not is_session_id(row.id):
+            raise invalid(f"{row.id!r} cannot be the id of a session", next_step="use letters, digits, '-', '_' and '.'")
         await self._database.write(lambda to: writing.insert_session(to, row))
         return row
 
@@ -125,14 +125,11 @@ class SqliteStore:
 
     async def _acquire(self, lock: FileLock, session: str, wait: float) -> None:
         deadline = time.monotonic() + wait
-        while not self._try(lock):
-            if time.monotonic() >= deadline:
-                raise busy(session, lock)
-            await asyncio.sleep(_POLL)
-
-    def _try(self, lock: FileLock) -> bool:
         try:
-            return lock.acquire()
+            while not lock.acquire():
+                if time.monotonic() >= deadline:
+                    raise busy(session, lock)
+                await asyncio.sleep(_POLL)
         except OSError as error:
             raise store_error(error, lock.path) from error
 
@@ -310,8 +307,3 @@ def _recover(path: Path) -> str | None:
     from .recovery import recover
 
     return recover(path)
-
-
-def _require_id(session: str) -> None:
-    if not is_session_id(session):
-        raise invalid(f"{session!r} cannot be the id of a session", next_step="use letters, digits, '-', '_' and '.'")
