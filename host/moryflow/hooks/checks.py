@@ -83,7 +83,7 @@ def check_blocks(returned: Any, by: Implementation) -> tuple[SystemBlock, ...]:
         if not isinstance(item, SystemBlock):
             raise InvalidHookResult(f"system_blocks must return SystemBlock items, not {type(item).__name__}")
     found = items if by.tier == "builtin" else tuple([_rebuild(SystemBlock, item) for item in items])
-    _check_bounds("system_blocks", SystemPrompt(blocks=found), None)
+    _check_bounds("system_blocks", SystemPrompt(blocks=found))
     return found
 
 
@@ -102,7 +102,7 @@ def check_verdict(hook: str, returned: Any, by: Implementation) -> Verdict | Non
     if type(returned) not in VERDICTS:
         raise InvalidHookResult(f"{hook} must return Allow, Ask, Deny, Stop or None, not {type(returned).__name__}")
     verdict = _rebuild(type(returned), returned)
-    return verdict if by.tier == "builtin" else revalidate(_check_bounds(hook, verdict, None))
+    return verdict if by.tier == "builtin" else revalidate(_check_bounds(hook, verdict))
 
 
 def copy_for_plugin(value: Any) -> Any:
@@ -147,12 +147,12 @@ def _rebuild(expected: type[Any], value: Any) -> Any:
         raise InvalidHookResult(f"not a valid {expected.__name__}: {error}") from error
 
 
-def _check_bounds(hook: str, value: Any, before: Any) -> Any:
+def _check_bounds(hook: str, value: Any, before: Any = None) -> Any:
     """Return `value` if its numbers are finite and its text is not too long.
 
     :raises InvalidHookResult: with the field and what it holds.
     """
-    if problem := out_of_bounds(hook, value, before):
+    if problem := _out_of_bounds(hook, value, before):
         raise InvalidHookResult(f"{hook} returned a value that is not taken: {problem}")
     return value
 
@@ -167,12 +167,12 @@ def _messages(before: Sequence[Message], returned: Any) -> tuple[Message, ...]:
     messages = tuple(item if id(item) in known else _message(item) for item in items)
     _check_pairs(messages)
     new = [message for message in messages if id(message) not in known]
-    problem = next(filter(None, (out_of_bounds("chat_messages", message) for message in new)), "")
-    size, limit = sum(map(text_size, new)), TEXT_LIMITS["chat_messages"]
+    for message in new:
+        _check_bounds("chat_messages", message)
+    size, limit = sum(map(_text_size, new)), TEXT_LIMITS["chat_messages"]
     if size > limit:
-        problem = problem or f"text holds {size:,} characters in {len(new)} new messages; at most {limit:,} are taken"
-    if problem:
-        raise InvalidHookResult(f"chat_messages returned a message that is not taken: {problem}")
+        problem = f"text holds {size:,} characters in {len(new)} new messages; at most {limit:,} are taken"
+        raise InvalidHookResult(f"chat_messages returned messages that are not taken: {problem}")
     return messages
 
 
@@ -264,12 +264,12 @@ _RANGES: Mapping[str, tuple[float, float]] = {"temperature": (0, 2), "top_p": (0
 _SHOWN = 40
 
 
-def out_of_bounds(hook: str, value: Frozen, before: Frozen | None = None) -> str:
+def _out_of_bounds(hook: str, value: Frozen, before: Frozen | None = None) -> str:
     """Return what is wrong with a value that `hook` returned, with field and value; empty when nothing is.
 
     :param before: what the hook was given; what was there before is not counted.
     """
-    for field, number in _numbers(value):
+    for field, number in _leaves(value):
         if isinstance(number, float) and not math.isfinite(number):
             return f"{field} is {number}, not a finite number"
         if isinstance(number, int) and number.bit_length() > 1024:
@@ -279,37 +279,29 @@ def out_of_bounds(hook: str, value: Frozen, before: Frozen | None = None) -> str
             number = getattr(value, field)
             if number is not None and not least <= number <= most and (before is None or getattr(before, field) != number):
                 return f"{field} is {str(number)[:_SHOWN]}, not between {least:g} and {most:g}"
-    added, limit = text_size(value) - (0 if before is None else text_size(before)), TEXT_LIMITS[hook]
+    added, limit = _text_size(value) - (0 if before is None else _text_size(before)), TEXT_LIMITS[hook]
     if added > limit:
-        field = max(type(value).model_fields, key=lambda name: text_size(getattr(value, name)))
+        field = max(type(value).model_fields, key=lambda name: _text_size(getattr(value, name)))
         return f"{field} holds {added:,} characters of new text; at most {limit:,} are taken"
     return ""
 
 
-def text_size(value: Any) -> int:
+def _text_size(value: Any) -> int:
     """Return the characters of all text in `value`, keys included."""
-    if isinstance(value, str | bytes):
-        return len(value)
-    if isinstance(value, Frozen):
-        return sum(text_size(getattr(value, name)) for name in type(value).model_fields)
-    if isinstance(value, Mapping):
-        items = cast("Mapping[Any, Any]", value).items()
-        return sum(len(str(key)) + text_size(item) for key, item in items)
-    if isinstance(value, list | tuple):
-        return sum(text_size(item) for item in cast("list[Any]", value))
-    return 0
+    return sum(len(leaf) for _, leaf in _leaves(value) if isinstance(leaf, str | bytes))
 
 
-def _numbers(value: Any, field: str = "") -> Iterator[tuple[str, int | float]]:
-    """Yield each number in `value`, with its place: ``extra.limits[2]``."""
-    if isinstance(value, int | float):
+def _leaves(value: Any, field: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each text, key and number in `value`, with its place: ``extra.limits[2]``."""
+    if isinstance(value, str | bytes | int | float):
         yield field, value
     elif isinstance(value, Frozen):
         for name in type(value).model_fields:
-            yield from _numbers(getattr(value, name), f"{field}.{name}".lstrip("."))
+            yield from _leaves(getattr(value, name), f"{field}.{name}".lstrip("."))
     elif isinstance(value, Mapping):
         for name, item in cast("Mapping[Any, Any]", value).items():
-            yield from _numbers(item, f"{field}.{name}".lstrip("."))
+            yield field, str(name)
+            yield from _leaves(item, f"{field}.{name}".lstrip("."))
     elif isinstance(value, list | tuple):
         for index, item in enumerate(cast("list[Any]", value)):
-            yield from _numbers(item, f"{field}[{index}]")
+            yield from _leaves(item, f"{field}[{index}]")

@@ -197,8 +197,8 @@ class Dispatcher:
     ) -> HookFailure:
         """Record, count and report a call that did not succeed; `about` says with what, where the place does not."""
         failure = _failure(implementation, outcome, action)
-        said = "withheld" if action == "withheld" else outcome.status
-        scope.ledger.add(place, implementation, said, outcome.ns, {**_reason(outcome), **about} or None)
+        reason = {} if outcome.error is None else {"error": describe(outcome.error)[0][:2000]}
+        scope.ledger.add(place, implementation, failure.outcome, outcome.ns, {**reason, **about} or None)
         if outcome.status not in ("failed", "timeout"):
             return failure  # known already: it was reported when it was quarantined or broke
         number, quarantined = scope.quarantine.count(implementation, outcome.status)
@@ -218,10 +218,6 @@ def _check(outcome: CallOutcome, check: Callable[..., T], *arguments: Any) -> T 
     except BaseException as error:  # plugin values can break anywhere, and anyhow: comparison, serialisation, validation
         outcome.status, outcome.error = "failed", plugin_error(error)
         return None
-
-
-def _reason(outcome: CallOutcome) -> dict[str, str]:
-    return {} if outcome.error is None else {"error": describe(outcome.error)[0][:2000]}
 
 
 def _failure(implementation: Implementation, outcome: CallOutcome, action: str) -> HookFailure:
