@@ -5,21 +5,23 @@ The last of ``tool_after``, for every tool without exception. The file is an art
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
-from moryflow_sdk import Command, Event, ToolCall, ToolResult, Turn, hookimpl
+from moryflow_sdk import Agent, Artifact, Command, Event, MoryflowError, ToolCall, ToolResult, Turn, hookimpl
 from moryflow_sdk.support.settings import Meta, Settings
-
-from .truncate import Direction, Limits
 
 CAP_FACTOR = 4
 """The host cuts whatever is over four times `maxBytes`; storing before it does keeps the rest."""
 
+Direction = Literal["head", "tail", "both"]
 _TAILS = ("bash",)
 
 Lines = Annotated[int, Meta(gt=0, le=10_000_000, strict=True)]
@@ -40,7 +42,7 @@ class ToolLimits(Settings):
 
     max_lines: Lines | None = None
     max_bytes: Bytes | None = None
-    direction: Literal["head", "tail", "both"] | None = None
+    direction: Direction | None = None
     enabled: bool | None = None
 
 
@@ -58,7 +60,7 @@ class TruncationSettings(Settings):
     max_lines: Lines = 2000
     max_bytes: Bytes = 51200
     ttl_days: Annotated[float, Meta(gt=0, le=36500, strict=True, allow_inf_nan=False)] = 7
-    direction: Literal["head", "tail", "both"] | None = None
+    direction: Direction | None = None
     enabled: Annotated[bool, Meta(strict=True)] = True
     tools: dict[str, ToolLimits] = {}
 
@@ -100,9 +102,21 @@ def commands() -> Sequence[Command]:
 @hookimpl(timeout=60.0)
 async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
     """Replace an output that is over the limits by a preview that says where the whole is."""
-    from .truncate import truncate
-
-    return await truncate(call, result, turn)
+    limits: Limits = turn.config.limits(call.tool)
+    source = _source(result, limits)
+    if source.fits(limits):
+        return _as_text(result, source)
+    shown = preview(source.first, source.last, limits)
+    kept = await _keep(call, result, turn, source, shown)
+    about = {"shown_bytes": shown.bytes, "bytes": kept.size, "lines": source.lines, "marks": marks(kept.output_id)}
+    return result.replace(
+        output=_with_notice(shown, notice(shown, kept.size, source.lines, kept.rest)),
+        output_id=kept.output_id,
+        path=kept.path,
+        spool=None,
+        truncated=True,
+        metadata={**result.metadata, "truncation": about},
+    )
 
 
 @hookimpl(timeout=30.0, events="turn.start")
@@ -121,3 +135,300 @@ def _group() -> object:
     from .cli import output
 
     return output
+
+
+ASK_FOR_LESS = "ask for less: a narrower question, a filter, a smaller range"
+LINE_NUMBER_BYTES = 10
+"""What a reading tool may add to each line; a page it returns should stay within its own limit."""
+
+
+def notice(shown: Preview, size: int, lines: int | None, rest: str) -> str:
+    """Return the text below a preview: how much is shown of `size` bytes and `lines`, then `rest`."""
+    end = "first" if not shown.tail else "last" if not shown.head else "first and last"
+    total = "" if lines is None else f" of {lines:,}"
+    return f"[Output truncated: the {end} {shown.lines:,}{total} lines, {human(shown.bytes)} of {human(size)}.\n{rest}]"
+
+
+def stored_rest(path: str, shown: Preview, size: int, lines: int | None, reading: Limits, agent: Agent) -> str:
+    """Say where the whole output is and how this agent can go on; names only tools it may use."""
+    ways: list[str] = []
+    page = _page(size, lines, shown, reading)
+    if agent.may_use("read") and page:
+        start = shown.head.count("\n") + 1 if shown.head else 1
+        ways.append(f"`read` it with offset {start} and limit {page}")
+    if agent.may_use("grep"):
+        ways.append("search it with `grep`")
+    return f"Full output: {path}\nNext: {', or '.join(ways) or ASK_FOR_LESS}."
+
+
+def lost_rest(reason: str) -> str:
+    """Say that the rest could not be stored."""
+    return f"The rest could not be stored and is lost: {reason}.\nNext: {ASK_FOR_LESS}."
+
+
+def page_rest(path: str) -> str:
+    """Say that this was a part of an output that is stored already."""
+    return f"This is part of a stored output: {path}\nNext: ask for a smaller part: a smaller limit or a narrower pattern."
+
+
+def marks(output_id: str | None) -> dict[str, str]:
+    """Return the mark that people see, by interface language."""
+    if output_id is None:
+        return {"en": "truncated; the rest is lost", "zh": "已截断；其余内容已丢失"}
+    see = f"moryflow output show {output_id}"
+    return {"en": f"truncated; full output: {see}", "zh": f"已截断；查看完整输出：{see}"}
+
+
+def human(size: int) -> str:
+    """Return a size as people write it."""
+    if size < 1024:
+        return f"{size} bytes"
+    value = size / 1024
+    for unit in ("KB", "MB"):
+        if value < 1024:
+            return f"{value:,.1f} {unit}"
+        value /= 1024
+    return f"{value:,.1f} GB"
+
+
+def _page(size: int, lines: int | None, shown: Preview, reading: Limits) -> int:
+    """Return how many lines of this output fit into one reading, with room for a heading; 0 when not even one does."""
+    average = size / lines if lines else shown.bytes / max(shown.lines, 1)
+    return min(max(reading.lines * 9 // 10, 1), int(reading.bytes * 0.8 / (average + LINE_NUMBER_BYTES)))
+
+
+_CODEC = ("utf-8", "surrogatepass")
+"""Lone surrogates are measured like any other character of three bytes instead of raising."""
+
+
+class Limits(NamedTuple):
+    """How many lines and bytes of UTF-8 are shown, and of which end."""
+
+    lines: int
+    bytes: int
+    direction: Direction = "head"
+
+
+class Preview(NamedTuple):
+    """What is shown: the beginning, the end, or both; each is exactly that part of the original."""
+
+    head: str
+    tail: str
+
+    @property
+    def lines(self) -> int:
+        return count_lines(self.head) + count_lines(self.tail)
+
+    @property
+    def bytes(self) -> int:
+        return len(_encode(self.head)) + len(_encode(self.tail))
+
+
+def exceeds(text: str, limits: Limits) -> bool:
+    """Whether `text` is strictly over a limit."""
+    if len(text) > limits.bytes or (not text.isascii() and len(_encode(text)) > limits.bytes):
+        return True
+    return len(text) > limits.lines and count_lines(text) > limits.lines
+
+
+def count_lines(text: str) -> int:
+    """Return the number of lines; a last one without a line end counts."""
+    return text.count("\n") + (text != "" and not text.endswith("\n"))
+
+
+def preview(first: str, last: str, limits: Limits) -> Preview:
+    """Return what is shown of a text that begins with `first` and ends with `last` (both may be the whole)."""
+    match limits.direction:
+        case "head":
+            return Preview(head(first, limits.lines, limits.bytes), "")
+        case "tail":
+            return Preview("", tail(last, limits.lines, limits.bytes))
+        case "both":
+            beginning = head(first, -(-limits.lines // 2), -(-limits.bytes // 2))
+            lines, size = limits.lines // 2, limits.bytes // 2
+            end = tail(last, lines, size) if lines and size else ""
+            return Preview(beginning, end if len(_encode(end)) <= size else "")
+
+
+def head(text: str, lines: int, size: int) -> str:
+    """Return the longest beginning within both limits; of a long line, its first bytes."""
+    window = _first_lines(text[:size], lines)
+    kept = _first_bytes(window, size) or text[:1]
+    if kept.endswith("\n") or len(kept) == len(text) or text[len(kept)] == "\n":
+        return kept
+    end = kept.rfind("\n") + 1
+    return kept[:end] if end * 2 >= len(kept) else kept
+
+
+def tail(text: str, lines: int, size: int) -> str:
+    """Return the longest end within both limits; of a long line, its last bytes."""
+    window = _last_lines(text[-size:], lines) if size else ""
+    kept = _last_bytes(window, size) or text[-1:]
+    start = len(text) - len(kept)
+    if start == 0 or text[start - 1] == "\n":
+        return kept
+    cut = kept.find("\n") + 1
+    return kept[cut:] if 0 < cut < len(kept) and (len(kept) - cut) * 2 >= len(kept) else kept
+
+
+def _first_lines(text: str, lines: int) -> str:
+    end = 0
+    for _ in range(lines):
+        found = text.find("\n", end)
+        if found < 0:
+            return text
+        end = found + 1
+    return text[:end]
+
+
+def _last_lines(text: str, lines: int) -> str:
+    start = len(text) - text.endswith("\n")
+    for _ in range(lines):
+        found = text.rfind("\n", 0, start)
+        if found < 0:
+            return text
+        start = found
+    return text[start + 1 :]
+
+
+def _first_bytes(text: str, size: int) -> str:
+    """Return the longest beginning of at most `size` bytes that ends with a whole character."""
+    data = _encode(text)
+    if len(data) <= size:
+        return text
+    while size and data[size] & 0xC0 == 0x80:
+        size -= 1
+    return data[:size].decode(*_CODEC)
+
+
+def _last_bytes(text: str, size: int) -> str:
+    data = _encode(text)
+    start = len(data) - size
+    if start <= 0:
+        return text
+    while start < len(data) and data[start] & 0xC0 == 0x80:
+        start += 1
+    return data[start:].decode(*_CODEC)
+
+
+def _encode(text: str) -> bytes:
+    return text.encode(*_CODEC)
+
+
+class WholeOutput:
+    """An output: `first` and `last` hold at least what a preview may show, `content` is what is stored."""
+
+    def __init__(self, content: str | Path, first: str, last: str) -> None:
+        self.content = content
+        self.first = first
+        self.last = last
+
+    @cached_property
+    def lines(self) -> int | None:
+        """How many lines it has, if that is known without reading a file."""
+        return count_lines(self.content) if isinstance(self.content, str) else None
+
+    def size(self) -> int:
+        """Return how many bytes of UTF-8 it has."""
+        if isinstance(self.content, Path):
+            return self.content.stat().st_size if self.content.exists() else 0
+        return len(self.content) if self.content.isascii() else _encoded_size(self.content)
+
+    def fits(self, limits: Limits) -> bool:
+        """Whether it can be shown whole."""
+        return not exceeds(self.first, limits) and (isinstance(self.content, str) or self.size() <= limits.bytes)
+
+
+class Kept(NamedTuple):
+    """What became of the whole: how large it is, where it is, and what the model is told about that."""
+
+    size: int
+    rest: str
+    output_id: str | None = None
+    path: str | None = None
+
+
+def _source(result: ToolResult, limits: Limits) -> WholeOutput:
+    """Return the output of `result`; when its spooled file is gone, what the tool said besides."""
+    spooled = _spool_ends(Path(result.spool), limits) if result.spool else None
+    return spooled or WholeOutput(result.output, result.output, result.output)
+
+
+def _as_text(result: ToolResult, source: WholeOutput) -> ToolResult | None:
+    """Return `result` with its whole output as text, or ``None`` when it is that already."""
+    if result.spool is None:
+        return None
+    if isinstance(source.content, Path):
+        _discard(source.content)
+    return result.replace(output=source.first, spool=None)
+
+
+async def _keep(call: ToolCall, result: ToolResult, turn: Turn, source: WholeOutput, shown: Preview) -> Kept:
+    """Store the whole, unless it is stored already; when nothing can be written, say so."""
+    page = result.path if result.output_id else _stored_page(call, turn)
+    if page is not None:
+        return Kept(source.size(), page_rest(page), result.output_id or _id_of(page), page)
+    try:
+        stored = await _store(call, turn, source)
+    except (OSError, MoryflowError) as error:
+        reason = f"{error.strerror or error}" if isinstance(error, OSError) else error.message
+        size = source.size()
+        turn.emit("lost", call_id=call.id, tool=call.tool, reason=reason, bytes=size)
+        if isinstance(source.content, Path):
+            _discard(source.content)
+        return Kept(size, lost_rest(reason))
+    rest = stored_rest(stored.path, shown, stored.size, source.lines, turn.config.limits("read"), turn.agent)
+    return Kept(stored.size, rest, stored.id, stored.path)
+
+
+async def _store(call: ToolCall, turn: Turn, source: WholeOutput) -> Artifact:
+    return await turn.artifacts.store(source.content, call_id=call.id, tool=call.tool, ttl_days=turn.config.ttl_days)
+
+
+def _with_notice(shown: Preview, notice: str) -> str:
+    left_out = "[… left out …]"
+    match bool(shown.head), bool(shown.tail):
+        case True, True:
+            return f"{shown.head}\n{left_out}\n{shown.tail}\n\n{notice}"
+        case False, True:
+            return f"{left_out}\n{shown.tail}\n\n{notice}"
+        case _:
+            return f"{shown.head}\n\n{notice}"
+
+
+def _encoded_size(text: str, step: int = 1 << 20) -> int:
+    return sum(len(text[start : start + step].encode("utf-8", "replace")) for start in range(0, len(text), step))
+
+
+def _spool_ends(path: Path, limits: Limits) -> WholeOutput | None:
+    """Look at both ends of a spooled file; what is between them is not read here. ``None`` when it is gone."""
+    wanted = limits.bytes + 4  # a character that the window tears apart stays outside the limit
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            first = file.read(wanted)
+            file.seek(max(0, size - wanted))
+            last = file.read(wanted)
+    except OSError:
+        return None
+    return WholeOutput(path, first.decode("utf-8", "replace"), last.decode("utf-8", "replace"))
+
+
+def _stored_page(call: ToolCall, turn: Turn) -> str | None:
+    """Return the stored output that `call` reads, if it reads one: storing a part of it again would go in a circle."""
+    files = [target.path for target in call.targets if target.kind == "file"]
+    if call.domain != "read" or len(files) != 1 or files[0] is None:
+        return None
+    folders = (turn.vault / ".agent-output", turn.home.resolve() / "agent-output")
+    return files[0] if Path(files[0]).parent in folders else None
+
+
+def _id_of(path: str) -> str | None:
+    """Return the id in a stored output's name."""
+    stem, _, output_id = Path(path).stem.rpartition("-")
+    return output_id if stem and len(output_id) == 12 else None
+
+
+def _discard(spool: Path) -> None:
+    with suppress(OSError):
+        spool.unlink()

@@ -14,7 +14,7 @@ from moryflow_sdk import Artifact, CommandContext, ToolError, Turn
 from moryflow_sdk.services import Artifacts
 from moryflow_sdk.support.texts import visible
 
-from .truncate import human
+from moryflow_builtins.truncation import human
 
 PAGE = 1 << 18
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from moryflow_builtins.truncation import TruncationSettings
-from moryflow_builtins.truncation.truncate import Limits
+from moryflow_builtins.truncation import Limits, TruncationSettings
 
 
 def settings(**values):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from moryflow_builtins.truncation.truncate import Limits, count_lines, exceeds, head, preview, tail
+from moryflow_builtins.truncation import Limits, count_lines, exceeds, head, preview, tail
 
 TEXTS = st.one_of(
     st.text(alphabet=st.sampled_from("ab\n\r é漢😀\udcff"), max_size=200),
