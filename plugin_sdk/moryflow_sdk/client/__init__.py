@@ -1,8 +1,370 @@
 """A client of ``moryflow serve``: sessions, turns and events of a running server, from another program.
 
 It speaks HTTP/1.1 by itself, over TCP or a Unix socket, and imports nothing but asyncio: a program that uses it starts at once.
+As much of HTTP as that takes stands at the end: a request, its answer, and lines of a stream.
 """
 
-from .client import Client, ClientError, ClientSession, SyncClient, connect, connect_sync
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+from moryflow_sdk.errors import ConfigError, MoryflowError
+from moryflow_sdk.events import Event
+
+from .operations import Operations
 
 __all__ = ["Client", "ClientError", "ClientSession", "SyncClient", "connect", "connect_sync"]
+
+T = TypeVar("T")
+API = 1
+PAUSES = (0.1, 0.3, 1.0, 3.0, 5.0)
+"""Seconds between tries to reach a server again."""
+
+
+class ClientError(MoryflowError):
+    """The server said no.
+
+    :ivar status: of HTTP; `code` is the server's.
+    """
+
+    def __init__(self, status: int, said: Mapping[str, Any]) -> None:
+        super().__init__(
+            str(said.get("message", status)), where=str(said.get("where", "")), next_step=str(said.get("next", ""))
+        )
+        self.status = status
+        self.code = str(said.get("code", "error"))
+
+
+async def connect(url: str | None = None, token: str | None = None, *, home: Path | str | None = None) -> Client:
+    """Return a client of the server at `url`, or of the one that runs for this home.
+
+    :param url: ``http://HOST:PORT`` or ``unix:PATH``.
+    :param token: as the server keeps it in ``server/token`` below the home, which is read where none is given.
+    :param home: Moryflow's own folder, ``MORYFLOW_HOME`` or ``~/.moryflow``.
+    :raises ConfigError: no server runs, or it is one of another home or version.
+    """
+    folder = Path(home or os.environ.get("MORYFLOW_HOME") or Path.home() / ".moryflow").expanduser().absolute()
+    own = url is None
+    try:
+        token = token or (folder / "server" / "token").read_text(encoding="ascii").strip()
+        url = url or str(json.loads((folder / "server" / "running.json").read_text(encoding="utf-8"))["url"])
+        client = Client(ServerUrl.of(url), token)
+        about = await client.health()
+    except ValueError as error:
+        raise ConfigError(str(error), where=url or str(folder), next_step="moryflow serve") from error
+    except (OSError, KeyError) as error:
+        where = url or str(folder)
+        raise ConfigError("no server of Moryflow answers", where=where, next_step="moryflow serve") from error
+    if about.get("api") != API:
+        said = f"the server speaks version {about.get('api')} of the API, and this client {API}"
+        raise ConfigError(said, where=url, next_step="stop it, and start it anew: moryflow serve")
+    if own and Path(about["home"]) != folder:
+        raise ConfigError(f"the server is that of another home, {about['home']}", where=url, next_step="moryflow serve")
+    return client
+
+
+class Client(Operations):
+    """A server, with a method for each of its operations, and its events.
+
+    :param token: what it wants as ``Authorization: Bearer``.
+    """
+
+    def __init__(self, place: ServerUrl, token: str) -> None:
+        self._place, self._token = place, token
+
+    async def _call(
+        self, method: str, path: str, given: Mapping[str, Any], *, raw: bool = False, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        in_query = method in ("GET", "DELETE")
+        body = None if in_query else json.dumps({name: value for name, value in given.items() if value is not None}).encode()
+        reply = await self._ask(method, path, given if in_query else {}, body, headers or {})
+        data = await reply.body()
+        return data.decode("utf-8", "surrogateescape") if raw else json.loads(data or b"null")
+
+    async def _ask(
+        self, method: str, path: str, query: Mapping[str, Any], body: bytes | None, headers: Mapping[str, str]
+    ) -> HttpReply:
+        given = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json", **headers}
+        reply = await request(self._place, method, path, headers=given, query=query, body=body)
+        if reply.status >= 400:
+            data = await reply.body()
+            try:
+                said = json.loads(data)
+            except ValueError:
+                said = {"message": data.decode("utf-8", "replace")[:200]}
+            raise ClientError(reply.status, said)
+        return reply
+
+    async def import_session(self, lines: str) -> Any:
+        """Take in a session that was exported, as JSON Lines."""
+        headers = {"Content-Type": "application/jsonl"}
+        return json.loads(await (await self._ask("POST", "/import", {}, lines.encode(), headers)).body())
+
+    def session_of(self, id: str) -> ClientSession:
+        """Return a session by its id, without asking whether there is one."""
+        return ClientSession(self, id)
+
+    async def follow(
+        self, after: int | None = None, *, sessions: Sequence[str] = (), types: Sequence[str] = ()
+    ) -> AsyncGenerator[Event]:
+        """Yield what happens, for ever: after a broken connection it goes on with what came after the last event.
+
+        The first is ``open``; a ``reset`` says that something was missed, and what is known has to be asked for anew.
+
+        :param after: the `seq` of the last event that is known; from now on if ``None``.
+        :raises ClientError: the server refuses the stream.
+        """
+        failures = 0
+        query = {"session": list(sessions), "types": ",".join(types) or None}
+        while True:
+            try:
+                place = {} if after is None else {"Last-Event-ID": str(after)}
+                reply = await self._ask("GET", "/events", query, None, place)
+                try:
+                    async for number, document in reply.events():
+                        failures, after = 0, after if number is None else number
+                        yield _event(document)
+                finally:
+                    reply.close()
+            except ClientError as error:
+                if error.status != 503:
+                    raise
+            except OSError:
+                pass  # it is away; what happens meanwhile is kept
+            await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
+            failures += 1
+
+
+class ClientSession:
+    """One session of a server."""
+
+    def __init__(self, client: Client, id: str) -> None:
+        self._client, self.id = client, id
+
+    async def stream(self, text: str, **options: Any) -> AsyncGenerator[Event]:
+        """Run one turn and yield its events and those of its sub-agents, until the session is idle again.
+
+        Closing the generator early stops the turn. A broken connection costs nothing: it goes on where it was.
+
+        :param options: as :meth:`Client.prompt` has them: ``files``, ``images``, ``queue``, ``on_ask`` and others.
+        :raises ClientError: the session is busy, or is not there.
+        """
+        seen = int((await self._client.session(self.id, limit=1))["seq"])
+        events = self._client.follow(seen, sessions=[self.id])
+        turn, ended = "", False
+        try:
+            async for event in events:
+                if event.type == "open" and not turn:
+                    turn = str((await self._client.prompt(self.id, text, key=secrets.token_hex(12), **options))["turn"])
+                elif event.type not in ("open", "reset"):
+                    yield event
+                if event.session == self.id and event.turn == turn:
+                    ended = ended or event.type == "turn.finish"
+                    if ended and event.type == "session.status":
+                        return
+        finally:
+            await events.aclose()
+            if turn and not ended:
+                with suppress(MoryflowError, OSError):
+                    await self._client.cancel(self.id)
+
+    async def prompt(self, text: str, **options: Any) -> str:
+        """Run one turn and return the answer's text."""
+        async for _ in self.stream(text, **options):
+            pass
+        nodes = (await self._client.session(self.id, limit=1))["nodes"]
+        return next((str(node["payload"].get("text") or "") for node in reversed(nodes) if node["kind"] == "assistant"), "")
+
+
+def _event(document: dict[str, Any]) -> Event:
+    names = ("v", "type", "seq", "ts", "session", "parent", "agent", "turn", "step")
+    head: dict[str, Any] = {name: document.pop(name) for name in names if name in document}
+    given: dict[str, Any] = {"session": "", **head, "data": document}
+    return Event(**given)
+
+
+class SyncClient:
+    """A client for programs without a loop: the methods of :class:`Client`, each of which waits for its answer."""
+
+    def __init__(self, client: Client, runner: asyncio.Runner) -> None:
+        self._client, self._runner = client, runner
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def waiting(*given: Any, **named: Any) -> Any:
+            return self._runner.run(method(*given, **named))
+
+        return waiting
+
+    def stream(self, session: str, text: str, **options: Any) -> Generator[Event]:
+        """Run one turn and yield its events as they come."""
+        events = self._client.session_of(session).stream(text, **options)
+        try:
+            while True:
+                try:
+                    yield self._runner.run(_next(events))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._runner.run(events.aclose())
+
+    def close(self) -> None:
+        """End the loop."""
+        self._runner.close()
+
+    def __enter__(self) -> SyncClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+async def _next(events: AsyncGenerator[T]) -> T:
+    return await anext(events)
+
+
+def connect_sync(url: str | None = None, token: str | None = None, *, home: Path | str | None = None) -> SyncClient:
+    """Return :func:`connect` for programs without a loop."""
+    runner = asyncio.Runner()
+    work: Coroutine[Any, Any, Client] = connect(url, token, home=home)
+    try:
+        return SyncClient(runner.run(work), runner)
+    except BaseException:
+        runner.close()
+        raise
+
+
+LONGEST_LINE = 1 << 26
+"""Characters of one line of a stream: an event is one line."""
+
+
+class ServerUrl(NamedTuple):
+    """Where a server is: a Unix socket, or host and port."""
+
+    unix: str
+    host: str
+    port: int
+    tls: bool
+
+    @classmethod
+    def of(cls, url: str) -> ServerUrl:
+        """Return the place of ``http://HOST:PORT`` or ``unix:PATH``.
+
+        :raises ValueError: `url` is neither.
+        """
+        if url.startswith("unix:"):
+            return cls(url[5:], "localhost", 0, False)
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url!r} is no address of a server")
+        return cls("", parts.hostname, parts.port or (443 if parts.scheme == "https" else 80), parts.scheme == "https")
+
+    @property
+    def name(self) -> str:
+        """What the header ``Host`` says."""
+        if self.unix:
+            return "localhost"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class HttpReply:
+    """An answer whose body is still to be read."""
+
+    def __init__(
+        self, status: int, headers: Mapping[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.status, self.headers = status, headers
+        self._reader, self._writer = reader, writer
+
+    async def pieces(self) -> AsyncGenerator[bytes]:
+        """Yield the body as it comes.
+
+        :raises OSError: the connection broke before the end.
+        """
+        try:
+            if self.headers.get("transfer-encoding", "").lower() == "chunked":
+                while size := int((await self._reader.readline()).split(b";")[0] or b"x", 16):
+                    yield (await self._reader.readexactly(size + 2))[:-2]
+            elif "content-length" in self.headers:
+                yield await self._reader.readexactly(int(self.headers["content-length"]))
+            else:
+                while data := await self._reader.read(1 << 16):
+                    yield data
+        except (ValueError, asyncio.IncompleteReadError) as error:
+            raise ConnectionError("the server closed the connection") from error
+
+    async def body(self) -> bytes:
+        """Return the whole body, and close."""
+        try:
+            return b"".join([piece async for piece in self.pieces()])
+        finally:
+            self.close()
+
+    async def events(self) -> AsyncGenerator[tuple[int | None, dict[str, Any]]]:
+        """Yield the events of a stream, each with its id.
+
+        :raises OSError: the connection broke.
+        """
+        rest = b""
+        async for piece in self.pieces():
+            *frames, rest = (rest + piece).split(b"\n\n")
+            for frame in frames:
+                fields = dict(
+                    line.split(b": ", 1) for line in frame.split(b"\n") if b": " in line and not line.startswith(b":")
+                )
+                if b"data" in fields:
+                    yield int(fields[b"id"]) if b"id" in fields else None, json.loads(fields[b"data"])
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._writer.close()
+
+
+async def request(
+    place: ServerUrl, method: str, path: str, *, headers: Mapping[str, str], query: Mapping[str, Any], body: bytes | None
+) -> HttpReply:
+    """Send a request on a connection of its own and return the answer.
+
+    :raises OSError: nobody answers there.
+    """
+    if place.unix:
+        reader, writer = await asyncio.open_unix_connection(place.unix, limit=LONGEST_LINE)
+    else:
+        reader, writer = await asyncio.open_connection(place.host, place.port, ssl=place.tls or None, limit=LONGEST_LINE)
+    try:
+        said = urlencode([pair for name, value in query.items() for pair in _pairs(name, value)])
+        lines = [f"{method} {path}{f'?{said}' if said else ''} HTTP/1.1", f"Host: {place.name}"]
+        given = {**headers, "Connection": "close", **({"Content-Length": str(len(body))} if body is not None else {})}
+        lines += [f"{name}: {value}" for name, value in given.items()]
+        if any("\r" in line or "\n" in line for line in lines):
+            raise ValueError("a header has a line of its own")
+        writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b""))
+        await writer.drain()
+        status = int((await reader.readline()).split()[1])
+        found: dict[str, str] = {}
+        while (line := (await reader.readline()).strip()) != b"":
+            name, _, value = line.decode("latin-1").partition(":")
+            found[name.strip().lower()] = value.strip()
+        return HttpReply(status, found, reader, writer)
+    except (IndexError, ValueError) as error:
+        writer.close()
+        raise ConnectionError(f"what answers there does not speak HTTP: {error}") from error
+    except BaseException:
+        writer.close()
+        raise
+
+
+def _pairs(name: str, value: Any) -> list[tuple[str, str]]:
+    if value is None:
+        return []
+    values: list[Any] = [*value] if isinstance(value, list | tuple) else [value]  # pyright: ignore[reportUnknownVariableType]
+    return [(name, str(item).lower() if isinstance(item, bool) else str(item)) for item in values]

@@ -15,7 +15,7 @@ import pytest
 from moryflow.server.app import OPERATIONS
 from moryflow_sdk import ConfigError, Event
 from moryflow_sdk.client import Client, ClientError, connect, connect_sync
-from moryflow_sdk.client.client import ServerUrl
+from moryflow_sdk.client import ServerUrl
 
 from .conftest import Server
 
