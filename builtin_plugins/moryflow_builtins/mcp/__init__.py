@@ -96,8 +96,8 @@ def commands(ctx: PluginContext) -> Sequence[Command]:
 
 
 async def offer_server(name: str, entry: Mapping[str, Any], turn: Turn, ask: Any, configure: Any) -> str:
-    """Have a person asked about a server that an editor names; return what became of it. See :mod:`.offers`."""
-    from .offers import offer
+    """Have a person asked about a server that an editor names; return what became of it. See :func:`.review.offer`."""
+    from .review import offer
 
     return await offer(name, entry, turn, ask, configure)
 

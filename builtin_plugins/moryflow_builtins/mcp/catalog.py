@@ -50,11 +50,10 @@ def tools_of(ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Tool 
         return
     yield from _remarks(usable, ctx.home)
     yield from _tools(usable, settings.search_above, ctx, helper)
-    if any(server.has_resources for server in usable):
-        from .resources import resource_tool
+    if with_resources := [server for server in usable if server.has_resources]:
+        from .results import resource_tool
 
-        found = resource_tool(usable, ctx, helper)
-        yield from [found] if found else []
+        yield resource_tool(with_resources, ctx, helper)
 
 
 def _remarks(servers: Sequence[Server], home: Path) -> Iterator[Diagnostic]:

@@ -11,15 +11,26 @@ from typing import Any
 import click
 from moryflow_sdk import CommandContext, ConfigError, ToolError, Turn
 from moryflow_sdk.support.processes import refuse_inside_tool
-from moryflow_sdk.support.settings import ServerSettings, wrong_name, wrong_values
+from moryflow_sdk.support.settings import ServerSettings
 from moryflow_sdk.support.texts import visible
 
 from .definitions import digest
 from .helper import token_file
 from .lock import Pin, Server, note_withheld, store_pin
 from .prompts import offered_prompts, usage_of
-from .queries import ask_server, find_server, list_server, servers_now, settings_now
-from .review import Listing, accepted, difference_text, listing_text, server_text
+from .review import (
+    Listing,
+    accepted,
+    ask_server,
+    difference_text,
+    fault_of,
+    find_server,
+    list_server,
+    listing_text,
+    server_text,
+    servers_now,
+    settings_now,
+)
 
 LOGIN_SECONDS = 600.0
 """For a person to log in."""
@@ -67,7 +78,8 @@ def add(
         entry["headers"] = dict(_pair(text, "") for text in header)
     if cwd:
         entry["cwd"] = cwd
-    _refuse_wrong(name, entry)
+    if fault := fault_of(name, entry):
+        raise ConfigError(f"MCP server {name!r}: {fault}", next_step="moryflow mcp add NAME -- COMMAND, or --url URL")
     if name in context.run(settings_now).servers:
         raise ConfigError(f"there is a server {name!r} already", next_step=f"moryflow mcp remove {name}")
     server = ServerSettings(**{**entry, "args": tuple(entry.get("args", ()))})
@@ -231,12 +243,6 @@ def forget_tokens(context: CommandContext, name: str) -> bool:
 def _pair(text: str, default: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     return name, value if separator else default
-
-
-def _refuse_wrong(name: str, entry: Mapping[str, Any]) -> None:
-    faults = [text for text in (wrong_name(name), *(fault for _, fault in wrong_values(entry))) if text]
-    if faults:
-        raise ConfigError(f"MCP server {name!r}: {faults[0]}", next_step="moryflow mcp add NAME -- COMMAND, or --url URL")
 
 
 def _confirm(context: CommandContext, question: str, command: str) -> None:

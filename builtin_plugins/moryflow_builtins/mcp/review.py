@@ -1,19 +1,27 @@
-"""What a person is shown of a server before they accept it, and what is then pinned."""
+"""What a person is shown of a server before they accept it, and what is then pinned.
+
+For that a server is started, asked, and ended with the question. One that somebody else names, such as an editor, is shown and
+asked about like one that is added by hand.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import json
+import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from moryflow_sdk.support.settings import ServerSettings
-from moryflow_sdk.support.texts import visible
+from moryflow_sdk import CommandContext, ConfigError, ToolError, Turn, config_of
+from moryflow_sdk.support.settings import ServerSettings, ServersSettings, wrong_name, wrong_values
+from moryflow_sdk.support.texts import did_you_mean, visible
 
 from .catalog import pinned_tool
 from .definitions import AT_THE_TOP, FIELDS, differences, hides, problem_of
-from .lock import Pin, configured_as
+from .helper import Helper, spec_of
+from .lock import Pin, Server, configured_as, servers_of, store_pin
 from .prompts import prompt_lines
 
 MOST_LINES = 200
@@ -126,3 +134,134 @@ def _written(definition: Mapping[str, Any] | None) -> list[str]:
         return []
     kept = {name: definition[name] for name in (*FIELDS, "arguments") if name in definition}
     return json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True).splitlines()
+
+
+# ---------------------------------------------------------------- what is configured, and asking a server
+
+
+CONNECT_SECONDS = 120.0
+Show = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+
+
+async def settings_now(turn: Turn) -> ServersSettings:
+    """Return the settings of the servers."""
+    return config_of(turn, ServersSettings)
+
+
+async def servers_now(turn: Turn) -> list[Server]:
+    """Return the servers that are configured."""
+    return servers_of(config_of(turn, ServersSettings), turn.home)
+
+
+def find_server(context: CommandContext, name: str) -> Server:
+    """Return the server of a name.
+
+    :raises ConfigError: there is none.
+    """
+    servers = {server.name: server for server in context.run(servers_now)}
+    if name not in servers:
+        hint = did_you_mean(name, servers)
+        raise ConfigError(f"there is no MCP server {name!r}{hint}", next_step="moryflow mcp list")
+    return servers[name]
+
+
+async def query_server(
+    turn: Turn,
+    name: str,
+    server: ServerSettings,
+    request: Mapping[str, Any],
+    more: Mapping[str, Any] = {"connect_seconds": CONNECT_SECONDS},
+    show: Show | None = None,
+) -> Any:
+    """Start a server and return what it answers.
+
+    :raises ToolError: it does not work.
+    """
+    helper = Helper(turn.data_dir, os.environ)
+    try:
+        spec = {**spec_of(name, server, os.environ, turn.vault, turn.data_dir), **more}
+        async with asyncio.timeout(more["connect_seconds"] + 30):
+            return await helper.request({**request, "server": spec}, ask=show)
+    except TimeoutError:
+        raise ToolError(f"{name} did not answer within {more['connect_seconds']:g} s", code="timeout") from None
+    finally:
+        await helper.close()
+
+
+async def list_server(turn: Turn, name: str, server: ServerSettings) -> Listing:
+    """Start a server and return what it says of itself."""
+    return Listing(await query_server(turn, name, server, {"do": "list"}))
+
+
+def ask_server(context: CommandContext, name: str, server: ServerSettings, request: Mapping[str, Any], *more: Any) -> Any:
+    """Return what a server answers.
+
+    :raises ConfigError: it does not work.
+    """
+    try:
+        return context.run(lambda turn: query_server(turn, name, server, request, *more))
+    except ToolError as error:
+        step = error.next_step.removeprefix("a person runs: ") or f"moryflow mcp test {name}"
+        raise ConfigError(f"{name}: {error.message}", next_step=step) from error
+
+
+def fault_of(name: str, entry: Mapping[str, Any]) -> str:
+    """Say what is wrong with a server as it would be configured; empty where nothing is."""
+    return next(filter(None, (wrong_name(name), *(fault for _, fault in wrong_values(entry)))), "")
+
+
+# ---------------------------------------------------------------- servers that somebody else names
+
+
+Ask = Callable[[str, str], Awaitable[bool]]
+"""Asks a person: the title of a question and all that is shown → whether they said yes to just that."""
+Configure = Callable[[Sequence[str], Any], Any]
+
+
+async def offer(name: str, entry: Mapping[str, Any], turn: Turn, ask: Ask, configure: Configure) -> str:
+    """Have a person asked whether a server is started, then whether its tools are offered; it is stored after both.
+
+    :returns: what became of it; empty where it is known already.
+    """
+    fault = fault_of(name, entry)
+    if "${" in json.dumps(entry):  # whoever wrote it would choose which of the person's variables a server is given
+        fault = fault or "it names a variable of your environment, which you can give it only by yourself"
+    if fault:
+        return f"MCP server {name!r}: {fault}; it is left out"
+    if entry.get("env"):
+        entry = {**entry, "env": {key: _by_name(key, value) for key, value in entry["env"].items()}}
+    server = ServerSettings.model_validate({**entry, "args": tuple(entry.get("args", ()))})
+    if name in config_of(turn, ServersSettings).servers:
+        return await _known(turn, name, server)
+    left_out = f"the MCP server {name} is left out"
+    written = f"{server_text(name, server)}\nValues of variables and headers are written into your configuration."
+    if not await ask(f"Start the MCP server {name}", f"{written}\nAdd it, and start it once to see its tools?"):
+        return left_out
+    try:
+        listing = await list_server(turn, name, server)
+    except ToolError as error:
+        if error.code == "mcp_login":
+            configure(("mcp", "servers", name), entry)
+        step = error.next_step.removeprefix("a person runs: ")
+        return f"{left_out}: {error.message}{f'. Next: {step}' if step else ''}"
+    if not await ask(f"Offer the tools of {name}", f"{listing_text(listing)}\nOffer these tools?"):
+        return left_out
+    pin = accepted(name, server, listing)
+    store_pin(turn.home, name, pin)
+    configure(("mcp", "servers", name), dict(entry))
+    return f"the MCP server {name} is added: {len(Server(name, server, pin).offered)} tools, from the next prompt on"
+
+
+async def _known(turn: Turn, name: str, server: ServerSettings) -> str:
+    """Say of a name that is taken whether it is this very server."""
+    there = next(each for each in await servers_now(turn) if each.name == name)
+    if configured_as(name, there.settings) != configured_as(name, server):
+        return f"the MCP server {name} is configured otherwise already, and used like that. Next: moryflow mcp show {name}"
+    if there.state in ("reviewed", "off"):
+        return ""
+    return f"the MCP server {name} is {there.state}. Next: moryflow mcp review {name}"
+
+
+def _by_name(name: str, value: str) -> str:
+    """Return how a variable is configured: by its name where this process has the same value, which is not copied then."""
+    return f"${{{name}}}" if os.environ.get(name) == value else value

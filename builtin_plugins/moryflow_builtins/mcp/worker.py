@@ -2,7 +2,7 @@
 
 Lines of JSON both ways. A request is ``{"id", "do", "server", …}``; what comes back for it is ``{"id", "result"}`` or ``{"id",
 "error"}``, with ``{"id", "progress"}`` and ``{"id", "ask"}`` before. ``{"cancel": id}`` ends a request, ``{"answer": id, …}``
-answers what it asked.
+answers what it asked. A connection is made when a server is first needed; what the server lists is compared with its pin.
 """
 
 from __future__ import annotations
@@ -14,15 +14,296 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import httpx2
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import (
+    ElicitResult,
+    ErrorData,
+    Implementation,
+    PromptListChangedNotification,
+    ToolListChangedNotification,
+)
 from moryflow_sdk.support.processes import CALL_MARK, end_marked
 
-from .connection import McpConnection, Request, explain
+from .definitions import FIELDS, MOST_PROMPT, MOST_TOOLS, canonical, tool_hash
 from .helper import servers_mark
-from .oauth import log_in
+from .oauth import LoginNeeded, log_in, signed_in
+from .transports import MOST_BYTES, JudgedTransport, ServerGone, ServerProgram, host_of
+
+LONGEST_LIST = 20_000
+"""Tools that a server may list; more are not even counted."""
+MOST_LISTED = 1000
+"""Resources and prompts of a server that are looked at."""
+LIST_SECONDS = 60.0
+"""How old a list may be that a call is held against."""
+_BACKSTOP = 3600.0
+
+
+class Request:
+    """What the host asks for, and how to answer it before it is done."""
+
+    def __init__(self, message: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]) -> None:
+        self.do: str = message["do"]
+        self.server: Mapping[str, Any] = message["server"]
+        self.given: Mapping[str, Any] = message
+        self.say = say
+        self._answer: asyncio.Future[Mapping[str, Any]] | None = None
+        self._asking = asyncio.Lock()
+
+    async def ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Have a person asked, one question after another, and return the answer."""
+        async with self._asking:
+            self._answer = asyncio.get_running_loop().create_future()
+            self.say({"ask": question})
+            return await self._answer
+
+    def answered(self, answer: Mapping[str, Any]) -> None:
+        """Take the answer."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+        """Show how far it is."""
+        share = f"{done:g} of {total:g}" if total else f"{done:g}"
+        self.say({"progress": f"{share}: {message}"[:500] if message else share})
+
+
+class McpConnection:
+    """A connection to a server. The SDK wants it opened and closed by one task, so it has one."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self.spec = spec
+        self._program = ServerProgram(spec) if spec.get("command") else None
+        self._http = JudgedTransport(spec["url"]) if self._program is None else None
+        self._client: Any = None
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._leave = asyncio.Event()
+        self._listing: dict[str, Any] | None = None
+        self._listed_at = 0.0
+        self._lock = asyncio.Lock()
+        self._calls: list[Request] = []
+        self._task = asyncio.create_task(self._live())
+
+    @property
+    def ended(self) -> bool:
+        """Whether a new connection has to be made."""
+        return self._task.done() or bool(self._program and self._program.ended) or bool(self._http and self._http.refused)
+
+    async def close(self) -> None:
+        """End the connection, and the program with it."""
+        self._leave.set()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._task), 8)
+        self._task.cancel()
+
+    async def do(self, request: Request) -> Any:
+        """Do what is asked for.
+
+        :raises Exception: whatever it leads to; :func:`explain` says it.
+        """
+        try:
+            async with asyncio.timeout(self.spec.get("connect_seconds", 60)):
+                await asyncio.shield(self._ready)
+        except TimeoutError:
+            raise ServerGone(f"it did not answer within {self.spec.get('connect_seconds', 60):g} s") from None
+        self._calls.append(request)
+        try:
+            return await getattr(self, f"_{request.do}")(request)
+        except Exception as error:
+            if self._program is not None and self._program.ended:
+                raise ServerGone(self._program.last_words()) from error
+            if self._http is not None and self._http.refused:
+                raise LoginNeeded("it wants a login") from error
+            raise
+        finally:
+            self._calls.remove(request)
+
+    # ---------------------------------------------------------------- the connection
+
+    async def _live(self) -> None:
+        try:
+            async with self._make_client() as self._client:
+                self._ready.set_result(None)
+                await self._leave.wait()
+        except BaseException as error:
+            if not self._ready.done():
+                self._ready.set_exception(self._why_not(error))
+                self._ready.exception()  # it is told to whoever waits, and nobody need
+            if isinstance(error, asyncio.CancelledError):
+                raise
+
+    def _why_not(self, error: BaseException) -> ServerGone:
+        """Return what whoever waits for the connection is told."""
+        said = explain(error)
+        if said["code"] == "mcp_login":
+            return LoginNeeded(said["message"])
+        if self._http is not None and self._http.refused:
+            return LoginNeeded("it wants a login")
+        words = self._program.last_words() if self._program else ""
+        return ServerGone(f"it cannot be connected to: {words or said['message']}")
+
+    def _make_client(self) -> Client:
+        info = Implementation(name="moryflow", version=self.spec.get("client_version", "0"))
+        common: dict[str, Any] = {
+            "client_info": info,
+            "read_timeout_seconds": _BACKSTOP,
+            "message_handler": self._notified,
+            "elicitation_callback": self._elicit,
+            "cache": None,
+        }
+        if self._program is not None:
+            return Client(self._program.connect(), **common)
+        timeout = httpx2.Timeout(30.0, read=self.spec.get("timeout") or 300.0)
+        assert self._http is not None
+        auth = signed_in(self.spec)
+        http = httpx2.AsyncClient(
+            transport=self._http, headers=self.spec["headers"], auth=auth, timeout=timeout, trust_env=False
+        )
+        return Client(streamable_http_client(self.spec["url"], http_client=http, max_sse_event_size=MOST_BYTES), **common)
+
+    async def _notified(self, message: Any) -> None:
+        if isinstance(message, ToolListChangedNotification | PromptListChangedNotification):
+            self._listed_at = 0.0
+
+    async def _elicit(self, _: Any, params: Any) -> ElicitResult | ErrorData:
+        """Have a person asked, in the call that runs; where that is not clear, nobody is."""
+        if len(self._calls) != 1:
+            return ElicitResult(action="decline")
+        question = params.model_dump(mode="json", by_alias=True, exclude_none=True)
+        answer = await self._calls[0].ask(question)
+        return ElicitResult(action=answer["action"], content=answer.get("content"))
+
+    # ---------------------------------------------------------------- what is asked for
+
+    async def _list(self, _: Request) -> Any:
+        return await self._current_list(fresh=True)
+
+    async def _call(self, request: Request) -> Any:
+        """Call a tool, if it is still what was accepted; say so when anything else is not."""
+        name, pinned = request.given["tool"], request.given["pinned"]
+        listing = await self._current_list()
+        hashes = {tool["name"]: tool["hash"] for tool in listing["tools"]}
+        drift = {"drift": listing} if hashes != pinned else {}
+        if hashes.get(name) != pinned[name]:
+            return {**drift, "refused": True}
+        result = await self._client.call_tool(
+            name, dict(request.given["args"]), read_timeout_seconds=_BACKSTOP, progress_callback=request.progress
+        )
+        return {**drift, **_plain(result)}
+
+    async def _prompt(self, request: Request) -> Any:
+        """Have a prompt written, if server and prompt are still what was accepted."""
+        name, listing = request.given["name"], await self._current_list()
+        now = next((prompt for prompt in listing["prompts"] if prompt["name"] == name), None)
+        if now != request.given["pinned"] or listing["identity"] != request.given["identity"]:
+            return {"refused": True}
+        return _plain(await self._client.get_prompt(name, dict(request.given["args"])))
+
+    async def _resource(self, request: Request) -> Any:
+        """Read a resource, if the server is still what was accepted."""
+        if (await self._current_list())["identity"] != request.given["identity"]:
+            return {"refused": True}
+        return _plain(await self._client.read_resource(request.given["uri"]))
+
+    async def _resources(self, _: Request) -> Any:
+        """List the resources, and the templates of such addresses."""
+        found = [each async for each in self._paged(self._client.list_resources, "resources")]
+        try:
+            templates = [each async for each in self._paged(self._client.list_resource_templates, "resource_templates")]
+        except MCPError:
+            templates = []
+        return {"resources": found, "templates": templates}
+
+    async def _paged(self, work: Any, field: str) -> AsyncIterator[dict[str, Any]]:
+        """Yield what a list has, page by page, at most :data:`MOST_LISTED`."""
+        cursor, left = None, MOST_LISTED
+        while left > 0:
+            page = await work(cursor=cursor, cache_mode="refresh")
+            for each in getattr(page, field)[:left]:
+                yield each.model_dump(mode="json", by_alias=True, exclude_none=True)
+            left -= len(getattr(page, field)) or left
+            cursor = page.next_cursor
+            if not cursor:
+                return
+
+    async def _current_list(self, *, fresh: bool = False) -> dict[str, Any]:
+        """Return what the server is and has; listed anew where it said that it changed, or a while ago."""
+        async with self._lock:
+            if fresh or self._listing is None or time.monotonic() - self._listed_at > LIST_SECONDS:
+                self._listed_at = time.monotonic()
+                self._listing = await self._list_now()
+            return self._listing
+
+    async def _list_now(self) -> dict[str, Any]:
+        info, capabilities = self._client.server_info, self._client.server_capabilities
+        identity = {**self.spec["identity"], "name": info.name[:200] if info else ""}
+        if self._program is not None:
+            identity["version"] = info.version[:200] if info else ""
+        else:
+            identity["host"] = host_of(self.spec["url"])
+        tools, beyond = await self._tools() if capabilities.tools is not None else ([], 0)
+        for tool in tools:
+            tool["hash"] = tool_hash(tool, identity)
+        said = {name: " ".join(str(getattr(info, name, "")).split())[:200] for name in ("name", "version")}
+        prompts = await self._prompts() if capabilities.prompts is not None else []
+        server = {**said, "protocol": self._client.protocol_version, "resources": capabilities.resources is not None}
+        return {"identity": identity, "server": server, "tools": tools, "beyond": beyond, "prompts": prompts}
+
+    async def _tools(self) -> tuple[list[dict[str, Any]], int]:
+        found: list[dict[str, Any]] = []
+        cursor, count = None, 0
+        while True:
+            page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
+            count += len(page.tools)
+            found += [_definition(tool) for tool in page.tools[: MOST_TOOLS - len(found)]]
+            cursor = page.next_cursor
+            if not cursor or not page.tools or count > LONGEST_LIST:
+                return found, count - len(found)
+
+    async def _prompts(self) -> list[dict[str, Any]]:
+        try:
+            found = [each async for each in self._paged(self._client.list_prompts, "prompts")]
+        except MCPError:
+            return []
+        return [_prompt(each) for each in found[:MOST_TOOLS]]
+
+
+def _definition(tool: Any) -> dict[str, Any]:
+    whole = tool.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {name: whole[name] for name in FIELDS if name in whole}
+
+
+def _prompt(whole: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a pin keeps of a prompt; of one that is too large, only that it is there."""
+    kept = {key: whole[key] for key in ("name", "title", "description", "arguments") if key in whole}
+    return kept if len(canonical(kept)) <= MOST_PROMPT else {"name": kept["name"][:200], "problem": "it is too large"}
+
+
+def _plain(result: Any) -> dict[str, Any]:
+    return result.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta"})
+
+
+def explain(error: BaseException) -> dict[str, str]:
+    """Return code and sentence for what a request led to."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, LoginNeeded):
+        return {"code": "mcp_login", "message": str(error)}
+    if isinstance(error, ServerGone):
+        return {"code": "mcp_gone", "message": str(error)}
+    if isinstance(error, MCPError):
+        return {"code": "mcp_error", "message": f"{error.error.message} (code {error.error.code})"}
+    if isinstance(error, FileNotFoundError):
+        return {"code": "mcp_gone", "message": f"there is no program {error.filename}"}
+    if isinstance(error, RuntimeError):  # what the SDK says of a result that is not what the tool's output schema promises
+        return {"code": "mcp_invalid_result", "message": str(error)[:500]}
+    return {"code": "mcp_failed", "message": f"{type(error).__name__}: {error}"[:500]}
+
 
 MOST_MEMORY = 1024 * 1024
 """KiB that this process may have taken; with more it ends once it is idle, and is started anew when it is needed."""

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from moryflow.server.app import OPERATIONS
 from moryflow_sdk import ConfigError, Event
-from moryflow_sdk.client import Client, ClientError, connect, connect_sync
-from moryflow_sdk.client import ServerUrl
+from moryflow_sdk.client import Client, ClientError, ServerUrl, connect, connect_sync
 
 from .conftest import Server
 
