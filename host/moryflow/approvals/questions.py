@@ -133,9 +133,20 @@ class ApprovalDesk:
         return await self._apply(scope, journal, ruling, answered)
 
     async def preview(self, scope: TurnContext, owned: RegisteredTool, call: ToolCall) -> str:
-        """Return what a person is shown of `call`."""
-
-        return await preview_of(scope, owned, call)
+        """Return what `call` will do, for a person; a preview that fails is replaced by why it does, and the arguments."""
+        arguments = arguments_text(call)
+        if owned.tool.preview is None:
+            return cut_middle(arguments)
+        view = cast("ToolContext", PreviewView(scope, owned.plugin, copy_for_plugin(call) if owned.foreign else call))
+        try:
+            text = await owned.life.run(owned.tool.preview, (view,), PREVIEW_TIMEOUT, body=True)
+        except (CallTimeout, PluginUnresponsive):
+            text = f"what it will do cannot be shown: its preview took longer than {PREVIEW_TIMEOUT:g} s\n{arguments}"
+        except ToolError as error:
+            text = f"what it will do cannot be shown: {error.message}\n{arguments}"
+        except Exception as error:  # the boundary around a tool's own code: the person is told, and sees the arguments
+            text = f"what it will do cannot be shown: {type(error).__name__}: {text_of(error)}\n{arguments}"
+        return cut_middle(text if isinstance(text, str) and text else arguments)
 
     def _nobody(self, scope: TurnContext, on_ask: OnAsk) -> bool:
         return on_ask == "deny" or (on_ask == "prompt" and not self._deserted.isdisjoint((None, *scope.lineage)))
@@ -291,7 +302,7 @@ def _question(scope: TurnContext, call: ToolCall, ruling: Ruling, about: str, pr
         "remember": patterns[0] if len(patterns) == 1 else (patterns or None),
         "always": _always(ruling),
         "agent": scope.agent.id,
-        "seen": target_objects(call),
+        "seen": [_object(target) for target in call.targets],
         "bound": about,
         "contents": contents_read(ruling),
     }
@@ -327,11 +338,6 @@ def contents_read(ruling: Ruling) -> dict[str, str]:
     """Return what the questions behind `ruling` depend on besides their words."""
     asks = (verdict for _, verdict in ruling.verdicts if isinstance(verdict, Ask))
     return {name: state for ask in asks for name, state in ask.contents.items()}
-
-
-def target_objects(call: ToolCall) -> list[dict[str, Any] | None]:
-    """Return which objects the targets of `call` are; what is no file has none."""
-    return [_object(target) for target in call.targets]
 
 
 def folder_of(call: ToolCall) -> str | None:
@@ -392,23 +398,6 @@ class PreviewView(View):
     def __init__(self, scope: TurnContext, plugin: str, call: ToolCall) -> None:
         super().__init__(scope, plugin)
         self.call = call
-
-
-async def preview_of(scope: TurnContext, owned: RegisteredTool, call: ToolCall) -> str:
-    """Return what `call` will do, for a person; a preview that fails is replaced by why it does, and the arguments."""
-    arguments = arguments_text(call)
-    if owned.tool.preview is None:
-        return cut_middle(arguments)
-    view = cast("ToolContext", PreviewView(scope, owned.plugin, copy_for_plugin(call) if owned.foreign else call))
-    try:
-        text = await owned.life.run(owned.tool.preview, (view,), PREVIEW_TIMEOUT, body=True)
-    except (CallTimeout, PluginUnresponsive):
-        text = f"what it will do cannot be shown: its preview took longer than {PREVIEW_TIMEOUT:g} s\n{arguments}"
-    except ToolError as error:
-        text = f"what it will do cannot be shown: {error.message}\n{arguments}"
-    except Exception as error:  # the boundary around a tool's own code: the person is told, and sees the arguments
-        text = f"what it will do cannot be shown: {type(error).__name__}: {text_of(error)}\n{arguments}"
-    return cut_middle(text if isinstance(text, str) and text else arguments)
 
 
 def arguments_text(call: ToolCall) -> str:

@@ -26,10 +26,14 @@ def _second(since_epoch: int) -> str:
     return datetime.fromtimestamp(since_epoch, UTC).isoformat()[:-6]
 
 
+def written(moment: datetime) -> str:
+    """Return a moment in UTC, written like :func:`now`."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def later(seconds: float) -> str:
     """Return the time in `seconds`, written like :func:`now`."""
-    moment = datetime.now(UTC) + timedelta(seconds=seconds)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return written(datetime.now(UTC) + timedelta(seconds=seconds))
 
 
 class Bus:

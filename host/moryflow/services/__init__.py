@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -199,9 +200,13 @@ class ToolView(View):
     ) -> None:
         super().__init__(scope, plugin)
         self.call = call
-        self.mark = call_mark(scope.around.home, scope.session, scope.node, call.id)
         self._ask = ask
         self._metadata = metadata
+
+    @cached_property
+    def mark(self) -> str:
+        """What the programs of the call carry; most calls start none."""
+        return call_mark(self.home, self.session, self.node, self.call.id)
 
     def progress(self, text: str) -> None:
         """Show `text` while the tool runs; from any thread."""

@@ -25,13 +25,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from moryflow_sdk import Artifact, ToolError
 
+from moryflow.base.events import written
+
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import TurnContext
 
 
 EVERYTHING = 1_000_000
 log = logging.getLogger(__name__)
-DEFAULT_TTL_DAYS = 7.0
+ORPHAN_TTL = timedelta(days=7)
+"""How long a file without a record stays, for example one whose session was deleted."""
 VAULT_FOLDER = ".agent-output"
 HOME_FOLDER = "agent-output"
 CHUNK = 1 << 18
@@ -76,21 +79,11 @@ class ArtifactService:
     """Stores, reads and expires outputs for one session; implements :class:`moryflow_sdk.services.Artifacts`.
 
     :param vault: where the agent works, ``None`` when nothing may be written there (profile ``remote``).
-    :param orphan_ttl_days: how long a file without a record stays, for example one whose session was deleted.
     """
 
-    def __init__(
-        self,
-        home: Path,
-        rows: TurnRows,
-        *,
-        session: str,
-        vault: Path | None,
-        orphan_ttl_days: float = DEFAULT_TTL_DAYS,
-    ) -> None:
+    def __init__(self, home: Path, rows: TurnRows, *, session: str, vault: Path | None) -> None:
         self._rows = rows
         self._session = session
-        self._orphan_ttl = timedelta(days=orphan_ttl_days)
         below_home = OutputFolder(home.resolve(), HOME_FOLDER)
         self._places = (OutputFolder(vault, VAULT_FOLDER), below_home) if vault else (below_home,)
 
@@ -109,8 +102,8 @@ class ArtifactService:
             path=str(stored.path),
             size=stored.size,
             sha256=stored.sha256,
-            created=_iso(created),
-            expires=_iso(created + timedelta(days=ttl_days)) if ttl_days else None,
+            created=written(created),
+            expires=written(created + timedelta(days=ttl_days)) if ttl_days else None,
         )
         await self._rows.add(row)
         return row
@@ -155,7 +148,7 @@ class ArtifactService:
     def _sweep(self, stored: dict[str, Artifact], now: datetime) -> list[str]:
         def due(artifact: str, created: datetime) -> bool:
             row = stored.get(artifact)
-            return created + self._orphan_ttl < now if row is None else _is_past(row, now)
+            return created + ORPHAN_TTL < now if row is None else _is_past(row, now)
 
         removed: list[str] = []
         for place in self._known_places(stored):
@@ -194,10 +187,6 @@ def _is_past(row: Artifact, now: datetime) -> bool:
 
 def _expiry_error(row: Artifact) -> ToolError:
     return ToolError(f"output {row.id} of {row.tool} has expired; its file is gone", code="expired", where=row.path)
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class OutputFolder(NamedTuple):

@@ -152,24 +152,26 @@ def _take_back(made: list[tuple[int, str]]) -> None:
             return  # somebody uses it by now
 
 
-def status_at(parent: int, name: str) -> os.stat_result | None:
-    """Return what `name` is in the folder `parent`, a link itself included, or nothing."""
-    try:
-        return os.stat(name, dir_fd=parent, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-
-
 def judged_status(target: Target, parent: int, name: str) -> os.stat_result | None:
     """Return the status of what is at `target` now, having made sure that it is what was judged.
 
     :raises ToolError: ``changed`` when it is another object, or is there although it was not, or the reverse.
     """
-    status = status_at(parent, name)
-    if status is None and target.identity is None:
+    try:
+        return present_status(target, parent, name)
+    except FileNotFoundError:
+        if target.identity is not None:
+            raise
         return None
-    if status is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+
+def present_status(target: Target, parent: int, name: str) -> os.stat_result:
+    """Return the status of what must be at `target`, having made sure that it is what was judged.
+
+    :raises FileNotFoundError: there is nothing.
+    :raises ToolError: ``changed`` when it is another object, or is there although it was not.
+    """
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     if target.identity is None or not same(status, target.identity):
         refuse_changed(target)
     return status
@@ -177,13 +179,10 @@ def judged_status(target: Target, parent: int, name: str) -> os.stat_result | No
 
 def open_content(target: Target, parent: int, name: str) -> int:
     """Open the regular file `name` in `parent` for reading; pipes, sockets and devices are refused, never waited for."""
-    status = judged_status(target, parent, name)
-    if status is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    status = present_status(target, parent, name)
     refuse_irregular(status, target)
     descriptor = os.open(name, CONTENT, dir_fd=parent)
-    opened = os.fstat(descriptor)
-    if (opened.st_dev, opened.st_ino) != (status.st_dev, status.st_ino):
+    if not os.path.samestat(os.fstat(descriptor), status):
         os.close(descriptor)
         refuse_changed(target)
     return descriptor
@@ -201,13 +200,10 @@ def refuse_irregular(status: os.stat_result, target: Target) -> None:
 def held_folder(target: Target) -> Iterator[int]:
     """Open the judged folder itself and yield a descriptor that can be listed."""
     with parent_folder(target) as (parent, name):
-        status = judged_status(target, parent, name)
-        if status is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        status = present_status(target, parent, name)
         descriptor = os.open(name, FOLDER, dir_fd=parent)
     try:
-        opened = os.fstat(descriptor)
-        if (opened.st_dev, opened.st_ino) != (status.st_dev, status.st_ino):
+        if not os.path.samestat(os.fstat(descriptor), status):
             refuse_changed(target)
         yield descriptor
     finally:

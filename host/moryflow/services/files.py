@@ -29,10 +29,10 @@ from .file_walk import (
     open_content,
     parent_folder,
     path_of,
+    present_status,
     read_files,
     refuse_changed,
     refuse_irregular,
-    status_at,
     walk_files,
 )
 from .paths import PathResolver
@@ -147,7 +147,7 @@ class VaultFiles:
         folder, name = os.path.split(path)
         try:
             with folder_at(folder) as parent:
-                status = status_at(parent, name)
+                status = os.stat(name, dir_fd=parent, follow_symlinks=False)
         except OSError:
             status = None
         if status is None or not stat.S_ISLNK(status.st_mode) or self._paths.follow(path).path != target.path:
@@ -319,10 +319,10 @@ def move_entry(source: Target, destination: Target, link: str | None) -> None:
 
 def _status(target: Target, link: str | None, parent: int, name: str) -> os.stat_result:
     """Return what is to be moved or removed: the judged object, or the link that it was named by."""
-    status = status_at(parent, name) if link else judged_status(target, parent, name)
-    if status is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    if link and not stat.S_ISLNK(status.st_mode):
+    if link is None:
+        return present_status(target, parent, name)
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if not stat.S_ISLNK(status.st_mode):
         refuse_changed(target)
     return status
 
