@@ -24,7 +24,7 @@ from .sessions import EditorSession
 if TYPE_CHECKING:
     from moryflow_sdk import ModelInfo
 
-    from moryflow.plugins.reload import ReloadReport
+    from moryflow.plugins.reload_report import ReloadReport
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
     from moryflow.store import SessionRow

@@ -19,7 +19,7 @@ from moryflow_sdk import ConfigError
 from moryflow import __version__
 from moryflow.base.events import now
 from moryflow.base.paths import keep
-from moryflow.plugins.reload.reloader import Reloader
+from moryflow.plugins.reload import Reloader
 
 from .app import FREE, Access, application
 from .service import FOLDER, RUNNING, NewSession, Service, only_one, token_of

@@ -13,7 +13,7 @@ from moryflow_sdk import Event, MoryflowError, SlashResult
 from moryflow.attach.turn import quoted
 from moryflow.cli.attached import AttachedSession, session_of, wanted_of
 from moryflow.compaction.measure import Report
-from moryflow.plugins.reload import ReloadReport
+from moryflow.plugins.reload_report import ReloadReport
 from moryflow.runtime.documents import SessionTree
 from moryflow.runtime.selection import mode_of
 from moryflow.runtime.session_commands import Label

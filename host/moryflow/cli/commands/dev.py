@@ -23,7 +23,7 @@ from moryflow.cli.terminal.text import as_json, first_line, plain
 if TYPE_CHECKING:
     from moryflow_sdk import Event
 
-    from moryflow.plugins.reload import ReloadReport
+    from moryflow.plugins.reload_report import ReloadReport
     from moryflow.store import Node, Store
 
 _FIRST_WAIT = 1.0

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from moryflow import open_host
-from moryflow.plugins.reload import Reloader, ReloadReport
+from moryflow.plugins.reload import Reloader
+from moryflow.plugins.reload_report import ReloadReport
 
 TOOL = '''
 from moryflow_sdk import hookimpl, tool

@@ -98,7 +98,7 @@ async def test_what_appears_during_a_turn_waits_without_a_watcher_too(home):
 
 async def test_an_editor_that_saves_by_renaming_makes_no_new_code(home, monkeypatch):
     """Write beside, remove, rename: the plugin is the one it was (S0.85)."""
-    monkeypatch.setattr("moryflow.plugins.reload.reloader._GONE", 300.0)
+    monkeypatch.setattr("moryflow.plugins.reload._GONE", 300.0)
     file = home.tool()
     async with home.open():
         for word in ("two", "three"):
@@ -112,7 +112,7 @@ async def test_an_editor_that_saves_by_renaming_makes_no_new_code(home, monkeypa
 
 async def test_a_file_that_was_gone_for_long_is_new_again(home, monkeypatch):
     """Its name alone is no consent."""
-    monkeypatch.setattr("moryflow.plugins.reload.reloader._GONE", 0.05)
+    monkeypatch.setattr("moryflow.plugins.reload._GONE", 0.05)
     file = home.tool()
     async with home.open():
         file.unlink()

@@ -8,7 +8,7 @@ import sys
 import weakref
 
 from moryflow.authoring.fire import fire
-from moryflow.plugins.reload.reloader import FileWatcher, is_source
+from moryflow.plugins.reload import FileWatcher, is_source
 
 CLEANING = """
 from pathlib import Path

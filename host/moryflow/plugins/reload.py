@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 from moryflow_sdk import Event, MoryflowError
 
 from moryflow.base.events import now
-from moryflow.plugins.consent import FOLDERS, Consents, items, said_yes_with
-from moryflow.plugins.entry_points import being_written, search_path
 
-from .report import ReloadReport, compare
+from .consent import FOLDERS, Consents, items, said_yes_with
+from .entry_points import being_written, search_path
+from .reload_report import ReloadReport, compare
 
 if TYPE_CHECKING:
     from moryflow.base.events import Bus
     from moryflow.config import Config
     from moryflow.hooks.plugin_set import PluginSet, RegisteredTool
-    from moryflow.plugins.lifecycle import WatchRegistry
-    from moryflow.plugins.preflight import PreflightStatus
+
+    from .lifecycle import WatchRegistry
+    from .preflight import PreflightStatus
 
 
 log = logging.getLogger(__name__)
