@@ -81,7 +81,8 @@ class Reloader:
         self._later: list[asyncio.TimerHandle] = []
         self._due = asyncio.Event()
         self._saved = self._taken = 0
-        self._told: list[tuple[int, asyncio.Future[None]]] = []
+        self._took = asyncio.Event()
+        """Set, and replaced by a new one, each time that changes were taken."""
         self._written: list[Path] = []
         self._sites: set[Path] = set()
         self._since = 0.0
@@ -128,11 +129,9 @@ class Reloader:
     async def settled(self) -> None:
         """Wait until what was saved before this call holds, or was kept out; what is saved meanwhile is not waited for."""
         await asyncio.sleep(HEARING)
-        if self._task is None or self._task.done() or self._taken >= self._saved:
-            return
-        told = self._loop.create_future()
-        self._told.append((self._saved, told))
-        await told
+        saved = self._saved
+        while self._task is not None and not self._task.done() and self._taken < saved:
+            await self._took.wait()
 
     async def give(self, item: str) -> None:
         """A person said yes to an item that waits; return when it is loaded.
@@ -272,10 +271,8 @@ class Reloader:
     def _take(self, saved: int) -> None:
         """Tell those who wait for changes up to this one."""
         self._taken = max(self._taken, saved)
-        for number, told in self._told:
-            if number <= saved and not told.done():
-                told.set_result(None)
-        self._told = [(number, told) for number, told in self._told if number > saved]
+        self._took.set()
+        self._took = asyncio.Event()
 
     async def _reloaded(self, since: float) -> ReloadReport:
         host = self._host
