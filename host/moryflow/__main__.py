@@ -36,17 +36,14 @@ def start() -> None:
 
 
 def _may_attach() -> bool:
-    """Whether a turn may run in a server: the flag is there, or the user's file names that setting."""
+    """Whether a turn may run in a server: the flag is there, or the user's file says so."""
     if sys.argv[1:2] != ["run"]:
         return False
     if any(word.partition("=")[0] == "--attach" for word in sys.argv):
         return True
-    home = os.environ.get("MORYFLOW_HOME") or os.path.expanduser("~/.moryflow")  # noqa: PTH111
-    try:
-        with open(f"{home}/config.jsonc", "rb") as file:  # noqa: PTH123
-            return b'"attach"' in file.read(1 << 22)
-    except OSError:
-        return False
+    from moryflow.attach import wanted
+
+    return wanted()
 
 
 def _attached() -> int | None:

@@ -1,1 +1,43 @@
 """The client side of ``--attach``: it imports nothing but a few modules of Python, so that the command starts at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+
+def wanted() -> bool:
+    """Whether turns run in a server where no flag says so."""
+    return is_set(f"{home_of(os.environ)}/config.jsonc")
+
+
+def is_set(path: str) -> bool:
+    """Whether the user's own configuration file, which nobody else may write, says ``run.attach: true``."""
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123
+            status = os.fstat(file.fileno())
+            text = file.read(1 << 22)
+        if '"attach"' not in text or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            return False
+        import json
+
+        found = json.loads(text if "//" not in text and "/*" not in text else _without_comments(text))
+        return found["run"]["attach"] is True
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _without_comments(text: str) -> str:
+    import re
+
+    return re.sub(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', lambda found: found[1] or " ", text, flags=re.DOTALL)
+
+
+def home_of(environ: Mapping[str, str]) -> str:
+    """Return Moryflow's own folder."""
+    return os.path.abspath(os.path.expanduser(environ.get("MORYFLOW_HOME") or "~/.moryflow"))  # noqa: PTH100, PTH111
+
+
+def is_address(word: str) -> bool:
+    """Whether `word`, behind ``--attach``, is the address of a server and no prompt."""
+    return word.startswith(("http://", "https://", "unix:"))

@@ -13,8 +13,9 @@ import stat
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from . import home_of, is_address, wanted
 from .turn import AttachedTurn, TurnOrder, opened
-from .wire import NoServer, RunningServer, ServerRefusal, find, home_of
+from .wire import NoServer, RunningServer, ServerRefusal, find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -81,11 +82,10 @@ def run(arguments: list[str], cli: Callable[[], FullCommandLine]) -> int | None:
     said = _read(arguments)
     if said is None or _is_unusual(said):
         return None
-    home = home_of(os.environ)
-    if said.attach is None and not is_set(f"{home}/config.jsonc"):
+    if said.attach is None and not wanted():
         return None
     try:
-        server = find(home, said.attach or "")
+        server = find(home_of(os.environ), said.attach or "")
     except ServerRefusal:
         return None  # the command line says so, or does without a server
     if server.traces and not said.quiet:
@@ -115,11 +115,6 @@ def _read(arguments: list[str]) -> Quick | None:
     return Quick(**given) if usual else None
 
 
-def is_address(word: str) -> bool:
-    """Whether `word`, behind ``--attach``, is the address of a server and no prompt."""
-    return word.startswith(("http://", "https://", "unix:"))
-
-
 def _is_unusual(said: Quick) -> bool:
     """Whether a person has to be shown or asked something, text is piped in, or what is asked for is no server's."""
     try:
@@ -135,26 +130,6 @@ def _is_unusual(said: Quick) -> bool:
         or said.output not in OUTPUTS
     )
     return shown or piped or not plain or settings or odd
-
-
-def is_set(path: str) -> bool:
-    """Whether the user's own configuration file, which nobody else may write, says ``run.attach: true``."""
-    try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123
-            status = os.fstat(file.fileno())
-            text = file.read(1 << 22)
-        if '"attach"' not in text or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            return False
-        found = json.loads(text if "//" not in text and "/*" not in text else _without_comments(text))
-        return found["run"]["attach"] is True
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
-def _without_comments(text: str) -> str:
-    import re
-
-    return re.sub(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', lambda found: found[1] or " ", text, flags=re.DOTALL)
 
 
 class _Run:

@@ -207,11 +207,6 @@ def _pieces(stream: BinaryIO) -> Iterator[bytes]:
 _CUT = "the connection broke"
 
 
-def home_of(environ: Mapping[str, str]) -> str:
-    """Return Moryflow's own folder."""
-    return os.path.abspath(os.path.expanduser(environ.get("MORYFLOW_HOME") or "~/.moryflow"))  # noqa: PTH100, PTH111
-
-
 def find(home: str, url: str = "") -> RunningServer:
     """Return the server of `home`, or that at `url`, if it is one of this home, this version and this machine.
 

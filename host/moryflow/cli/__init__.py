@@ -1,26 +1,140 @@
-"""The command line. Every command lives in a module of its own, imported when it is used."""
+"""The command line: the table of commands, each in a module of its own that is imported when it is used, and the program."""
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import os
 import sys
-from io import TextIOWrapper
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+import click
+
+from moryflow import __version__
 from moryflow.base import leave_out_pydantic_plugins
+from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 
-from .group import cli
-from .terminal import shutdown, stdout
+from .failures import report
+from .options import FOLLOWING, REACHED, asking_options, behind_the_verb
+from .terminal import shutdown, streams
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+__all__ = ["cli", "main"]
+
+COMMANDS = {
+    "run": "Run one prompt and print the answer",
+    "chat": "Talk with an agent, with approvals and slash commands",
+    "serve": "Serve the page and the HTTP API of this machine's sessions",
+    "acp": "Be the agent of an editor, over the Agent Client Protocol",
+    "dev": "Watch and reload while you write a tool, an agent or a plugin",
+    "new": "Write a tool, an agent or a plugin to begin with",
+    "tool": "List, show and run tools without a model",
+    "hook": "List the hooks; call one hook chain with a given input",
+    "session": "List, show, branch, export and search sessions",
+    "trace": "Show what each plugin did in a session, and what it cost",
+    "replay": "Try a changed plugin on what a stored session gave it",
+    "approval": "List open questions and answer them",
+    "agent": "List and show agents",
+    "model": "List models, install the local one, choose a default",
+    "plugin": "List plugins and what they bring",
+    "config": "Show, explain, check and change the configuration",
+    "doctor": "One line per thing that could be wrong, and what fixes it",
+    "completion": "Print the completion script for a shell",
+}
+ALIASES = {name + "s": name for name in ("tool", "hook", "session", "approval", "agent", "model", "plugin")} | {
+    "configs": "config"
+}
+_LISTED = {**COMMANDS, **{name: help_line for name, help_line in CONTRIBUTED if name not in OF_SESSIONS}}
+"""Also those of plugins; ``moryflow undo`` and its like are old spellings of ``moryflow session undo``, and still work."""
+
+WELCOME = """\
+Moryflow runs LLM agents on your files.
+
+  moryflow run "What is this project?"     one prompt, one answer
+  moryflow chat                            a conversation
+  moryflow new tool words                  a tool of your own, in a minute
+  moryflow doctor                          what is missing, and how to fix it
+
+`moryflow --help` lists everything.
+"""
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name; imports one when it is used, and asks the plugins only for a name it does not know."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_LISTED]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name in COMMANDS:
+            return import_module(f"moryflow.cli.commands.{name}").command
+        from .contributed import contributed_command
+
+        return contributed_command(ctx, cmd_name)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = [*args[1:], "--help"] if args[:1] == ["help"] else args
+        return super().parse_args(ctx, behind_the_verb(given))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        ctx.meta[FOLLOWING] = args[1:]
+        command = self.get_command(ctx, args[0])
+        if command is None and ctx.resilient_parsing:  # a Tab key gets no answer, and no message either
+            return None, None, args[1:]
+        if command is None:
+            raise click.UsageError(_no_such_command(args[0], self.list_commands(ctx)), ctx)
+        ctx.meta[REACHED] = click.Context(command, ctx, command.name)
+        return command.name, command, args[1:]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:  # click does not always say in which command
+            error.ctx = error.ctx or ctx.meta.get(REACHED)
+            raise
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete command names from the table, without importing a command or loading a plugin."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name, help=help_line) for name, help_line in _LISTED.items() if name.startswith(incomplete)]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show the commands before the flags: they are what a person looks for."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([*_LISTED.items()])
+
+
+def _no_such_command(name: str, known: list[str]) -> str:
+    if name in known:
+        return f"the plugin that brings {name!r} is not loaded; moryflow plugin list says why."
+    from moryflow_sdk.support.texts import nearest
+
+    near = nearest(name, known)
+    return f"there is no command {name!r}." + (f" Did you mean {near!r}?" if near else "")
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", prog_name="moryflow")
+@asking_options
+@click.pass_context
+def cli(ctx: click.Context, **_flags: object) -> None:
+    """Moryflow: a host for LLM agents that people want to extend."""
+    if ctx.invoked_subcommand is None:
+        click.echo(WELCOME, nl=False)
+
 
 STOPPED = 130
 """What a shell reports of a program that Ctrl-C has ended: 128 + SIGINT."""
-__all__ = ["cli", "main"]
-
-SIMPLER = "moryflow-simpler"
-"""The error handler of standard error: signs of ours that its encoding lacks are written as others like them, all else as
-escapes. Not of standard output: an answer is data."""
-_LIKE = {"•": "*", "…": "...", "→": "->", "│": "|", "┊": ":", "·": "-", "“": '"', "”": '"', "–": "-", "└": "`"}
 LEAST_FILES = 32
 """Files that the process must be able to open at a time: a run with the built-in plugins needs some twenty."""
 READER_GONE = 141
@@ -43,7 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _main(arguments: list[str] | None) -> int:
     if _has_few_files():
         return 1
-    _prepare_streams(apart=arguments is None)
+    streams.prepare(apart=arguments is None)
     if arguments is None:
         leave_out_pydantic_plugins()
     try:
@@ -51,7 +165,7 @@ def _main(arguments: list[str] | None) -> int:
         sys.stdout.flush()
     except OSError as error:
         code = _output_lost(error)
-    _give_up_waiting()
+    streams.give_up_waiting()
     return code
 
 
@@ -68,8 +182,6 @@ def _has_few_files() -> bool:
 
 def _run(arguments: list[str] | None) -> int:
     """Run the command. What it raises is reported here, unless standard output itself is the trouble."""
-    from .failures import report
-
     shutdown.begin_work(alone=arguments is None)
     try:
         if "_MORYFLOW_COMPLETE" in os.environ:
@@ -81,7 +193,7 @@ def _run(arguments: list[str] | None) -> int:
             outcome = cli.invoke(ctx)
     except OSError as error:
         sys.stdout.flush()  # raises again if what was written is still waiting
-        if isinstance(error, BrokenPipeError) and _nobody_reads():
+        if isinstance(error, BrokenPipeError) and streams.nobody_reads():
             raise
         return report(error)
     except BaseException as error:
@@ -97,59 +209,8 @@ def _install_excepthooks(arguments: list[str] | None) -> None:
         excepthooks.install()
 
 
-def _nobody_reads() -> bool:
-    """Whether the other end of standard output or standard error has been closed."""
-    import select
-
-    poll = select.poll()
-    for stream in (sys.stdout, sys.stderr):
-        poll.register(stream.fileno(), 0)  # POLLERR is told unasked
-    return any(event & select.POLLERR for _, event in poll.poll(0))
-
-
 def _output_lost(error: OSError) -> int:
     """Say so where somebody can read it."""
-    from .failures import report
-
     if isinstance(error, BrokenPipeError):
         return READER_GONE
-    return report(OSError(error.errno, error.strerror, stdout.NAME))
-
-
-def _give_up_waiting() -> None:
-    """Let go of what could not be written: Python must not try again at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
-
-
-def _simpler(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(_LIKE.get(one) or ascii(one)[1:-1] for one in error.object[error.start : error.end]), error.end
-
-
-codecs.register_error(SIMPLER, _simpler)
-
-
-def _prepare_streams(*, apart: bool) -> None:
-    """Make the standard streams usable, whatever the caller did to them.
-
-    One that was closed (`<&-`) becomes the null device, so that no file of ours gets its number. What the terminal's
-    encoding cannot show is escaped instead of lost.
-    """
-    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        if getattr(sys, name) is None:
-            descriptor = os.open(os.devnull, os.O_RDWR)
-            if descriptor != number:
-                os.dup2(descriptor, number, inheritable=True)
-                os.close(descriptor)
-            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
-    for stream, errors in ((sys.stdout, "backslashreplace"), (sys.stderr, SIMPLER)):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors=errors)
-    stdout.install(apart=apart)
+    return report(OSError(error.errno, error.strerror, streams.NAME))

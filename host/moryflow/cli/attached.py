@@ -15,9 +15,10 @@ from moryflow_sdk import ConfigError, Event, ModelError, MoryflowError, PluginEr
 from moryflow_sdk.errors import ModelErrorCode
 from moryflow_sdk.support.processes import CALL_MARK, inside_tool
 
-from moryflow.attach.quick_run import SETTINGS, is_set
+from moryflow.attach import home_of
+from moryflow.attach.quick_run import SETTINGS
 from moryflow.attach.turn import AttachedTurn, SessionFollower, TurnOrder, opened, quoted
-from moryflow.attach.wire import NoServer, RunningServer, ServerRefusal, find, home_of
+from moryflow.attach.wire import NoServer, RunningServer, ServerRefusal, find
 from moryflow.runtime.turn_result import TurnResult
 
 from .options import Flags, RunFlags
@@ -39,12 +40,9 @@ def error_of(refused: ServerRefusal) -> MoryflowError:
 def server_for(flags: Flags, url: str | None) -> RunningServer | None:
     """Return the server that was asked for, by the flag or by the user's file; nothing where the turn runs in process.
 
-    :param url: what ``--attach`` says; empty: the server of this home.
+    :param url: what ``--attach`` says; empty: the server of this home. ``None``: the user's file asks for it.
     :raises MoryflowError: there is no such server, or what is asked for is not its to give.
     """
-    home = home_of(os.environ)
-    if url is None and not is_set(f"{home}/config.jsonc"):
-        return None
     named = [name for name, value in flags._asdict().items() if value and name in ("config", "safe_mode", "strict", "profile")]
     own = [*(f"--{name.replace('_', '-')}" for name in named), *(name for name in SETTINGS if name in os.environ)]
     if url is None and (own or inside_tool()):
@@ -56,7 +54,7 @@ def server_for(flags: Flags, url: str | None) -> RunningServer | None:
         said = f"{own[0]} configures the process that runs turns, and the server has its own"
         raise ConfigError(said, next_step="leave it out, start the server with it, or leave out --attach")
     try:
-        return find(home, url or "")
+        return find(home_of(os.environ), url or "")
     except NoServer as error:
         if url is None:
             return None

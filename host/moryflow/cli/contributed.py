@@ -17,7 +17,7 @@ from moryflow.runtime.host import Host
 
 from .open_host import host_for, warn
 from .options import HOST, JSON, OUTPUT, YES, Flags, NounGroup, find, flags_ahead
-from .terminal import stdout
+from .terminal import streams
 
 if TYPE_CHECKING:
     from moryflow.store import SessionRow
@@ -37,7 +37,7 @@ def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
     command = _called(name, host)
     if command is None or command.cli is None:
         return None
-    stdout.share()
+    streams.share()
     owner = host.plugin_set.command_owners[command.name]
     return _ready(command.cli(), command.name, HostContext(runner.run, host, owner, given))
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .terminal.stdout import NAME as STDOUT
+from moryflow.cli.terminal.streams import NAME as STDOUT
+
 from .terminal.text import plain
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ def with_host(
     :param settings: the flag layer of the configuration, by dotted key; ``None`` values are left out.
     :param quiet: say nothing of failed plugins and configuration; the command itself shows them.
     """
-    from .terminal.signals import run_on_loop
+    from moryflow.cli.terminal.interrupts import run_on_loop
 
     given = flags_of(ctx)
 
@@ -63,9 +63,8 @@ def with_host(
 def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
     """Open the session store alone, run `work`, and return what it returns. No plugin is loaded."""
     from moryflow.base.paths import home_folder
+    from moryflow.cli.terminal.interrupts import run_on_loop
     from moryflow.store import open_store
-
-    from .terminal.signals import run_on_loop
 
     home = home_folder(None, os.environ)
     with _naming_home():

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 import click
 
+from moryflow.attach import is_address
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -216,8 +218,6 @@ class TurnCommand(click.Command):
     behind ``--attach`` unless it is an address."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        from moryflow.attach.quick_run import is_address
-
         own = args.index("--") if "--" in args else len(args)
         said: list[str] = []
         for word in args[:own]:

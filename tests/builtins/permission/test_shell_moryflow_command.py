@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 import pytest
-from moryflow.cli.group import COMMANDS, cli
+from moryflow.cli import COMMANDS, cli
 from moryflow_builtins.permission.cli import PRESETS, permission
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import judge_command

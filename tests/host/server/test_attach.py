@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from moryflow import __version__
-from moryflow.attach.quick_run import is_set
+from moryflow.attach import is_set
 from moryflow.attach.turn import AttachedTurn, TurnOrder
 from moryflow.attach.wire import NoServer, ServerRefusal, find
 from moryflow.attach.wire import RunningServer as Wire

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit.application import run_in_terminal
 
-from moryflow.cli.terminal.debugger import ASIDES
+from moryflow.cli.terminal.interrupts import ASIDES
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

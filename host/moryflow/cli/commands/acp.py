@@ -11,7 +11,7 @@ import click
 
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import MODE, Flags, asking_options, flags_of
-from moryflow.cli.terminal.signals import catch_signals
+from moryflow.cli.terminal.interrupts import catch_signals
 
 if TYPE_CHECKING:
     from moryflow.acp.agent import EditorOptions

@@ -31,12 +31,12 @@ def command(ctx: click.Context, again: bool, resume: str | None, attach: str | N
     if flags.as_json:
         raise click.UsageError("a conversation is not printed as JSON; for programs: moryflow run --output stream-json", ctx)
     chosen = RunFlags(prompt=None, files=(), resume="" if again and resume is None else resume, output="text", **given)
-    from moryflow.cli.attached import server_for
+    if attach is not None:
+        from moryflow.cli.attached import server_for
+        from moryflow.cli.terminal.interrupts import run_on_loop
 
-    if attach is not None and (server := server_for(flags, attach)) is not None:
-        from moryflow.cli.terminal.signals import run_on_loop
-
-        return run_on_loop(lambda: _attached_chat(server, flags, chosen))
+        if (server := server_for(flags, attach)) is not None:
+            return run_on_loop(lambda: _attached_chat(server, flags, chosen))
 
     return with_host(ctx, lambda host: _chat(host, flags, chosen))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from moryflow.cli.group import cli
+from moryflow.cli import cli
 
 _HOW = {
     "bash": "moryflow completion bash > ~/.local/share/bash-completion/completions/moryflow",

@@ -12,7 +12,7 @@ import click
 
 from moryflow.cli.open_host import unknown_names, with_host
 from moryflow.cli.options import NounGroup, document_options, flags_of
-from moryflow.cli.terminal import stdout
+from moryflow.cli.terminal import streams
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 
 if TYPE_CHECKING:
@@ -335,7 +335,7 @@ def edit_prompt(ctx: click.Context, source: Path | None) -> None:
     elif not sys.stdin.isatty():
         raise ConfigError("no editor can be opened here", next_step="moryflow config prompt edit --file FILE")
     else:
-        with stdout.lent():
+        with streams.lent():
             text = click.edit(_current(config)["text"], extension=".md") or ""
     if not text.strip():
         raise ConfigError("nothing was changed: the text is empty", next_step="moryflow config prompt reset")

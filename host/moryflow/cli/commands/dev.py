@@ -54,7 +54,7 @@ def command(ctx: click.Context, paths: tuple[Path, ...], again: str | None, atta
     moryflow dev ./my-plugin --run 'hook fire chat.params {}'
     moryflow dev --attach
     """
-    from moryflow.cli.terminal.signals import run_on_loop
+    from moryflow.cli.terminal.interrupts import run_on_loop
 
     flags = flags_of(ctx)
     words = _words(again or "")

@@ -13,7 +13,6 @@ from moryflow.cli.open_host import with_host
 from moryflow.cli.options import NounGroup, asking_options, document_options, flags_of
 from moryflow.cli.terminal.stdin import confirm, folded_question
 from moryflow.cli.terminal.text import columns, fitting, is_dumb, plain, say, show, terminal_width
-from moryflow.runtime.documents import models_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +36,8 @@ def command() -> None:
 @click.pass_context
 def list_models(ctx: click.Context, provider: str | None) -> None:
     """List the models worth naming; the one in use is marked with *. A provider may know many more."""
+
+    from moryflow.runtime.documents import models_json
 
     async def work(host: Host) -> list[dict[str, Any]]:
         return await models_json(host, provider)

@@ -107,7 +107,7 @@ def _agents_of_ours() -> frozenset[str]:
 
 
 def _of_ours(names: Callable[[Host], frozenset[str]]) -> frozenset[str]:
-    from moryflow.cli.terminal.signals import run_on_loop
+    from moryflow.cli.terminal.interrupts import run_on_loop
     from moryflow.runtime.host import open_host
 
     async def found() -> frozenset[str]:

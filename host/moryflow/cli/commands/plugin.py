@@ -140,7 +140,7 @@ def _figures(item: HookStats) -> str:
 
 def _ledger(desk: Desk, name: str) -> tuple[list[HookStats], list[str]]:
     """Return what the ledger says of a plugin, and the hooks that were quarantined and not brought back."""
-    from moryflow.cli.terminal.signals import run_on_loop
+    from moryflow.cli.terminal.interrupts import run_on_loop
     from moryflow.packages.inventory import hook_stats_of, quarantined_of
     from moryflow.store import existing_store
 

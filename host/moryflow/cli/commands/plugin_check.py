@@ -75,7 +75,7 @@ def probe_verdicts(desk: Desk, candidates: Sequence[Candidate]) -> list[ProbeVer
 
 def taken_tools(desk: Desk, but: Collection[str]) -> dict[str, str]:
     """Return who has which name of a tool, without those of the plugins `but`, as a host would give them out."""
-    from moryflow.cli.terminal.signals import run_on_loop
+    from moryflow.cli.terminal.interrupts import run_on_loop
     from moryflow.runtime.host import open_host
 
     async def own() -> dict[str, str]:

@@ -35,7 +35,7 @@ def command(
     Shows the first thing that it would have done differently: turn, step, hook, the place in the value, before and after.
     No model and no tool is called and nothing is stored. Exit code 0 when nothing differs, 3 when something does.
     """
-    from moryflow.cli.terminal.signals import run_on_loop
+    from moryflow.cli.terminal.interrupts import run_on_loop
 
     flags = flags_of(ctx)
     name, result = run_on_loop(lambda: _replay(flags, session, path, turn, recorded_as))

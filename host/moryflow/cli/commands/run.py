@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import click
 from moryflow_sdk import ConfigError
 
+from moryflow.attach import wanted
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, flags_of, turn_options
-from moryflow.cli.terminal.signals import catch_signals, run_on_loop, stop_on_signals
-from moryflow.cli.terminal.stdout import NAME
+from moryflow.cli.terminal.interrupts import catch_signals, run_on_loop, stop_on_signals
+from moryflow.cli.terminal.streams import NAME
 from moryflow.cli.terminal.text import as_json, plain, say
 
 if TYPE_CHECKING:
@@ -59,7 +60,6 @@ def command(
 
     The prompt is the argument, what is piped in, or both. Files are attached with -f.
     """
-    from moryflow.cli.attached import server_for
     from moryflow.cli.terminal.stdin import attachment, piped_text
 
     flags = flags_of(ctx)
@@ -72,7 +72,11 @@ def command(
     if whole is None and chosen.resume is None and not chosen.files:
         raise ConfigError("there is no prompt", next_step='moryflow run "your question", or pipe it in')
     schema = None if chosen.schema is None else _schema(chosen.schema)
-    server = server_for(flags, attach)
+    server = None
+    if attach is not None or wanted():
+        from moryflow.cli.attached import server_for
+
+        server = server_for(flags, attach)
     attached: dict[str, list[Any]] = {"files": [], "images": []}
     for path in chosen.files:  # before there is a loop, which takes the first Ctrl-C for itself: a pipe may never speak
         kind, item = attachment(path)
@@ -103,7 +107,6 @@ def _schema(given: str) -> AnswerSchema:
 
 async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None) -> int:
     from moryflow.kernel.outcome import RunOptions
-    from moryflow.runtime.documents import init_json
 
     from .model import ensure_model, offer_model
 
@@ -112,7 +115,8 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
     await ensure_model(host, chosen.model, yes=flags.yes, quiet=flags.quiet)
     session = await open_session(host, flags, chosen)
     options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
-    view = _view(_source(host, session, chosen), flags, chosen, init_json(host, session))
+    first = _first_line(host, session) if chosen.output == "stream-json" else {}
+    view = _view(_source(host, session, chosen), flags, chosen, first)
     stop_on_signals(session.cancel)
     if chosen.prompt is None and not any(attached.values()):
         work = session.resume(options)
@@ -132,6 +136,12 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
 
         click.echo(trace_text(await traced(host, session.id, "last")), err=True)
     return result.exit_code
+
+
+def _first_line(host: Host, session: Session) -> Mapping[str, Any]:
+    from moryflow.runtime.documents import init_json
+
+    return init_json(host, session)
 
 
 async def _run_attached(

@@ -12,7 +12,7 @@ from moryflow_sdk import ConfigError
 
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import MODE, Flags, asking_options, flags_of
-from moryflow.cli.terminal.signals import catch_signals
+from moryflow.cli.terminal.interrupts import catch_signals
 from moryflow.cli.terminal.text import as_json, show
 
 if TYPE_CHECKING:

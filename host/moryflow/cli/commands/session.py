@@ -179,7 +179,7 @@ def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
     """Write a session and its sub-agents as JSON Lines, without loss; to standard output unless --to names a file."""
     flags = flags_of(ctx)
 
-    if str(file) in ("-", "/dev/stdout"):  # descriptor 1 is not ours: see terminal/stdout.py
+    if str(file) in ("-", "/dev/stdout"):  # descriptor 1 is not ours: see terminal/streams.py
         file = None
 
     async def work(store: Store) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from moryflow_sdk import Event
 from moryflow_sdk.events import DELTAS
 from moryflow_sdk.support.texts import visible
 
-from .debugger import ASIDES
+from .interrupts import ASIDES
 from .text import brief, cut, ending, fitting, plain, terminal_width
 
 _FRAMES, _ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"

@@ -1,4 +1,4 @@
-"""Standard output of the command line: what plugins write in a hook or a tool goes to standard error instead.
+"""The standard streams of the command line. What plugins write to standard output goes to standard error instead.
 
 Who reads ``--json`` or the events of a run must find nothing there that is not ours. What Python code prints is told
 apart here; file descriptor 1, which C libraries and other programs write to, is standard error, and ours is another.
@@ -6,6 +6,7 @@ apart here; file descriptor 1, which C libraries and other programs write to, is
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 import threading
@@ -20,6 +21,39 @@ _OURS = frozenset({"__main__", "moryflow", "moryflow_sdk", "moryflow_builtins", 
 NAME = "standard output"
 """What an error is told with that has no file's name."""
 _MAIN = threading.main_thread()
+
+SIMPLER = "moryflow-simpler"
+"""The error handler of standard error: signs of ours that its encoding lacks are written as others like them, all else as
+escapes. Not of standard output: an answer is data."""
+_LIKE = {"•": "*", "…": "...", "→": "->", "│": "|", "┊": ":", "·": "-", "“": '"', "”": '"', "–": "-", "└": "`"}
+
+
+def _simpler(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_LIKE.get(one) or ascii(one)[1:-1] for one in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(SIMPLER, _simpler)
+
+
+def prepare(*, apart: bool) -> None:
+    """Make the standard streams usable, whatever the caller did to them.
+
+    One that was closed (`<&-`) becomes the null device, so that no file of ours gets its number. What the terminal's
+    encoding cannot show is escaped instead of lost.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            if descriptor != number:
+                os.dup2(descriptor, number, inheritable=True)
+                os.close(descriptor)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    for stream, errors in ((sys.stdout, "backslashreplace"), (sys.stderr, SIMPLER)):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors=errors)
+    _install(apart=apart)
 
 
 class Stdout(TextIOWrapper):
@@ -67,7 +101,7 @@ def _named() -> Iterator[None]:
         raise
 
 
-def install(*, apart: bool) -> None:
+def _install(*, apart: bool) -> None:
     """Install it over a plain standard output. Leave a stream that someone else installed.
 
     :param apart: this process is ours alone, so that nobody else's descriptor 1 is moved.
@@ -139,3 +173,24 @@ def _is_ours(frame: FrameType | None) -> bool:
             return package in _OURS
         frame = frame.f_back
     return True
+
+
+def nobody_reads() -> bool:
+    """Whether the other end of standard output or standard error has been closed."""
+    import select
+
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        poll.register(stream.fileno(), 0)  # POLLERR is told unasked
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def give_up_waiting() -> None:
+    """Let go of what could not be written: Python must not try again at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
