@@ -180,7 +180,8 @@ class Files(Protocol):
     ``permission``, ``too_large``, ``exists``, ``no_space``, ``io``.
 
     In an editor that offers it (``moryflow acp``), what is read of a text file is what the editor holds of it unsaved, as far
-    as the object is the one that was judged.
+    as the object is the one that was judged; where a person has chosen ``acp.editorWrites``, the editor also writes the changes
+    of texts (code ``editor``: not as it was told).
 
     :ivar waits: whether reading may wait for such an editor, so that an ``async`` body does it on a thread.
     """

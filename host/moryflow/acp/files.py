@@ -2,7 +2,8 @@
 
 Gates, targets and identities are those of :class:`VaultFiles`: the judged object is opened here first, and an answer of the
 editor only stands in for its bytes. An editor that is slow, silent or wrong costs nothing but that: the disk holds then.
-Files are written here: an editor would follow a link that a program swaps in, out of the sandbox of a command.
+Files are written here, as an editor would follow a link that a program swaps in, out of the sandbox of a command; where a
+person has chosen ``acp.editorWrites`` all the same, the editor writes, and it is seen afterwards whether it did.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import asyncio
 import os
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from moryflow_sdk import MoryflowError, Target, ToolError
+from moryflow_sdk import Identity, MoryflowError, Target, ToolError
 
-from moryflow.services.file_walk import judged_status, parent_folder, path_of, refuse_changed
+from moryflow.services.file_walk import judged_status, name_of, parent_folder, path_of, refuse_changed, status_at
 from moryflow.services.files import VaultFiles
 
 if TYPE_CHECKING:
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
     from .connection import EditorConnection
 
 SECONDS = 2.0
-"""How long an editor may take to give or to save a text; one that took longer is not asked again."""
+"""How long an editor may take to give a text; one that took longer is not asked again, nor given one to save."""
+SAVE_SECONDS = 10.0
+"""How long it may take to save one: some run a formatter first."""
 MOST = 1 << 20
 """Bytes of a file that an editor is asked about."""
 COARSE_SECONDS = 0.02
@@ -44,37 +48,55 @@ class EditorTexts:
     :param knows: whether it has a session open.
     :ivar passed: files that were written here. What the editor holds of them counts again once it is what the disk holds:
         until then it is older than the change, and a person is asked by the editor which of both shall stay.
-    :ivar doubted: files of which it may hold the text of another file, as their path led elsewhere while it looked.
+    :ivar doubted: files of which it may hold the text of another file, as their path led elsewhere while it looked, and those
+        that it did not save as it was told. Both are read and written here from then on.
+    :ivar saving: held while the editor saves, so that of two agents that change one file the second is told.
     """
 
     def __init__(self, connection: EditorConnection, capabilities: Any, knows: Callable[[str], bool]) -> None:
         given = capabilities if isinstance(capabilities, dict) else {}
-        self._gives = given.get("readTextFile") is True
+        self._gives, self._takes = given.get("readTextFile") is True, given.get("writeTextFile") is True
         self._connection, self._knows = connection, knows
         self._loop = asyncio.get_running_loop()
         self._silent = False
         self.passed: set[str] = set()
         self.doubted: set[str] = set()
+        self.saving = threading.Lock()
+
+    @property
+    def answers(self) -> bool:
+        """Whether it may be asked on this thread."""
+        return not self._silent and not _on_a_loop()
 
     @property
     def reads(self) -> bool:
         """Whether it is asked for a text on this thread."""
-        return self._gives and not self._silent and not _on_a_loop()
+        return self._gives and self.answers
 
     def files(self, scope: TurnContext, _plugin: str) -> VaultFiles:
         """Return the files of a turn; the service ``files``. A sub-agent works for the session that the editor knows."""
         if scope.files is None:
             place = (scope.vault, scope.around.home, Path.home())
             session = scope.lineage[-1]
-            known = self._gives and self._knows(session)
-            scope.files = EditorFiles(self, session, *place) if known else VaultFiles(*place)
+            writes = self._takes and scope.around.config.get("acp.editorWrites") is True
+            known = (self._gives or writes) and self._knows(session)
+            scope.files = EditorFiles(self, session, *place, writes=writes) if known else VaultFiles(*place)
         return scope.files  # pyright: ignore[reportReturnType]
 
     def text(self, session: str, path: str) -> str | None:
         """Return the text of a file in the editor; ``None`` where it gives none."""
-        answer = self._ask("fs/read_text_file", {"sessionId": session, "path": path})
+        answer = None
+        with suppress(MoryflowError):
+            answer = self._ask("fs/read_text_file", SECONDS, sessionId=session, path=path)
         content = answer.get("content") if isinstance(answer, dict) else None
         return content if isinstance(content, str) else None
+
+    def save(self, session: str, path: str, text: str) -> None:
+        """Have the editor write a text; whether it did is seen in the file.
+
+        :raises MoryflowError: it says that it could not, or says nothing.
+        """
+        self._ask("fs/write_text_file", SAVE_SECONDS, sessionId=session, path=path, content=text)
 
     @contextmanager
     def doubting(self, path: str) -> Iterator[None]:
@@ -85,18 +107,18 @@ class EditorTexts:
             self.doubted.add(path)
             raise
 
-    def _ask(self, method: str, params: dict[str, str]) -> Any:
+    def _ask(self, method: str, seconds: float, **params: str) -> Any:
         try:
-            asked = asyncio.run_coroutine_threadsafe(self._within(method, params), self._loop)
-            return asked.result(SECONDS * 2)
-        except TimeoutError:
+            asked = asyncio.run_coroutine_threadsafe(self._within(method, seconds, params), self._loop)
+            return asked.result(seconds * 2)
+        except TimeoutError as error:
             self._silent = True
-        except (MoryflowError, CancelledError, RuntimeError):  # it cannot, or it is gone, and the loop with it
-            pass
-        return None
+            raise ToolError(f"it did not answer within {seconds:g} s, and may still do it later", code="editor") from error
+        except (CancelledError, RuntimeError) as error:  # the loop is gone with it
+            raise ToolError("it is gone", code="editor") from error
 
-    async def _within(self, method: str, params: dict[str, str]) -> Any:
-        async with asyncio.timeout(SECONDS):
+    async def _within(self, method: str, seconds: float, params: dict[str, str]) -> Any:
+        async with asyncio.timeout(seconds):
             return await self._connection.ask(method, params)
 
 
@@ -110,14 +132,20 @@ def _on_a_loop() -> bool:
 
 
 class EditorFiles(VaultFiles):
-    """The files of one vault, for a session that an editor has open."""
+    """The files of one vault, for a session that an editor has open.
+
+    :param writes: whether the editor writes texts.
+    """
 
     waits = True
 
-    def __init__(self, editor: EditorTexts, session: str, vault: Path, home: Path, user_home: Path) -> None:
+    def __init__(
+        self, editor: EditorTexts, session: str, vault: Path, home: Path, user_home: Path, *, writes: bool = False
+    ) -> None:
         super().__init__(vault, home, user_home)
-        self._editor, self._session = editor, session
+        self._editor, self._session, self._writes = editor, session, writes
         self._unsaved: set[str] = set()
+        self._stamps: dict[str, tuple[int, int, int]] = {}
 
     def unsaved(self, target: Target) -> bool:
         """Whether what was last read of `target` was not what the disk holds."""
@@ -127,6 +155,7 @@ class EditorFiles(VaultFiles):
     def open(self, target: Target) -> Iterator[BinaryIO]:
         """Open the judged file; what is read is the editor's text where it holds another one unsaved."""
         with super().open(target) as file:
+            self._stamps[path_of(target)] = _stamp(file)
             text = self._text_of(target, file)
             if text is None:
                 file.seek(0)
@@ -191,11 +220,79 @@ class EditorFiles(VaultFiles):
         return path.isprintable() and path not in self._editor.doubted and not self._in_home(path)
 
     def write(self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None) -> Target:
-        """Replace a file here, as everywhere; what the editor holds of it is older from then on."""
-        made = super().write(target, data, create_parents=create_parents, mode=mode)
-        self._unsaved.discard(target.path or "")
-        self._editor.passed.add(target.path or "")
+        """Replace a file: a text in the editor where a person has chosen that, all else here. What an editor holds of a file
+        that was written here is older from then on.
+        """
+        path = path_of(target)
+        made = self._saved(target, data) if self._writes and self._editor.answers else None
+        if made is None:
+            made = super().write(target, data, create_parents=create_parents, mode=mode)
+            self._editor.passed.add(path)
+            self._stamps.pop(path, None)
+        self._unsaved.discard(path)
         return made
+
+    def _saved(self, target: Target, data: bytes) -> Target | None:
+        """Have the editor write the judged file, and return it as it is then; ``None`` for what is written here.
+
+        That is what is new, no text, large or in doubt, has another name or may not be written, and where its line ends or its
+        mark would be the editor's.
+
+        :raises ToolError: another text stands there than was last read, or the editor did not save this, or not there.
+        """
+        path, text = path_of(target), _decoded(data)
+        if target.identity is None or not self._told(path) or not _is_plain(text):
+            return None
+        with self._editor.saving:
+            with super().open(target) as file:
+                before, stamp, about = _text_in(file), _stamp(file), os.fstat(file.fileno())
+            if not (about.st_nlink == 1 and _is_plain(before) and os.access(path, os.W_OK)):
+                return None
+            if self._stamps.pop(path, stamp) != stamp:
+                refuse_changed(target)
+            folders, refusal = self._folders(target), ""
+            try:
+                self._editor.save(self._session, path, text or "")
+            except MoryflowError as error:
+                refusal = error.message
+            found, after, way = self._found(target, text, stat.S_IMODE(about.st_mode))
+            if not refusal and (after, way) == (text, folders):
+                return found
+        self._editor.doubted.add(path)
+        state = "is as it was" if after == before else "may hold another text by now"
+        why = refusal or "it says that it did; a formatter, or a link that another program put there, may be the reason"
+        message = f"the editor did not save {name_of(target)} as it was told: {why}. The file {state}"
+        raise ToolError(message, code="editor", next_step="read it again; the next change of it is written without the editor")
+
+    def _found(self, target: Target, text: str | None, mode: int) -> tuple[Target, str | None, list[tuple[int, int]]]:
+        """Return what stands at the path of `target` by now, its text and its folders.
+
+        Many editors put a new file there; one that holds `text` is given the `mode` of the old one.
+        """
+        with suppress(ToolError, OSError), parent_folder(target) as (parent, name):
+            status = status_at(parent, name)
+            found = target.replace(identity=Identity(device=status.st_dev, inode=status.st_ino) if status else None)
+            with super().open(found) as file:
+                self._stamps[path_of(target)] = _stamp(file)
+                after, folders = _text_in(file), self._folders(found)
+                if after == text and stat.S_IMODE(os.fstat(file.fileno()).st_mode) != mode:
+                    os.fchmod(file.fileno(), mode)
+            return found, after, folders
+        return target, None, []
+
+    def _folders(self, target: Target) -> list[tuple[int, int]]:
+        return [(device, inode) for device, inode, _ in self._way(target)[1:]]
+
+
+def _stamp(file: BinaryIO) -> tuple[int, int, int]:
+    """Return what changes whenever a file does, also where it is written in its place."""
+    about = os.fstat(file.fileno())
+    return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _is_plain(text: str | None) -> bool:
+    """Whether every editor saves a text as it is: one without a mark, and with one kind of line end."""
+    return text is not None and "\r" not in text and not text.startswith(_MARK)
 
 
 def _text_in(file: BinaryIO) -> str | None:

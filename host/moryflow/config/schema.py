@@ -57,6 +57,12 @@ class RunCommandSettings(Settings):
     attach: Annotated[bool, Meta("let the server of this home do the work while it runs, as --attach does")] = False
 
 
+class EditorSettings(Settings):
+    """What an editor does itself that speaks with ``moryflow acp``; both loosen what is promised, see ``docs/editors.md``."""
+
+    editor_writes: Annotated[bool, Meta("changes of texts are written by the editor, where it offers that")] = False
+
+
 class AgentSettings(Settings):
     """Which agent answers."""
 
@@ -169,6 +175,7 @@ def host_models() -> tuple[Known, ...]:
         ("", RootSettings),
         ("chat", ChatSettings),
         ("run", RunCommandSettings),
+        ("acp", EditorSettings),
         (COMPACTION_PATH, CompactionSettings),
         ("agents.runtime.agent", AgentSettings),
         ("agents.runtime.mode", ModeSettings),
