@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import ConfigError, Event, MoryflowError, SlashResult
 
 from moryflow.kernel.outcome import RunOptions
-from moryflow.runtime.session import whole_answer
 from moryflow.runtime.session_commands import compact_now, run_slash
+from moryflow.runtime.subagents import whole_answer
 
 from .connection import INVALID_PARAMS, INVALID_REQUEST, EditorConnection, RpcError
 from .content import EditorPrompt

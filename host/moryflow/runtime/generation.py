@@ -96,6 +96,10 @@ class GenerationBuilder:
         """Whether a plugin that fails is an error."""
         return bool(config.get("strict") if self.strict is None else self.strict)
 
+    def profile_of(self, config: Config) -> str:
+        """Return the profile: the flag's, else the configuration's."""
+        return self.profile or config.get("profile") or "local"
+
     async def _policy(
         self, found: Sequence[Candidate], settings: PluginSettings, config: Config, wait: float
     ) -> AdmissionPolicy | None:
@@ -148,7 +152,7 @@ class _Build(NamedTuple):
         contexts = plain_context(
             builder.home,
             builder.environ,
-            profile=builder.profile or self.config.get("profile") or "local",
+            profile=builder.profile_of(self.config),
             safe_mode=self.settings.safe_mode,
             code=builder.code,
             admission=self.policy,

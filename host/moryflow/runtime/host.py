@@ -49,16 +49,13 @@ if TYPE_CHECKING:
 class Host:
     """Owns what lives as long as the process. Use :func:`moryflow.open_host`, and close it."""
 
-    def __init__(
-        self, builder: GenerationBuilder, config: Config, plugin_set: PluginSet, *, profile: str, strict: bool
-    ) -> None:
+    def __init__(self, builder: GenerationBuilder, config: Config, plugin_set: PluginSet) -> None:
         self._builder = builder
         self.home = builder.home
         self.environ = builder.environ
         self.config = config
         self.plugin_set = plugin_set
-        self.profile = profile
-        self.strict = strict
+        self.profile, self.strict = builder.profile_of(config), builder.is_strict(config)
         self.bus = Bus()
         self.services = dict(SERVICES)
         """What plugins may ask for, by name. A face that has another implementation puts it here before the first turn."""
@@ -189,7 +186,7 @@ class Host:
             parent=parent,
             purpose=purpose,
         )
-        return self._session(row, chosen, model)
+        return self.session(row, chosen, model)
 
     async def resume(
         self,
@@ -215,15 +212,9 @@ class Host:
         if working is not None:  # its children report to this very object
             return working
         chosen = self.agent(agent) if agent and row.parent is None else agent_of(row, self.agents, self.agent(None))
-        return self._session(row, chosen, model)
+        return self.session(row, chosen, model)
 
-    def child(
-        self, row: SessionRow, agent: Agent, model: str | None, started: ParentTurn, hold: SessionLock | None = None
-    ) -> Session:
-        """Return a child session, to be prompted by the turn that started it; `hold` if it is held already."""
-        return self._session(row, agent, model, started, hold)
-
-    def _session(
+    def session(
         self,
         row: SessionRow,
         agent: Agent,
@@ -231,6 +222,7 @@ class Host:
         started: ParentTurn | None = None,
         hold: SessionLock | None = None,
     ) -> Session:
+        """Return the session of `row`; a child's is prompted by the turn that `started` it, with its `hold` if it is held."""
         session = Session(self, row, agent, model, started, hold)
         self._sessions.append(session)
         self._used = True
@@ -389,11 +381,4 @@ async def open_host(
         development=in_development(development, env),
         profile=profile,
     )
-    return await _opened(builder)
-
-
-async def _opened(builder: GenerationBuilder) -> Host:
-    """Load the first generation and put the host together."""
-    config, plugin_set = await builder.load()
-    profile = builder.profile or config.get("profile") or "local"
-    return Host(builder, config, plugin_set, profile=profile, strict=builder.is_strict(config))
+    return Host(builder, *await builder.load())

@@ -1,28 +1,33 @@
-"""A session as a host's caller uses it: prompt it, stop it, change its mode; have an answer that fits a schema."""
+"""A session as a host's caller uses it: prompt it, stop it, change its mode.
+
+A prompt may bring files and images, which are checked before they are stored, because a node is never changed and every turn
+reads it. What a person calls in it with an @, a sub-agent or what a tool knows by such a name, becomes a call in the turn's
+first step and is judged like any other; only what the person typed counts.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import Agent, ConfigError, Event, ModelInfo, MoryflowError, ToolRequest
+from moryflow_sdk import Agent, ConfigError, Event, Image, ModelInfo, MoryflowError, ToolRequest
+from moryflow_sdk.support.texts import nearest
 
 from moryflow.kernel.outcome import Budget, EndReason, RunOptions
 from moryflow.kernel.tool_executor import PreparedCall
-from moryflow.kernel.tool_prepare import misfits
 from moryflow.kernel.turn import TurnLoop
 from moryflow.kernel.turn_context import Journal, ParentTurn, SessionHandle, TurnContext
 from moryflow.store import SessionLock, SessionRow
-from moryflow.store.messages import ContextBuilder
+from moryflow.store.messages import ContextBuilder, with_files
 
-from .prompt import attachments_payload, mentioned
 from .selection import agent_of, change_agent, change_mode, change_model, check_choice
 from .session_lease import Record, SessionLease
-from .subagents import GO_ON, Children, limits_left, together, waiting_children, with_background
+from .subagents import GO_ON, TOOL, Children, waiting_children
 from .turn_result import TurnResult
 from .turn_task import DirectCall, TurnQueue, TurnTask, Work, can_continue, last_result, stream
 
@@ -32,8 +37,6 @@ if TYPE_CHECKING:
     from moryflow.hooks.ledger import Quarantine
 
     from .ports import SessionHost
-CORRECTIONS = 2
-"""How often a model is told what its answer lacks before the turn fails."""
 
 
 class Session:
@@ -381,65 +384,82 @@ class Session:
         )
 
 
-class AnswerSchema:
-    """A JSON Schema that the last answer of a turn has to fit."""
-
-    def __init__(self, schema: Any) -> None:
-        """Take a schema as a JSON object.
-
-        :raises ConfigError: it is no JSON Schema.
-        """
-        from jsonschema.exceptions import SchemaError
-        from jsonschema.validators import Draft202012Validator, validator_for
-
-        if not isinstance(schema, dict):
-            raise ConfigError("a schema is a JSON object", next_step='for example {"type": "object", "required": ["name"]}')
-        try:
-            validator_for(schema, default=Draft202012Validator).check_schema(schema)
-        except SchemaError as error:
-            place = "/".join(map(str, error.absolute_path))
-            raise ConfigError(f"no JSON Schema: {error.message[:300]}", where=place, next_step="json-schema.org") from error
-        self.document = schema
-
-    @property
-    def instructions(self) -> str:
-        """What is said behind the prompt; every model understands it, and the session shows it."""
-        written = json.dumps(self.document, ensure_ascii=False)
-        return f"\n\nEnd with an answer that is one JSON value and nothing else, and that fits this JSON Schema:\n{written}"
-
-    def read(self, text: str) -> tuple[Any, str]:
-        """Return the value in an answer, and what is wrong with it; a fence of code around it is taken off."""
-        try:
-            value = json.loads(_unfenced(text))
-        except (ValueError, RecursionError) as error:
-            return None, f"it is not JSON: {error}"
-        faults = misfits(self.document, value)
-        return value, "; ".join(f"{'.'.join(map(str, place)) or 'the value'}: {fault}" for place, fault in faults)
+MOST_CALLS = 8
+"""Calls that one prompt may make."""
+_AGENT = re.compile(r"@([A-Za-z0-9][A-Za-z0-9_-]{0,63})(?:\s+(\S.*))?\s*", re.DOTALL)
+NEARLY = 0.75
+"""How alike a name must be to be taken for a mistyped agent and not for a word of the prompt."""
 
 
-def _unfenced(text: str) -> str:
-    lines = text.strip().splitlines()
-    fenced = len(lines) > 2 and lines[0].startswith("```") and lines[-1].strip() == "```"
-    return "\n".join(lines[1:-1]) if fenced else text
+def mentioned(prompt: Mapping[str, Any], host: SessionHost) -> Sequence[ToolRequest]:
+    """Return the calls that `prompt` asks for.
 
-
-async def whole_answer(session: Session, result: TurnResult, options: RunOptions, schema: AnswerSchema | None) -> TurnResult:
-    """Let what works in the background end, and ask again while the answer does not fit `schema`.
-
-    Each correction is a turn of its own: it stands in the session, counts against the limits, and can be undone.
-
-    :returns: `result`, or one that counts everything together and holds the last answer, with its value.
+    :raises ConfigError: it begins with something that is nearly an agent's name, or with one that cannot be started so.
     """
-    result = await with_background(session, result, options)
-    for corrections in range(CORRECTIONS, -1, -1):
-        if schema is None or result.end_reason != "completed":
-            break
-        value, fault = schema.read(result.text)
-        result = result._replace(value=(value,) if not fault else (), unfit=fault)
-        left = limits_left(result, options)
-        if not fault or not corrections or not isinstance(left, RunOptions):
-            break
-        again = f"Your answer does not fit the JSON Schema: {fault}. Answer again with the JSON value and nothing else."
-        following = await session.prompt(again, options=left, typed=0)
-        result = together(result, await with_background(session, following, left))
-    return result
+    if prompt.get("typed") == 0:
+        return ()
+    agent = _agent_call(prompt, host)
+    return (agent,) if agent is not None else tuple(_tool_calls(prompt["text"][: prompt.get("typed")], host))[:MOST_CALLS]
+
+
+def _request(tool: str, arguments: Mapping[str, Any]) -> ToolRequest:
+    text = json.dumps(arguments, ensure_ascii=False)
+    return ToolRequest(id=f"call_{secrets.token_hex(6)}", name=tool, arguments=text)
+
+
+def _agent_call(prompt: Mapping[str, Any], host: SessionHost) -> ToolRequest | None:
+    """Return the call of a sub-agent, if the prompt begins with its name."""
+    found = _AGENT.fullmatch(prompt["text"].lstrip())
+    if found is None or TOOL not in host.tools:
+        return None
+    name, rest = found.groups()
+    startable = [agent.id for agent in host.agents.values() if agent.mode != "primary" and not agent.hidden]
+    if name in startable:
+        if not (rest or prompt.get("files")):
+            raise ConfigError(f"@{name} was given nothing to do", next_step=f'"@{name} what it shall do"')
+        return _request(TOOL, {"agent": name, "prompt": with_files({**prompt, "text": rest or ""})})
+    if name in host.agents and not host.agents[name].hidden:
+        raise ConfigError(f"{name} is no sub-agent: you talk with it yourself", next_step=f"--agent {name}, or /{name} in chat")
+    if near := nearest(name, startable, NEARLY):
+        raise ConfigError(f"there is no sub-agent {name!r}; did you mean @{near}?", next_step="moryflow agent list")
+    return None
+
+
+def _tool_calls(typed: str, host: SessionHost) -> Iterator[ToolRequest]:
+    """Yield the calls that tools find in a prompt; a tool that cannot say is passed over."""
+    if "@" not in typed:
+        return
+    for name, owned in sorted(host.tools.items()):
+        if owned.tool.mentions is None:
+            continue
+        try:
+            calls = [_request(name, arguments) for arguments in owned.tool.mentions(typed)]
+        except Exception:  # other people's code
+            continue
+        yield from calls
+
+
+def attachments_payload(files: Sequence[Mapping[str, Any]], images: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the attachments of a prompt as its node holds them.
+
+    :raises ConfigError: one is not what it should be.
+    """
+    for number, file in enumerate(files):
+        if file.keys() != {"path", "text"} or not all(isinstance(value, str) for value in file.values()):
+            raise ConfigError("a file is a path and a text", where=f"files[{number}]", next_step='{"path": "…", "text": "…"}')
+    for number, image in enumerate(images):
+        if not _is_image(image):
+            said = "an image is a media type and its data in base64"
+            step = '{"media_type": "image/png", "data": "…"}'
+            raise ConfigError(said, where=f"images[{number}]", next_step=step)
+    return {name: list(found) for name, found in (("files", files), ("images", images)) if found}
+
+
+def _is_image(found: Mapping[str, Any]) -> bool:
+    import base64
+
+    try:
+        image = Image(**found)
+        return image.media_type.startswith("image/") and bool(base64.b64decode(image.data, validate=True))
+    except (TypeError, ValueError):
+        return False

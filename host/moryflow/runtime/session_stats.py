@@ -89,9 +89,8 @@ def events_by_type(events: Iterable[Event]) -> dict[str, int]:
 
 async def collect_stats(store: Store, row: SessionRow) -> dict[str, Any]:
     """Return the counts of a session with its sub-agents, whose turns and steps are counted separately."""
-    below = await descendants(store, row.id)
-    own, theirs = await store.runs(row.id), [run for child in below for run in await store.runs(child.id)]
-    family = [row.id, *(child.id for child in below)]
+    family = await store.family(row.id)
+    own, theirs = await store.runs(row.id), [run for child in family[1:] for run in await store.runs(child)]
     calls = [call for id in family for call in await store.calls(session=id)]
     approvals = [asked for id in family for asked in await store.approvals(session=id)]
     nodes = [node for id in family for node in await store.nodes(id)]
@@ -105,7 +104,7 @@ async def collect_stats(store: Store, row: SessionRow) -> dict[str, Any]:
         "ends": dict(Counter(run.end_reason or run.state for run in turns)),
         **whole,
         "sub_agents": {
-            "sessions": len(below),
+            "sessions": len(family) - 1,
             "turns": sum(not run.is_compaction for run in theirs),
             **lower,
             "share": _share(lower, whole),
@@ -150,14 +149,6 @@ async def onboarding(store: Store) -> float | None:
         if ended:
             return round(_seconds(rows[0].created, min(ended)), 1)
     return None
-
-
-async def descendants(store: Store, session: str) -> list[SessionRow]:
-    """Return the sessions below one, each behind the one that started it."""
-    found: list[SessionRow] = []
-    for row in reversed(await store.sessions(1000, purpose=None, parent=session)):
-        found += [row, *await descendants(store, row.id)]
-    return found
 
 
 def _spent(runs: Iterable[RunRow]) -> dict[str, Any]:

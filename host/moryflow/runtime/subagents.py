@@ -19,7 +19,7 @@ from moryflow.agents import narrow_agent
 from moryflow.kernel.outcome import ChildUsage, RunOptions, error_json
 from moryflow.kernel.turn_context import ParentTurn
 
-from .turn_result import TurnResult
+from .turn_result import AnswerSchema, TurnResult
 
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import Journal, SpawnRequest, TurnContext
@@ -31,6 +31,8 @@ DEEPEST = 4
 """The deepest that sessions may nest; the ``task`` tool has a lower limit of its own."""
 PATIENCE = 10.0
 """Seconds that a stopped child has to write down where it stood."""
+CORRECTIONS = 2
+"""How often a model is told what its answer lacks before the turn fails."""
 
 
 class Running(NamedTuple):
@@ -159,9 +161,9 @@ class Children:
         by = Spawned(plugin=plugin, metadata=freeze(dict(wish.metadata)), turn=scope.turn, node=scope.node)
         started = ParentTurn(scope, by)
         if wish.session:
-            return self._host.child(await self._earlier(scope, wish.session, chosen), agent, model, started)
+            return self._host.session(await self._earlier(scope, wish.session, chosen), agent, model, started)
         hold = await self._new(scope, started, agent, wish.title)
-        return self._host.child(hold.session, agent, model, started, hold)
+        return self._host.session(hold.session, agent, model, started, hold)
 
     def _known(self, wanted: str | Agent) -> Agent:
         if isinstance(wanted, Agent):
@@ -292,6 +294,30 @@ async def with_background(session: SessionPort, result: TurnResult, options: Run
         if not isinstance(left, RunOptions):
             return result._replace(end_reason=left)
         result = together(result, await session.resume(left))
+    return result
+
+
+async def whole_answer(
+    session: SessionPort, result: TurnResult, options: RunOptions, schema: AnswerSchema | None
+) -> TurnResult:
+    """Let what works in the background end, and ask again while the answer does not fit `schema`.
+
+    Each correction is a turn of its own: it stands in the session, counts against the limits, and can be undone.
+
+    :returns: `result`, or one that counts everything together and holds the last answer, with its value.
+    """
+    result = await with_background(session, result, options)
+    for corrections in range(CORRECTIONS, -1, -1):
+        if schema is None or result.end_reason != "completed":
+            break
+        value, fault = schema.read(result.text)
+        result = result._replace(value=(value,) if not fault else (), unfit=fault)
+        left = limits_left(result, options)
+        if not fault or not corrections or not isinstance(left, RunOptions):
+            break
+        again = f"Your answer does not fit the JSON Schema: {fault}. Answer again with the JSON value and nothing else."
+        following = await session.prompt(again, options=left, typed=0)
+        result = together(result, await with_background(session, following, left))
     return result
 
 

@@ -1,17 +1,19 @@
-"""What a turn gave its caller: the fields of the ``result`` object, and the exit code of each end reason.
+"""What a turn gave its caller: the fields of the ``result`` object, the exit code of each end reason, the schema of an answer.
 
 :func:`stored_result` reads it back from the store, for whoever asks when the process that ran the turn is gone.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from moryflow_sdk import ModelError, MoryflowError, Usage
+from moryflow_sdk import ConfigError, ModelError, MoryflowError, Usage
 
 from moryflow.base.events import now
 from moryflow.kernel.outcome import NOT_WHOLE, EndReason, TurnUsage, error_json
+from moryflow.kernel.tool_prepare import misfits
 from moryflow.kernel.turn_context import TurnContext
 
 if TYPE_CHECKING:
@@ -147,6 +149,48 @@ class TurnResult(NamedTuple):
             **({"unfit": self.unfit} if self.unfit else {}),
         }
         return found if self.error is None else {**found, "error": error_json(self.error)}
+
+
+class AnswerSchema:
+    """A JSON Schema that the last answer of a turn has to fit."""
+
+    def __init__(self, schema: Any) -> None:
+        """Take a schema as a JSON object.
+
+        :raises ConfigError: it is no JSON Schema.
+        """
+        from jsonschema.exceptions import SchemaError
+        from jsonschema.validators import Draft202012Validator, validator_for
+
+        if not isinstance(schema, dict):
+            raise ConfigError("a schema is a JSON object", next_step='for example {"type": "object", "required": ["name"]}')
+        try:
+            validator_for(schema, default=Draft202012Validator).check_schema(schema)
+        except SchemaError as error:
+            place = "/".join(map(str, error.absolute_path))
+            raise ConfigError(f"no JSON Schema: {error.message[:300]}", where=place, next_step="json-schema.org") from error
+        self.document = schema
+
+    @property
+    def instructions(self) -> str:
+        """What is said behind the prompt; every model understands it, and the session shows it."""
+        written = json.dumps(self.document, ensure_ascii=False)
+        return f"\n\nEnd with an answer that is one JSON value and nothing else, and that fits this JSON Schema:\n{written}"
+
+    def read(self, text: str) -> tuple[Any, str]:
+        """Return the value in an answer, and what is wrong with it; a fence of code around it is taken off."""
+        try:
+            value = json.loads(_unfenced(text))
+        except (ValueError, RecursionError) as error:
+            return None, f"it is not JSON: {error}"
+        faults = misfits(self.document, value)
+        return value, "; ".join(f"{'.'.join(map(str, place)) or 'the value'}: {fault}" for place, fault in faults)
+
+
+def _unfenced(text: str) -> str:
+    lines = text.strip().splitlines()
+    fenced = len(lines) > 2 and lines[0].startswith("```") and lines[-1].strip() == "```"
+    return "\n".join(lines[1:-1]) if fenced else text
 
 
 def result_of(scope: TurnContext, used: TurnUsage, reason: EndReason, error: MoryflowError | None) -> TurnResult:

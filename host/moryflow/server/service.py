@@ -25,9 +25,9 @@ from moryflow.base.events import now
 from moryflow.base.paths import keep, make_folder
 from moryflow.kernel.outcome import RunOptions, error_json
 from moryflow.runtime.host import Host
-from moryflow.runtime.prompt import attachments_payload
-from moryflow.runtime.session import AnswerSchema, Session, whole_answer
-from moryflow.runtime.turn_result import TurnResult, stored_result
+from moryflow.runtime.session import Session, attachments_payload
+from moryflow.runtime.subagents import whole_answer
+from moryflow.runtime.turn_result import AnswerSchema, TurnResult, stored_result
 
 from .events import EventFollower
 from .replies import RequestError

@@ -24,10 +24,10 @@ from moryflow.runtime.documents import (
     tree_of,
     with_title,
 )
-from moryflow.runtime.session import AnswerSchema
 from moryflow.runtime.session_commands import compact_now, delete_session, run_slash
 from moryflow.runtime.session_commands import undo as void_compaction
-from moryflow.runtime.session_stats import collect_outcomes, collect_stats, descendants
+from moryflow.runtime.session_stats import collect_outcomes, collect_stats
+from moryflow.runtime.turn_result import AnswerSchema
 from moryflow.store import SessionRow
 
 from .operations import Call, operation
@@ -245,7 +245,7 @@ async def import_session(at: Call) -> Any:
     """Take in a session that was exported, with its sub-agents."""
     store = at.service.host.store
     row = await store.import_((await at.request.body()).splitlines())
-    return {**session_json(row), "sub_agents": [child.id for child in await descendants(store, row.id)]}
+    return {**session_json(row), "sub_agents": (await store.family(row.id))[1:]}
 
 
 # -------------------------------------------------------------------- changes

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from moryflow.attach.wire import RunningServer, ServerRefusal
     from moryflow.cli.terminal.render import TerminalView
     from moryflow.runtime.host import Host
-    from moryflow.runtime.session import AnswerSchema, Session
-    from moryflow.runtime.turn_result import TurnResult
+    from moryflow.runtime.session import Session
+    from moryflow.runtime.turn_result import AnswerSchema, TurnResult
 
 
 class _RunWords(TurnWords):
@@ -94,7 +94,7 @@ def _schema(given: str) -> AnswerSchema:
     """
     import json5
 
-    from moryflow.runtime.session import AnswerSchema
+    from moryflow.runtime.turn_result import AnswerSchema
 
     inline = given.lstrip().startswith("{")
     try:
@@ -125,7 +125,7 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
         if schema is not None:
             text, typed = text + schema.instructions, len(text) if typed is None else typed
         work = session.prompt(text, files=attached["files"], images=attached["images"], options=options, typed=typed)
-    from moryflow.runtime.session import whole_answer
+    from moryflow.runtime.subagents import whole_answer
 
     result = await whole_answer(session, await work, options, schema)
     view(result)

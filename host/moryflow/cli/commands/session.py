@@ -17,7 +17,7 @@ from moryflow.cli.open_host import with_host, with_store
 from moryflow.cli.options import Flags, NounGroup, asking_options, document_options, find, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 from moryflow.runtime.documents import node_json, session_json, with_title
-from moryflow.runtime.session_stats import collect_stats, descendants
+from moryflow.runtime.session_stats import collect_stats
 
 from .session_branches import fork, label, node_texts, switch, tree
 from .session_compact import COMMANDS
@@ -185,7 +185,7 @@ def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
     async def work(store: Store) -> tuple[int, int]:
         row = await find(store, session, flags)
         with nullcontext(sys.stdout) if file is None else write_whole(file) as out:
-            return await write_lines(store.export(row.id), out), len(await descendants(store, row.id))
+            return await write_lines(store.export(row.id), out), len(await store.family(row.id)) - 1
 
     lines, below = with_store(work)
     if file is not None and not flags.quiet:
@@ -236,20 +236,20 @@ def import_session(ctx: click.Context, file: TextIO) -> None:
     """Import an exported session with its sub-agents; - reads standard input."""
     from moryflow.store import StoreError
 
-    async def work(store: Store) -> tuple[SessionRow, list[SessionRow]]:
+    async def work(store: Store) -> tuple[SessionRow, list[str]]:
         try:
             row = await store.import_(file)
         except StoreError as error:
             raise StoreError(
                 error.message, code=error.code, where=error.where or file.name, next_step=error.next_step
             ) from error
-        return row, await descendants(store, row.id)
+        return row, (await store.family(row.id))[1:]
 
     row, below = with_store(work)
     flags = flags_of(ctx)
     if below and not flags.quiet:
         click.echo(f"{row.id} is there{_with(len(below))}; moryflow session tree {row.id}", err=True)
-    show(flags, {**session_json(row), "sub_agents": [child.id for child in below]}, row.id)
+    show(flags, {**session_json(row), "sub_agents": below}, row.id)
 
 
 def _with(below: int) -> str:
