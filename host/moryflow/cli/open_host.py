@@ -149,9 +149,9 @@ def warn(host: Host, given: Flags) -> None:
 
     A deny that may be lost is said also under ``-q``.
     """
-    from moryflow.runtime.settings import settings_of_plugins
+    from moryflow.runtime.generation import settings_of_plugins
 
-    for problem in (*host.config.checked(settings_of_plugins(host)).problems, *unknown_names(host)):
+    for problem in (*host.config.checked(settings_of_plugins(host.plugin_set)).problems, *unknown_names(host)):
         if problem.fatal or not given.quiet:
             say(f"moryflow: {problem}")
     if given.quiet:

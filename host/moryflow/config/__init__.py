@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Rule
 from moryflow_sdk.support.secrets import know, know_environment, secret_values
 
-from .layers import MISSING, RULES, Layer, Origin, Problem, holds_deny, lost_rules, merged, read_rules
+from .layers import MISSING, RULES, Layer, Origin, Problem, holds_deny, lost_rules, merged, read_rules, value_at
 from .load import environment_layer, flag_layer, good_copy, inline_layer, keep, secrets_layer, user_layers
 
 if TYPE_CHECKING:
@@ -75,12 +75,8 @@ class Config:
 
     def get(self, dotted: str, default: Any = None) -> Any:
         """Return the value at `dotted` (``agents.runtime.mode.default``), or `default` where no layer sets it."""
-        value: Any = self._value
-        for name in dotted.split(".") if dotted else ():
-            if not isinstance(value, Mapping) or name not in value:
-                return default
-            value = value[name]
-        return value
+        value = value_at(self._value, dotted.split(".") if dotted else ())
+        return default if value is MISSING else value
 
     def section(self, dotted: str) -> Mapping[str, Any]:
         """Return the object at `dotted`; an empty one where there is none."""

@@ -19,9 +19,9 @@ from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 from moryflow.base.atomic_write import locked, write_atomically
 
 from .jsonc import JsoncError, JsoncNode, parse, position, tree
+from .layers import MISSING, RULES, value_at
 from .load import Unreadable, read_source
 
-RULES = ("agents", "runtime", "permission", "rules")
 Change = Callable[[str, Any], tuple[str, Any] | None]
 """Text and value in, new text and expected value out; ``None``: nothing to do."""
 
@@ -34,16 +34,16 @@ def append_rule(file: Path, rule: Mapping[str, Any]) -> bool:
     entry = dict(rule)
 
     def change(text: str, value: Any) -> tuple[str, Any] | None:
-        rules = _at(value, RULES)
+        rules = value_at(value, RULES)
         if isinstance(rules, list) and _in_force(rules, entry):
             return None
-        if rules is None:
+        if rules is MISSING or rules is None:
             return _set(text, value, RULES, [entry])
         if not isinstance(rules, list):
             raise ConfigError("permission.rules is not a list, so no rule can be added to it", next_step="mend it")
         node = _node(text, RULES)
         expected = copy.deepcopy(value)
-        _at(expected, RULES).append(entry)
+        value_at(expected, RULES).append(entry)
         return insert(text, node, entry), expected
 
     return _edit(file, change)
@@ -56,7 +56,7 @@ def line_of_rule(file: Path, rule: Mapping[str, Any]) -> int:
     """
     target = _target(file)
     text, _ = _read(target)
-    rules = _at(_parsed(target, text), RULES)
+    rules = value_at(_parsed(target, text), RULES)
     if not isinstance(rules, list) or rule not in rules:
         return 0
     last = len(rules) - 1 - rules[::-1].index(rule)
@@ -73,7 +73,7 @@ def set_value(file: Path, setting: str | Sequence[str], value: Any) -> bool:
     path = _path(setting)
 
     def change(text: str, current: Any) -> tuple[str, Any] | None:
-        return None if _at(current, path, _NOTHING) == value else _set(text, current, path, value)
+        return None if value_at(current, path) == value else _set(text, current, path, value)
 
     return _edit(file, change)
 
@@ -86,16 +86,13 @@ def unset(file: Path, setting: str | Sequence[str]) -> bool:
     path = _path(setting)
 
     def change(text: str, current: Any) -> tuple[str, Any] | None:
-        if _at(current, path, _NOTHING) is _NOTHING:
+        if value_at(current, path) is MISSING:
             return None
         expected = copy.deepcopy(current)
-        del _at(expected, path[:-1])[path[-1]]
+        del value_at(expected, path[:-1])[path[-1]]
         return remove(text, _node(text, path[:-1]), path[-1]), expected
 
     return _edit(file, change)
-
-
-_NOTHING: Any = object()
 
 
 def _path(setting: str | Sequence[str]) -> tuple[str, ...]:
@@ -103,14 +100,6 @@ def _path(setting: str | Sequence[str]) -> tuple[str, ...]:
     if not all(path):
         raise ConfigError(f"{setting!r} is not the name of a setting", next_step="write it as agents.runtime.mode.default")
     return path
-
-
-def _at(value: Any, path: tuple[str, ...], missing: Any = None) -> Any:
-    for name in path:
-        if not isinstance(value, dict) or name not in value:
-            return missing
-        value = value[name]
-    return value
 
 
 def _node(text: str, path: tuple[str, ...]) -> Any:

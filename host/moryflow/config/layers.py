@@ -46,10 +46,7 @@ class Layer:
 
     def find(self, path: Place) -> Any:
         """Return the value at `path`, or :data:`MISSING`."""
-        value: Any = self.value
-        for name in path:
-            value = step_into(value, name)
-        return value
+        return value_at(self.value, path)
 
     def position(self, path: Place) -> tuple[int | None, int | None]:
         """Return line and column of `path`, or of the nearest container that stands in the text."""
@@ -103,6 +100,13 @@ def step_into(value: Any, name: str | int) -> Any:
     if isinstance(value, list) and isinstance(name, int) and name < len(value):
         return value[name]
     return MISSING
+
+
+def value_at(value: Any, path: Place) -> Any:
+    """Return what stands at `path` in `value`, or :data:`MISSING`."""
+    for name in path:
+        value = step_into(value, name)
+    return value
 
 
 def dotted(path: Place) -> str:

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from moryflow_sdk.support.settings import Meta, Settings, pydantic_model
 
+from .layers import RULES
+
 Known = tuple[str, Any]
 """A dotted path and the :class:`Settings`, or the pydantic model, of what stands there."""
 
@@ -165,7 +167,7 @@ class ExternalToolSettings(Settings):
 
 
 COMPACTION_PATH = "agents.runtime.compaction"
-RULES_PATH = "agents.runtime.permission.rules"
+RULES_PATH = ".".join(RULES)
 """Read rule by rule (see :func:`.layers.read_rules`), so that one bad rule does not take the others with it."""
 
 
@@ -210,7 +212,7 @@ def json_schema(known: Iterable[Known]) -> dict[str, Any]:
     """Return the JSON Schema of the whole configuration, for editors and for ``config schema``."""
     definitions: dict[str, Any] = {}
     root: dict[str, Any] = {"type": "object", "properties": {}}
-    for path, model in [*host_models(), *known, ("agents.runtime.permission.rules", PermissionRule)]:
+    for path, model in [*host_models(), *known, (RULES_PATH, PermissionRule)]:
         schema = pydantic_model(model).model_json_schema(by_alias=True)
         definitions.update(schema.pop("$defs", {}))
         if path == RULES_PATH:

@@ -289,3 +289,15 @@ def plugins_json(host: Host) -> list[dict[str, Any]]:
     out = all_quarantined(host.home)
     found = rows(host.home, host.config, wanted_plugins(host.config))
     return [{**plugin_json(row), "quarantined": out.get(row.name, [])} for row in found]
+
+
+def config_json(host: Host, *, everything: bool = False) -> dict[str, Any]:
+    """Return the settings in force, with `everything` the defaults too; secrets are left out."""
+    from moryflow.config.schema import host_models
+    from moryflow.config.values import effective, without_secrets
+
+    from .generation import settings_of_plugins
+
+    of_plugins = settings_of_plugins(host.plugin_set)
+    known = (*host_models(), *of_plugins)
+    return without_secrets(effective(host.config.checked(of_plugins), known if everything else ()), known)

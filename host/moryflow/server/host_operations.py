@@ -19,10 +19,11 @@ from moryflow.approvals import reply_of
 from moryflow.base.paths import readable_vault
 from moryflow.config.edit import set_value, unset
 from moryflow.config.schema import host_models
+from moryflow.config.values import check_value
 from moryflow.runtime.command_context import HostCommandContext
-from moryflow.runtime.documents import agents_json, approval_json, models_json, plugins_json, tool_json
+from moryflow.runtime.documents import agents_json, approval_json, config_json, models_json, plugins_json, tool_json
+from moryflow.runtime.generation import settings_of_plugins
 from moryflow.runtime.session_stats import collect_stats, onboarding
-from moryflow.runtime.settings import check_value, config_json, settings_of_plugins
 from moryflow.store import SessionRow
 
 from .operations import Call, operation
@@ -318,7 +319,7 @@ async def change_prompt_settings(
 ) -> Any:
     """Replace the base of the system prompt and the parameters, or go back to the default; other settings stay."""
     host = at.service.host
-    known = (*host_models(), *settings_of_plugins(host))
+    known = (*host_models(), *settings_of_plugins(host.plugin_set))
     given: dict[str, Any] = dict(zip(PARAMETERS, (temperature, topP, maxTokens), strict=True))
     if mode == "custom" and not (text or "").strip():
         raise RequestError(422, "invalid", "a prompt of your own needs a text", 'send "text", or "mode": "default"')

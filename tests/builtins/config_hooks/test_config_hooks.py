@@ -213,9 +213,9 @@ def test_a_bad_entry_is_named_with_its_line_and_the_rest_works(moryflow, hooks):
     (moryflow.home / "config.jsonc").write_text(BAD, encoding="utf-8")
     assert output_of(moryflow, "say") == "<ab"
     assert system_of(moryflow).count("\n\nBe short.\n\n") == 1
-    from moryflow.runtime.settings import settings_of_plugins
+    from moryflow.runtime.generation import settings_of_plugins
 
-    problems = moryflow.host.config.checked(settings_of_plugins(moryflow.host)).problems
+    problems = moryflow.host.config.checked(settings_of_plugins(moryflow.host.plugin_set)).problems
     hooks_at = "agents.runtime.hooks."
     assert sorted((problem.line, problem.message.split(hooks_at)[1].split(":")[0].rstrip('"')) for problem in problems) == [
         (3, "chat.params"),

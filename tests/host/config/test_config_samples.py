@@ -15,7 +15,7 @@ HELLO = Path(__file__).parents[3] / "user_examples" / "tools" / "hello.py"
 def test_every_sample_loads_and_works_as_it_stands(moryflow, name):
     """Both configurations beside both agents: nothing is reported, and each setting does what it says (S0.87, S0.91, D74)."""
     from moryflow.cli.open_host import unknown_names
-    from moryflow.runtime.settings import settings_of_plugins
+    from moryflow.runtime.generation import settings_of_plugins
 
     shutil.copyfile(SAMPLES / f"{name}.jsonc", moryflow.home / "config.jsonc")
     for folder, source in (("agents", SAMPLES / f"{name}.md"), ("tools", HELLO)):
@@ -23,7 +23,7 @@ def test_every_sample_loads_and_works_as_it_stands(moryflow, name):
         shutil.copyfile(source, moryflow.home / folder / source.name)
     (moryflow.vault / "a.md").write_text("one\n", encoding="utf-8")
     host = moryflow.host
-    assert host.config.checked(settings_of_plugins(host)).problems == ()
+    assert host.config.checked(settings_of_plugins(host.plugin_set)).problems == ()
     assert list(unknown_names(host)) == [] and not any(record.error for record in host.plugin_set.records)
     moryflow.run("go", [{"calls": [{"name": "read", "arguments": {"path": "a.md"}}]}, "done"])
     asked, answered = moryflow.model.requests

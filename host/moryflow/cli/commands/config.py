@@ -36,7 +36,7 @@ def command() -> None:
 @click.pass_context
 def show_config(ctx: click.Context, everything: bool) -> None:
     """Show the settings in force and where each comes from. Secrets are left out."""
-    from moryflow.runtime.settings import effective, leaves, without_secrets
+    from moryflow.config.values import effective, leaves, without_secrets
 
     config, known = reading(ctx)
     value = without_secrets(effective(config, known if everything else ()), known)
@@ -70,7 +70,7 @@ def path(ctx: click.Context) -> None:
 @click.pass_context
 def get(ctx: click.Context, key: str) -> None:
     """Print the value in force for KEY, or its default if nothing sets it. Secrets are left out."""
-    from moryflow.runtime.settings import shown_at
+    from moryflow.config.values import shown_at
 
     config, known = reading(ctx)
     value = shown_at(key, value_of(config, known, key), known)
@@ -85,7 +85,7 @@ def get(ctx: click.Context, key: str) -> None:
 def set_key(ctx: click.Context, key: str, value: str) -> None:
     """Set KEY in the user's file. VALUE is JSON, or plain text; comments in the file stay."""
     from moryflow.config.edit import set_value
-    from moryflow.runtime.settings import check_value, shown_at
+    from moryflow.config.values import check_value, shown_at
 
     config, known = checked_config(ctx)
     parsed = check_value(known, key, value)
@@ -115,7 +115,7 @@ def unset_key(ctx: click.Context, key: str) -> None:
 @click.pass_context
 def explain(ctx: click.Context, key: str) -> None:
     """Show which layer won for KEY, where it is set, and what the other layers say."""
-    from moryflow.runtime.settings import default_of, refuse_unknown, shown_at
+    from moryflow.config.values import default_of, refuse_unknown, shown_at
 
     config, known = reading(ctx)
     if not config.setters(key):
@@ -172,10 +172,10 @@ def check(ctx: click.Context) -> int:
 def checked_config(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
     """Return the configuration, held against the plugins' settings too, and all models."""
     from moryflow.config.schema import host_models
-    from moryflow.runtime.settings import settings_of_plugins
+    from moryflow.runtime.generation import settings_of_plugins
 
     async def work(host: Host) -> tuple[Config, tuple[Known, ...]]:
-        known = settings_of_plugins(host)
+        known = settings_of_plugins(host.plugin_set)
         return host.config.checked(known), (*host_models(), *known)
 
     return with_host(ctx, work, quiet=True)
@@ -195,10 +195,10 @@ def config_with_problems(ctx: click.Context) -> tuple[Config, list[Problem]]:
     A plugin's function ``check_rules`` is given the rules in matching order and yields ``(rule, sentence)``, or ``(rule,
     sentence, True)`` where a deny is lost and the check must fail.
     """
-    from moryflow.runtime.settings import settings_of_plugins
+    from moryflow.runtime.generation import settings_of_plugins
 
     async def work(host: Host) -> tuple[Config, list[Problem]]:
-        config = host.config.checked(settings_of_plugins(host))
+        config = host.config.checked(settings_of_plugins(host.plugin_set))
         return config, [*config.problems, *_plugins(host), *unknown_names(host), *_agents(host), *_remarks(host, config)]
 
     return with_host(ctx, work, quiet=True)
@@ -252,10 +252,10 @@ def _remark(rule: Rule, sentence: str, fatal: bool = False) -> Problem:
 
 def plugin_settings(ctx: click.Context) -> tuple[Known, ...]:
     """Return the models of the plugins' settings, by path."""
-    from moryflow.runtime.settings import settings_of_plugins
+    from moryflow.runtime.generation import settings_of_plugins
 
     async def work(host: Host) -> tuple[Known, ...]:
-        return settings_of_plugins(host)
+        return settings_of_plugins(host.plugin_set)
 
     return with_host(ctx, work, quiet=True)
 
@@ -268,11 +268,12 @@ def value_of(config: Config, known: Sequence[Known], key: str) -> Any:
     from moryflow_sdk import ConfigError
     from moryflow_sdk.support.texts import did_you_mean
 
-    from moryflow.runtime.settings import NOTHING, effective, leaves, value_at
+    from moryflow.config.layers import MISSING, value_at
+    from moryflow.config.values import effective, leaves
 
     tree = effective(config, known)
-    found = value_at(tree, key)
-    if found is NOTHING:
+    found = value_at(tree, key.split("."))
+    if found is MISSING:
         names = [name for name, _ in leaves(tree)]
         raise ConfigError(
             f"{key!r} is not set and has no default{did_you_mean(key, names)}", next_step="moryflow config show --all"
@@ -354,7 +355,7 @@ def set_param(ctx: click.Context, name: str, value: str) -> None:
     from moryflow_sdk import ConfigError
 
     from moryflow.config.edit import set_value, unset
-    from moryflow.runtime.settings import check_value
+    from moryflow.config.values import check_value
 
     config, known = checked_config(ctx)
     if config.section(SECTION).get("mode") != "custom":

@@ -21,7 +21,7 @@ from moryflow.base.paths import readable_vault
 from moryflow.cli.open_host import MOST_NOTES, left_out, unknown_names, with_host
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import plain, show
-from moryflow.runtime.settings import settings_of_plugins
+from moryflow.runtime.generation import settings_of_plugins
 from moryflow.store.sqlite.locks import has_locks
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _home(home: Path) -> Iterable[DoctorFinding]:
 
 
 def _config(host: Host) -> Iterable[DoctorFinding]:
-    problems = [*host.config.checked(settings_of_plugins(host)).problems, *unknown_names(host)]
+    problems = [*host.config.checked(settings_of_plugins(host.plugin_set)).problems, *unknown_names(host)]
     for problem in problems:
         yield DoctorFinding("config", "bad" if problem.fatal else "warning", str(problem), "moryflow config check")
     if not problems:

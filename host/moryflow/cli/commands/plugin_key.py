@@ -49,7 +49,7 @@ def set_key(ctx: click.Context, name: str, setting: str | None) -> None:
     from moryflow.config import load_config
     from moryflow.config.edit import set_value
     from moryflow.config.load import SECRETS
-    from moryflow.runtime.settings import check_value
+    from moryflow.config.values import check_value
 
     config, known, names = _settings_of(ctx, name)
     setting = setting or _only_one(name, names)
@@ -128,10 +128,10 @@ def _settings_of(ctx: click.Context, name: str) -> tuple[Config, tuple[Known, ..
     from moryflow_sdk.support.texts import did_you_mean
 
     from moryflow.config.schema import host_models
-    from moryflow.runtime.settings import settings_of_plugins
+    from moryflow.runtime.generation import settings_of_plugins
 
     async def work(host: Host) -> tuple[Config, tuple[Known, ...], list[Any]]:
-        return host.config, settings_of_plugins(host), list(host.plugin_set.records)
+        return host.config, settings_of_plugins(host.plugin_set), list(host.plugin_set.records)
 
     config, known, records = with_host(ctx, work, quiet=True)
     record = next((record for record in records if record.name == name), None)

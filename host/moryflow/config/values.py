@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moryflow_sdk import ConfigError
 from moryflow_sdk.support.secrets import masked
 
 from moryflow.config import Config
-from moryflow.config.checks import drop_bad_values, unknown_keys
-from moryflow.config.layers import RULES, Layer, merged, nested, read_rules
-from moryflow.config.schema import Known, defaults, host_models
 
-if TYPE_CHECKING:
-    from .host import Host
-
-NOTHING: Any = object()
-"""What stands for a value that is not there."""
-
-
-def settings_of_plugins(host: Host) -> tuple[tuple[str, Any], ...]:
-    """Return path and model of every loaded plugin that declares its settings."""
-    declared = ((plugin, type(plugin.config)) for plugin in host.plugin_set.plugins.values())
-    return tuple(
-        (getattr(plugin.object, "config_path", "") or f"plugins.{plugin.name}", model)
-        for plugin, model in declared
-        if hasattr(model, "model_fields")
-    )
+from .checks import drop_bad_values, unknown_keys
+from .layers import MISSING, RULES, Layer, merged, nested, read_rules, value_at
+from .schema import Known, defaults, host_models
 
 
 def effective(config: Config, known: Sequence[Known]) -> dict[str, Any]:
@@ -50,30 +35,23 @@ def without_secrets(tree: Mapping[str, Any], known: Sequence[Known]) -> dict[str
     """Return settings with ``[redacted]`` in the place of every secret: by its name, or by its type in a model of `known`."""
     shown = masked(tree)
     for path, model in known:
-        section = value_at(shown, path) if path else shown
-        if section is not NOTHING:
-            shown = merged(shown, nested(path.split(".") if path else (), masked(section, [model])))
+        place = path.split(".") if path else ()
+        section = value_at(shown, place)
+        if section is not MISSING:
+            shown = merged(shown, nested(place, masked(section, [model])))
     return shown
 
 
 def shown_at(key: str, value: object, known: Sequence[Known]) -> Any:
     """Return what is shown of the value of `key`."""
-    return value_at(without_secrets(nested(key.split("."), value), known), key)
+    path = key.split(".")
+    return value_at(without_secrets(nested(path, value), known), path)
 
 
 def default_of(known: Sequence[Known], key: str) -> Any:
     """Return the default of `key`, ``None`` where it has none."""
-    found = value_at(defaults(known), key)
-    return None if found is NOTHING else found
-
-
-def value_at(tree: object, key: str) -> Any:
-    """Return what a dotted key has in `tree`; :data:`NOTHING` when it has none."""
-    for name in key.split("."):
-        if not isinstance(tree, Mapping) or name not in tree:
-            return NOTHING
-        tree = tree[name]
-    return tree
+    found = value_at(defaults(known), key.split("."))
+    return None if found is MISSING else found
 
 
 def check_value(known: Sequence[Known], key: str, text: str) -> Any:
@@ -121,9 +99,3 @@ def _wrong_rules(layer: Layer) -> list[Any]:
     if not isinstance(layer.find(RULES), list):
         return [layer.problem(RULES, "the rules must be a list", code="rule_invalid")]
     return read_rules(layer)[1]
-
-
-def config_json(host: Host, *, everything: bool = False) -> dict[str, Any]:
-    """Return the settings in force, with `everything` the defaults too; secrets are left out."""
-    known = (*host_models(), *settings_of_plugins(host))
-    return without_secrets(effective(host.config.checked(known[len(host_models()) :]), known if everything else ()), known)
