@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from moryflow_sdk import Identity, MoryflowError, Target, ToolError
 
-from moryflow.services.file_walk import judged_status, name_of, parent_folder, path_of, refuse_changed, status_at
+from moryflow.services.file_walk import judged_status, name_of, parent_folder, path_of, refuse_changed
 from moryflow.services.files import VaultFiles
 
 if TYPE_CHECKING:
@@ -269,9 +269,9 @@ class EditorFiles(VaultFiles):
 
         Many editors put a new file there; one that holds `text` is given the `mode` of the old one.
         """
-        with suppress(ToolError, OSError), parent_folder(target) as (parent, name):
-            status = status_at(parent, name)
-            found = target.replace(identity=Identity(device=status.st_dev, inode=status.st_ino) if status else None)
+        with suppress(ToolError), parent_folder(target) as (parent, name):
+            about = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            found = target.replace(identity=Identity(device=about.st_dev, inode=about.st_ino))
             with super().open(found) as file:
                 self._stamps[path_of(target)] = _stamp(file)
                 after, folders = _text_in(file), self._folders(found)
