@@ -15,7 +15,7 @@ from moryflow.base import leave_out_pydantic_plugins
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 
 from .failures import report
-from .options import FOLLOWING, REACHED, asking_options, behind_the_verb
+from .options import FOLLOWING, REACHED, Flags, asking_options, behind_the_verb
 from .terminal import shutdown, streams
 
 if TYPE_CHECKING:
@@ -126,10 +126,9 @@ def _no_such_command(name: str, known: list[str]) -> str:
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="moryflow")
 @asking_options
-@click.pass_context
-def cli(ctx: click.Context, **_flags: object) -> None:
+def cli(_: Flags) -> None:
     """Moryflow: a host for LLM agents that people want to extend."""
-    if ctx.invoked_subcommand is None:
+    if click.get_current_context().invoked_subcommand is None:
         click.echo(WELCOME, nl=False)
 
 

@@ -13,9 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
-
-from .options import Flags, flags_of
+from .options import Flags
 from .terminal.text import plain, say
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ MOST_NOTES = 20
 
 
 def with_host(
-    ctx: click.Context,
+    flags: Flags,
     work: Callable[[Host], Awaitable[T]],
     *,
     settings: Mapping[str, Any] | None = None,
@@ -46,10 +44,8 @@ def with_host(
     """
     from moryflow.cli.terminal.interrupts import run_on_loop
 
-    given = flags_of(ctx)
-
     async def hosted() -> T:
-        async with await host_for(given, settings, tell=not quiet) as host:
+        async with await host_for(flags, settings, tell=not quiet) as host:
             try:
                 return await work(host)
             finally:

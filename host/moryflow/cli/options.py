@@ -144,17 +144,18 @@ _JSON_UNSEEN = _switch("--json", "as_json", hidden=True)
 
 
 def _collecting(function: F, *options: Settings) -> F:
+    """Add `options` to a command whose function takes what they say, with what was said before its name, as :class:`Flags`."""
     names = set(Flags._fields)
 
     @functools.wraps(function)
-    def collect(*args: object, **given: object) -> Any:
+    def collect(**given: object) -> Any:
         ctx = click.get_current_context()
         own: dict[str, Any] = {name: given.pop(name) for name in names & set(given)}
         own["as_json"] = given.pop("form", None) == "json" or own.get("as_json")
         said = {name: value for name, value in own.items() if value}
-        ctx.obj = flags_of(ctx)._replace(**said)
+        ctx.obj = flags = flags_of(ctx)._replace(**said)
         _refuse_inside_tool(ctx, given)
-        return function(*args, **given)
+        return function(flags, **given)
 
     wrapped: Any = collect
     for spellings, settings in reversed(options):
@@ -250,6 +251,25 @@ class InputCommand(click.Command):
         if not flags_of(ctx).quiet:
             verb = ctx.command_path.partition(" ")[2]
             click.echo(f"moryflow: {verb} --json JSON is spelled --args JSON now; --json alone prints JSON", err=True)
+
+
+def json_object(text: str, what: str, example: str) -> dict[str, Any]:
+    """Return the JSON object that `text` is; a dash stands for what comes on standard input.
+
+    :raises ConfigError: it is none; `what` names it, and `example` is what helps.
+    """
+    import json
+    import sys
+
+    from moryflow_sdk import ConfigError
+
+    try:
+        value = json.loads(sys.stdin.read() if text == "-" else text)
+    except ValueError as error:
+        raise ConfigError(f"{what} is not JSON: {error}", next_step=example) from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{what} must be an object", next_step=example)
+    return value
 
 
 def _patience(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
@@ -419,3 +439,13 @@ def _turned_round(ctx: click.Context, word: str) -> str:
     other = root.get_command(ctx, word) if isinstance(root, click.Group) else None
     found = isinstance(other, click.Group) and other.get_command(ctx, noun) is not None
     return f"moryflow {word} {noun}" if found else ""
+
+
+def noun(name: str, does: str, kind: type[NounGroup] = NounGroup) -> NounGroup:
+    """Return the group of a noun, which is given its verbs."""
+
+    @click.group(name, cls=kind, help=does)
+    @document_options
+    def group(_: Flags) -> None: ...
+
+    return group

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from moryflow.cli.open_host import with_host
-from moryflow.cli.options import MODE, Flags, asking_options, flags_of
-from moryflow.cli.terminal.interrupts import catch_signals
+from moryflow.cli.options import MODE, Flags, asking_options
+from moryflow.cli.terminal.interrupts import stop_on_signals
 
 if TYPE_CHECKING:
     from moryflow.acp.agent import EditorOptions
@@ -32,16 +32,15 @@ class _NewSessions(TypedDict):
 @click.option("--agent", help="The agent of new sessions.")
 @click.option("--mode", type=MODE, help="What new sessions may do.")
 @asking_options
-@click.pass_context
-def command(ctx: click.Context, setup: bool, **given: Unpack[_NewSessions]) -> int:
+def command(flags: Flags, setup: bool, **given: Unpack[_NewSessions]) -> int:
     """Speak the Agent Client Protocol on standard input and output. Editors start this; see docs/editors.md."""
     from moryflow.acp.agent import EditorOptions
 
-    flags, options = flags_of(ctx), EditorOptions(**given)
+    options = EditorOptions(**given)
     if setup:
-        return with_host(ctx, lambda host: _setup(host, flags, options))
+        return with_host(flags, lambda host: _setup(host, flags, options))
     streams = _take_streams()
-    return with_host(ctx, lambda host: _serve(host, flags, options, streams))
+    return with_host(flags, lambda host: _serve(host, flags, options, streams))
 
 
 def _take_streams() -> tuple[int, int]:
@@ -63,7 +62,7 @@ async def _serve(host: Host, flags: Flags, options: EditorOptions, streams: tupl
 
     await confirm_mode(options.mode, flags)
     stopping = asyncio.Event()
-    catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), lambda _: stopping.set(), leave_at=2)
+    stop_on_signals(stopping.set)
     await EditorAgent(host, options).run(*streams, stopping)
     return 0
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moryflow.cli.open_host import with_host
-from moryflow.cli.options import NounGroup, document_options, flags_of
+from moryflow.cli.options import Flags, document_options, noun
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 from moryflow.runtime.documents import agents_json
 
@@ -15,34 +15,29 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
 
 
-@click.group("agent", cls=NounGroup)
-@document_options
-def command() -> None:
-    """List and show agents."""
+command = noun("agent", "List and show agents.")
 
 
 @command.command("list")
 @click.option("--all", "everyone", is_flag=True, help="Include hidden ones.")
 @document_options
-@click.pass_context
-def list_agents(ctx: click.Context, everyone: bool) -> None:
+def list_agents(flags: Flags, everyone: bool) -> None:
     """List the agents; the one that answers by default is marked with *."""
 
     async def work(host: Host) -> list[dict[str, Any]]:
         return agents_json(host, everyone=everyone)
 
-    rows = with_host(ctx, work)
+    rows = with_host(flags, work)
     table = columns(
         ("*" if row["default"] else " ", row["id"], row["mode"], first_line(row["description"], 90)) for row in rows
     )
-    show(flags_of(ctx), rows, table)
+    show(flags, rows, table)
 
 
 @command.command("show")
 @click.argument("name")
 @document_options
-@click.pass_context
-def show_agent(ctx: click.Context, name: str) -> None:
+def show_agent(flags: Flags, name: str) -> None:
     """Show an agent: its prompt, model, tools and rules.
 
     The agent that writes summaries, default_compact_agent, is not listed and cannot be chosen or changed, but is shown here.
@@ -55,18 +50,17 @@ def show_agent(ctx: click.Context, name: str) -> None:
         found = COMPACT_AGENT if name == COMPACT_AGENT_ID else known_agent(host.agents, name)
         return found.model_dump(mode="json")
 
-    agent = with_host(ctx, work)
+    agent = with_host(flags, work)
     keys = ("id", "name", "description", "mode", "model", "tools", "deny_tools", "max_steps", "source")
     shown = [(key, agent[key]) for key in keys if agent[key]]
     rules = columns((rule["decision"], rule["domain"], rule["pattern"]) for rule in agent["rules"])
     text = "\n\n".join(part for part in (columns(shown), rules, plain(agent["prompt"])) if part)
-    show(flags_of(ctx), agent, text)
+    show(flags, agent, text)
 
 
 @command.command("check")
 @document_options
-@click.pass_context
-def check_agents(ctx: click.Context) -> int:
+def check_agents(flags: Flags) -> int:
     """Report every mistake in the agent files; exit code 3 if a file, or a rule in it, cannot be used."""
     from moryflow_sdk.support.markdown_files import shown_path
     from moryflow_sdk.support.own_files import own_files
@@ -89,8 +83,8 @@ def check_agents(ctx: click.Context) -> int:
             for name in names
         ]
 
-    rows = with_host(ctx, work, quiet=True)
+    rows = with_host(flags, work, quiet=True)
     lines = [problem for row in rows for problem in row["problems"]]
     count = f"{len(rows)} agent file{'' if len(rows) == 1 else 's'}"
-    show(flags_of(ctx), rows, plain("\n".join(lines)) or f"{count}, nothing is wrong")
+    show(flags, rows, plain("\n".join(lines)) or f"{count}, nothing is wrong")
     return 0 if all(row["ok"] for row in rows) else 3

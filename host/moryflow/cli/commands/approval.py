@@ -10,7 +10,7 @@ from moryflow_sdk import ConfigError
 from moryflow_sdk.support.texts import visible
 
 from moryflow.cli.open_host import with_store
-from moryflow.cli.options import NounGroup, document_options, flags_of
+from moryflow.cli.options import Flags, document_options, noun
 from moryflow.cli.terminal.question_text import preview_lines, question
 from moryflow.cli.terminal.text import columns, first_line, plain, show, terminal_width
 from moryflow.runtime.documents import approval_json
@@ -22,18 +22,14 @@ BRIEF = 6
 """Rows of what would happen that the list shows of each question."""
 
 
-@click.group("approval", cls=NounGroup)
-@document_options
-def command() -> None:
-    """List open questions and answer them."""
+command = noun("approval", "List open questions and answer them.")
 
 
 @command.command("list")
 @click.option("--session", help="Only of this session.")
 @click.option("--all", "answered", is_flag=True, help="Include answered and expired ones.")
 @document_options
-@click.pass_context
-def list_approvals(ctx: click.Context, session: str | None, answered: bool) -> None:
+def list_approvals(flags: Flags, session: str | None, answered: bool) -> None:
     """List the questions that wait for an answer, oldest first."""
 
     async def work(store: Store) -> list[ApprovalRow]:
@@ -41,21 +37,20 @@ def list_approvals(ctx: click.Context, session: str | None, answered: bool) -> N
         return await store.approvals(session=row.id if row else None, state=None if answered else "pending")
 
     rows = with_store(work)
-    show(flags_of(ctx), [approval_json(row) for row in rows], open_questions(rows))
+    show(flags, [approval_json(row) for row in rows], open_questions(rows))
 
 
 @command.command("show")
 @click.argument("approval")
 @document_options
-@click.pass_context
-def show_approval(ctx: click.Context, approval: str) -> None:
+def show_approval(flags: Flags, approval: str) -> None:
     """Show a whole question: what will happen, why you are asked, what "always" would store."""
 
     async def work(store: Store) -> ApprovalRow:
         return await store.approval(await _approval_id(store, approval))
 
     row = with_store(work)
-    show(flags_of(ctx), approval_json(row), f"{whole_question(row).strip()}\n  {_state(row)}")
+    show(flags, approval_json(row), f"{whole_question(row).strip()}\n  {_state(row)}")
 
 
 def open_questions(rows: Sequence[ApprovalRow]) -> str:
@@ -94,8 +89,7 @@ def _state(row: ApprovalRow) -> str:
 @click.argument("words", nargs=-1, required=True, metavar="once|always|reject|stop|REASON")
 @click.option("--message", default="", help="For the model, with reject.")
 @document_options
-@click.pass_context
-def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: str) -> None:
+def reply(flags: Flags, approval: str, words: tuple[str, ...], message: str) -> None:
     """Answer a question. The first answer counts; a turn that waits in another terminal goes on.
 
     "reject" refuses the call and lets the model go on ("no" and "deny" mean the same); "stop" ends the turn; any other text
@@ -106,7 +100,7 @@ def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: st
     answer = answer_of(" ".join(words))
     if answer is None or (answer.message and message):
         said = "the answer is empty" if answer is None else "the reason is given twice"
-        raise click.UsageError(f"{said}; moryflow approval reply {approval} {OFFERED}, or why not", ctx)
+        raise click.UsageError(f"{said}; moryflow approval reply {approval} {OFFERED}, or why not")
 
     async def work(store: Store) -> tuple[ApprovalRow, str]:
         row = await store.reply(await _approval_id(store, approval), answer.reply, message=answer.message or message)
@@ -123,7 +117,7 @@ def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: st
     else:
         why = f" ({first_line(row.message, 60)})" if row.message else ""
         text = f"{row.id}: {row.reply}{why}; if no turn waits for it: moryflow run -r {goes_on}"
-    show(flags_of(ctx), approval_json(row), plain(text))
+    show(flags, approval_json(row), plain(text))
 
 
 def too_late_error(row: ApprovalRow) -> Exception:

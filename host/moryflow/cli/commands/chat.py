@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from moryflow.cli.open_host import with_host
-from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, flags_of, talk_options
+from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, talk_options
 from moryflow.cli.terminal.text import is_dumb
 
 if TYPE_CHECKING:
@@ -24,12 +24,10 @@ if TYPE_CHECKING:
 
 @click.command("chat", cls=TurnCommand)
 @talk_options
-@click.pass_context
-def command(ctx: click.Context, again: bool, resume: str | None, attach: str | None, **given: Unpack[TurnWords]) -> int:
+def command(flags: Flags, again: bool, resume: str | None, attach: str | None, **given: Unpack[TurnWords]) -> int:
     """Talk with an agent. /help lists the commands; Ctrl-C stops the turn, Ctrl-D ends the conversation."""
-    flags = flags_of(ctx)
     if flags.as_json:
-        raise click.UsageError("a conversation is not printed as JSON; for programs: moryflow run --output stream-json", ctx)
+        raise click.UsageError("a conversation is not printed as JSON; for programs: moryflow run --output stream-json")
     chosen = RunFlags(prompt=None, files=(), resume="" if again and resume is None else resume, output="text", **given)
     if attach is not None:
         from moryflow.cli.attached import server_for
@@ -38,7 +36,7 @@ def command(ctx: click.Context, again: bool, resume: str | None, attach: str | N
         if (server := server_for(flags, attach)) is not None:
             return run_on_loop(lambda: _attached_chat(server, flags, chosen))
 
-    return with_host(ctx, lambda host: _chat(host, flags, chosen))
+    return with_host(flags, lambda host: _chat(host, flags, chosen))
 
 
 async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moryflow.cli.open_host import unknown_names, with_host
-from moryflow.cli.options import NounGroup, document_options, flags_of
+from moryflow.cli.options import Flags, document_options, noun
 from moryflow.cli.terminal import streams
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 
@@ -24,24 +24,20 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
 
 
-@click.group("config", cls=NounGroup)
-@document_options
-def command() -> None:
-    """Show, explain, check and change the configuration."""
+command = noun("config", "Show, explain, check and change the configuration.")
 
 
 @command.command("show")
 @click.option("--all", "everything", is_flag=True, help="Include defaults.")
 @document_options
-@click.pass_context
-def show_config(ctx: click.Context, everything: bool) -> None:
+def show_config(flags: Flags, everything: bool) -> None:
     """Show the settings in force and where each comes from. Secrets are left out."""
     from moryflow.config.values import effective, leaves, without_secrets
 
-    config, known = reading(ctx)
+    config, known = reading(flags)
     value = without_secrets(effective(config, known if everything else ()), known)
     table = columns((path, json.dumps(item, ensure_ascii=False), where(config.origin(path))) for path, item in leaves(value))
-    show(flags_of(ctx), value, table or f"nothing is set; {config.path} would hold it")
+    show(flags, value, table or f"nothing is set; {config.path} would hold it")
 
 
 def where(origin: Origin) -> str:
@@ -52,8 +48,7 @@ def where(origin: Origin) -> str:
 
 @command.command("path")
 @document_options
-@click.pass_context
-def path(ctx: click.Context) -> None:
+def path(flags: Flags) -> None:
     """Print the path of the user's file, whether it exists or not."""
     import os
 
@@ -61,63 +56,59 @@ def path(ctx: click.Context) -> None:
     from moryflow.config import config_file
 
     file = config_file(home_folder(None, os.environ), os.environ)
-    show(flags_of(ctx), {"path": str(file), "exists": file.exists()}, str(file))
+    show(flags, {"path": str(file), "exists": file.exists()}, str(file))
 
 
 @command.command("get")
 @click.argument("key")
 @document_options
-@click.pass_context
-def get(ctx: click.Context, key: str) -> None:
+def get(flags: Flags, key: str) -> None:
     """Print the value in force for KEY, or its default if nothing sets it. Secrets are left out."""
     from moryflow.config.values import shown_at
 
-    config, known = reading(ctx)
+    config, known = reading(flags)
     value = shown_at(key, value_of(config, known, key), known)
-    show(flags_of(ctx), value, plain(value) if isinstance(value, str) else as_json(value))
+    show(flags, value, plain(value) if isinstance(value, str) else as_json(value))
 
 
 @command.command("set", context_settings={"ignore_unknown_options": True})
 @click.argument("key")
 @click.argument("value")
 @document_options
-@click.pass_context
-def set_key(ctx: click.Context, key: str, value: str) -> None:
+def set_key(flags: Flags, key: str, value: str) -> None:
     """Set KEY in the user's file. VALUE is JSON, or plain text; comments in the file stay."""
     from moryflow.config.edit import set_value
     from moryflow.config.values import check_value, shown_at
 
-    config, known = checked_config(ctx)
+    config, known = checked_config(flags)
     parsed = check_value(known, key, value)
     changed = set_value(config.path, key, parsed)
     parsed = shown_at(key, parsed, known)
     text = f"{key} = {json.dumps(parsed, ensure_ascii=False)} ({config.path})" if changed else f"{key} has that value already"
-    show(flags_of(ctx), {"key": key, "value": parsed, "changed": changed, "file": str(config.path)}, text)
+    show(flags, {"key": key, "value": parsed, "changed": changed, "file": str(config.path)}, text)
 
 
 @command.command("unset")
 @click.argument("key")
 @document_options
-@click.pass_context
-def unset_key(ctx: click.Context, key: str) -> None:
+def unset_key(flags: Flags, key: str) -> None:
     """Remove KEY from the user's file, so that its default holds again."""
     from moryflow.config.edit import unset
 
-    config, _ = checked_config(ctx)
+    config, _ = checked_config(flags)
     changed = unset(config.path, key)
     text = f"{key} is not set any more ({config.path})" if changed else f"{key} is not set in {config.path}"
-    show(flags_of(ctx), {"key": key, "changed": changed, "file": str(config.path)}, text)
+    show(flags, {"key": key, "changed": changed, "file": str(config.path)}, text)
 
 
 @command.command("explain")
 @click.argument("key")
 @document_options
-@click.pass_context
-def explain(ctx: click.Context, key: str) -> None:
+def explain(flags: Flags, key: str) -> None:
     """Show which layer won for KEY, where it is set, and what the other layers say."""
     from moryflow.config.values import default_of, refuse_unknown, shown_at
 
-    config, known = reading(ctx)
+    config, known = reading(flags)
     if not config.setters(key):
         refuse_unknown(known, key)
     default = shown_at(key, default_of(known, key), known)
@@ -129,7 +120,7 @@ def explain(ctx: click.Context, key: str) -> None:
         for index, layer in enumerate(layers)
     ]
     notes = [plain(str(problem)) for problem in config.problems if key in problem.message]
-    show(flags_of(ctx), document, "\n".join([key, columns(rows), *notes]))
+    show(flags, document, "\n".join([key, columns(rows), *notes]))
 
 
 def _place(layer: dict[str, Any]) -> str:
@@ -139,24 +130,21 @@ def _place(layer: dict[str, Any]) -> str:
 
 @command.command("schema")
 @document_options
-@click.pass_context
-def schema(ctx: click.Context) -> None:
+def schema(flags: Flags) -> None:
     """Print the JSON Schema of the whole configuration, plugins included."""
     from moryflow.config.schema import json_schema
 
-    click.echo(as_json(json_schema(plugin_settings(ctx))))
+    click.echo(as_json(json_schema(plugin_settings(flags))))
 
 
 @command.command("check")
 @document_options
-@click.pass_context
-def check(ctx: click.Context) -> int:
+def check(flags: Flags) -> int:
     """Report every mistake in the configuration; exit code 3 if a deny rule or a file is lost.
 
     With --strict, a warning fails the check too.
     """
-    config, problems = config_with_problems(ctx)
-    flags = flags_of(ctx)
+    config, problems = config_with_problems(flags)
     failed = any(problem.fatal for problem in problems) or (flags.strict and bool(problems))
     document = {"ok": not failed, "file": str(config.path), "problems": [problem._asdict() for problem in problems]}
     lines = [f"{'error' if problem.fatal else 'warning'}: {plain(str(problem))}" for problem in problems]
@@ -169,7 +157,7 @@ def check(ctx: click.Context) -> int:
 # ------------------------------------------------------------------------------------------------
 
 
-def checked_config(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
+def checked_config(flags: Flags) -> tuple[Config, tuple[Known, ...]]:
     """Return the configuration, held against the plugins' settings too, and all models."""
     from moryflow.config.schema import host_models
     from moryflow.runtime.generation import settings_of_plugins
@@ -178,18 +166,18 @@ def checked_config(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
         known = settings_of_plugins(host.plugin_set)
         return host.config.checked(known), (*host_models(), *known)
 
-    return with_host(ctx, work, quiet=True)
+    return with_host(flags, work, quiet=True)
 
 
-def reading(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
+def reading(flags: Flags) -> tuple[Config, tuple[Known, ...]]:
     """Do as :func:`checked_config` for a command that only shows, and say when the person's file counts for nothing in it."""
-    config, known = checked_config(ctx)
+    config, known = checked_config(flags)
     if config.torn is not None:
         click.echo(plain(f"moryflow: {config.torn}"), err=True)
     return config, known
 
 
-def config_with_problems(ctx: click.Context) -> tuple[Config, list[Problem]]:
+def config_with_problems(flags: Flags) -> tuple[Config, list[Problem]]:
     """Return the configuration and all that is wrong with it, also what plugins say of the rules.
 
     A plugin's function ``check_rules`` is given the rules in matching order and yields ``(rule, sentence)``, or ``(rule,
@@ -201,7 +189,7 @@ def config_with_problems(ctx: click.Context) -> tuple[Config, list[Problem]]:
         config = host.config.checked(settings_of_plugins(host.plugin_set))
         return config, [*config.problems, *_plugins(host), *unknown_names(host), *_agents(host), *_remarks(host, config)]
 
-    return with_host(ctx, work, quiet=True)
+    return with_host(flags, work, quiet=True)
 
 
 def _plugins(host: Host) -> Iterator[Problem]:
@@ -250,14 +238,14 @@ def _remark(rule: Rule, sentence: str, fatal: bool = False) -> Problem:
     return Problem(rule.file or rule.source, rule.line, None, sentence, fatal=fatal, code="rule_remark")
 
 
-def plugin_settings(ctx: click.Context) -> tuple[Known, ...]:
+def plugin_settings(flags: Flags) -> tuple[Known, ...]:
     """Return the models of the plugins' settings, by path."""
     from moryflow.runtime.generation import settings_of_plugins
 
     async def work(host: Host) -> tuple[Known, ...]:
         return settings_of_plugins(host.plugin_set)
 
-    return with_host(ctx, work, quiet=True)
+    return with_host(flags, work, quiet=True)
 
 
 def value_of(config: Config, known: Sequence[Known], key: str) -> Any:
@@ -291,21 +279,17 @@ PARAMETERS = ("temperature", "topP", "maxTokens")
 MODEL_DEFAULT = "default"
 
 
-@click.group("prompt", cls=NounGroup)
-@document_options
-def prompt() -> None:
-    """Show, replace and restore the system prompt; override parameters one by one."""
+prompt = noun("prompt", "Show, replace and restore the system prompt; override parameters one by one.")
 
 
 @prompt.command("show")
 @document_options
-@click.pass_context
-def show_prompt(ctx: click.Context) -> None:
+def show_prompt(flags: Flags) -> None:
     """Show the prompt of agents that have none of their own, and the overridden parameters."""
-    document = _current(checked_config(ctx)[0])
+    document = _current(checked_config(flags)[0])
     params = [f"{name}: {document['params'].get(name, 'the model default')}" for name in PARAMETERS]
     head = [f"mode: {document['mode']}", *(params if document["mode"] == "custom" else [])]
-    show(flags_of(ctx), document, "\n".join([*head, "", plain(document["text"])]))
+    show(flags, document, "\n".join([*head, "", plain(document["text"])]))
 
 
 def _current(config: Config) -> dict[str, Any]:
@@ -322,15 +306,14 @@ def _current(config: Config) -> dict[str, Any]:
 @prompt.command("edit")
 @click.option("-f", "--file", "source", type=click.Path(path_type=Path), help="Take the text from a file.")
 @document_options
-@click.pass_context
-def edit_prompt(ctx: click.Context, source: Path | None) -> None:
+def edit_prompt(flags: Flags, source: Path | None) -> None:
     """Write a prompt of your own, starting from the current one. It replaces the built-in prompt completely."""
     from moryflow_sdk import ConfigError
 
     from moryflow.cli.terminal.stdin import as_text
     from moryflow.config.edit import set_value
 
-    config, _ = checked_config(ctx)
+    config, _ = checked_config(flags)
     if source is not None:
         text = as_text(source.read_bytes(), str(source))
     elif not sys.stdin.isatty():
@@ -342,43 +325,41 @@ def edit_prompt(ctx: click.Context, source: Path | None) -> None:
         raise ConfigError("nothing was changed: the text is empty", next_step="moryflow config prompt reset")
     set_value(config.path, f"{SECTION}.text", text)
     set_value(config.path, f"{SECTION}.mode", "custom")
-    show(flags_of(ctx), {"mode": "custom", "file": str(config.path)}, f"the prompt is yours now ({config.path})")
+    show(flags, {"mode": "custom", "file": str(config.path)}, f"the prompt is yours now ({config.path})")
 
 
 @prompt.command("param")
 @click.argument("name", type=click.Choice(PARAMETERS))
 @click.argument("value")
 @document_options
-@click.pass_context
-def set_param(ctx: click.Context, name: str, value: str) -> None:
+def set_param(flags: Flags, name: str, value: str) -> None:
     """Override one parameter, or give it back to the model with the value "default"."""
     from moryflow_sdk import ConfigError
 
     from moryflow.config.edit import set_value, unset
     from moryflow.config.values import check_value
 
-    config, known = checked_config(ctx)
+    config, known = checked_config(flags)
     if config.section(SECTION).get("mode") != "custom":
         raise ConfigError("parameters belong to a prompt of your own", next_step="moryflow config prompt edit")
     key = f"{SECTION}.params.{name}"
     if value == MODEL_DEFAULT:
         unset(config.path, key)
-        show(flags_of(ctx), {"key": key, "value": None}, f"{name}: the model's default")
+        show(flags, {"key": key, "value": None}, f"{name}: the model's default")
         return
     parsed = check_value(known, key, value)
     set_value(config.path, key, parsed)
-    show(flags_of(ctx), {"key": key, "value": parsed}, f"{name}: {parsed}")
+    show(flags, {"key": key, "value": parsed}, f"{name}: {parsed}")
 
 
 @prompt.command("reset")
 @document_options
-@click.pass_context
-def reset_prompt(ctx: click.Context) -> None:
+def reset_prompt(flags: Flags) -> None:
     """Go back to the built-in prompt and the model's own parameters; other settings stay."""
     from moryflow.config.edit import unset
 
-    changed = unset(checked_config(ctx)[0].path, SECTION)
-    show(flags_of(ctx), {"changed": changed}, "the built-in prompt holds" if changed else "the built-in prompt holds already")
+    changed = unset(checked_config(flags)[0].path, SECTION)
+    show(flags, {"changed": changed}, "the built-in prompt holds" if changed else "the built-in prompt holds already")
 
 
 command.add_command(prompt)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moryflow.cli.open_host import host_for
-from moryflow.cli.options import Flags, document_options, flags_of
+from moryflow.cli.options import Flags, document_options
 from moryflow.cli.terminal.text import as_json, first_line, plain
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ _LOOK = 0.15
     "--attach", metavar="[SESSION]", is_flag=False, flag_value="", help="Follow a session of another terminal, or the last one."
 )
 @document_options
-@click.pass_context
-def command(ctx: click.Context, paths: tuple[Path, ...], again: str | None, attach: str | None) -> int:
+def command(flags: Flags, paths: tuple[Path, ...], again: str | None, attach: str | None) -> int:
     """Watch and reload while you write: each save is shown with what it changed.
 
     Configuration, agents, tools and plugins of Moryflow's folder are watched, and plugins that are installed from their
@@ -56,11 +55,10 @@ def command(ctx: click.Context, paths: tuple[Path, ...], again: str | None, atta
     """
     from moryflow.cli.terminal.interrupts import run_on_loop
 
-    flags = flags_of(ctx)
     words = _words(again or "")
     if attach is not None:
         if again or paths:
-            raise click.UsageError("--attach follows a session and runs nothing; leave --run and PATH out", ctx)
+            raise click.UsageError("--attach follows a session and runs nothing; leave --run and PATH out")
         return run_on_loop(lambda: _follow(flags, attach))
     from moryflow.cli.terminal.excepthooks import show_slips
 

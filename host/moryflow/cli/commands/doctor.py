@@ -19,7 +19,7 @@ from moryflow_sdk.support.own_files import doubt_about
 from moryflow import __version__
 from moryflow.base.paths import readable_vault
 from moryflow.cli.open_host import MOST_NOTES, left_out, unknown_names, with_host
-from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.options import Flags, document_options
 from moryflow.cli.terminal.text import plain, show
 from moryflow.runtime.generation import settings_of_plugins
 from moryflow.store.sqlite.locks import has_locks
@@ -35,17 +35,15 @@ _MARKS = {"ok": "ok  ", "warning": "warn", "bad": "BAD "}
 @click.command("doctor")
 @click.option("--repair", is_flag=True, help="Set a damaged session database aside, and continue with what is sound in it.")
 @document_options
-@click.pass_context
-def command(ctx: click.Context, repair: bool) -> int:
+def command(flags: Flags, repair: bool) -> int:
     """Check everything a run needs, and each stored node; exit code 3 if something is broken."""
-    flags = flags_of(ctx)
 
     async def work(host: Host) -> list[Any]:
         if repair:
             await host.store.repair()
         return await examine(host, flags.vault)
 
-    found = with_host(ctx, work, quiet=True)
+    found = with_host(flags, work, quiet=True)
     lines: list[str] = []
     for item in found:
         lines.append(f"{_MARKS[item.state]}  {item.name}: {_in_one(item.text)}")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from moryflow.cli.open_host import with_host
-from moryflow.cli.options import InputCommand, NounGroup, document_options, flags_of, host_options
+from moryflow.cli.options import Flags, InputCommand, document_options, host_options, json_object, noun
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 
 if TYPE_CHECKING:
@@ -22,25 +20,21 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
 
 
-@click.group("hook", cls=NounGroup)
-@document_options
-def command() -> None:
-    """List the hooks; call one hook chain with a given input."""
+command = noun("hook", "List the hooks; call one hook chain with a given input.")
 
 
 @command.command("list")
 @document_options
-@click.pass_context
-def list_hooks(ctx: click.Context) -> None:
+def list_hooks(flags: Flags) -> None:
     """List every hook and who implements it, in the order they are called."""
     from moryflow_sdk import HOOKS
 
     async def work(host: Host) -> list[dict[str, Any]]:
         return [_row(info, host.plugin_set.ordered(info.name)) for info in HOOKS.values()]
 
-    rows = with_host(ctx, work)
+    rows = with_host(flags, work)
     text = columns((row["name"], row["kind"], " → ".join(item["plugin"] for item in row["plugins"]) or "-") for row in rows)
-    show(flags_of(ctx), rows, text)
+    show(flags, rows, text)
 
 
 def _row(info: HookInfo, implementations: Iterable[Implementation]) -> dict[str, Any]:
@@ -57,8 +51,7 @@ def _row(info: HookInfo, implementations: Iterable[Implementation]) -> dict[str,
 @click.option("--output", "--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.argument("value", required=False)
 @host_options
-@click.pass_context
-def fire(ctx: click.Context, hook: str, given: str | None, value: str | None, output: str) -> int:
+def fire(flags: Flags, hook: str, given: str | None, value: str | None, output: str) -> int:
     """Call the implementations of HOOK, in order, with a given input.
 
     HOOK is spelled either way (chat.params or chat_params). The input is a JSON object of the hook's arguments:
@@ -68,8 +61,8 @@ def fire(ctx: click.Context, hook: str, given: str | None, value: str | None, ou
     from moryflow.runtime.selection import refuse_failed
     from moryflow.runtime.turn_result import EXIT_CODES
 
-    flags = flags_of(ctx)
-    arguments = _object(given if given is not None else value)
+    text = given if given is not None else value
+    arguments = json_object(text or "{}", "the input", 'for example \'{"params": {"temperature": 0.2}}\'')
 
     async def work(host: Host) -> tuple[FireResult, bool]:
         if host.strict:
@@ -77,7 +70,7 @@ def fire(ctx: click.Context, hook: str, given: str | None, value: str | None, ou
         result = await fire(host, hook, arguments, vault=flags.vault)
         return result, host.strict and any(call["outcome"] not in ("ok", "changed") for call in result.chain)
 
-    result, failed = with_host(ctx, work)
+    result, failed = with_host(flags, work)
     if output == "json" or flags.as_json:
         click.echo(as_json({"v": 1, "type": "hook.result", "hook": result.hook, "value": result.value, "chain": result.chain}))
     else:
@@ -87,16 +80,3 @@ def fire(ctx: click.Context, hook: str, given: str | None, value: str | None, ou
         for call in result.chain:
             click.echo(f"  {call['plugin']}: {call['outcome']} ({call['us']} µs)", err=True)
     return EXIT_CODES["plugin_failed"] if failed else 0
-
-
-def _object(text: str | None) -> dict[str, Any]:
-    from moryflow_sdk import ConfigError
-
-    example = 'for example \'{"params": {"temperature": 0.2}}\''
-    try:
-        value = json.loads(sys.stdin.read() if text == "-" else text or "{}")
-    except ValueError as error:
-        raise ConfigError(f"the input is not JSON: {error}", next_step=example) from error
-    if not isinstance(value, dict):
-        raise ConfigError("the input must be an object", next_step=example)
-    return value

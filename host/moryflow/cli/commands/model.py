@@ -10,7 +10,7 @@ import click
 from moryflow_sdk import ConfigError
 
 from moryflow.cli.open_host import with_host
-from moryflow.cli.options import NounGroup, asking_options, document_options, flags_of
+from moryflow.cli.options import Flags, asking_options, document_options, noun
 from moryflow.cli.terminal.stdin import confirm, folded_question
 from moryflow.cli.terminal.text import columns, fitting, is_dumb, plain, say, show, terminal_width
 
@@ -24,17 +24,13 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
 
 
-@click.group("model", cls=NounGroup)
-@document_options
-def command() -> None:
-    """List models, install the local one, choose a default."""
+command = noun("model", "List models, install the local one, choose a default.")
 
 
 @command.command("list")
 @click.option("--provider", help="Only of this service, for example openai.")
 @document_options
-@click.pass_context
-def list_models(ctx: click.Context, provider: str | None) -> None:
+def list_models(flags: Flags, provider: str | None) -> None:
     """List the models worth naming; the one in use is marked with *. A provider may know many more."""
 
     from moryflow.runtime.documents import models_json
@@ -42,10 +38,10 @@ def list_models(ctx: click.Context, provider: str | None) -> None:
     async def work(host: Host) -> list[dict[str, Any]]:
         return await models_json(host, provider)
 
-    rows = with_host(ctx, work)
+    rows = with_host(flags, work)
     table = "\n".join(f"{'*' if row['in_use'] else ' '}  {line}" for row, line in zip(rows, model_lines(rows), strict=True))
     of = f" of {provider!r}; moryflow model list shows all" if provider else "; moryflow doctor says what would help"
-    show(flags_of(ctx), rows, table or f"no model is known here{of}")
+    show(flags, rows, table or f"no model is known here{of}")
 
 
 def model_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -67,10 +63,8 @@ def _price(row: Mapping[str, Any]) -> str:
 @command.command("install")
 @click.argument("name", default="local")
 @asking_options
-@click.pass_context
-def install(ctx: click.Context, name: str) -> None:
+def install(flags: Flags, name: str) -> None:
     """Install what a model needs on this machine; by default the small local one."""
-    flags = flags_of(ctx)
 
     async def work(host: Host) -> str:
         provider = provider_of(host, name)
@@ -80,24 +74,23 @@ def install(ctx: click.Context, name: str) -> None:
         await fetch(host, provider, name, quiet=flags.quiet)
         return f"{name} is installed; moryflow run -m {name} …"
 
-    text = with_host(ctx, work)
+    text = with_host(flags, work)
     show(flags, {"model": name, "installed": True}, text)
 
 
 @command.command("use")
 @click.argument("name")
 @document_options
-@click.pass_context
-def use(ctx: click.Context, name: str) -> None:
+def use(flags: Flags, name: str) -> None:
     """Make a model the default (model in the configuration)."""
     from moryflow.config.edit import set_value
 
     async def work(host: Host) -> tuple[str, Path]:
         return host.models(host.plugin_set).choose(name)[1].id, host.config.path
 
-    model, path = with_host(ctx, work)
+    model, path = with_host(flags, work)
     set_value(path, "model", model)
-    show(flags_of(ctx), {"model": model, "file": str(path)}, f"{model} is the default from now on ({path})")
+    show(flags, {"model": model, "file": str(path)}, f"{model} is the default from now on ({path})")
 
 
 @runtime_checkable

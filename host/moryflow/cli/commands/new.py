@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from moryflow.base.builtins import BUILTINS
-from moryflow.cli.options import Flags, NounGroup, asking_options, flags_of
+from moryflow.cli.options import Flags, NounGroup, asking_options
 from moryflow.cli.terminal.text import plain, show
 
 from .tool_files import SWITCH
@@ -26,7 +26,7 @@ _FOLDER = click.argument("folder", required=False, type=click.Path(path_type=Pat
 
 @click.group("new", cls=NounGroup)
 @asking_options
-def command() -> None:
+def command(_: Flags) -> None:
     """Write a tool, an agent or a plugin to start from; it works as it is. Nothing is overwritten without asking."""
 
 
@@ -35,8 +35,7 @@ def command() -> None:
 @_FOLDER
 @click.option("--language", type=click.Choice(["python", "bash", "javascript"]), default="python", show_default=True)
 @asking_options
-@click.pass_context
-def new_tool(ctx: click.Context, name: str, folder: Path | None, language: str) -> None:
+def new_tool(flags: Flags, name: str, folder: Path | None, language: str) -> None:
     """Write a tool in one file, in ~/.moryflow/tools or in FOLDER.
 
     Tools in ~/.moryflow/tools are off until agents.runtime.tools.external.enabled is true in the configuration; the
@@ -46,37 +45,35 @@ def new_tool(ctx: click.Context, name: str, folder: Path | None, language: str) 
 
     home = _home()
     scaffold = tool_scaffold(name, folder or home / "tools", _tools_of_ours(), language)
-    _write(scaffold, flags_of(ctx), home)
+    _write(scaffold, flags, home)
     if folder is not None:
         move = f"cp {next(iter(scaffold.files))} {home / 'tools'}/"
-        _tell(scaffold, flags_of(ctx), (move, f"moryflow config set {SWITCH} true", scaffold.following[0]))
+        _tell(scaffold, flags, (move, f"moryflow config set {SWITCH} true", scaffold.following[0]))
         return
     _consent(home, scaffold)
-    on = _switched_on(home, flags_of(ctx))
+    on = _switched_on(home, flags)
     before = () if on else (f"moryflow config set {SWITCH} true",)
-    _tell(scaffold, flags_of(ctx), (*before, *scaffold.following))
+    _tell(scaffold, flags, (*before, *scaffold.following))
 
 
 @command.command("agent")
 @click.argument("name")
 @_FOLDER
 @asking_options
-@click.pass_context
-def new_agent(ctx: click.Context, name: str, folder: Path | None) -> None:
+def new_agent(flags: Flags, name: str, folder: Path | None) -> None:
     """Write an agent, a Markdown file, in ~/.moryflow/agents or in FOLDER."""
     from moryflow.authoring.scaffold import agent_scaffold
 
     scaffold = agent_scaffold(name, folder or _home() / "agents", _agents_of_ours())
-    _write(scaffold, flags_of(ctx), _home())
-    _tell(scaffold, flags_of(ctx), scaffold.following)
+    _write(scaffold, flags, _home())
+    _tell(scaffold, flags, scaffold.following)
 
 
 @command.command("plugin")
 @click.argument("name")
 @_FOLDER
 @asking_options
-@click.pass_context
-def new_plugin(ctx: click.Context, name: str, folder: Path | None) -> None:
+def new_plugin(flags: Flags, name: str, folder: Path | None) -> None:
     """Write a plugin as a project of its own, moryflow-NAME, in the current folder or in FOLDER.
 
     A package with a tool, a hook and settings, a manifest, tests that pass, and a README.
@@ -85,8 +82,8 @@ def new_plugin(ctx: click.Context, name: str, folder: Path | None) -> None:
 
     taken = frozenset(dotted.rpartition(".")[2] for dotted in BUILTINS)
     scaffold = plugin_scaffold(name, folder or Path(), taken, _tools_of_ours())
-    _write(scaffold, flags_of(ctx), _home())
-    _tell(scaffold, flags_of(ctx), scaffold.following)
+    _write(scaffold, flags, _home())
+    _tell(scaffold, flags, scaffold.following)
 
 
 def _home() -> Path:

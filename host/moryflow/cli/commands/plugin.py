@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.options import NounGroup, document_options, flags_of
+from moryflow.cli.options import Flags, document_options, noun
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 from moryflow.runtime.documents import plugin_json
 
@@ -23,11 +23,7 @@ if TYPE_CHECKING:
     from moryflow.packages.inventory import HookStats, Row
 
 
-@click.group("plugin", cls=NounGroup)
-@document_options
-def command() -> None:
-    """Install, list, check and switch plugins; a broken one can always be listed, disabled and removed."""
-
+command = noun("plugin", "Install, list, check and switch plugins; a broken one can always be listed, disabled and removed.")
 
 for verb in (install, uninstall, enable, disable, update, check, sync, bisect, key):
     command.add_command(verb)
@@ -35,12 +31,11 @@ for verb in (install, uninstall, enable, disable, update, check, sync, bisect, k
 
 @command.command("list")
 @document_options
-@click.pass_context
-def list_plugins(ctx: click.Context) -> int:
+def list_plugins(flags: Flags) -> int:
     """List every plugin that was found and the result of its last load. Loads none."""
     from moryflow.packages.inventory import all_quarantined
 
-    desk = Desk(ctx)
+    desk = Desk(flags)
     rows, out = desk.rows(), all_quarantined(desk.home)
     table = columns(
         (row.name, row.record.version or "-", row.record.tier, row.record.status, _remark(row, out.get(row.name)))
@@ -70,10 +65,9 @@ def _remark(row: Row, quarantined: list[str] | None) -> str:
 @command.command("info")
 @click.argument("name")
 @document_options
-@click.pass_context
-def info(ctx: click.Context, name: str) -> None:
+def info(flags: Flags, name: str) -> None:
     """Show one plugin: hooks, tools and their tokens, services, import time, hook times, errors, quarantine."""
-    desk = Desk(ctx)
+    desk = Desk(flags)
     rows = desk.found(name, desk.rows())
     name = rows[0].name
     figures, quarantined = _ledger(desk, name)
@@ -85,7 +79,7 @@ def info(ctx: click.Context, name: str) -> None:
     text = "\n\n".join(columns(_lines(row, figures, quarantined, lock)) for row in rows)
     head = f"{len(rows)} plugins have the name {name!r}; the first one is loaded\n\n" if len(rows) > 1 else ""
     document = documents[0] if len(documents) == 1 else {**documents[0], "same_name": documents[1:]}
-    show(flags_of(ctx), document, plain(head + text))
+    show(flags, document, plain(head + text))
 
 
 def _lines(row: Row, figures: list[HookStats], quarantined: list[str], lock: dict[str, Any] | None) -> list[tuple[str, Any]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from moryflow.cli.open_host import with_host
-from moryflow.cli.options import document_options, find, flags_of
+from moryflow.cli.options import Flags, document_options, find
 from moryflow.cli.terminal.text import plain, show
 
 if TYPE_CHECKING:
@@ -30,17 +30,13 @@ SHOWN = 3
 @click.option("--reject", metavar="TEXT", help="The turn is bad when its text contains TEXT.")
 @click.option("--run", "judging", metavar="CMD", help="A command that reads the turn's text and exits with 0 if it is good.")
 @document_options
-@click.pass_context
-def bisect(
-    ctx: click.Context, session: str | None, turn: str, expect: str | None, reject: str | None, judging: str | None
-) -> None:
+def bisect(flags: Flags, session: str | None, turn: str, expect: str | None, reject: str | None, judging: str | None) -> None:
     """Find the plugin whose hooks made a turn of SESSION bad (default: the last session).
 
     Calls the hooks of the turn again with halves of your plugins on, without a model and without a tool. The turn's
     text is what the hooks made: prompt, messages, parameters, arguments, verdicts and results. Good or bad is said by
     --expect, --reject, --run (as for `git bisect run`: 0 good, 125 cannot tell, else bad), or by you.
     """
-    flags = flags_of(ctx)
 
     async def work(host: Host) -> tuple[str, Culprit]:
         from moryflow.authoring.bisect import Bisection
@@ -52,7 +48,7 @@ def bisect(
         judge = _judge(expect, reject, judging, shlex.join(["moryflow", "plugin", "bisect", row.id, "--bad-turn", turn]))
         return row.id, await Bisection(host, past, bad, judge).find()
 
-    name, found = with_host(ctx, work)
+    name, found = with_host(flags, work)
     document = {
         "v": 1,
         "type": "bisect",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from moryflow_sdk import ConfigError, MoryflowError
 
-from moryflow.cli.options import document_options
+from moryflow.cli.options import Flags, document_options
 from moryflow.cli.terminal.text import columns, plain, show
 
 from .plugin_context import Desk
@@ -26,15 +26,14 @@ if TYPE_CHECKING:
 @click.command("check")
 @click.argument("what", metavar="[NAME|PATH]", required=False)
 @document_options
-@click.pass_context
-def check(ctx: click.Context, what: str | None) -> int:
+def check(flags: Flags, what: str | None) -> int:
     """Run a plugin's import, registration and contributions in the probe; exit code 3 when it fails.
 
     Without NAME or PATH every plugin that is installed, or is a file of your own.
     """
     from moryflow.plugins.sources import slips
 
-    desk = Desk(ctx)
+    desk = Desk(flags)
     documents: list[dict[str, Any]] = []
     texts: list[str] = []
     candidates = _everyone(desk) if what is None else _candidates(desk, what)

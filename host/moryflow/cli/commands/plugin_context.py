@@ -11,7 +11,7 @@ from moryflow_sdk import ConfigError
 from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.cli.open_host import drift_notices
-from moryflow.cli.options import Flags, flags_of
+from moryflow.cli.options import Flags
 from moryflow.cli.terminal.text import plain
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 class Desk:
     """Home, configuration and plugins as a host would find them, without loading any."""
 
-    def __init__(self, ctx: click.Context) -> None:
+    def __init__(self, flags: Flags) -> None:
         from moryflow.base.paths import home_folder
         from moryflow.config import load_config
         from moryflow.packages import put_back
 
-        self.flags: Flags = flags_of(ctx)
+        self.flags = flags
         self.home: Path = home_folder(None, os.environ)
         self.config: Config = load_config(self.home, inline=self.flags.config, environ=os.environ)
         put_back(self.home)

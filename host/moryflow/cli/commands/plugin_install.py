@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from moryflow_sdk import ConfigError, MoryflowError
 
-from moryflow.cli.options import asking_options, document_options
+from moryflow.cli.options import Flags, asking_options, document_options
 from moryflow.cli.terminal.text import plain, show
 
 from .plugin_check import probe_verdicts, verdict_text
@@ -33,8 +33,7 @@ _downgrade = click.option("--allow-downgrade", is_flag=True, help="Allow an olde
 @click.option("--build", is_flag=True, help="Let a package without a wheel be built, which runs its build script.")
 @_downgrade
 @asking_options
-@click.pass_context
-def install(ctx: click.Context, what: str, editable: bool, build: bool, allow_downgrade: bool) -> None:
+def install(flags: Flags, what: str, editable: bool, build: bool, allow_downgrade: bool) -> None:
     """Install a plugin: a package, a folder, a git address, or one Python file.
 
     You are first shown what it declares, which is read without running it. Moryflow's own dependencies stay as they are.
@@ -44,7 +43,7 @@ def install(ctx: click.Context, what: str, editable: bool, build: bool, allow_do
     from moryflow.packages.lock import origin_of
     from moryflow.packages.manager import DoesNotLoad
 
-    desk = Desk(ctx)
+    desk = Desk(flags)
     try:
         done = run(origin_of(what, editable=editable), desk.manager(building=build, downgrading=allow_downgrade))
     except DoesNotLoad as error:
@@ -60,8 +59,7 @@ def install(ctx: click.Context, what: str, editable: bool, build: bool, allow_do
 @click.option("--build", is_flag=True, help="Let a package without a wheel be built, which runs its build script.")
 @_downgrade
 @asking_options
-@click.pass_context
-def update(ctx: click.Context, name: str | None, build: bool, allow_downgrade: bool) -> int:
+def update(flags: Flags, name: str | None, build: bool, allow_downgrade: bool) -> int:
     """Bring a plugin, or all of them, up to date; asks again when one wants more hooks, services or capabilities.
 
     If the new version does not load, the old one stays and the exit code is 3.
@@ -70,7 +68,7 @@ def update(ctx: click.Context, name: str | None, build: bool, allow_downgrade: b
     from moryflow.packages.lock import plugin_named
     from moryflow.packages.manager import DoesNotLoad
 
-    desk = Desk(ctx)
+    desk = Desk(flags)
     manager = desk.manager(building=build, downgrading=allow_downgrade)
     known = manager.lock.read()
     one = plugin_named(known, name) if name else None
@@ -104,12 +102,11 @@ def update(ctx: click.Context, name: str | None, build: bool, allow_downgrade: b
 @click.command("sync")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @asking_options
-@click.pass_context
-def sync(ctx: click.Context, dry_run: bool) -> int:
+def sync(flags: Flags, dry_run: bool) -> int:
     """Install what plugins.lock names, in exactly the versions that you agreed to."""
     from moryflow.packages.install import sync as run
 
-    desk = Desk(ctx)
+    desk = Desk(flags)
     done = run(desk.manager(), dry_run=dry_run)
     text = "\n".join(item.text for item in done) or "everything is as plugins.lock says"
     show(desk.flags, [asdict(item) for item in done], plain(text))
@@ -139,10 +136,9 @@ def _document(done: InstallResult) -> dict[str, Any]:
 @click.command("disable")
 @click.argument("name")
 @document_options
-@click.pass_context
-def disable(ctx: click.Context, name: str) -> None:
+def disable(flags: Flags, name: str) -> None:
     """Do not load a plugin from now on (disabledPlugins in the configuration)."""
-    desk = Desk(ctx)
+    desk = Desk(flags)
     listed = _disabled(desk)
     rows = [] if name in listed else desk.found(name, desk.rows())
     name = rows[0].name if rows else name
@@ -158,13 +154,12 @@ def disable(ctx: click.Context, name: str) -> None:
 @click.command("enable")
 @click.argument("name")
 @document_options
-@click.pass_context
-def enable(ctx: click.Context, name: str) -> int:
+def enable(flags: Flags, name: str) -> int:
     """Let a plugin run: agree to it, undo `disable`, end its quarantine.
 
     It is tried in the probe first; if that fails, nothing changes and the exit code is 3.
     """
-    desk = Desk(ctx)
+    desk = Desk(flags)
     listed = _disabled(desk)
     row = _row(desk, name, known=name in listed)
     name = row.name if row is not None else name
@@ -232,12 +227,11 @@ def _bring_back(desk: Desk, name: str) -> list[str]:
 @click.command("uninstall")
 @click.argument("name")
 @asking_options
-@click.pass_context
-def uninstall(ctx: click.Context, name: str) -> None:
+def uninstall(flags: Flags, name: str) -> None:
     """Remove a plugin: uninstall its package, or move its file aside. Its settings and data stay."""
     from moryflow.packages.manager import remove, target_of
 
-    desk = Desk(ctx)
+    desk = Desk(flags)
     rows = desk.rows()
     manager = desk.manager()
     target = target_of(name, rows, manager)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moryflow.cli.open_host import with_host
-from moryflow.cli.options import NounGroup, asking_options, document_options, flags_of
+from moryflow.cli.options import Flags, asking_options, document_options, noun
 from moryflow.cli.terminal.text import plain, show
 
 if TYPE_CHECKING:
@@ -25,18 +25,14 @@ _NEEDED = re.compile(r"(?<=\.)[^:]+(?=: it is needed)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
-@click.group("key", cls=NounGroup)
-@document_options
-def key() -> None:
-    """Set and remove the secrets of plugins. They are never shown."""
+key = noun("key", "Set and remove the secrets of plugins. They are never shown.")
 
 
 @key.command("set")
 @click.argument("name")
 @click.argument("setting", metavar="[KEY]", required=False)
 @asking_options
-@click.pass_context
-def set_key(ctx: click.Context, name: str, setting: str | None) -> None:
+def set_key(flags: Flags, name: str, setting: str | None) -> None:
     """Read a secret without echo, or from standard input, and keep it for the plugin NAME.
 
     KEY is its setting, for example api_key; where the plugin has one secret alone, it need not be named. It is written to
@@ -51,7 +47,7 @@ def set_key(ctx: click.Context, name: str, setting: str | None) -> None:
     from moryflow.config.load import SECRETS
     from moryflow.config.values import check_value
 
-    config, known, names = _settings_of(ctx, name)
+    config, known, names = _settings_of(flags, name)
     setting = setting or _only_one(name, names)
     path = f"plugins.{name}.{setting}"
     secret = _read(path)
@@ -65,7 +61,7 @@ def set_key(ctx: click.Context, name: str, setting: str | None) -> None:
     if file.exists():
         file.chmod(0o600)
     changed = set_value(file, path, secret)
-    won = load_config(home, inline=flags_of(ctx).config, environ=os.environ).origin(path)
+    won = load_config(home, inline=flags.config, environ=os.environ).origin(path)
     if won.source in ("environment", "inline", "flag"):
         click.echo(plain(f"moryflow: {won.source} {won.file or ''} gives another one, which holds"), err=True)
     elif won.file != str(file):
@@ -75,15 +71,14 @@ def set_key(ctx: click.Context, name: str, setting: str | None) -> None:
     if own:
         click.echo(plain(f"moryflow: {own[0].file}:{own[0].line} has one too: moryflow config unset {path}"), err=True)
     text = f"{path} is set ({file}, which only you can read)" if changed else f"{path} is that already ({file})"
-    show(flags_of(ctx), {"key": path, "changed": changed, "file": str(file)}, plain(text))
+    show(flags, {"key": path, "changed": changed, "file": str(file)}, plain(text))
 
 
 @key.command("remove")
 @click.argument("name")
 @click.argument("setting", metavar="KEY")
 @asking_options
-@click.pass_context
-def remove(ctx: click.Context, name: str, setting: str) -> None:
+def remove(flags: Flags, name: str, setting: str) -> None:
     """Remove a secret that was set with `plugin key set`."""
     from moryflow.base.paths import home_folder
     from moryflow.config.edit import unset
@@ -93,20 +88,19 @@ def remove(ctx: click.Context, name: str, setting: str) -> None:
     path = f"plugins.{name}.{setting}"
     changed = file.exists() and unset(file, path)
     text = f"{path} is removed ({file})" if changed else f"{path} is not in {file}"
-    show(flags_of(ctx), {"key": path, "changed": changed, "file": str(file)}, plain(text))
+    show(flags, {"key": path, "changed": changed, "file": str(file)}, plain(text))
 
 
 @key.command("list")
 @document_options
-@click.pass_context
-def list_keys(ctx: click.Context) -> None:
+def list_keys(flags: Flags) -> None:
     """List which secrets are set, without their values."""
     from moryflow.base.paths import home_folder
     from moryflow.config import load_config
 
     config = load_config(home_folder(None, os.environ), environ={})
     found = [path for layer in config.layers if layer.source == "secrets" for path in _leaves(layer.value)]
-    show(flags_of(ctx), [{"key": path} for path in found], plain("\n".join(found) or "no key is set"))
+    show(flags, [{"key": path} for path in found], plain("\n".join(found) or "no key is set"))
 
 
 def _leaves(value: Mapping[str, Any], above: str = "") -> Iterator[str]:
@@ -118,7 +112,7 @@ def _leaves(value: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield path
 
 
-def _settings_of(ctx: click.Context, name: str) -> tuple[Config, tuple[Known, ...], list[str]]:
+def _settings_of(flags: Flags, name: str) -> tuple[Config, tuple[Known, ...], list[str]]:
     """Return configuration and models, and the settings of a plugin that hold secrets, as far as they are known.
 
     :raises ConfigError: there is no such plugin, or its settings are not below ``plugins``.
@@ -133,7 +127,7 @@ def _settings_of(ctx: click.Context, name: str) -> tuple[Config, tuple[Known, ..
     async def work(host: Host) -> tuple[Config, tuple[Known, ...], list[Any]]:
         return host.config, settings_of_plugins(host.plugin_set), list(host.plugin_set.records)
 
-    config, known, records = with_host(ctx, work, quiet=True)
+    config, known, records = with_host(flags, work, quiet=True)
     record = next((record for record in records if record.name == name), None)
     if record is None:
         hint = did_you_mean(name, [record.name for record in records])

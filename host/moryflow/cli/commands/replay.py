@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moryflow.cli.options import Flags, document_options, find, flags_of
+from moryflow.cli.options import Flags, document_options, find
 from moryflow.cli.terminal.text import plain, show
 
 if TYPE_CHECKING:
@@ -25,10 +25,7 @@ _PLUGIN = click.Path(path_type=Path, exists=True)
 @click.option("--as", "recorded_as", metavar="NAME", help="The plugin of the session that it replaces, if the names differ.")
 @click.option("--all", "everything", is_flag=True, help="Show every difference, not only the first.")
 @document_options
-@click.pass_context
-def command(
-    ctx: click.Context, session: str | None, path: Path, turn: str | None, recorded_as: str | None, everything: bool
-) -> int:
+def command(flags: Flags, session: str | None, path: Path, turn: str | None, recorded_as: str | None, everything: bool) -> int:
     """Call the hooks of a changed plugin with what they were given in a stored SESSION (default: the last one) and in its
     sub-agents.
 
@@ -37,7 +34,6 @@ def command(
     """
     from moryflow.cli.terminal.interrupts import run_on_loop
 
-    flags = flags_of(ctx)
     name, result = run_on_loop(lambda: _replay(flags, session, path, turn, recorded_as))
     shown = result.found if everything else result.found[:1]
     document = {

@@ -15,7 +15,7 @@ from moryflow_sdk import ConfigError
 
 from moryflow.attach import wanted
 from moryflow.cli.open_host import with_host
-from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, flags_of, turn_options
+from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, turn_options
 from moryflow.cli.terminal.interrupts import catch_signals, run_on_loop, stop_on_signals
 from moryflow.cli.terminal.streams import NAME
 from moryflow.cli.terminal.text import as_json, plain, say
@@ -46,9 +46,8 @@ class _RunWords(TurnWords):
 )
 @click.option("--schema", metavar="JSON|PATH", help="A JSON Schema that the answer must fit; the value is printed.")
 @turn_options
-@click.pass_context
 def command(
-    ctx: click.Context,
+    flags: Flags,
     again: bool,
     resume: str | None,
     attach: str | None,
@@ -62,7 +61,6 @@ def command(
     """
     from moryflow.cli.terminal.stdin import attachment, piped_text
 
-    flags = flags_of(ctx)
     output = "json" if flags.as_json and output == "text" else output
     replies = output == "stream-json" and prompt is not None
     piped = None if replies else piped_text(have_prompt=prompt is not None)
@@ -84,7 +82,7 @@ def command(
     if server is not None:
         return run_on_loop(lambda: _run_attached(server, flags, chosen, attached, schema))
 
-    return with_host(ctx, lambda host: _run(host, flags, chosen, attached, schema))
+    return with_host(flags, lambda host: _run(host, flags, chosen, attached, schema))
 
 
 def _schema(given: str) -> AnswerSchema:

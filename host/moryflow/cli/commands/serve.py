@@ -11,8 +11,8 @@ import click
 from moryflow_sdk import ConfigError
 
 from moryflow.cli.open_host import with_host
-from moryflow.cli.options import MODE, Flags, asking_options, flags_of
-from moryflow.cli.terminal.interrupts import catch_signals
+from moryflow.cli.options import MODE, Flags, asking_options
+from moryflow.cli.terminal.interrupts import stop_on_signals
 from moryflow.cli.terminal.text import as_json, show
 
 if TYPE_CHECKING:
@@ -47,19 +47,17 @@ class _ServeWords(TypedDict):
 @click.option("--agent", help="The agent of new sessions that name none.")
 @click.option("--mode", type=MODE, help="What new sessions may do that do not say it.")
 @asking_options
-@click.pass_context
-def command(ctx: click.Context, link: bool, browse: bool, address: str, on_stop: str, **given: Unpack[_ServeWords]) -> int:
+def command(flags: Flags, link: bool, browse: bool, address: str, on_stop: str, **given: Unpack[_ServeWords]) -> int:
     """Serve the page and the HTTP API: every session of this machine, in a browser.
 
     Ctrl-C ends the server. The link holds for ten minutes and for one browser; --link prints another.
     """
-    flags = flags_of(ctx)
     if link:
         return _another_link(flags)
     from moryflow.server.listener import ServeOptions
 
     options = ServeOptions(host=address, finish=on_stop == "finish", **given)
-    return with_host(ctx, lambda host: _serve(host, flags, options, browse))
+    return with_host(flags, lambda host: _serve(host, flags, options, browse))
 
 
 async def _serve(host: Host, flags: Flags, options: ServeOptions, browse: bool) -> int:
@@ -70,7 +68,7 @@ async def _serve(host: Host, flags: Flags, options: ServeOptions, browse: bool) 
 
     await confirm_mode(options.mode, flags)
     stopping = asyncio.Event()
-    catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), lambda _: stopping.set(), leave_at=2)
+    stop_on_signals(stopping.set)
 
     def ready(service: Service, address: Address) -> None:
         _tell(flags, host.home, service, address)

@@ -14,7 +14,7 @@ from moryflow_sdk import Event
 
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 from moryflow.cli.open_host import with_host, with_store
-from moryflow.cli.options import Flags, NounGroup, asking_options, document_options, find, flags_of
+from moryflow.cli.options import Flags, NounGroup, asking_options, document_options, find, noun
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 from moryflow.runtime.documents import node_json, session_json, with_title
 from moryflow.runtime.session_stats import collect_stats
@@ -49,11 +49,7 @@ class SessionGroup(NounGroup):
         return _OF_PLUGINS.get(name) or super().summary(ctx, name)
 
 
-@click.group("session", cls=SessionGroup)
-@document_options
-def command() -> None:
-    """List, show, branch, export and search sessions."""
-
+command = noun("session", "List, show, branch, export and search sessions.", SessionGroup)
 
 for verb in (*COMMANDS, fork, label, switch, tree):
     command.add_command(verb)
@@ -65,10 +61,8 @@ for verb in (*COMMANDS, fork, label, switch, tree):
 )
 @click.option("--all", "hidden", is_flag=True, help="Include hidden ones: sub-agents, and single tool calls.")
 @document_options
-@click.pass_context
-def list_sessions(ctx: click.Context, limit: int, hidden: bool) -> None:
+def list_sessions(flags: Flags, limit: int, hidden: bool) -> None:
     """List sessions, last used first; with --vault only those of that folder."""
-    flags = flags_of(ctx)
     vault = str(flags.vault.resolve()) if flags.vault else None
 
     async def work(store: Store) -> list[SessionRow]:
@@ -85,10 +79,8 @@ def list_sessions(ctx: click.Context, limit: int, hidden: bool) -> None:
 @click.argument("session", required=False)
 @click.option("--stats", is_flag=True, help="Show counts instead: turns, tokens, sub-agents, tools, questions, hooks.")
 @document_options
-@click.pass_context
-def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
+def show_session(flags: Flags, session: str | None, stats: bool) -> None:
     """Show a conversation along its active path (default: the last one)."""
-    flags = flags_of(ctx)
     if stats:
         _show_stats(flags, session)
         return
@@ -119,24 +111,21 @@ def _show_stats(flags: Flags, session: str | None) -> None:
 @click.argument("text")
 @click.option("-n", "--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="How many places.")
 @document_options
-@click.pass_context
-def search(ctx: click.Context, text: str, limit: int) -> None:
+def search(flags: Flags, text: str, limit: int) -> None:
     """Search all sessions for what was said or read."""
     hits = with_store(lambda store: store.search(text, limit))
     table = columns((hit.session, hit.node[:8], hit.kind, first_line(hit.snippet, 100)) for hit in hits)
-    show(flags_of(ctx), [hit._asdict() for hit in hits], table or f"nothing found for {text!r}")
+    show(flags, [hit._asdict() for hit in hits], table or f"nothing found for {text!r}")
 
 
 @command.command("delete")
 @click.argument("sessions", nargs=-1, required=True)
 @asking_options
-@click.pass_context
-def delete(ctx: click.Context, sessions: tuple[str, ...]) -> None:
+def delete(flags: Flags, sessions: tuple[str, ...]) -> None:
     """Delete whole sessions: messages, outputs, what their sub-agents did, and what undo had recorded. Audit files stay."""
     from moryflow.cli.terminal.stdin import confirm
     from moryflow.runtime.session_commands import delete_session
 
-    flags = flags_of(ctx)
     deleted: list[str] = []
 
     async def work(host: Host) -> None:
@@ -150,7 +139,7 @@ def delete(ctx: click.Context, sessions: tuple[str, ...]) -> None:
             deleted.append(row.id)
 
     try:
-        with_host(ctx, work, quiet=True)
+        with_host(flags, work, quiet=True)
     finally:
         if deleted:  # also where a later one could not be
             show(flags, {"deleted": deleted}, "\n".join(f"deleted {name}" for name in deleted))
@@ -174,11 +163,8 @@ def _tell_notice(event: Event) -> None:
 @click.argument("session", required=False)
 @click.option("-o", "--to", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")
 @document_options
-@click.pass_context
-def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
+def export(flags: Flags, session: str | None, file: Path | None) -> None:
     """Write a session and its sub-agents as JSON Lines, without loss; to standard output unless --to names a file."""
-    flags = flags_of(ctx)
-
     if str(file) in ("-", "/dev/stdout"):  # descriptor 1 is not ours: see terminal/streams.py
         file = None
 
@@ -231,8 +217,7 @@ def write_whole(file: Path) -> Iterator[TextIO]:
 @command.command("import")
 @click.argument("file", type=click.File("r", encoding="utf-8"))
 @document_options
-@click.pass_context
-def import_session(ctx: click.Context, file: TextIO) -> None:
+def import_session(flags: Flags, file: TextIO) -> None:
     """Import an exported session with its sub-agents; - reads standard input."""
     from moryflow.store import StoreError
 
@@ -246,7 +231,6 @@ def import_session(ctx: click.Context, file: TextIO) -> None:
         return row, (await store.family(row.id))[1:]
 
     row, below = with_store(work)
-    flags = flags_of(ctx)
     if below and not flags.quiet:
         click.echo(f"{row.id} is there{_with(len(below))}; moryflow session tree {row.id}", err=True)
     show(flags, {**session_json(row), "sub_agents": below}, row.id)

@@ -11,7 +11,7 @@ from moryflow_sdk import Event
 
 from moryflow.base.events import now
 from moryflow.cli.open_host import with_store
-from moryflow.cli.options import document_options, find, flags_of
+from moryflow.cli.options import Flags, document_options, find
 from moryflow.cli.terminal.text import brief, first_line, plain, show, told_result
 from moryflow.runtime.documents import SessionTree, fork_session, node_id_of, requested_label, session_json, tree_of
 
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 @click.command("tree")
 @click.argument("session", required=False)
 @document_options
-@click.pass_context
-def tree(ctx: click.Context, session: str | None) -> None:
+def tree(flags: Flags, session: str | None) -> None:
     """Show all branches and sub-agents; the active node is marked with *."""
-    flags = flags_of(ctx)
 
     async def work(store: Store) -> SessionTree:
         return await tree_of(store, await find(store, session, flags))
@@ -51,8 +49,7 @@ def lines_of(found: SessionTree) -> list[tuple[str, str]]:
 @click.argument("session")
 @click.argument("node")
 @document_options
-@click.pass_context
-def switch(ctx: click.Context, session: str, node: str) -> None:
+def switch(flags: Flags, session: str, node: str) -> None:
     """Make NODE (an id, the beginning of one, or a label) the active one; nothing is lost."""
 
     async def work(store: Store) -> tuple[SessionRow, str]:
@@ -66,7 +63,7 @@ def switch(ctx: click.Context, session: str, node: str) -> None:
         return row, target
 
     row, target = with_store(work)
-    show(flags_of(ctx), {"session": row.id, "active": target}, f"{switch_text(row.id, target)}; moryflow run -r {row.id} …")
+    show(flags, {"session": row.id, "active": target}, f"{switch_text(row.id, target)}; moryflow run -r {row.id} …")
 
 
 def switch_text(session: str, node: str | None) -> str:
@@ -79,13 +76,11 @@ def switch_text(session: str, node: str | None) -> str:
 @click.option("--node", help="Copy the path to this node (an id or a label) instead of the active one.")
 @click.option("--title", default="", help="Title of the copy.")
 @document_options
-@click.pass_context
-def fork(ctx: click.Context, session: str | None, node: str | None, title: str) -> None:
+def fork(flags: Flags, session: str | None, node: str | None, title: str) -> None:
     """Copy the path into a new session; the old one stays as it is.
 
     The copy has the answers of sub-agents; their sessions stay with the original.
     """
-    flags = flags_of(ctx)
 
     async def work(store: Store) -> tuple[SessionRow, str]:
         return await fork_session(store, await find(store, session, flags), node, title)
@@ -104,18 +99,16 @@ REMOVE = "--remove"
 @click.option("--node", help="The node: its id, the beginning of one, or a label (default: what was said last).")
 @click.option(REMOVE, is_flag=True, help="Take this label away; the node stays.")
 @document_options
-@click.pass_context
-def label(ctx: click.Context, words: tuple[str, ...], node: str | None, remove: bool) -> None:
+def label(flags: Flags, words: tuple[str, ...], node: str | None, remove: bool) -> None:
     """Name a node of a session; the name then stands for its id, as in switch and fork --node.
 
     A label names one node: given to another, it moves there. A node may have several.
     """
     *sessions, text = words
     if len(sessions) > 1:
-        raise click.UsageError("give a SESSION, if any, and one LABEL; quote a label of several words", ctx)
+        raise click.UsageError("give a SESSION, if any, and one LABEL; quote a label of several words")
     if remove and node is not None:
-        raise click.UsageError("--remove takes the label alone, without --node", ctx)
-    flags = flags_of(ctx)
+        raise click.UsageError("--remove takes the label alone, without --node")
 
     async def work(store: Store) -> tuple[SessionRow, Label]:
         row = await find(store, sessions[0] if sessions else None, flags)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moryflow.cli.open_host import with_host, with_store
-from moryflow.cli.options import document_options, find, flags_of
+from moryflow.cli.options import Flags, document_options, find
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 
 if TYPE_CHECKING:
@@ -21,18 +21,15 @@ if TYPE_CHECKING:
 @click.argument("session", required=False)
 @click.option("-m", "--model", help="Use this model instead of the session's own.")
 @document_options
-@click.pass_context
-def show_context(ctx: click.Context, session: str | None, model: str | None) -> None:
+def show_context(flags: Flags, session: str | None, model: str | None) -> None:
     """Show what the model would be sent for this session, with tokens per part and per plugin."""
     from moryflow.runtime.documents import context_report
-
-    flags = flags_of(ctx)
 
     async def work(host: Host) -> tuple[str, Report]:
         row = await find(host.store, session, flags)
         return row.id, await context_report(host, await host.resume(row.vault, row.id, model=model), model)
 
-    name, found = with_host(ctx, work, quiet=True)
+    name, found = with_host(flags, work, quiet=True)
     lines = columns((item["role"], item["tokens"], first_line(gist(item), 100)) for item in found.messages)
     parts = " · ".join(f"{part} {tokens}" for part, tokens in found.parts.items() if tokens)
     plugins = " · ".join(f"{plugin} {tokens}" for plugin, tokens in found.plugins.items() if tokens)
@@ -55,10 +52,8 @@ def gist(message: Mapping[str, Any]) -> str:
 @click.option("--focus", default="", help="What the summary must keep above all.")
 @click.option("-m", "--model", help="The session's model; compaction.model overrides it.")
 @document_options
-@click.pass_context
-def compact(ctx: click.Context, session: str | None, focus: str, model: str | None) -> None:
+def compact(flags: Flags, session: str | None, focus: str, model: str | None) -> None:
     """Replace the older part of a conversation by a summary, in the model's view only; nothing is deleted."""
-    flags = flags_of(ctx)
 
     async def work(host: Host) -> dict[str, Any]:
         from moryflow.runtime.session_commands import compact_now
@@ -67,7 +62,7 @@ def compact(ctx: click.Context, session: str | None, focus: str, model: str | No
         opened = await host.resume(row.vault, row.id, model=model)
         return {"session": row.id, **await compact_now(host, opened, focus)}
 
-    done = with_host(ctx, work)
+    done = with_host(flags, work)
     for remark in () if flags.quiet else done["remarks"]:
         click.echo(plain(f"moryflow: {remark}"), err=True)
     show(flags, done, compaction_text(done))
@@ -81,10 +76,8 @@ def compaction_text(done: Mapping[str, object]) -> str:
 @click.command("undo-compaction")
 @click.argument("session", required=False)
 @document_options
-@click.pass_context
-def undo_compaction(ctx: click.Context, session: str | None) -> None:
+def undo_compaction(flags: Flags, session: str | None) -> None:
     """Let the model see again what the last compaction replaced."""
-    flags = flags_of(ctx)
 
     async def work(host: Host) -> dict[str, Any]:
         from moryflow.runtime.session_commands import undo
@@ -92,17 +85,15 @@ def undo_compaction(ctx: click.Context, session: str | None) -> None:
         row = await find(host.store, session, flags)
         return {"session": row.id, "voided": await undo(await host.resume(row.vault, row.id))}
 
-    done = with_host(ctx, work, quiet=True)
+    done = with_host(flags, work, quiet=True)
     show(flags, done, f"undone: {done['session']} shows everything again that it hid")
 
 
 @click.command("records")
 @click.argument("session", required=False)
 @document_options
-@click.pass_context
-def show_records(ctx: click.Context, session: str | None) -> None:
+def show_records(flags: Flags, session: str | None) -> None:
     """List what the host recorded of the summarised part: files, stored outputs, denied and failed calls, sub-agents, hooks."""
-    flags = flags_of(ctx)
 
     async def work(store: Store) -> tuple[str, Any]:
         from moryflow.compaction.sections import Facts

@@ -14,7 +14,7 @@ from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.base.events import now
 from moryflow.cli.open_host import with_host
-from moryflow.cli.options import MODE, ON_ASK, InputCommand, NounGroup, document_options, flags_of, host_options
+from moryflow.cli.options import MODE, ON_ASK, Flags, InputCommand, document_options, host_options, json_object, noun
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 from moryflow.runtime.documents import tool_json
 
@@ -29,45 +29,38 @@ if TYPE_CHECKING:
     from moryflow.runtime.turn_task import DirectResult
 
 
-@click.group("tool", cls=NounGroup)
-@document_options
-def command() -> None:
-    """List, show and run tools without a model; check, allow and install files with tools."""
+command = noun("tool", "List, show and run tools without a model; check, allow and install files with tools.")
 
-
-command.add_command(allow)
-command.add_command(check)
-command.add_command(install)
+for verb in (allow, check, install):
+    command.add_command(verb)
 
 
 @command.command("list")
 @document_options
-@click.pass_context
-def list_tools(ctx: click.Context) -> None:
+def list_tools(flags: Flags) -> None:
     """List the tools, with the plugin each belongs to."""
 
     async def work(host: Host) -> dict[str, RegisteredTool]:
         return dict(host.tools)
 
-    tools = with_host(ctx, work)
+    tools = with_host(flags, work)
     rows = [tool_json(owned) for _, owned in sorted(tools.items())]
-    show(flags_of(ctx), rows, columns((row["name"], row["domain"], row["plugin"], row["description"]) for row in rows))
+    show(flags, rows, columns((row["name"], row["domain"], row["plugin"], row["description"]) for row in rows))
 
 
 @command.command("show")
 @click.argument("name")
 @document_options
-@click.pass_context
-def show_tool(ctx: click.Context, name: str) -> None:
+def show_tool(flags: Flags, name: str) -> None:
     """Show a tool's parameters and description."""
 
     async def work(host: Host) -> RegisteredTool:
         return _find(host, name)
 
-    owned = with_host(ctx, work)
+    owned = with_host(flags, work)
     tool = owned.tool
     document = {**tool_json(owned), "description": tool.description, "parameters": dict(tool.parameters)}
-    show(flags_of(ctx), document, _described(document))
+    show(flags, document, _described(document))
 
 
 def _described(document: dict[str, Any]) -> str:
@@ -105,6 +98,7 @@ def _find(host: Host, name: str) -> RegisteredTool:
 @click.pass_context
 def run_tool(
     ctx: click.Context,
+    flags: Flags,
     name: str,
     given: str | None,
     output: str,
@@ -120,8 +114,6 @@ def run_tool(
     --json show every hook on the way: which plugin, what came of it, how long it took.
     """
     from .run import confirm_mode
-
-    flags = flags_of(ctx)
 
     async def work(host: Host) -> int:
         from moryflow.cli.terminal.approval_prompt import TerminalAsker
@@ -150,7 +142,7 @@ def run_tool(
             show_chain(done.chain)
         return _print(done, name, ms, form)
 
-    return with_host(ctx, work)
+    return with_host(flags, work)
 
 
 def show_chain(chain: Sequence[Mapping[str, Any]]) -> None:
@@ -223,21 +215,8 @@ def tool_arguments(tool: Tool, text: str | None, words: Sequence[str]) -> dict[s
 
     :raises ConfigError: the JSON is no object, or a word is not one of the tool's parameters.
     """
-    given = {} if text is None else _object(sys.stdin.read() if text == "-" else text)
+    given = {} if text is None else json_object(text, "--args", 'for example --args \'{"path": "README.md"}\'')
     return {**given, **_from_words(tool, list(words))}
-
-
-_EXAMPLE = 'for example --args \'{"path": "README.md"}\''
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"--args is not JSON: {error}", next_step=_EXAMPLE) from error
-    if not isinstance(value, dict):
-        raise ConfigError("--args must be an object", next_step=_EXAMPLE)
-    return value
 
 
 def _from_words(tool: Tool, words: list[str]) -> dict[str, Any]:

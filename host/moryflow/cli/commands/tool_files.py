@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from moryflow.cli.open_host import with_host
-from moryflow.cli.options import Flags, asking_options, document_options, flags_of
+from moryflow.cli.options import Flags, asking_options, document_options
 from moryflow.cli.terminal.text import plain, show
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ class ToolEnvironment(Protocol):
 @click.command("allow")
 @click.argument("file")
 @document_options
-@click.pass_context
-def allow(ctx: click.Context, file: str) -> None:
+def allow(flags: Flags, file: str) -> None:
     """Allow a file in the tools folder that appeared while Moryflow was running.
 
     FILE is a path, or a name in the folder. Read it first: it runs with your rights.
@@ -49,19 +48,17 @@ def allow(ctx: click.Context, file: str) -> None:
     path = find_file(home, file)
     given = Consents(home).give(path)
     text = f"{path} may run" if given else f"{path} was not waiting for anything"
-    show(flags_of(ctx), {"file": str(path), "waited": given}, text)
+    show(flags, {"file": str(path), "waited": given}, text)
 
 
 @click.command("install")
 @click.argument("file")
 @asking_options
-@click.pass_context
-def install(ctx: click.Context, file: str) -> None:
+def install(flags: Flags, file: str) -> None:
     """Install what a file with tools names in its "# /// script" block, in an environment of its own.
 
     FILE is a path, or a name in the tools folder.
     """
-    flags = flags_of(ctx)
 
     async def work(host: Host) -> dict[str, Any]:
         path = find_file(host.home, file)
@@ -72,7 +69,7 @@ def install(ctx: click.Context, file: str) -> None:
         await make(found, path, flags)
         return {"file": str(path), "packages": list(found.packages), "installed": fresh, "folder": str(found.folder)}
 
-    done = with_host(ctx, work, quiet=True)
+    done = with_host(flags, work, quiet=True)
     packages = ", ".join(done["packages"])
     said = f"installed {packages}" if done["installed"] else f"{packages or 'nothing'} was needed, and is there"
     show(flags, done, f"{said} ({done['file']})")
@@ -216,8 +213,7 @@ def _defining(home: Path, tool: str) -> list[Path]:
 @click.command("check")
 @click.argument("file", required=False)
 @document_options
-@click.pass_context
-def check(ctx: click.Context, file: str | None) -> int:
+def check(flags: Flags, file: str | None) -> int:
     """Load the files of the tools folder and name what is wrong; exit code 3 when something of them cannot be used.
 
     FILE is a path, or a name in the folder; without it, all. They are loaded here also while they are switched off.
@@ -227,8 +223,8 @@ def check(ctx: click.Context, file: str | None) -> int:
         paths = [_in_folder(host.home / "tools", find_file(host.home, file))] if file else _files(host.home / "tools")
         return [_row(host, path) for path in paths]
 
-    rows = with_host(ctx, work, settings={SWITCH: True}, quiet=True)
-    show(flags_of(ctx), rows, plain("\n".join(_lines(row) for row in rows)) or "there are no files with tools")
+    rows = with_host(flags, work, settings={SWITCH: True}, quiet=True)
+    show(flags, rows, plain("\n".join(_lines(row) for row in rows)) or "there are no files with tools")
     return 0 if all(row["ok"] for row in rows) else 3
 
 

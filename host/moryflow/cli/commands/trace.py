@@ -11,7 +11,7 @@ from moryflow_sdk import ConfigError
 from moryflow_sdk.support.secrets import hidden, hide
 
 from moryflow.cli.open_host import with_host
-from moryflow.cli.options import document_options, find, flags_of
+from moryflow.cli.options import Flags, document_options, find
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 
 if TYPE_CHECKING:
@@ -25,14 +25,12 @@ if TYPE_CHECKING:
 @click.option("--hooks", "everything", is_flag=True, help="Every hook call, including those that changed nothing.")
 @click.option("--plugin", metavar="NAME", help="Only this plugin.")
 @document_options
-@click.pass_context
-def command(ctx: click.Context, session: str | None, turn: str | None, everything: bool, plugin: str | None) -> None:
+def command(flags: Flags, session: str | None, turn: str | None, everything: bool, plugin: str | None) -> None:
     """Show what each plugin did in a stored SESSION (default: the last one of the folder) and in its sub-agents.
 
     Shows which implementation changed what, how long it took and which file it is in; then, for each plugin, time and tokens:
     what its tools and its part of the prompt add to each request, and what it added to results. Tokens are estimates.
     """
-    flags = flags_of(ctx)
 
     async def work(host: Host) -> Trace:
         from moryflow.authoring.trace import traced
@@ -42,7 +40,7 @@ def command(ctx: click.Context, session: str | None, turn: str | None, everythin
         _check_known(host, found, plugin)
         return found
 
-    found = with_host(ctx, work, quiet=True)
+    found = with_host(flags, work, quiet=True)
     show(flags, hidden(found.as_json()), hide(plain(_text(found, everything))))
 
 

@@ -23,7 +23,7 @@ from moryflow.hooks.threads import lift_deadlines
 
 
 def stop_on_signals(stop: Callable[[], object]) -> None:
-    """Stop the turn on the first SIGINT, SIGTERM or SIGHUP, and leave at once on the second."""
+    """Call `stop` on the first SIGINT, SIGTERM or SIGHUP, and leave at once on the second."""
     catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), lambda _: stop(), leave_at=2)
 
 
