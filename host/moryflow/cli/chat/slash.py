@@ -35,7 +35,7 @@ class Slash:
         self._talk = talk
         self._agents = agents = AgentCommands(talk)
         session = SessionCommands(talk)
-        self._own: dict[str, tuple[str, Callable[[str], Awaitable[str]]]] = {
+        self._own: dict[str, tuple[str, Callable[[str], Awaitable[None]]]] = {
             "help": ("this list", self._help),
             "mode": ("show the mode, or change it: /mode agent|full_access", self._mode),
             "model": ("pick the model that goes on, or name it: /model NAME", self._model),
@@ -64,22 +64,18 @@ class Slash:
             "quit": ("end the conversation", self._quit),
         }
 
-    @property
-    def names(self) -> list[str]:
-        """Every name, those of plugins and agents too."""
-        return list(self.commands())
-
     async def take(self, line: str) -> SlashResult:
         """Run a slash command; return what it leaves to be done: a prompt for the agent, or nothing."""
         name, _, rest = line[1:].partition(" ")
         name = {"exit": "quit", "q": "quit", "?": "help"}.get(name, name)
         if name in self._own:
-            return SlashResult(prompt=await self._own[name][1](rest.strip()))
+            await self._own[name][1](rest.strip())
+            return SlashResult()
         if name in self._talk.host.commands:
             return await self._of_plugin(name, rest.strip())
         if name in self._agents.agents():
             return SlashResult(prompt=await self._agents.switch(name, rest.strip()))
-        hint = did_you_mean(name, self.names, "/") or "; /help lists them"
+        hint = did_you_mean(name, self.commands(), "/") or "; /help lists them"
         self._talk.say(f"there is no /{name}{hint}")
         return SlashResult()
 
@@ -95,11 +91,10 @@ class Slash:
         own = {name: text for name, (text, _) in self._own.items()}
         return {**own, **{name: text for name, text in {**agents, **self._talk.host.commands}.items() if name not in own}}
 
-    async def _help(self, _: str) -> str:
+    async def _help(self, _: str) -> None:
         self._talk.say(columns([(f"/{name}", text) for name, text in self.commands().items()], within=terminal_width()))
-        return ""
 
-    async def _mode(self, mode: str) -> str:
+    async def _mode(self, mode: str) -> None:
         from moryflow.cli.commands.run import confirm_mode
 
         talk = self._talk
@@ -108,15 +103,13 @@ class Slash:
                 await confirm_mode(mode, talk.flags)
             await talk.host.change(mode=mode)
         talk.say(f"mode: {talk.host.mode}")
-        return ""
 
-    async def _model(self, name: str) -> str:
+    async def _model(self, name: str) -> None:
         talk = self._talk
         if name := name or await self._picked_model():
             await talk.host.change(model=name)
             talk.choose(model=name)
         talk.say(f"model: {await talk.host.model()}")
-        return ""
 
     async def _picked_model(self) -> str:
         """Return the model that a person picks, nothing where nobody can or wants to."""
@@ -126,11 +119,10 @@ class Slash:
         items = [PickItem(row["id"], line) for row, line in zip(rows, model_lines(rows), strict=True)]
         return (await self._talk.pick("models", items, None, await self._talk.host.model()) if items else "") or ""
 
-    async def _tools(self, _: str) -> str:
+    async def _tools(self, _: str) -> None:
         self._talk.say(" ".join(await self._talk.host.tools()))
-        return ""
 
-    async def _quit(self, _: str) -> str:
+    async def _quit(self, _: str) -> None:
         raise Quit
 
 
@@ -169,7 +161,7 @@ class AgentCommands:
         """Return what each primary agent's own command does, by name."""
         return {name: agent.text for name, agent in self._talk.host.agents.items()}
 
-    async def agent(self, name: str) -> str:
+    async def agent(self, name: str) -> None:
         """Show the agent, or change it."""
         talk = self._talk
         if name:
@@ -178,7 +170,6 @@ class AgentCommands:
         talk.say(f"agent: {talk.host.agent}")
         if not name:
             talk.say(columns([(f"/{one}", text) for one, text in self.agents().items()], within=terminal_width()))
-        return ""
 
     async def switch(self, name: str, rest: str) -> str:
         """Change to the agent `name` and send it `rest`; from planning to building, the plan goes along."""
@@ -200,63 +191,59 @@ class AgentCommands:
                 return True
         return False
 
-    async def children(self, name: str) -> str:
+    async def children(self, name: str) -> None:
         """List the sub-agents of this session, or go to one."""
         talk = self._talk
         if name:
-            return await self._go(name)
+            await self._go(name)
+            return
         tree = await talk.host.tree()
         own = [child for child in reversed(tree.kin) if not child.of][:LISTED]
         talk.say(columns([_line(child) for child in own]) if own else "no sub-agents yet; @general … starts one")
-        return ""
 
-    async def parent(self, _: str) -> str:
+    async def parent(self, _: str) -> None:
         """Go back to the session that started this one."""
         above = self._talk.host.row.parent
         if above is None:
             self._talk.say("this session was started by nobody but you")
-            return ""
-        return await self._go(above)
+        else:
+            await self._go(above)
 
-    async def stop(self, _: str) -> str:
+    async def stop(self, _: str) -> None:
         """Stop the sub-agents that work in the background."""
         number = await self._talk.host.stop_children()
         self._talk.say(f"{number} stopped; what they did so far is kept")
-        return ""
 
-    async def reply(self, rest: str) -> str:
+    async def reply(self, rest: str) -> None:
         """Answer the question of a sub-agent that works in the background."""
         approval, _, said = rest.partition(" ")
         answer = answer_of(said)
         if answer is None:
             self._talk.say(f"/reply QUESTION {OFFERED}, or why not: nothing was answered; /show lists the open questions")
-            return ""
+            return
         row = await self._talk.host.reply(approval, answer.reply, message=answer.message)
         if row.state == "expired":
             from moryflow.cli.commands.approval import too_late_error
 
             raise too_late_error(row)
         self._talk.say(f"{row.id}: {row.reply}")
-        return ""
 
-    async def show(self, approval: str) -> str:
+    async def show(self, approval: str) -> None:
         """Show all of a question, or list those that are open."""
         from moryflow.cli.commands.approval import open_questions, whole_question
         from moryflow.cli.terminal.question_text import show_whole
 
         host = self._talk.host
-        if not approval:
+        if approval:
+            await show_whole(whole_question(await host.approval(approval)))
+        else:
             self._talk.say(open_questions(await host.approvals()))
-            return ""
-        await show_whole(whole_question(await host.approval(approval)))
-        return ""
 
-    async def _go(self, name: str) -> str:
+    async def _go(self, name: str) -> None:
         talk = self._talk
         await talk.host.open(name, talk.chosen.model)
         row = talk.host.row
         talk.say(f"session {row.id} · {talk.host.agent}{' · /parent leads back' if row.parent else ''}")
-        return ""
 
 
 def _line(child: Kin) -> tuple[str, ...]:
@@ -284,26 +271,24 @@ class SessionCommands:
     def __init__(self, talk: ConversationPort) -> None:
         self._talk = talk
 
-    async def new(self, _: str) -> str:
+    async def new(self, _: str) -> None:
         """Begin a new session."""
         talk = self._talk
         await talk.host.new(agent=talk.chosen.agent, model=talk.chosen.model)
         talk.say(f"new session {talk.host.row.id}")
-        return ""
 
-    async def sessions(self, name: str) -> str:
+    async def sessions(self, name: str) -> None:
         """Go on with another session of this folder: the one that is named, or one that is picked."""
         talk = self._talk
         name = name or await self._picked_session()
         if not name:
-            return ""
+            return
         if (await talk.host.session(name)).id == talk.host.row.id:
             talk.say("that is this session")
-            return ""
+            return
         await talk.host.open(name, talk.chosen.model)
         talk.say(f"session {talk.host.row.id}")
         await talk.recall()
-        return ""
 
     async def _picked_session(self) -> str:
         talk, host = self._talk, self._talk.host
@@ -320,7 +305,7 @@ class SessionCommands:
             talk.say("\n".join(lines[:10]))
         return picked or ""
 
-    async def tree(self, _: str) -> str:
+    async def tree(self, _: str) -> None:
         """Show all branches of this session; at a terminal, go on from one of them."""
         talk = self._talk
         found = await talk.host.tree()
@@ -338,60 +323,53 @@ class SessionCommands:
             talk.propose(str(known[picked].payload.get("text") or ""))
         elif picked:
             await self._go_on_from(picked)
-        return ""
 
-    async def switch(self, name: str) -> str:
+    async def switch(self, name: str) -> None:
         """Go on from another node of this session."""
-        if not name:
+        if name:
+            await self._go_on_from(name)
+        else:
             self._talk.say("/switch NODE: an id, the beginning of one, or a label; /tree shows them")
-            return ""
-        await self._go_on_from(name)
-        return ""
 
     async def _go_on_from(self, node: str | None) -> None:
         self._talk.say(switch_text(self._talk.host.row.id, await self._talk.host.switch(node)))
 
-    async def branch(self, name: str) -> str:
+    async def branch(self, name: str) -> None:
         """Copy the path, to a node or as it is, into a new session and go on there."""
         talk, before = self._talk, self._talk.host.row.id
         if remark := await talk.host.fork(name or None, talk.chosen.model):
             talk.say(remark)
         talk.say(f"{talk.host.row.id}\nthis conversation goes on in the copy; /resume {before} leads back")
-        return ""
 
-    async def label(self, rest: str) -> str:
+    async def label(self, rest: str) -> None:
         """Name what was said last, take a label away, or list them."""
         talk = self._talk
         if not rest:
             named = await talk.host.labels()
             talk.say(columns((text, node[:8]) for text, node in named.items()) or "no labels yet; /label TEXT gives one")
-            return ""
+            return
         remove = rest.split()[0] == REMOVE
         talk.say((await talk.host.label(rest.removeprefix(REMOVE) if remove else rest, remove=remove)).sentence)
-        return ""
 
-    async def compact(self, focus: str) -> str:
+    async def compact(self, focus: str) -> None:
         """Replace the older part of the conversation by a summary."""
         with self._talk.typing():
             done = await self._talk.host.compact(focus)
         self._talk.say(compaction_text(done))
-        return ""
 
-    async def context(self, _: str) -> str:
+    async def context(self, _: str) -> None:
         """Show what fills the window of the model, by source."""
         self._talk.say(context_text(await self._talk.host.context(), terminal_width() or 80))
-        return ""
 
-    async def cost(self, _: str) -> str:
+    async def cost(self, _: str) -> None:
         """Show what this session has taken so far: turns, tokens and cost by model."""
         talk = self._talk
         runs = await talk.host.runs()
         models = dict.fromkeys(run.model for run in runs)
         rows = [_spent(model or "-", [run for run in runs if run.model == model]) for model in models]
         talk.say(columns([*rows, *([_spent("in all", runs)] if len(rows) > 1 else [])]) or "nothing was asked of a model yet")
-        return ""
 
-    async def plugins(self, _: str) -> str:
+    async def plugins(self, _: str) -> None:
         """List the plugins that are loaded, and those that failed."""
         plugins = await self._talk.host.plugins()
         usual = [one.name for one in plugins if one.tier == "builtin" and one.status == "loaded"]
@@ -401,9 +379,8 @@ class SessionCommands:
                 [*([columns(shown)] if shown else []), columns([("built in", ", ".join(usual))], within=terminal_width())]
             )
         )
-        return ""
 
-    async def export(self, name: str) -> str:
+    async def export(self, name: str) -> None:
         """Write this conversation to a file: Markdown to read, or, where it ends with .jsonl, without loss."""
         host = self._talk.host
         file = Path(host.row.vault, Path(name or f"{host.row.id}.md").expanduser())
@@ -412,7 +389,6 @@ class SessionCommands:
         except OSError as error:  # it must not end the conversation
             raise ConfigError(f"cannot write the file: {error.strerror}", where=str(file), next_step="/export FILE") from error
         self._talk.say(f"written to {file}")
-        return ""
 
     async def _write(self, file: Path) -> None:
         from moryflow.cli.commands.session import write_lines, write_whole
