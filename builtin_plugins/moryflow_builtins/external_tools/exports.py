@@ -71,15 +71,10 @@ def _call_factory(name: str, factory: Any, ctx: Any) -> Any:
 
 def _items(name: str, value: Any) -> Iterable[Tool | Wrong]:
     """Return `value` as tools: one, several, or plain functions to make them of."""
-    if isinstance(value, Tool | Wrong):
-        return [value]
-    if inspect.isfunction(value):
-        return [_of_function(value)]
     if isinstance(value, Mapping):
         value = list(value.values())
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        return [Wrong(f"{name}: {value!r:.80} is not a tool; make it with @tool")]
-    return [_one(name, item) for item in islice(value, MOST + 1)]
+    several = isinstance(value, Iterable) and not isinstance(value, str | bytes)
+    return [_one(name, item) for item in (islice(value, MOST + 1) if several else [value])]
 
 
 def _one(name: str, item: Any) -> Tool | Wrong:

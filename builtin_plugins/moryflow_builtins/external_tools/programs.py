@@ -26,6 +26,7 @@ from moryflow_sdk import DOMAINS, PluginContext, PluginError, Tool, ToolContext,
 from moryflow_sdk.support.own_files import MANIFESTS, PROGRAM_HEAD
 from moryflow_sdk.support.processes import marked_environment, started
 from moryflow_sdk.support.secrets import names_secret
+from moryflow_sdk.support.texts import keys_once
 
 OUTPUT_LIMIT = 64 * 1024 * 1024
 """Bytes that a program may print."""
@@ -59,7 +60,7 @@ class Description:
         """
         kind = "JSON" if self.text.lstrip().startswith("{") else "TOML"
         try:
-            found = json.loads(self.text, object_pairs_hook=_unique) if kind == "JSON" else tomllib.loads(self.text)
+            found = json.loads(self.text, object_pairs_hook=keys_once) if kind == "JSON" else tomllib.loads(self.text)
             found = json.loads(json.dumps(found, allow_nan=False))
         except (ValueError, TypeError, RecursionError) as error:
             at = _LINE.search(str(error))
@@ -83,13 +84,6 @@ class Description:
     def _line_of(self, key: str) -> int:
         found = re.search(rf"(?m)^.*?\b{re.escape(key)}\b", self.text)
         return self.text.count("\n", 0, found.end()) + 1 if found else 1
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is given twice")
-    return found
 
 
 def _is_text(value: Any) -> bool:

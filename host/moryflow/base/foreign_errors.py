@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from inspect import unwrap
 from pathlib import Path
+from typing import Any, cast
 
 from moryflow_sdk.support.secrets import hide
 
@@ -66,6 +68,12 @@ def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
             file, line = place, trace.tb_lineno
         trace = trace.tb_next
     return (text, file, line)
+
+
+def place_of(function: object) -> tuple[str, int]:
+    """Return file and line of a function's code, as far as they are known."""
+    code = getattr(unwrap(cast("Any", function)), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code else ("", 0)
 
 
 def root_of(file: str) -> str:

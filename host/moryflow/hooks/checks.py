@@ -218,7 +218,7 @@ def _fields_as_json(value: Frozen, names: Sequence[str], shown: bool) -> dict[st
     """Return fields of `value` as JSON; of those that are secret or too large, their size."""
     fields = {name: getattr(value, name) for name in names}
     if not shown:
-        return {name: {"withheld": _size(item)} for name, item in fields.items()}
+        return {name: {"withheld": len(str(item))} for name, item in fields.items()}
     long = {name: len(item) for name, item in fields.items() if isinstance(item, str) and len(item) > DELTA_LIMIT}
     short = value.model_dump(mode="json", include={name for name in fields if name not in long})
     dumps(short)  # a whole number of thousands of digits is no JSON; found now, it costs this plugin and not the commit
@@ -232,12 +232,8 @@ def _splice(before: Sequence[Message], after: Sequence[Message], shown: bool) ->
     end = _common(rest_before[::-1], rest_after[::-1])
     inserted = rest_after[: len(rest_after) - end]
     items = [message.model_dump(mode="json", exclude_defaults=True) for message in inserted]
-    written = items if shown else [{"withheld": _size(message.text)} for message in inserted]
+    written = items if shown else [{"withheld": len(message.text)} for message in inserted]
     return {"at": start, "removed": len(rest_before) - end, "inserted": written}
-
-
-def _size(value: Any) -> int:
-    return len(value) if isinstance(value, str) else len(str(value))
 
 
 def _common(left: Sequence[Any], right: Sequence[Any]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import inspect
 import itertools
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from moryflow_sdk import Agent, Command, Event, HookOptions, ModelProvider, PluginError, Tool
 from moryflow_sdk.events import OTHER_NAMES
+
+from moryflow.base.foreign_errors import place_of
 
 if TYPE_CHECKING:
     from .threads import PluginThreads
@@ -109,8 +110,7 @@ class Implementation:
     @property
     def place(self) -> tuple[str, int]:
         """File and line of its code, as far as they are known."""
-        code = getattr(inspect.unwrap(self.function), "__code__", None)
-        return (code.co_filename, code.co_firstlineno) if code else ("", 0)
+        return place_of(self.function)
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,6 +58,7 @@ class SessionPermissions:
         self.grants = [] if grants is None else grants
 
 
+@dataclass(eq=False, repr=False)
 class Budget:
     """What a turn may spend. What its children spend counts here too, while they spend it.
 
@@ -65,9 +66,11 @@ class Budget:
     :ivar above: the budget of the turn that started this one.
     """
 
-    def __init__(self, max_steps: int | None = None, max_cost: float | None = None, above: Budget | None = None) -> None:
-        self.max_steps, self.max_cost, self.above = max_steps, max_cost, above
-        self.steps, self.cost = 0, 0.0
+    max_steps: int | None = None
+    max_cost: float | None = None
+    above: Budget | None = None
+    steps: int = 0
+    cost: float = 0.0
 
     def spend(self, *, steps: int = 0, cost: float | None = None) -> None:
         """Count a step or a cost, here and in every budget above."""

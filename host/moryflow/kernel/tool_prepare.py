@@ -10,7 +10,8 @@ from functools import lru_cache
 from itertools import count, islice
 from typing import Any, NoReturn, TypeVar
 
-from moryflow_sdk import MAX_LEVELS, Agent, ModelInfo, Ruling, Target, Tool, ToolCall, ToolError, freeze, thaw
+from moryflow_sdk import MAX_LEVELS, Ruling, Target, Tool, ToolCall, ToolError, freeze, thaw
+from moryflow_sdk.support.texts import keys_once
 
 from moryflow.base.events import now
 from moryflow.base.foreign_errors import text_of
@@ -26,10 +27,7 @@ def offered_tools(scope: TurnContext) -> Mapping[str, RegisteredTool]:
     They are the same ones all through the turn; those that it finds on the way come behind them.
     """
     if scope.offered is None:
-        agent, model = scope.agent, scope.model
-        tools = sorted(scope.plugin_set.tools.items())
-        known = {name: owned for name, owned in tools if _is_offered(owned.tool, agent, model)}
-        used = {name: owned for name, owned in known.items() if _has_use(owned, scope)}
+        used = {name: owned for name, owned in sorted(scope.plugin_set.tools.items()) if _is_offered(owned, scope)}
         scope.offered = {name: owned for name, owned in used.items() if owned.tool.found_in is None}
         scope.to_be_found = {name: owned for name, owned in used.items() if owned.tool.found_in is not None}
     return {**scope.offered, **_found(scope)} if scope.to_be_found else scope.offered
@@ -49,16 +47,13 @@ def _place(owned: RegisteredTool, scope: TurnContext) -> int:
         return 0
 
 
-def _is_offered(tool: Tool, agent: Agent, model: ModelInfo | None) -> bool:
-    return agent.may_use(tool.name) and (model is None or tool.offered is None or tool.offered(model))
-
-
-def _has_use(owned: RegisteredTool, scope: TurnContext) -> bool:
-    """Whether a tool is of use in this turn, as its plugin says; one whose plugin cannot say is not offered."""
-    if owned.tool.offered_in is None:
-        return True
+def _is_offered(owned: RegisteredTool, scope: TurnContext) -> bool:
+    """Whether agent and model may have a tool and it is of use in this turn; one whose plugin cannot say is not offered."""
+    tool, model = owned.tool, scope.model
+    if not scope.agent.may_use(tool.name) or (model is not None and tool.offered is not None and not tool.offered(model)):
+        return False
     try:
-        return bool(owned.tool.offered_in(scope.view(owned.plugin)))
+        return tool.offered_in is None or bool(tool.offered_in(scope.view(owned.plugin)))
     except Exception:  # other people's code
         return False
 
@@ -81,7 +76,7 @@ def parse(text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        value = json.loads(text, object_pairs_hook=keys_once, parse_constant=_no_constant)
         if text.count("{") + text.count("[") > MAX_LEVELS:
             freeze(value)
     except (ValueError, RecursionError) as error:
@@ -171,13 +166,6 @@ def unacceptable(call: ToolCall) -> str | None:
         if target.kind == "shell" and len(target.given.encode("utf-8", "surrogatepass")) > MAX_COMMAND_BYTES:
             return f"a command over {MAX_COMMAND_BYTES // 1024} KiB"
     return None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is given twice")
-    return found
 
 
 def _no_constant(name: str) -> NoReturn:

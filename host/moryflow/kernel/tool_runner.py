@@ -15,7 +15,7 @@ from typing import Any
 
 from moryflow_sdk import Denied, Ruling, ToolCall, ToolError, ToolResult
 
-from moryflow.base.foreign_errors import describe, plugin_error
+from moryflow.base.foreign_errors import describe, place_of, plugin_error
 from moryflow.hooks.dispatcher import abandon, contained
 from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.hooks.threads import CallTimeout, PluginUnresponsive, limit
@@ -78,11 +78,10 @@ class Deadline:
         text = f"{tool.name} took longer than {self.seconds:g} s and was given up"
         if not self.owned.foreign:
             return ToolError(text, code="timeout")
-        code = getattr(inspect.unwrap(tool.function), "__code__", None)
-        file, line = (code.co_filename, f":{code.co_firstlineno}") if code else ("", "")
+        file, line = place_of(tool.function)
         if tool.source and file != tool.source:  # it runs in a process of its own
-            file, line = tool.source, ""
-        place = f" in {Path(file).name}{line}" if file else ""
+            file, line = tool.source, 0
+        place = f" in {Path(file).name}{f':{line}' if line else ''}" if file else ""
         return ToolError(text, code="timeout", next_step=f"if it needs longer, @tool(timeout=SECONDS){place} says so")
 
 
@@ -195,8 +194,7 @@ def result_of_error(owned: RegisteredTool, error: Exception) -> ToolResult:
     except BaseException as another:
         error = plugin_error(another)
     tool = owned.tool
-    code = getattr(inspect.unwrap(tool.function), "__code__", None)
-    said, file, line = describe(error, tool.source or getattr(code, "co_filename", ""))
+    said, file, line = describe(error, tool.source or place_of(tool.function)[0])
     place = f" ({Path(file).name}:{line})" if line else ""
     output = f"{tool.name} (plugin {owned.plugin}) failed: {said}{place}"
     return ToolResult(status="error", code="tool_failed", output=output)

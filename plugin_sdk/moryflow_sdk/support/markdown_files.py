@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from .own_files import doubt_about, leads_nowhere
+from .texts import keys_once
 
 MAX_FRONTMATTER_BYTES = 64 * 1024
 MAX_FILE_BYTES = 1024 * 1024
@@ -139,7 +140,7 @@ def _plain_json(text: str) -> tuple[dict[str, Any], str] | None:
     if found is None or len(found[1].encode("utf-8", "surrogatepass")) > MAX_FRONTMATTER_BYTES or _too_deep(found[1]):
         return None
     try:
-        value: dict[str, Any] = json.loads(found[1], object_pairs_hook=_each_once)
+        value: dict[str, Any] = json.loads(found[1], object_pairs_hook=keys_once)
     except (ValueError, RecursionError):
         return None
     return value, text[found.end() :].strip()
@@ -152,13 +153,6 @@ def _too_deep(block: str) -> bool:
         if depth > MAX_DEPTH:
             return True
     return False
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("a key is given twice")
-    return value
 
 
 def _load(block: str) -> dict[str, Any]:

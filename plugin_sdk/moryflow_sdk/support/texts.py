@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable
+from typing import Any
 
 HEAD_BYTES = 256 * 1024
 """How much of a file's beginning is looked at; one NUL far behind, as a crash leaves it in a log, makes nothing binary."""
@@ -88,6 +89,17 @@ def _carried(found: re.Match[str]) -> str:
         before = sign
         shown.append(sign if stays else ascii(sign)[1:-1])
     return "".join(shown)
+
+
+def keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of a JSON object; the ``object_pairs_hook`` of a reader that refuses what others read otherwise.
+
+    :raises ValueError: a key is given twice.
+    """
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is given twice")
+    return found
 
 
 def composed(text: str) -> str:
