@@ -5,11 +5,9 @@ Pruning and compaction are nodes on the path; they change this view and never th
 
 from __future__ import annotations
 
-import gc
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Message, ToolRequest
@@ -59,12 +57,11 @@ class ContextBuilder:
         if head is not None:
             shown.insert(0, head)
         known, before, now = self._messages, self._placeholders, placeholders(path)
-        with _no_collection():
-            made = [
-                known[id] if (id := node.id) in known and before.get(id) == now.get(id) else message_of(node, now.get(id, ""))
-                for node in shown
-            ]
-            view = begin_with_prompt(pair_results([message for message in made if message is not None]))
+        made = [
+            known[id] if (id := node.id) in known and before.get(id) == now.get(id) else message_of(node, now.get(id, ""))
+            for node in shown
+        ]
+        view = begin_with_prompt(pair_results([message for message in made if message is not None]))
         self._messages = {node.id: message for node, message in zip(shown, made, strict=True)}
         self._settled, self._until, self._placeholders = [], 0, now
         self._settle(path, view, 0)
@@ -97,18 +94,6 @@ class ContextBuilder:
             self._settled, self._until, self._last = list(view[:place]), until, path[until - 1]
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Build many lasting values without the garbage collector walking all of them again and again; it halves the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def placeholders(path: Sequence[Node]) -> dict[str, str]:
     """Return node id → what stands for what prune nodes on the path replaced: outputs, images of a prompt, old texts.
 
@@ -131,19 +116,14 @@ def message_of(node: Node, placeholder: str = "") -> Message | None:
     return make(node, placeholder) if make is not None else None
 
 
-def _made(fields: dict[str, Any]) -> Message:
-    """Return a validated message. Thousands are built at once, and this is pydantic's shortest way to one."""
-    return Message(**fields)
-
-
 def _user(node: Node, placeholder: str) -> Message:
     payload = node.payload
     text = with_files(payload) if payload.get("files") else payload.get("text", "")
     if placeholder:
         text = f"{text}\n{placeholder}".lstrip("\n") if payload.get("images") else placeholder
     elif payload.get("images"):
-        return _made({"role": "user", "text": text, "node": node.id, "images": payload["images"]})
-    return _made({"role": "user", "text": text, "node": node.id})
+        return Message(role="user", text=text, node=node.id, images=payload["images"])
+    return Message(role="user", text=text, node=node.id)
 
 
 def with_files(payload: Mapping[str, Any]) -> str:
@@ -162,25 +142,25 @@ def _assistant(node: Node, placeholder: str) -> Message | None:
         fields["tool_calls"] = [_request(call) for call in calls]
     if payload.get("reasoning"):
         fields["reasoning"] = payload["reasoning"]
-    return _made(fields)
+    return Message(**fields)
 
 
 def _tool(node: Node, placeholder: str) -> Message:
     payload = node.payload
-    fields = {"role": "tool", "text": placeholder or payload.get("output", ""), "call_id": payload["call_id"], "node": node.id}
+    text, call = placeholder or payload.get("output", ""), payload["call_id"]
     if payload.get("images") and not placeholder:
-        fields["images"] = payload["images"]
-    return _made(fields)
+        return Message(role="tool", text=text, call_id=call, node=node.id, images=payload["images"])
+    return Message(role="tool", text=text, call_id=call, node=node.id)
 
 
 def _note(node: Node, placeholder: str) -> Message:
-    return _made({"role": "user", "text": f"[note from the host]\n{node.payload.get('text', '')}", "node": node.id})
+    return Message(role="user", text=f"[note from the host]\n{node.payload.get('text', '')}", node=node.id)
 
 
 def _summary(node: Node, placeholder: str) -> Message:
     summary = node.payload["summary"]
     text = summary if summary.startswith(SUMMARY_MARK) else f"{SUMMARY_MARK}\n{summary}"
-    return _made({"role": "system", "text": text, "node": node.id})
+    return Message(role="system", text=text, node=node.id)
 
 
 _MESSAGES: Mapping[str, Callable[[Node, str], Message | None]] = {
