@@ -123,10 +123,10 @@ async def test_a_call_of_a_living_host_is_let_be(rig):
         mark = call_mark(rig.home, child.session.id, "n", "call_1")
         process = await asyncio.create_subprocess_exec("sleep", "60", env=marked_environment(mark))
         try:
-            assert await end_leftovers(host.store, rig.home, session.id, "task") == ({}, [], "")
+            assert await end_leftovers(host.store, rig.home, session.id) == ({}, [], "")
             assert process.returncode is None
             child.release()
-            found = await end_leftovers(host.store, rig.home, session.id, "task")
+            found = await end_leftovers(host.store, rig.home, session.id)
             assert "1 process that still ran was ended" in found[2]
             assert await process.wait() == -signal.SIGTERM
         finally:

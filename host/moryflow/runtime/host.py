@@ -36,7 +36,7 @@ from .generation import STRICT_WAIT, WAIT, GenerationBuilder, GenerationRefs, in
 from .selection import Models, agent_of, base_prompt, named_agent, refuse_failed
 from .session import Session
 from .session_lease import blank_session, read_only_scope, states_of
-from .turn_task import DirectResult, direct_result
+from .turn_task import DirectResult
 
 if TYPE_CHECKING:
     from moryflow.compaction.memory import Memory
@@ -63,7 +63,6 @@ class Host:
         self._dispatcher = Dispatcher()
         self._sessions: list[Session] = []
         self._used = False
-        self._models: tuple[int, Models] | None = None
         self._refreshing = asyncio.Lock()
         self.leases = GenerationRefs()
         self._releases = Releases(self.home)
@@ -129,9 +128,7 @@ class Host:
 
     def models(self, plugin_set: PluginSet) -> Models:
         """Return the models of a generation."""
-        if self._models is None or self._models[0] != plugin_set.number:
-            self._models = (plugin_set.number, Models(plugin_set.providers, self.environ))
-        return self._models[1]
+        return Models(plugin_set.providers, self.environ)
 
     def agent(self, name: str | None) -> Agent:
         """Return an agent by id, the configured one, or the default.
@@ -249,7 +246,7 @@ class Host:
         await self.refresh_if_changed()
         session = await self.new_session(vault, agent=agent, mode=mode, purpose="direct")
         try:
-            return direct_result(session.id, await session.call(name, json.dumps(dict(args)), options or RunOptions()))
+            return await session.call(name, json.dumps(dict(args)), options or RunOptions())
         finally:
             if not session.children.running:  # nobody can prompt it again
                 self.forget(session)

@@ -29,7 +29,7 @@ from .selection import agent_of, change_agent, change_mode, change_model, check_
 from .session_lease import Record, SessionLease
 from .subagents import GO_ON, TOOL, Children, waiting_children
 from .turn_result import TurnResult
-from .turn_task import DirectCall, TurnQueue, TurnTask, Work, can_continue, last_result, stream
+from .turn_task import DirectResult, TurnQueue, TurnTask, Work, can_continue, last_result, stream
 
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
@@ -218,7 +218,7 @@ class Session:
             if now:
                 now(held.live)
             return
-        async with self._held as live:
+        async with self._held.block() as live:
             if now:
                 now(live)
             await self._empty_inbox(live)
@@ -240,15 +240,15 @@ class Session:
     async def settle(self) -> None:
         """Apply what came after the last turn had ended, a title for example, before the session is let go."""
         if (self._held.inbox or self._held.notes) and not self._settling:
-            async with self._held as live:
+            async with self._held.block() as live:
                 await self._empty_inbox(live)
 
-    async def call(self, name: str, arguments: str, options: RunOptions) -> DirectCall:
+    async def call(self, name: str, arguments: str, options: RunOptions) -> DirectResult:
         """Take one tool call through the whole chain without a model.
 
         :raises SessionBusy: the session works on a prompt.
         """
-        async with self._alone(), self._held as live:
+        async with self._alone(), self._held.block() as live:
             scope = self._scope(live, None, "direct", options.on_ask != "prompt")
             self._host.check_strict(scope)
             scope.ledger.keep = True
@@ -263,7 +263,8 @@ class Session:
 
             outcome = await self._run(scope, turn, work())
             ruling = judged[0].ruling if judged else None
-            return DirectCall(request.id, ruling, outcome, scope.ledger.chain(), last_result(live, request.id))
+            result = last_result(live, request.id, outcome.end_reason)
+            return DirectResult(result, ruling, scope.ledger.chain(), self.id, request.id, outcome.exit_code)
 
     async def scoped(self, work: Callable[[TurnContext], Awaitable[Any]]) -> tuple[Any, Sequence[dict[str, Any]]]:
         """Run `work` in a turn of its own, without a model; return what it returned and the hooks that were called.
@@ -272,7 +273,7 @@ class Session:
 
         :raises SessionBusy: the session works on a prompt.
         """
-        async with self._alone(), self._held as live:
+        async with self._alone(), self._held.block() as live:
             scope = self._scope(live, None, "direct", True)
             scope.ledger.keep = True
             with self._host.leases.hold(scope.plugin_set):
@@ -340,7 +341,7 @@ class Session:
         provider, model = self._host.choose_model(self)
         provider.prepare(model)
         called = mentioned(prompt, self._host) if prompt is not None and self.row.parent is None else ()
-        async with self._held.after_others(wait) as live:
+        async with self._held.block(wait) as live:
             left = await self._held.left_open(live)
             live.turn_states = await self._held.last_turn_states() if prompt is None else {}
             if prompt is None or prompt["text"] == GO_ON:

@@ -86,33 +86,24 @@ class SessionLease:
         self.live = self._begun = None
 
     @asynccontextmanager
-    async def after_others(self, wait: float) -> AsyncIterator[SessionHandle]:
+    async def block(self, wait: float = 0) -> AsyncIterator[SessionHandle]:
         """Hold it for a block, once another holder has let go within `wait` seconds.
 
         :raises SessionBusy: it did not.
         """
-        live = await self._enter(wait)
-        try:
-            yield live
-        finally:
-            await self.__aexit__()
-
-    async def __aenter__(self) -> SessionHandle:
-        return await self._enter(0)
-
-    async def _enter(self, wait: float) -> SessionHandle:
         async with self._loading:
             if self.live is None:
                 self.live = await self._load(wait)
             self._users += 1
-            return self.live
+            live = self.live
+        try:
+            yield live
+        finally:
+            self._users -= 1
+            if not self._users and self.live is not None and not self.live.kept:
+                self.release()
 
-    async def __aexit__(self, *_: object) -> None:
-        self._users -= 1
-        if not self._users and self.live is not None and not self.live.kept:
-            self.release()
-
-    async def _load(self, wait: float = 0) -> SessionHandle:
+    async def _load(self, wait: float) -> SessionHandle:
         store = self._store
         hold, self._begun = self._begun or await store.hold(self._row.id, wait=wait), None
         session = hold.session
@@ -120,7 +111,7 @@ class SessionLease:
         live = SessionHandle(hold=hold, permissions=rights, inbox=self.inbox, notes=self.notes, held_back=self.held_back)
         if hold.path or hold.epoch > 1:  # a new session has nothing to load
             await _take_up(live)
-            live.leftovers, live.begun_calls, notice = await end_leftovers(store, self._home, session.id, TOOL)
+            live.leftovers, live.begun_calls, notice = await end_leftovers(store, self._home, session.id)
             live.notices += [notice] if notice else []
             live.state = await states_of(store, session.id, "session")
             live.cut_off = [run for run in await store.runs(session.id) if run.state == "running"]
@@ -172,10 +163,9 @@ SETTLE_SECONDS = 0.2
 _UNKNOWN = "programs that it had started may still run: this system does not tell"
 
 
-async def end_leftovers(store: Store, home: Path, session: str, spawning: str) -> tuple[dict[str, str], list[CallRow], str]:
+async def end_leftovers(store: Store, home: Path, session: str) -> tuple[dict[str, str], list[CallRow], str]:
     """End what calls of `session`, and of the sub-agents below it that nobody works for, have left running.
 
-    :param spawning: the tool whose calls answer for what sub-agents left.
     :returns: what the result of an interrupted call says of it, by the call's id; the session's own calls that had begun and
         never ended; what the person is told. Nothing, as a rule.
     """
@@ -193,7 +183,7 @@ async def end_leftovers(store: Store, home: Path, session: str, spawning: str) -
     below = sum(counts.get(mark, 0) for mark, row in marks.items() if row.session != session)
     by_call = {call: _ended(count, "it") for call, count in ended.items()}
     if below:
-        by_call |= {row.id: _ended(below, "its sub-agents") for row in own if row.tool == spawning}
+        by_call |= {row.id: _ended(below, "its sub-agents") for row in own if row.tool == TOOL}
     return by_call, own, _notice({row.tool for row in rows}, sum(ended.values()) + below)
 
 

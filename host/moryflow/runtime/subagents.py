@@ -110,7 +110,10 @@ class Children:
             raise
         finally:
             self._forget(child, scope.spent, task)
-        return self._foreground(scope, task)
+        result = _result(task)
+        if result.end_reason in ("stopped", "approval_required"):
+            scope.ending = result.end_reason
+        return result
 
     async def settled(self) -> bool:
         """Wait until every child in the background has reported; return whether there is anything to go on with."""
@@ -196,14 +199,6 @@ class Children:
         return row
 
     # ---------------------------------------------------------------- ending
-
-    def _foreground(self, scope: TurnContext, task: asyncio.Task[TurnResult]) -> SpawnResult:
-        result = _result(task)
-        by_person = result.end_reason == "stopped"
-        waits = result.end_reason == "approval_required"
-        if by_person or waits:
-            scope.ending = "stopped" if by_person else "approval_required"
-        return result
 
     def _forget(self, child: SessionPort, account: list[ChildUsage], task: asyncio.Task[TurnResult]) -> None:
         child.release()

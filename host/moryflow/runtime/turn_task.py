@@ -31,16 +31,6 @@ BLOCKED_SECONDS = 1.0
 """Seconds after which somebody is told that the loop stands still."""
 
 
-class DirectCall(NamedTuple):
-    """What became of a call without a model; `result` is missing when its question is still open."""
-
-    id: str
-    ruling: Ruling | None
-    outcome: TurnResult
-    chain: Sequence[dict[str, Any]]
-    result: ToolResult | None
-
-
 class DirectResult(NamedTuple):
     """What became of one tool call without a model.
 
@@ -57,13 +47,6 @@ class DirectResult(NamedTuple):
     session: str
     call_id: str
     exit_code: int
-
-
-def direct_result(session: str, done: DirectCall) -> DirectResult:
-    """Return what a caller gets of `done`; a call whose question is still open counts as denied."""
-    end = done.outcome.end_reason
-    result = done.result or ToolResult(status="denied", code=end, output=f"not run: {end.replace('_', ' ')}")
-    return DirectResult(result, done.ruling, done.chain, session, done.id, done.outcome.exit_code)
 
 
 class TurnTask:
@@ -130,12 +113,12 @@ def _watched(scope: TurnContext) -> Iterator[None]:
         watchdog.stop()
 
 
-def last_result(live: SessionHandle, call_id: str) -> ToolResult | None:
-    """Return the result of a call, if it has one on the path."""
+def last_result(live: SessionHandle, call_id: str, end: EndReason) -> ToolResult:
+    """Return the result of a call on the path; of one whose question is still open, that it was denied: its turn's `end`."""
     for node in reversed(live.hold.path):
         if node.kind == "tool" and node.payload["call_id"] == call_id:
             return ToolResult(**{key: value for key, value in node.payload.items() if key in ToolResult.model_fields})
-    return None
+    return ToolResult(status="denied", code=end, output=f"not run: {end.replace('_', ' ')}")
 
 
 def ends_with_calls(live: SessionHandle) -> bool:
