@@ -175,18 +175,13 @@ def parse(line: bytes) -> dict[str, Any] | None:
     return None
 
 
-def last_of_call(file: Path, call: str, among: int = 200) -> dict[str, Any] | None:
+def last_of_call(file: Path, call: str) -> dict[str, Any] | None:
     """Return the last record about a call, looking at no more than the newest lines."""
     needle = b'"callId":' + json.dumps(call).encode()
     try:
-        for number, line in enumerate(lines_backwards(file)):
-            if needle in line:
-                return parse(line)
-            if number >= among:
-                break
+        return next((parse(line) for line in islice(lines_backwards(file), 200) if needle in line), None)
     except OSError:
         return None
-    return None
 
 
 # ------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from moryflow_sdk import Target, ToolContext, ToolError
 from moryflow_sdk.support.processes import end_process, marked_environment
 from moryflow_sdk.support.texts import looks_binary, mark_of
 
-from .results import SEARCH_SECONDS, FileListing, FolderReader, SearchLine, SearchRequest, SearchResult
+from .results import SEARCH_SECONDS, FolderReader, SearchLine, SearchRequest, SearchResult
 from .worker import find_lines
 
 COMMON = (
@@ -56,16 +56,15 @@ def _find_rg() -> str | None:
     return None
 
 
-async def list_files(ctx: ToolContext, target: Target, program: str, *options: str) -> FileListing | None:
-    """Return the files below `target`, or nothing when ``rg`` cannot say."""
+async def list_files(ctx: ToolContext, target: Target, program: str, *options: str) -> list[str] | None:
+    """Return the paths of the files below `target`, in any order, or nothing when ``rg`` cannot say."""
     with ctx.files.folder(target) as folder:
         try:
             async with _running_rg(ctx, program, (*COMMON, *options, "--files"), folder, target) as process:
-                output = await asyncio.wait_for(_all(process), SEARCH_SECONDS)
+                output, _ = await asyncio.wait_for(process.communicate(), SEARCH_SECONDS)
         except (OSError, TimeoutError):
             return None
-    paths = output.decode("utf-8", "replace").split("\0")[:-1]
-    return FileListing(paths)
+    return output.decode("utf-8", "replace").split("\0")[:-1]
 
 
 async def search_folder(
@@ -95,7 +94,7 @@ async def _not_shown(
     files = await list_files(ctx, target, program, "--threads=1")
     if files is None:
         raise ToolError("the files could not be listed", code="io", next_step="call it again, or search a smaller folder")
-    return reader.not_shown(list(filter(wants, files.paths)) if wants else files.paths)
+    return reader.not_shown(list(filter(wants, files)) if wants else files)
 
 
 async def search_open_file(ctx: ToolContext, file: IO[Any], name: str, wish: SearchRequest, program: str) -> SearchResult:
@@ -150,10 +149,6 @@ async def _killed_at_exit(process: Process) -> AsyncIterator[None]:
         await end_process(process)
 
 
-async def _all(process: Process) -> bytes:
-    return (await process.communicate())[0]
-
-
 async def _collect(process: Process) -> SearchResult:
     """Take lines until the end, until there is no more room, or until it takes too long; note each file that has a NUL."""
     assert process.stdout is not None and process.stderr is not None
@@ -206,10 +201,7 @@ def _refuse(complaint: str) -> None:
     """Raise when ``rg`` did not take the pattern; a file that could not be read is nothing to stop for."""
     text = complaint.strip()
     if "regex" in text or "pattern" in text or "glob" in text:
-        reason = text.splitlines()[-1].removeprefix("error:").strip()
-        raise ToolError(
-            f"the pattern cannot be used: {reason}", code="invalid_pattern", next_step="literal=true takes it as text"
-        )
+        raise _unusable(text.splitlines()[-1].removeprefix("error:").strip())
 
 
 MAX_FILE = 16 * 1024 * 1024

@@ -123,14 +123,6 @@ class SearchRequest:
         return glob_matcher(self.glob if "/" in self.glob else f"**/{self.glob}")
 
 
-@dataclass(frozen=True)
-class FileListing:
-    """Paths relative to the folder, in any order; `complete` is false when there was no time for all of them."""
-
-    paths: list[str]
-    complete: bool = True
-
-
 def glob_matcher(pattern: str) -> Callable[[str], object]:
     """Return whether a path is named by a glob: ``*`` stops at ``/``, ``**`` does not, ``{a,b}`` is either.
 

@@ -17,7 +17,6 @@ from moryflow_sdk.support.texts import HEAD_BYTES, looks_binary, mark_of
 
 from .engines import find_rg, list_files, scan, scan_folder, search_folder, search_open_file
 from .results import (
-    FileListing,
     FolderReader,
     SearchRequest,
     SearchResult,
@@ -69,9 +68,9 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
     """List the files below the call's target that `pattern` names."""
     target = ctx.call.targets[0]
     folder, rest = split(pattern, path)
-    listing = await _list_files(ctx, target)
+    paths, complete = await _list_files(ctx, target)
     reader = FolderReader(ctx, target)
-    named = sorted(filter(glob_matcher(rest), listing.paths))
+    named = sorted(filter(glob_matcher(rest), paths))
     refused = reader.not_shown(named)
     found = [path for path in named if path not in refused]
     limit = len(found) if limit is None else limit
@@ -79,7 +78,7 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
     notes = [note.replace("searched", "listed") for note in reader.notes]
     if len(found) > limit:
         notes.insert(0, f"{limit:,} of {len(found):,} files; narrow the pattern")
-    if not listing.complete:
+    if not complete:
         notes.append("not all folders were looked at")
     if not found and "/" not in rest and "**" not in rest:
         notes.append(f"no match here; **/{rest} looks in all folders")
@@ -90,25 +89,22 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
     )
 
 
-async def _list_files(ctx: ToolContext, target: Target) -> FileListing:
-    """List the files below `target`: with ``rg`` where there is one, else by walking."""
+async def _list_files(ctx: ToolContext, target: Target) -> tuple[list[str], bool]:
+    """Return the files below `target`, by ``rg`` where there is one, else by walking; and whether these are all."""
     program = find_rg(ctx.vault)
-    if program is not None:
-        found = await list_files(ctx, target, program)
-        if found is not None:
-            return found
-    return await asyncio.to_thread(_walk_files, ctx, target)
+    found = await list_files(ctx, target, program) if program is not None else None
+    return (found, True) if found is not None else await asyncio.to_thread(_walk_files, ctx, target)
 
 
-def _walk_files(ctx: ToolContext, target: Target) -> FileListing:
+def _walk_files(ctx: ToolContext, target: Target) -> tuple[list[str], bool]:
     """List by walking, for as long as is reasonable."""
     paths: list[str] = []
     end = time.monotonic() + WALK_SECONDS
     for path, _ in ctx.files.walk(target):
         paths.append(path)
         if len(paths) >= MAX_FILES or (len(paths) % 256 == 0 and (time.monotonic() > end or ctx.cancelled)):
-            return FileListing(paths, complete=False)
-    return FileListing(paths)
+            return paths, False
+    return paths, True
 
 
 WHOLE_FILE = 32 * 1024 * 1024

@@ -6,7 +6,7 @@ import asyncio
 import os
 import shlex
 import stat
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -219,7 +219,8 @@ async def carry_out(turn: Turn, plan: Plan) -> UndoResult:
     shadow = shadow_of(turn)
     kept = await asyncio.to_thread(_keep, shadow, plan) if plan.foreign else ()
     touched = [change.path for change in plan.changes if change.now != change.then]
-    contents = await asyncio.to_thread(_contents, shadow, plan.changes) if touched else {}
+    wanted = [change.then.hash for change in plan.changes if change.then is not None] if touched else []
+    contents = await asyncio.to_thread(shadow.contents, wanted) if touched else {}
     for change in sorted(plan.changes, key=lambda change: change.then is not None):  # what goes makes room
         if change.now != change.then:
             await asyncio.to_thread(_restore, turn, change, contents)
@@ -251,10 +252,6 @@ def _gist(node: NodeView) -> str:
     text = " ".join(str(node.payload.get("text") or "").split())
     text = text or ", ".join(str(call.get("name")) for call in node.payload.get("calls") or ())
     return text if len(text) <= 80 else f"{text[:79]}…"
-
-
-def _contents(shadow: Shadow, changes: Iterable[UndoChange]) -> dict[str, bytes]:
-    return shadow.contents(change.then.hash for change in changes if change.then is not None)
 
 
 def _restore(turn: Turn, change: UndoChange, contents: dict[str, bytes]) -> None:

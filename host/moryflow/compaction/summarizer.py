@@ -307,20 +307,20 @@ def entries(messages: Sequence[Message], output: int = OUTPUT) -> list[str]:
     return [entry for entry in found if entry]
 
 
-def chunks(texts: Sequence[str], size: Size, room: float, most: int = MOST_CHUNKS) -> list[str]:
-    """Return `texts` joined into at most `most` pieces of at most `room` tokens each.
+def chunks(texts: Sequence[str], size: Size, room: float) -> list[str]:
+    """Return `texts` joined into at most :data:`MOST_CHUNKS` pieces of at most `room` tokens each.
 
     Entries become shorter where they are too many; what still does not fit is left out in the middle, with a line that
     says so.
     """
     pieces = _pack(texts, size, room)
     for width in _SHORTER:
-        if len(pieces) <= most:
+        if len(pieces) <= MOST_CHUNKS:
             return pieces
         pieces = _pack([shorten(text, width) for text in texts], size, room)
-    if len(pieces) <= most:
+    if len(pieces) <= MOST_CHUNKS:
         return pieces
-    half = most // 2
+    half = MOST_CHUNKS // 2
     left_out = f"[{len(pieces) - 2 * half + 1} parts of the conversation are left out here]"
     return [*pieces[: half - 1], f"{pieces[half - 1]}\n\n{left_out}", *pieces[-half:]]
 

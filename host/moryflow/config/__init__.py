@@ -85,11 +85,7 @@ class Config:
 
     def origin(self, dotted: str) -> Origin:
         """Return the strongest layer that sets `dotted`, or something below it."""
-        path = dotted.split(".")
-        for layer in reversed(self.layers):
-            if layer.find(path) is not MISSING:
-                return Origin(layer.source, layer.label(path) or None, layer.position(path)[0])
-        return Origin("default")
+        return next((origin for _, origin in self.setters(dotted)), Origin("default"))
 
     def setters(self, dotted: str) -> list[tuple[Any, Origin]]:
         """Return every layer's value for `dotted`, the strongest first."""
