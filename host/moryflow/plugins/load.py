@@ -81,12 +81,14 @@ class Loading:
         previous: PluginSet | None,
         admission: Admission = admit_all,
         held_back: Mapping[str, LoadFailure] = NOTHING,
+        imported: Callable[[], None] = lambda: None,
     ) -> None:
         self._home = home
         self._settings = settings
         self._config = config
         self._admission = admission
         self._held_back = held_back
+        self._tell_imported = imported
         self._previous = previous.plugins if previous else {}
         self._records_before = {record.name: record for record in previous.records} if previous else {}
         self._registry = Registry()
@@ -100,7 +102,7 @@ class Loading:
     def add(self, candidate: Candidate) -> None:
         """Load one plugin, or note why not."""
         started = time.perf_counter()
-        record = LoadRecord(candidate.name, candidate.version, candidate.tier, "loaded", candidate.source)
+        record = _first_record(candidate)
         try:
             if isinstance(candidate.problem, NameReserved):
                 raise candidate.problem
@@ -114,6 +116,15 @@ class Loading:
             record = self._kept(candidate, failure) or self._lost(candidate, record, failure)
         ms = (time.perf_counter() - started) * 1000
         self._records.setdefault(record.name, []).append(record._replace(import_ms=round(ms, 3)))
+
+    def alone(self, candidate: Candidate) -> PluginSet:
+        """Return a set of one plugin.
+
+        :raises LoadFailure: it does not load.
+        """
+        plugin, record = self._load(candidate, _first_record(candidate))
+        self._plugins[plugin.name], self._records[plugin.name] = plugin, [record]
+        return self._closed(self._ordered("", ()))
 
     def finish(self, final_after: str, among_user: Container[str]) -> PluginSet:
         """Order the hooks, look for what was expected and not found, and close the set."""
@@ -152,6 +163,7 @@ class Loading:
         if candidate.name in self._held_back:
             raise self._held_back[candidate.name]
         imported = self._import(candidate, known)
+        self._tell_imported()
         try:
             return with_place(imported.file, lambda: self._build(candidate, imported, manifest, record))
         except (LoadFailure, NotWanted):
@@ -282,42 +294,17 @@ class Loading:
             self._records[name] = [absent_gate(tier, name)]
 
 
-def load_alone(
-    candidate: Candidate, *, home: Path, config: ConfigReader, mark: Callable[[str], None], failures: list[LoadFailure]
-) -> PluginSet:
+def _first_record(candidate: Candidate) -> LoadRecord:
+    return LoadRecord(candidate.name, candidate.version, candidate.tier, "loaded", candidate.source)
+
+
+def load_alone(candidate: Candidate, *, home: Path, config: ConfigReader, imported: Callable[[], None]) -> PluginSet:
     """Load one plugin and nothing else, for the probe; nothing is remembered.
 
-    :param mark: told when the plugin is imported and registration begins.
-    :param failures: takes why it was not loaded.
+    :param imported: called when the plugin is imported and registration begins.
+    :raises LoadFailure: it does not load.
     """
-    loading = _Marked(home, PluginSettings(), config, None)
-    loading.mark, loading.failures = mark, failures
-    loading.add(candidate)
-    return loading.close()
-
-
-class _Marked(Loading):
-    """Loads one plugin and says how far it is."""
-
-    mark: Callable[[str], None]
-    failures: list[LoadFailure]
-
-    def close(self) -> PluginSet:
-        """Return the set of what was loaded."""
-        return self._closed({hook: tuple(i for i in self._all() if i.hook == hook) for hook in HOOKS})
-
-    def _lost(self, candidate: Candidate, record: LoadRecord, failure: LoadFailure) -> LoadRecord:
-        self.failures.append(failure)
-        return super()._lost(candidate, record, failure)
-
-    def _all(self) -> list[Implementation]:
-        return [item for items in self._found.values() for item in items]
-
-    def _build(
-        self, candidate: Candidate, imported: Imported, base: Manifest | None, record: LoadRecord
-    ) -> tuple[Plugin, LoadRecord]:
-        self.mark("register")
-        return super()._build(candidate, imported, base, record)
+    return Loading(home, PluginSettings(), config, None, imported=imported).alone(candidate)
 
 
 def identity(plugins: dict[str, Plugin], hooks: dict[str, tuple[Implementation, ...]]) -> str:

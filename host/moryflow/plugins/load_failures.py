@@ -38,11 +38,12 @@ def absent_gate(tier: str, name: str) -> LoadRecord:
     return failed_record(record, failure)
 
 
-def failure_line(record: LoadRecord) -> str:
+def failure_line(found: LoadRecord | LoadFailure) -> str:
     """Return what is wrong with a plugin, with the place and what helps."""
-    place = f"{record.file}:{record.line}" if record.line else record.file
-    error = record.error.removeprefix(f"{place}: ")  # what a plugin contributes names its own
-    return f"{place}: {error}{f'; {record.hint}' if record.hint else ''}"
+    place = f"{found.file}:{found.line}" if found.line else found.file
+    # What a plugin contributes names its own place.
+    error = found.message if isinstance(found, LoadFailure) else found.error.removeprefix(f"{place}: ")
+    return f"{place}: {error}{f'; {found.hint}' if found.hint else ''}"
 
 
 def with_place(file: str, work: Callable[[], T]) -> T:

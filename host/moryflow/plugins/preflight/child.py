@@ -155,32 +155,32 @@ def _import_file(path: Path) -> dict[str, Any]:
     try:
         import_sources(Candidate(path.stem, "user", str(path), str(path), file=str(path)), None)
     except LoadFailure as failure:
-        record = LoadRecord(path.stem, "", "user", "failed", str(path), failure.stage, failure.message)
-        return _failure_report(record._replace(file=failure.file or str(path), line=failure.line, hint=failure.hint), failure)
+        return _failure_report(failure, str(path))
     return {"ok": True, "stage": "import", "file": str(path)}
 
 
 def _load_plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     home = Path(request["home"])
     candidate = Candidate(**request["candidate"])
-    failures: list[LoadFailure] = []
-    plugin_set = load_alone(candidate, home=home, config=ProbeSettings(request["config"]), mark=mark, failures=failures)
-    record = plugin_set.records[0]
-    if record.status == "failed":
-        if record.stage != "config":
-            return _failure_report(record, *failures)
+    config = ProbeSettings(request["config"])
+    try:
+        plugin_set = load_alone(candidate, home=home, config=config, imported=lambda: mark("register"))
+    except LoadFailure as failure:
+        if failure.stage != "config":
+            return _failure_report(failure)
         # Settings are not part of the code: the host holds them against the plugin itself.
-        return {"ok": True, "stage": "register", "file": record.file, "notes": [failure_line(record)]}
-    if not plugin_set.plugins:
-        return {"ok": True, "stage": "register"}
+        return {"ok": True, "stage": "register", "file": failure.file, "notes": [failure_line(failure)]}
+    record = plugin_set.records[0]
     remarks = [failure_line(record)] if record.error else []
     mark("contribute")
     raised: list[BaseException] = []
     record = asyncio.run(_contribute(_with_notes(plugin_set, raised), plain_context(home)))
     notes = [*remarks, *record.notes]
-    if fatal := [error for error in raised if _is_fatal(error)]:
-        error, file, line = describe(fatal[0], root_of(record.file))
-        return _failure_report(record._replace(stage="contribute", error=error, file=file or record.file, line=line), *fatal)
+    if fatal := next(filter(_is_fatal, raised), None):
+        error, file, line = describe(fatal, root_of(record.file))
+        failure = LoadFailure("contribute", error, file=file or record.file, line=line, hint=record.hint)
+        failure.__cause__ = fatal
+        return _failure_report(failure)
     file = {"file": record.file, "hooks": record.hooks, "tools": record.tools, "notes": notes}
     return {"ok": True, "stage": "contribute", "failed_hooks": record.failed_hooks, **file}
 
@@ -221,11 +221,10 @@ def _note_errors(function: Callable[..., Any], raised: list[BaseException]) -> C
     return wraps(function)(wrapped)
 
 
-def _failure_report(record: LoadRecord, *raised: BaseException) -> dict[str, Any]:
-    read = any(_reads_terminal(each) for error in raised for each in _behind(error))
-    hint = _TERMINAL_HINT if read else record.hint
-    said = {"stage": record.stage, "error": record.error, "file": record.file, "line": record.line, "hint": hint}
-    return {"ok": False, "fatal": any(map(_is_fatal, raised)), **said}
+def _failure_report(failure: LoadFailure, file: str = "") -> dict[str, Any]:
+    hint = _TERMINAL_HINT if any(map(_reads_terminal, _behind(failure))) else failure.hint
+    said = {"stage": failure.stage, "error": failure.message, "file": failure.file or file, "line": failure.line, "hint": hint}
+    return {"ok": False, "fatal": _is_fatal(failure), **said}
 
 
 def silence(output: int) -> None:
