@@ -15,6 +15,8 @@ from typing import Protocol
 
 from moryflow_sdk.support.own_files import MANIFESTS
 
+from moryflow.base.events import now
+
 from .discovery import Candidate
 from .sources import Fingerprints
 
@@ -62,7 +64,7 @@ class Consents:
         held = sorted({item for path in paths if (item := self.item(path)) and item not in known and item not in self._given})
         if not held:
             return []
-        stamps = dict.fromkeys(held, _now())
+        stamps = dict.fromkeys(held, now())
         self._unwritten |= stamps
 
         def add(waiting: dict[str, str], given: dict[str, str]) -> None:
@@ -82,7 +84,7 @@ class Consents:
 
         def move(waiting: dict[str, str], given: dict[str, str]) -> None:
             waiting.pop(item, None)
-            given[item] = _now()
+            given[item] = now()
 
         if item:
             self._change(move, must=True)
@@ -168,12 +170,6 @@ def _is_program(entry: os.DirEntry[str]) -> bool:
         return entry.is_file() and (entry.name.endswith(MANIFESTS) or bool(entry.stat().st_mode & 0o111))
     except OSError:
         return False
-
-
-def _now() -> str:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 class Admission(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -25,7 +25,7 @@ from moryflow import __version__
 from . import host_operations, session_operations
 from .events import Filter
 from .operations import OPERATIONS, Call, Operation, document, operation
-from .replies import SAFE_HEADERS, RequestError, json_reply, problem, problem_of
+from .replies import SAFE_HEADERS, RequestError, problem, problem_of
 from .service import Service
 
 log = logging.getLogger(__name__)
@@ -124,35 +124,22 @@ async def _left(receive: Any) -> None:
 
 def application(service: Service, access: Access) -> Guard:
     """Return what the server runs."""
-    routes = [
-        Route(path, _endpoint(service, path, methods), methods=[one.method for one in methods])
-        for path, methods in _by_path().items()
-    ]
+    paths: dict[str, dict[str, Operation]] = {}
+    for one in OPERATIONS:
+        for path in (one.path, *one.aliases):
+            paths.setdefault(path, {})[one.method] = one
     page = [Route("/", _page_file, methods=["GET"]), Route("/page/{name}", _page_file, methods=["GET"])]
-    handlers = {MoryflowError: _told, TooLarge: _too_large, HTTPException: _no_route, Exception: _failed}
+    routes = [Route(path, _endpoint(service, path, by_method), methods=[*by_method]) for path, by_method in paths.items()]
+    handlers = {MoryflowError: _told, HTTPException: _no_route, Exception: _failed}
     return Guard(Starlette(routes=[*page, *routes], exception_handlers=handlers), access)
 
 
-def _by_path() -> dict[str, list[Operation]]:
-    found: dict[str, list[Operation]] = {}
-    for one in OPERATIONS:
-        for path in (one.path, *one.aliases):
-            found.setdefault(path, []).append(one)
-    return found
-
-
-def _endpoint(service: Service, path: str, methods: list[Operation]) -> Any:
-    by_method = {one.method: one for one in methods}
-
+def _endpoint(service: Service, path: str, by_method: Mapping[str, Operation]) -> Any:
     async def answer(request: Request) -> Response:
-        method = "GET" if request.method == "HEAD" else request.method
         if path not in _WITHOUT_HOME and not service.has_home:
             said = f"the home of this server, {service.host.home}, was moved away or deleted"
-            return problem(503, "gone", said, "put it back, or start moryflow serve again")
-        try:
-            return await by_method[method](service, request)  # type: ignore[index]
-        except MoryflowError as error:
-            return problem_of(error)
+            raise RequestError(503, "gone", said, "put it back, or start moryflow serve again")
+        return await by_method["GET" if request.method == "HEAD" else request.method](service, request)
 
     return answer
 
@@ -167,11 +154,8 @@ async def _page_file(request: Request) -> Response:
 
 
 async def _told(_: Request, error: Exception) -> Response:
-    return problem_of(error) if isinstance(error, MoryflowError) else json_reply({}, 500)
-
-
-async def _too_large(_: Request, __: Exception) -> Response:
-    return problem(413, "too_large", f"a body has at most {BODY_LIMIT >> 20} MiB", "send less")
+    assert isinstance(error, MoryflowError)
+    return problem_of(error)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
@@ -189,6 +173,7 @@ async def _failed(_: Request, error: Exception) -> Response:
 
 BODY_LIMIT = 10 << 20
 """Bytes of a request's body."""
+_TOO_LARGE = 413, "too_large", f"a body has at most {BODY_LIMIT >> 20} MiB", "send less"
 
 
 class Access(NamedTuple):
@@ -223,16 +208,12 @@ class Access(NamedTuple):
             return 401, "no_token", "a token is needed", "send Authorization: Bearer TOKEN; serve says where it is"
         lengths = found.get("content-length", ())
         if any(not _is_number(length) or int(length) > BODY_LIMIT for length in lengths):
-            return 413, "too_large", f"a body has at most {BODY_LIMIT >> 20} MiB", "send less"
+            return _TOO_LARGE
         return None
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 20
-
-
-class TooLarge(Exception):
-    """A body without a length turned out to be longer than it may be."""
 
 
 class Guard:
@@ -264,8 +245,8 @@ def _limited(receive: Any) -> Any:
         nonlocal taken
         message = await receive()
         taken += len(message.get("body", b""))
-        if taken > BODY_LIMIT:
-            raise TooLarge
+        if taken > BODY_LIMIT:  # a body without a length turned out to be longer than it may be
+            raise RequestError(*_TOO_LARGE)
         return message
 
     return limited

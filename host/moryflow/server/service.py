@@ -12,8 +12,8 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,6 +131,18 @@ class Service:
         """
         row = await self.host.store.session(name)
         return self._sessions.get(row.id) or await self.host.resume(row.vault, row.id)
+
+    @asynccontextmanager
+    async def opened(self, name: str) -> AsyncIterator[Session]:
+        """Give a session for the time of a block; one that nobody works in is forgotten after it.
+
+        :raises StoreError: there is none.
+        """
+        session = await self.session(name)
+        try:
+            yield session
+        finally:
+            self.let_go(session)
 
     def let_go(self, session: Session) -> None:
         """Forget a session that was only looked at or changed."""

@@ -132,8 +132,7 @@ async def change_session(
 ) -> Any:
     """Change the mode, the agent, the model or the title; it holds from the next step on, and is recorded."""
     _confirmed(mode, confirm)
-    changed = await at.service.session(id)
-    try:
+    async with at.service.opened(id) as changed:
         changed.check_choice(agent, model)  # what is refused changes nothing
         if mode is not None:
             await changed.set_mode(mode)
@@ -143,8 +142,6 @@ async def change_session(
             await changed.set_model(model)
         if title is not None:
             await changed.note(lambda journal: journal.session(title=title))
-    finally:
-        at.service.let_go(changed)
     return await _described(at, await at.service.host.store.session(changed.id))
 
 
@@ -188,11 +185,8 @@ async def context(at: Call, id: str) -> Any:
 
 
 async def _context(at: Call, id: str) -> dict[str, Any]:
-    looked_at = await at.service.session(id)
-    try:
+    async with at.service.opened(id) as looked_at:
         return {"session": looked_at.id, **(await context_report(at.service.host, looked_at, None)).as_json()}
-    finally:
-        at.service.let_go(looked_at)
 
 
 @operation("GET", "/sessions/{id}/tree", "all nodes, labels and sub-agents")
@@ -254,33 +248,24 @@ async def import_session(at: Call) -> Any:
 @operation("POST", "/sessions/{id}/compact", "what the compaction did")
 async def compact(at: Call, id: str, focus: Annotated[str, "what the summary must keep above all"] = "") -> Any:
     """Replace the older part of a conversation by a summary, in the model's view only."""
-    opened = await at.service.session(id)
-    try:
+    async with at.service.opened(id) as opened:
         return {"session": opened.id, **await compact_now(at.service.host, opened, focus)}
-    finally:
-        at.service.let_go(opened)
 
 
 @operation("POST", "/sessions/{id}/undo-compaction", "{voided: node}")
 async def undo_compaction(at: Call, id: str) -> Any:
     """Let the model see again what the last compaction replaced."""
-    opened = await at.service.session(id)
-    try:
+    async with at.service.opened(id) as opened:
         return {"session": opened.id, "voided": await void_compaction(opened)}
-    finally:
-        at.service.let_go(opened)
 
 
 @operation("POST", "/sessions/{id}/switch", "{active: node}")
 async def switch(at: Call, id: str, node: Annotated[str | None, "an id, its beginning, a label; null: the start"]) -> Any:
     """Go on from another node; nothing is lost."""
-    opened = await at.service.session(id)
-    target = None if node is None else await node_id_of(at.service.host.store, opened.id, node)
-    try:
+    async with at.service.opened(id) as opened:
+        target = None if node is None else await node_id_of(at.service.host.store, opened.id, node)
         await opened.note(lambda journal: journal.switch(target))
-    finally:
-        at.service.let_go(opened)
-    return {"session": opened.id, "active": target}
+        return {"session": opened.id, "active": target}
 
 
 @operation("POST", "/sessions/{id}/fork", "the copy", status=201)
@@ -294,20 +279,16 @@ async def fork(at: Call, id: str, node: str | None = None, title: str = "") -> A
 @operation("POST", "/sessions/{id}/label", "{label, node, was}")
 async def label(at: Call, id: str, label: str, node: str | None = None, remove: bool = False) -> Any:
     """Name a node, or take the name away."""
-    store = at.service.host.store
-    opened = await at.service.session(id)
-    wanted = await requested_label(store, opened.row, label, node, remove=remove)
+    async with at.service.opened(id) as opened:
+        wanted = await requested_label(at.service.host.store, opened.row, label, node, remove=remove)
 
-    def record(journal: Journal) -> None:
-        journal.node("marker", wanted.marker)
-        journal.event("session.label", **wanted.marker, was=wanted.was)
+        def record(journal: Journal) -> None:
+            journal.node("marker", wanted.marker)
+            journal.event("session.label", **wanted.marker, was=wanted.was)
 
-    try:
         if wanted.changes:
             await opened.note(record)
-    finally:
-        at.service.let_go(opened)
-    return {"session": opened.id, "label": wanted.label, "node": wanted.node, "was": wanted.was}
+        return {"session": opened.id, "label": wanted.label, "node": wanted.node, "was": wanted.was}
 
 
 @operation("POST", "/sessions/{id}/undo", "{text: what was or would be done, prompt}")
@@ -329,12 +310,9 @@ async def command(at: Call, id: str, name: Annotated[str, "without the slash"], 
 
 
 async def _slash(at: Call, id: str, name: str, text: str) -> dict[str, Any]:
-    opened = await at.service.session(id)
-    try:
+    async with at.service.opened(id) as opened:
         result = await run_slash(at.service.host, opened, name, text)
-    finally:
-        at.service.let_go(opened)
-    return {"session": opened.id, "text": result.text, "prompt": result.prompt, "foreign": result.foreign}
+        return {"session": opened.id, "text": result.text, "prompt": result.prompt, "foreign": result.foreign}
 
 
 OnAsk = Annotated[Literal["prompt", "deny", "fail"], "what to do with a question"]
@@ -419,11 +397,8 @@ async def trace(
 @operation("GET", "/sessions/{id}/init", "the first line of `run --output stream-json`")
 async def init(at: Call, id: str) -> Any:
     """Say who would answer where, with which plugins."""
-    opened = await at.service.session(id)
-    try:
+    async with at.service.opened(id) as opened:
         return init_json(at.service.host, opened)
-    finally:
-        at.service.let_go(opened)
 
 
 @operation("POST", "/sessions/{id}/nobody-left", "{}")
@@ -436,11 +411,10 @@ async def nobody_left(at: Call, id: str) -> Any:
 @operation("POST", "/sessions/{id}/cancel", "{stopped: whether a turn ran here, sub_agents: how many in the background}")
 async def cancel(at: Call, id: str) -> Any:
     """Stop the turn that runs, and its sub-agents; what they have is kept."""
-    stopped = await at.service.session(id)
-    running, below = at.service.at_work(stopped.id) is not None, len(stopped.children.running)
-    if running or below:
-        stopped.cancel()
-    elif at.service.host.store.seems_held(stopped.id):
-        raise RequestError(409, "elsewhere", "the turn runs in another process", "stop it there")
-    at.service.let_go(stopped)
-    return {"session": stopped.id, "stopped": running, "sub_agents": below}
+    async with at.service.opened(id) as stopped:
+        running, below = at.service.at_work(stopped.id) is not None, len(stopped.children.running)
+        if running or below:
+            stopped.cancel()
+        elif at.service.host.store.seems_held(stopped.id):
+            raise RequestError(409, "elsewhere", "the turn runs in another process", "stop it there")
+        return {"session": stopped.id, "stopped": running, "sub_agents": below}
