@@ -1,6 +1,6 @@
 """What plugin authors test with: a pytest plugin, an isolated host, a scripted model and a loopback model server.
 
-Nothing here imports the host when it is imported; the fixtures ask for it by name when they are used.
+Each is imported when it is first asked for: pytest loads this package in every run of an environment that has Moryflow.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import shutil
 import sys
@@ -17,32 +16,40 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any, TypeVar, cast
 
+from moryflow_sdk import ModelProvider, PluginContext, hookimpl
 from moryflow_sdk.commands import SlashResult
 from moryflow_sdk.events import Event
 from moryflow_sdk.support.scripted import ScriptedModel, ScriptedTurn
 
-from .scripted_plugin import MODELS
+from moryflow.base.builtins import BUILTINS
 
 PLUGINS = "moryflow.plugins"
-
-
 EntryPoints = Mapping[str, Mapping[str, str]]
 """Group to name to value, as under ``[project.entry-points]``."""
-
-
 T = TypeVar("T")
-
-
-PLUGIN = "moryflow.testing.scripted_plugin"
-
-
 TIMEOUT = 60.0
 """Seconds after which a call fails instead of hanging the test run."""
-
-
 ALLOW_ALL: tuple[Mapping[str, str], ...] = tuple(
     {"domain": domain, "pattern": "*", "decision": "allow"} for domain in ("read", "edit", "bash", "tool")
 )
+
+
+class ScriptedModels:
+    """A plugin that brings the scripted model of each isolated host into it; by home folder."""
+
+    name = "scripted_model"
+
+    def __init__(self) -> None:
+        self.by_home: dict[Path, ScriptedModel] = {}
+
+    @hookimpl
+    def models(self, ctx: PluginContext) -> list[ModelProvider]:
+        """Offer the host's model."""
+        found = self.by_home.get(ctx.home)
+        return [found] if found else []
+
+
+scripted_models = ScriptedModels()
 
 
 class MovableLoop(asyncio.SelectorEventLoop):
@@ -91,7 +98,7 @@ class IsolatedHost:
         self._host: Any = None
         for folder in (home, vault):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        MODELS[home] = self.model
+        scripted_models.by_home[home] = self.model
 
     # ---------------------------------------------------------------- before it opens
 
@@ -156,8 +163,8 @@ class IsolatedHost:
     @property
     def options(self) -> dict[str, Any]:
         """Arguments of ``moryflow.open_host`` for a host like this one. It runs the plugin at once, not in the probe first."""
-        builtins = importlib.import_module("moryflow.base.builtins").BUILTINS
-        return {"home": self.home, "environ": self.environ, "builtins": (*builtins, PLUGIN), "probe": False}
+        builtins = (*BUILTINS, f"{__name__}:scripted_models")
+        return {"home": self.home, "environ": self.environ, "builtins": builtins, "probe": False}
 
     # ---------------------------------------------------------------- use
 
@@ -165,7 +172,8 @@ class IsolatedHost:
     def host(self) -> Any:
         """The host, opened now if it was not. Its coroutines run through :meth:`wait`."""
         if self._host is None:
-            open_host = importlib.import_module("moryflow").open_host
+            from moryflow import open_host
+
             self._host = self.wait(open_host(**self.options))
             self._host.bus.subscribe(self.events.append)
         return self._host
@@ -201,9 +209,11 @@ class IsolatedHost:
     ) -> Future[Any]:
         """Begin a turn, as :meth:`run` does, and return while it runs; its ``result()`` is the ``TurnResult``."""
         self.model.add(*turns)
-        chosen = importlib.import_module("moryflow").RunOptions(**options)
+        from moryflow import RunOptions
+
         talk = session or self.session(mode=mode)
-        return asyncio.run_coroutine_threadsafe(talk.prompt(prompt, options=chosen), self._running_loop())
+        work = talk.prompt(prompt, options=RunOptions(**options))
+        return asyncio.run_coroutine_threadsafe(work, self._running_loop())
 
     def until(self, type: str, /, **data: Any) -> Event:
         """Wait for the first event of `type` that says `data`, also one that has happened already, and return it.
@@ -238,15 +248,15 @@ class IsolatedHost:
 
         :param session: as :meth:`session` gives it; the last one of the vault by default.
         """
-        recorded = importlib.import_module("moryflow.authoring.trace").recorded
-        traces = importlib.import_module("moryflow.authoring.trace")
+        from moryflow.authoring import trace
+
         host = self.host
 
         async def text() -> str:
             name = session.id if session else (await host.store.latest(str(self.vault.resolve()))).id
-            past = await recorded(host.store, name)
+            past = await trace.recorded(host.store, name)
             places = {str(self.vault.resolve()): "<vault>", str(self.vault): "<vault>", str(self.home): "<home>"}
-            return traces.snapshot(traces.trace(host, [(past, past.turns)]), places)
+            return trace.snapshot(trace.trace(host, [(past, past.turns)]), places)
 
         return self.wait(text())
 
@@ -293,7 +303,7 @@ class IsolatedHost:
 
     def close(self) -> None:
         """Close the host and end its loop."""
-        MODELS.pop(self.home, None)
+        scripted_models.by_home.pop(self.home, None)
         while self._on_path:
             sys.path.remove(self._on_path.pop())
         host, self._host = self._host, None

@@ -11,9 +11,9 @@ import inspect
 import json
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
+import moryflow_sdk
 import pytest
 from moryflow_sdk import (
     HOOKS,
@@ -34,6 +34,8 @@ from moryflow_sdk import (
 from moryflow_sdk.arguments import parameters, type_hints
 from moryflow_sdk.calls import Target
 
+from moryflow.hooks.dispatcher import call
+
 from .subject import Called, Subject
 
 _BLOCKING = frozenset(
@@ -51,7 +53,7 @@ _NETWORK = ("requests.", "urllib.request.", "httpx.get", "httpx.post", "httpx.re
 
 
 def _hints(subject: Subject, hook: str, function: Callable[..., Any]) -> dict[str, Any]:
-    names = vars(import_module("moryflow_sdk"))
+    names = vars(moryflow_sdk)
     try:
         return type_hints(function, {**vars(hookspecs), **names})
     except NameError as error:
@@ -316,7 +318,6 @@ def test_its_observer_works_outside_a_turn(plugin_subject: Subject) -> None:
 
 
 async def _observed(subject: Subject) -> str:
-    call = import_module("moryflow.hooks.dispatcher").call
     for item in subject.implementations("event"):
         outcome = await call(item, {"event": Event(type="reload", session=""), "turn": None})
         if outcome.error is not None:

@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from moryflow.testing.isolated import IsolatedHost
 
 from .subject import ImportReport, Subject
 
@@ -156,8 +157,7 @@ def _warm_up(folder: Path) -> None:
 
     pydantic is imported too: settings are described with it, so it is not a plugin's own choice.
     """
-    import_module("pydantic")
-    from moryflow.testing.isolated import IsolatedHost
+    import pydantic  # noqa: F401
 
     host = IsolatedHost(folder / "home", folder / "vault")
     assert host.host is not None

@@ -6,13 +6,13 @@ import ast
 import inspect
 import tomllib
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any, cast
 
 from moryflow_sdk import API, HOOKS, Frozen, Tool
 from moryflow_sdk.services import SERVICES
 from moryflow_sdk.support.texts import nearest
 
+from moryflow.plugins.sources import slips
 from moryflow.testing.isolated import IsolatedHost
 
 from .subject import Subject
@@ -69,7 +69,7 @@ def test_it_does_something(plugin_subject: Subject) -> None:
 def test_python_warns_of_nothing_in_it(plugin_subject: Subject) -> None:
     """An escape that is none, ``is`` with a number: a later Python refuses it, or it is not what was meant."""
     plugin_subject.need()
-    for said in import_module("moryflow.plugins.sources").slips(plugin_subject.trees):
+    for said in slips(plugin_subject.trees):
         place, _, what = said.partition(": ")
         plugin_subject.fail(what, "mend that line", place)
 

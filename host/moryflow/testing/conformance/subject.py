@@ -17,12 +17,15 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
 from moryflow_sdk import HOOKS, Tool
 
+from moryflow.authoring.rerun import only
+from moryflow.hooks.dispatcher import Withheld
+from moryflow.plugins.discovery import in_development
+from moryflow.plugins.preflight.policy import probe_all
 from moryflow.testing.isolated import IsolatedHost, Project, read_project
 
 LONGEST = 10.0
@@ -116,7 +119,7 @@ class Subject:
 
         What hangs, ends the process or changes what is everyone's would do that to pytest.
         """
-        candidates: list[Any] = import_module("moryflow.plugins.discovery").in_development(self.path)
+        candidates = in_development(self.path)
         if not candidates:
             return Refusal("discover", "there is no plugin here", hint=f"add {_ENTRY_POINTS} to its pyproject.toml")
         candidate = next((each for each in candidates if each.name == self.name), candidates[0])
@@ -125,8 +128,7 @@ class Subject:
             return Refusal(problem.stage, problem.message, problem.file, problem.line, problem.hint)
         home = self.root / "probe"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        policy = import_module("moryflow.plugins.preflight.policy")
-        [said] = policy.probe_all([candidate], home=home, config=self.config, seconds=LONGEST)
+        [said] = probe_all([candidate], home=home, config=self.config, seconds=LONGEST)
         return None if said.ok else Refusal(said.stage, said.error, said.file, said.line, said.hint, said.fatal)
 
     # ---------------------------------------------------------------- the code
@@ -251,11 +253,10 @@ class Subject:
 
         :param shared: let it have the very values, as what comes with the host has, and not copies of them.
         """
-        chosen = import_module("moryflow.authoring.rerun").only
         name = self.plugin.name
 
         async def work(scope: Any) -> list[Called]:
-            scope.plugin_set = chosen(scope.plugin_set, frozenset({name}))
+            scope.plugin_set = only(scope.plugin_set, frozenset({name}))
             if shared:
                 own = tuple(replace(each, tier="builtin") for each in scope.plugin_set.ordered(hook))
                 scope.plugin_set = replace(scope.plugin_set, hooks={hook: own})
@@ -279,7 +280,6 @@ async def _called(dispatcher: Any, scope: Any, hook: str, given: dict[str, Any])
     info = HOOKS[hook]
     scope.failures = list[Any]()
     before = len(scope.ledger.chain())
-    withheld = import_module("moryflow.hooks.dispatcher").Withheld
     try:
         if info.kind == "gate":
             value = await dispatcher.gates(scope, hook, **given)
@@ -289,7 +289,7 @@ async def _called(dispatcher: Any, scope: Any, hook: str, given: dict[str, Any])
             value = await dispatcher.observe(scope, given["event"])
         else:
             value = await dispatcher.transform(scope, hook, given.pop(info.value), **given)
-    except withheld:
+    except Withheld:
         value = None
     us = sum(item["us"] for item in scope.ledger.chain()[before:])
     states = {"turn.state": dict(scope.live.turn_states), "turn.session_state": dict(scope.live.state)}

@@ -19,15 +19,11 @@ LONGEST = 4000
 """Characters of name, description and schema that a tool may take in every request: about 1,000 tokens."""
 
 
-def _place(tool: Tool) -> Any:
-    return tool.function
-
-
 def test_its_tools_have_names_that_models_accept(plugin_subject: Subject) -> None:
     """Small letters, digits and ``_``: what every provider takes."""
     for tool in plugin_subject.tools:
         if not _NAME.match(tool.name):
-            plugin_subject.fail(f"the tool is called {tool.name!r}", "use small letters, digits and _", _place(tool))
+            plugin_subject.fail(f"the tool is called {tool.name!r}", "use small letters, digits and _", tool.function)
 
 
 def test_its_tools_are_described(plugin_subject: Subject) -> None:
@@ -35,7 +31,7 @@ def test_its_tools_are_described(plugin_subject: Subject) -> None:
     for tool in plugin_subject.tools:
         if len(tool.description.split()) < 2:
             plugin_subject.fail(
-                f"{tool.name} is not described", "the docstring is what the model reads: say what it does", _place(tool)
+                f"{tool.name} is not described", "the docstring is what the model reads: say what it does", tool.function
             )
 
 
@@ -45,7 +41,7 @@ def test_its_parameters_are_described(plugin_subject: Subject) -> None:
         for name, schema in cast("Mapping[str, Any]", tool.parameters.get("properties", {})).items():
             if not schema.get("description"):
                 to_do = f'write {name}: Annotated[..., "what it is"]'
-                plugin_subject.fail(f"{tool.name}: the parameter {name!r} is not described", to_do, _place(tool))
+                plugin_subject.fail(f"{tool.name}: the parameter {name!r} is not described", to_do, tool.function)
 
 
 def test_its_schemas_are_json_schema(plugin_subject: Subject) -> None:
@@ -53,7 +49,7 @@ def test_its_schemas_are_json_schema(plugin_subject: Subject) -> None:
     for tool in plugin_subject.tools:
         problem = next(_problems(json.loads(json.dumps(dict(tool.parameters)))), None)
         if problem:
-            plugin_subject.fail(f"{tool.name}: {problem}", "use plain types in the function's hints", _place(tool))
+            plugin_subject.fail(f"{tool.name}: {problem}", "use plain types in the function's hints", tool.function)
 
 
 def test_its_tools_cost_little(plugin_subject: Subject) -> None:
@@ -62,7 +58,7 @@ def test_its_tools_cost_little(plugin_subject: Subject) -> None:
         size = len(tool.name) + len(tool.description) + len(json.dumps(dict(tool.parameters)))
         if size > LONGEST:
             text = f"{tool.name} takes {size} characters of every request"
-            plugin_subject.fail(text, f"keep it under {LONGEST}: shorten the docstring, or make two tools", _place(tool))
+            plugin_subject.fail(text, f"keep it under {LONGEST}: shorten the docstring, or make two tools", tool.function)
 
 
 def test_rules_can_judge_its_tools(plugin_subject: Subject) -> None:
@@ -72,7 +68,7 @@ def test_rules_can_judge_its_tools(plugin_subject: Subject) -> None:
         touches = tool.domain in ("edit", "bash", "web") or (tool.domain == "read" and names & _PATHS)
         if touches and tool.targets is None:
             to_do = 'add targets=lambda args: [file_target(args["path"])] (or shell_target, url_target)'
-            plugin_subject.fail(f"{tool.name}: domain {tool.domain!r} needs targets=", to_do, _place(tool))
+            plugin_subject.fail(f"{tool.name}: domain {tool.domain!r} needs targets=", to_do, tool.function)
 
 
 def test_its_targets_can_be_told_for_any_arguments(plugin_subject: Subject) -> None:
@@ -83,7 +79,7 @@ def test_its_targets_can_be_told_for_any_arguments(plugin_subject: Subject) -> N
                 tool.target_requests(args)
             except Exception as error:  # whatever the author's function raises is the finding
                 text = f"{tool.name}: targets fail for {json.dumps(args)[:120]}: {type(error).__name__}: {error}"
-                plugin_subject.fail(text, "optional arguments may be missing: use args.get(...)", tool.targets or _place(tool))
+                plugin_subject.fail(text, "optional arguments may be missing: use args.get(...)", tool.targets or tool.function)
 
 
 def test_its_tools_refuse_arguments_with_a_sentence(plugin_subject: Subject) -> None:
@@ -97,7 +93,7 @@ def test_its_tools_refuse_arguments_with_a_sentence(plugin_subject: Subject) -> 
                 continue
             except Exception as error:  # whatever the author's validator raises is the finding
                 text = f"{tool.name}: {json.dumps(args)[:120]} is not refused but fails: {type(error).__name__}: {error}"
-                plugin_subject.fail(text, "raise ValueError with a sentence in the validator", _place(tool))
+                plugin_subject.fail(text, "raise ValueError with a sentence in the validator", tool.function)
 
 
 def _problems(schema: Mapping[str, Any]) -> Iterator[str]:
