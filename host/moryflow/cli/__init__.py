@@ -14,7 +14,7 @@ from moryflow import __version__
 from moryflow.base import leave_out_pydantic_plugins
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 
-from .failures import report
+from .failures import install_excepthooks, report
 from .options import FOLLOWING, REACHED, Flags, asking_options, behind_the_verb
 from .terminal import shutdown, streams
 
@@ -182,13 +182,13 @@ def _has_few_files() -> bool:
 def _run(arguments: list[str] | None) -> int:
     """Run the command. What it raises is reported here, unless standard output itself is the trouble."""
     shutdown.begin_work(alone=arguments is None)
+    if arguments is None:  # a program that calls main() has its own way with what nobody catches
+        install_excepthooks()
     try:
         if "_MORYFLOW_COMPLETE" in os.environ:
-            _install_excepthooks(arguments)
             return cli.main(args=arguments, prog_name="moryflow", standalone_mode=False) or 0
         # Not cli.main() otherwise: that turns a broken pipe, wherever it happened, into exit code 1.
         with cli.make_context("moryflow", sys.argv[1:] if arguments is None else list(arguments)) as ctx:
-            _install_excepthooks(arguments)
             outcome = cli.invoke(ctx)
     except OSError as error:
         sys.stdout.flush()  # raises again if what was written is still waiting
@@ -198,14 +198,6 @@ def _run(arguments: list[str] | None) -> int:
     except BaseException as error:
         return report(error)
     return outcome if isinstance(outcome, int) else 0
-
-
-def _install_excepthooks(arguments: list[str] | None) -> None:
-    """Look after what is raised where nobody waits for it; a program that calls :func:`main` has its own way with that."""
-    if arguments is None:
-        from .terminal import excepthooks
-
-        excepthooks.install()
 
 
 def _output_lost(error: OSError) -> int:

@@ -123,7 +123,7 @@ except KeyboardInterrupt:  # before the first line of the command
 
 @pytest.mark.parametrize(
     "name",
-    ["moryflow.__main__", "moryflow.cli", "typing", "click", "moryflow.cli.terminal.excepthooks", "moryflow.cli.failures"],
+    ["moryflow.__main__", "moryflow.cli", "typing", "click", "moryflow.cli.commands.config", "moryflow.cli.failures"],
 )
 def test_ctrl_c_while_the_program_starts_ends_it_without_a_word(cli: Any, name: str) -> None:
     """Whichever module is being imported just then: no traceback, and the exit code of CONTRACT §1."""

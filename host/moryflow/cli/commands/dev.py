@@ -60,7 +60,7 @@ def command(flags: Flags, paths: tuple[Path, ...], again: str | None, attach: st
         if again or paths:
             raise click.UsageError("--attach follows a session and runs nothing; leave --run and PATH out")
         return run_on_loop(lambda: _follow(flags, attach))
-    from moryflow.cli.terminal.excepthooks import show_slips
+    from moryflow.cli.failures import show_slips
 
     show_slips()
     folders = tuple(path.absolute() for path in paths)
