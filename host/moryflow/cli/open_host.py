@@ -56,6 +56,15 @@ def with_host(
         return run_on_loop(hosted)
 
 
+def from_host(flags: Flags, read: Callable[[Host], T], *, settings: Mapping[str, Any] | None = None, quiet: bool = False) -> T:
+    """Do as :func:`with_host` where nothing is waited for: return what `read` makes of the host."""
+
+    async def work(host: Host) -> T:
+        return read(host)
+
+    return with_host(flags, work, settings=settings, quiet=quiet)
+
+
 def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
     """Open the session store alone, run `work`, and return what it returns. No plugin is loaded."""
     from moryflow.base.paths import home_folder

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.open_host import with_host
+from moryflow.cli.open_host import from_host
 from moryflow.cli.options import Flags, document_options, noun
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 from moryflow.runtime.documents import agents_json
@@ -24,10 +24,7 @@ command = noun("agent", "List and show agents.")
 def list_agents(flags: Flags, everyone: bool) -> None:
     """List the agents; the one that answers by default is marked with *."""
 
-    async def work(host: Host) -> list[dict[str, Any]]:
-        return agents_json(host, everyone=everyone)
-
-    rows = with_host(flags, work)
+    rows = from_host(flags, lambda host: agents_json(host, everyone=everyone))
     table = columns(
         ("*" if row["default"] else " ", row["id"], row["mode"], first_line(row["description"], 90)) for row in rows
     )
@@ -43,14 +40,14 @@ def show_agent(flags: Flags, name: str) -> None:
     The agent that writes summaries, default_compact_agent, is not listed and cannot be chosen or changed, but is shown here.
     """
 
-    async def work(host: Host) -> dict[str, Any]:
+    def work(host: Host) -> dict[str, Any]:
         from moryflow.compaction.summarizer import COMPACT_AGENT, COMPACT_AGENT_ID
         from moryflow.runtime.selection import known_agent
 
         found = COMPACT_AGENT if name == COMPACT_AGENT_ID else known_agent(host.agents, name)
         return found.model_dump(mode="json")
 
-    agent = with_host(flags, work)
+    agent = from_host(flags, work)
     keys = ("id", "name", "description", "mode", "model", "tools", "deny_tools", "max_steps", "source")
     shown = [(key, agent[key]) for key in keys if agent[key]]
     rules = columns((rule["decision"], rule["domain"], rule["pattern"]) for rule in agent["rules"])
@@ -65,7 +62,7 @@ def check_agents(flags: Flags) -> int:
     from moryflow_sdk.support.markdown_files import shown_path
     from moryflow_sdk.support.own_files import own_files
 
-    async def work(host: Host) -> list[dict[str, Any]]:
+    def work(host: Host) -> list[dict[str, Any]]:
         doubtful = {agent.source for agent in host.agents.values() if any(rule.problem for rule in agent.rules)}
         used = {agent.source: agent.id for agent in host.agents.values()}
         itself = "; next: moryflow agent check"  # what a start names as the next command is this one
@@ -83,7 +80,7 @@ def check_agents(flags: Flags) -> int:
             for name in names
         ]
 
-    rows = with_host(flags, work, quiet=True)
+    rows = from_host(flags, work, quiet=True)
     lines = [problem for row in rows for problem in row["problems"]]
     count = f"{len(rows)} agent file{'' if len(rows) == 1 else 's'}"
     show(flags, rows, plain("\n".join(lines)) or f"{count}, nothing is wrong")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.open_host import unknown_names, with_host
+from moryflow.cli.open_host import from_host, unknown_names
 from moryflow.cli.options import Flags, document_options, noun
 from moryflow.cli.terminal import streams
 from moryflow.cli.terminal.text import as_json, columns, plain, show
@@ -162,11 +162,11 @@ def checked_config(flags: Flags) -> tuple[Config, tuple[Known, ...]]:
     from moryflow.config.schema import host_models
     from moryflow.runtime.generation import settings_of_plugins
 
-    async def work(host: Host) -> tuple[Config, tuple[Known, ...]]:
+    def work(host: Host) -> tuple[Config, tuple[Known, ...]]:
         known = settings_of_plugins(host.plugin_set)
         return host.config.checked(known), (*host_models(), *known)
 
-    return with_host(flags, work, quiet=True)
+    return from_host(flags, work, quiet=True)
 
 
 def reading(flags: Flags) -> tuple[Config, tuple[Known, ...]]:
@@ -185,11 +185,11 @@ def config_with_problems(flags: Flags) -> tuple[Config, list[Problem]]:
     """
     from moryflow.runtime.generation import settings_of_plugins
 
-    async def work(host: Host) -> tuple[Config, list[Problem]]:
+    def work(host: Host) -> tuple[Config, list[Problem]]:
         config = host.config.checked(settings_of_plugins(host.plugin_set))
         return config, [*config.problems, *_plugins(host), *unknown_names(host), *_agents(host), *_remarks(host, config)]
 
-    return with_host(flags, work, quiet=True)
+    return from_host(flags, work, quiet=True)
 
 
 def _plugins(host: Host) -> Iterator[Problem]:
@@ -242,10 +242,7 @@ def plugin_settings(flags: Flags) -> tuple[Known, ...]:
     """Return the models of the plugins' settings, by path."""
     from moryflow.runtime.generation import settings_of_plugins
 
-    async def work(host: Host) -> tuple[Known, ...]:
-        return settings_of_plugins(host.plugin_set)
-
-    return with_host(flags, work, quiet=True)
+    return from_host(flags, lambda host: settings_of_plugins(host.plugin_set), quiet=True)
 
 
 def value_of(config: Config, known: Sequence[Known], key: str) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.open_host import with_host
+from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import Flags, InputCommand, document_options, host_options, json_object, noun
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 
@@ -29,10 +29,7 @@ def list_hooks(flags: Flags) -> None:
     """List every hook and who implements it, in the order they are called."""
     from moryflow_sdk import HOOKS
 
-    async def work(host: Host) -> list[dict[str, Any]]:
-        return [_row(info, host.plugin_set.ordered(info.name)) for info in HOOKS.values()]
-
-    rows = with_host(flags, work)
+    rows = from_host(flags, lambda host: [_row(info, host.plugin_set.ordered(info.name)) for info in HOOKS.values()])
     text = columns((row["name"], row["kind"], " → ".join(item["plugin"] for item in row["plugins"]) or "-") for row in rows)
     show(flags, rows, text)
 

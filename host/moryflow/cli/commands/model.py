@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import click
 from moryflow_sdk import ConfigError
 
-from moryflow.cli.open_host import with_host
+from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import Flags, asking_options, document_options, noun
 from moryflow.cli.terminal.stdin import confirm, folded_question
 from moryflow.cli.terminal.text import columns, fitting, is_dumb, plain, say, show, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from moryflow_sdk import ModelInfo
 
@@ -85,10 +84,7 @@ def use(flags: Flags, name: str) -> None:
     """Make a model the default (model in the configuration)."""
     from moryflow.config.edit import set_value
 
-    async def work(host: Host) -> tuple[str, Path]:
-        return host.models(host.plugin_set).choose(name)[1].id, host.config.path
-
-    model, path = with_host(flags, work)
+    model, path = from_host(flags, lambda host: (host.models(host.plugin_set).choose(name)[1].id, host.config.path))
     set_value(path, "model", model)
     show(flags, {"model": model, "file": str(path)}, f"{model} is the default from now on ({path})")
 

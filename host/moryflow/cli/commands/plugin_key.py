@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.open_host import with_host
+from moryflow.cli.open_host import from_host
 from moryflow.cli.options import Flags, asking_options, document_options, noun
 from moryflow.cli.terminal.text import plain, show
 
 if TYPE_CHECKING:
     from moryflow.config import Config
     from moryflow.config.schema import Known
+    from moryflow.hooks.plugin_set import LoadRecord
     from moryflow.runtime.host import Host
 
 _LONGEST = 64 * 1024
@@ -124,10 +125,10 @@ def _settings_of(flags: Flags, name: str) -> tuple[Config, tuple[Known, ...], li
     from moryflow.config.schema import host_models
     from moryflow.runtime.generation import settings_of_plugins
 
-    async def work(host: Host) -> tuple[Config, tuple[Known, ...], list[Any]]:
+    def read(host: Host) -> tuple[Config, tuple[Known, ...], list[LoadRecord]]:
         return host.config, settings_of_plugins(host.plugin_set), list(host.plugin_set.records)
 
-    config, known, records = with_host(flags, work, quiet=True)
+    config, known, records = from_host(flags, read, quiet=True)
     record = next((record for record in records if record.name == name), None)
     if record is None:
         hint = did_you_mean(name, [record.name for record in records])

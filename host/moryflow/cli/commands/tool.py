@@ -13,7 +13,7 @@ from moryflow_sdk import ConfigError, Tool
 from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.base.events import now
-from moryflow.cli.open_host import with_host
+from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import MODE, ON_ASK, Flags, InputCommand, document_options, host_options, json_object, noun
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 from moryflow.runtime.documents import tool_json
@@ -40,11 +40,7 @@ for verb in (allow, check, install):
 def list_tools(flags: Flags) -> None:
     """List the tools, with the plugin each belongs to."""
 
-    async def work(host: Host) -> dict[str, RegisteredTool]:
-        return dict(host.tools)
-
-    tools = with_host(flags, work)
-    rows = [tool_json(owned) for _, owned in sorted(tools.items())]
+    rows = from_host(flags, lambda host: [tool_json(owned) for _, owned in sorted(host.tools.items())])
     show(flags, rows, columns((row["name"], row["domain"], row["plugin"], row["description"]) for row in rows))
 
 
@@ -54,10 +50,7 @@ def list_tools(flags: Flags) -> None:
 def show_tool(flags: Flags, name: str) -> None:
     """Show a tool's parameters and description."""
 
-    async def work(host: Host) -> RegisteredTool:
-        return _find(host, name)
-
-    owned = with_host(flags, work)
+    owned = from_host(flags, lambda host: _find(host, name))
     tool = owned.tool
     document = {**tool_json(owned), "description": tool.description, "parameters": dict(tool.parameters)}
     show(flags, document, _described(document))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from moryflow.cli.open_host import with_host
+from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import Flags, asking_options, document_options
 from moryflow.cli.terminal.text import plain, show
 
@@ -219,11 +219,11 @@ def check(flags: Flags, file: str | None) -> int:
     FILE is a path, or a name in the folder; without it, all. They are loaded here also while they are switched off.
     """
 
-    async def work(host: Host) -> list[dict[str, Any]]:
+    def work(host: Host) -> list[dict[str, Any]]:
         paths = [_in_folder(host.home / "tools", find_file(host.home, file))] if file else _files(host.home / "tools")
         return [_row(host, path) for path in paths]
 
-    rows = with_host(flags, work, settings={SWITCH: True}, quiet=True)
+    rows = from_host(flags, work, settings={SWITCH: True}, quiet=True)
     show(flags, rows, plain("\n".join(_lines(row) for row in rows)) or "there are no files with tools")
     return 0 if all(row["ok"] for row in rows) else 3
 
