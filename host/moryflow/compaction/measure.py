@@ -331,7 +331,10 @@ async def report(scope: TurnContext, path: Sequence[Node], settings: CompactionS
     overhead = parts["system"] + parts["tools"] + parts["instructions"]
     window = scope.model.context_window if scope.model else None
     return Report(
-        messages=[_message_row(message, meter) for message in view],
+        messages=[
+            {**message.model_dump(mode="json", exclude_defaults=True), "tokens": round(meter.message(message))}
+            for message in view
+        ],
         tokens=round(request_tokens(path, view, meter, overhead)),
         parts=parts,
         plugins=plugins,
@@ -358,7 +361,3 @@ def _tool_sizes(schemas: Sequence[ToolSchema], scope: TurnContext, meter: Meter)
     for schema in schemas:
         text = schema.name + schema.description + json.dumps(thaw(schema.parameters))
         yield owners[schema.name], round(meter.estimate(text))
-
-
-def _message_row(message: Message, meter: Meter) -> dict[str, Any]:
-    return {**message.model_dump(mode="json", exclude_defaults=True), "tokens": round(meter.message(message))}

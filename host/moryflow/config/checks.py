@@ -234,11 +234,7 @@ def checked_servers(layer: Layer) -> tuple[Layer, list[Problem]]:
         more = layer.problem(SECTION, f"{len(problems) - MOST} more faults in MCP servers", code=CODE)
         problems = [*problems[:MOST], more]
     kept = {name: server for name, server in servers.items() if name not in bad}
-    return _with_servers(layer, kept), problems
-
-
-def _with_servers(layer: Layer, servers: Mapping[str, Any]) -> Layer:
-    return replace(layer, value={**layer.value, "mcp": {**layer.value["mcp"], "servers": dict(servers)}})
+    return replace(layer, value={**layer.value, "mcp": {**section, "servers": kept}}), problems
 
 
 def _faults(name: str, server: Any) -> Iterator[Fault]:

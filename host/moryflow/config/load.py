@@ -102,14 +102,10 @@ def _parsed_layer(layer: Layer, problems: list[Problem]) -> Layer:
 
     :raises JsoncError: it is no configuration.
     """
-    return _finite(replace(layer, value=_parsed(layer.text)), problems)
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    value = parse(text)
+    value = parse(layer.text)
     if not isinstance(value, dict):
         raise JsoncError("a configuration is an object: { … }", 1, 1)
-    return value
+    return _finite(replace(layer, value=value), problems)
 
 
 def _finite(layer: Layer, problems: list[Problem]) -> Layer:

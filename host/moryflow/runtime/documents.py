@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk import ConfigError, ModelInfo, MoryflowError, thaw
 
@@ -155,11 +155,13 @@ async def _started_by(store: Store, row: SessionRow) -> list[Kin]:
     return found
 
 
-class SessionTree:
+class SessionTree(NamedTuple):
     """All branches of a session: its nodes, the sessions it started, and its labels (label → node id)."""
 
-    def __init__(self, row: SessionRow, nodes: Sequence[Node], kin: Sequence[Kin], labels: dict[str, str]) -> None:
-        self.row, self.nodes, self.kin, self.labels = row, nodes, kin, labels
+    row: SessionRow
+    nodes: Sequence[Node]
+    kin: Sequence[Kin]
+    labels: dict[str, str]
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON."""
