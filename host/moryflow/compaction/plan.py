@@ -86,7 +86,6 @@ class Job(NamedTuple):
     at: int
     turn: int
     sizes: tuple[float, ...]
-    placeholders: Mapping[str, str]
     previous: str
     previous_tokens: float
     earlier: Facts
@@ -94,7 +93,6 @@ class Job(NamedTuple):
     room: Room
     protected: tuple[str, ...] = ()
     start: int = 0
-    reasons: tuple[str, ...] = ()
 
     @property
     def covered(self) -> tuple[Node, ...]:
@@ -196,7 +194,6 @@ def plan_job(
         at=cut.at,
         turn=cut.turn,
         sizes=sizes,
-        placeholders=lines,
         previous=previous,
         previous_tokens=0.0 if head is None else meter.estimate(head.payload["summary"]),
         earlier=Facts.from_json(details.get("facts")),

@@ -28,8 +28,7 @@ from moryflow.plugins.consent import Consents, items
 from moryflow.plugins.discovery import discover
 from moryflow.plugins.entry_points import being_written
 from moryflow.plugins.last_seen import Releases
-from moryflow.services import SERVICES, plugin_view, tool_view
-from moryflow.services.call_effect import effect_of
+from moryflow.services import SERVICES, effect_of, plugin_view, tool_view
 from moryflow.store import SessionLock, SessionRow, Store, open_store
 
 from .generation import STRICT_WAIT, WAIT, GenerationBuilder, GenerationRefs, in_development

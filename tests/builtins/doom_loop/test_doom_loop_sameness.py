@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
 from moryflow.runtime.command_context import prepared_call
-from moryflow.services import View
-from moryflow.services.call_effect import effect_of
+from moryflow.services import View, effect_of
 from moryflow_sdk import Target, tool
 from pydantic import BaseModel
 
