@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginError, thaw
@@ -150,15 +150,20 @@ async def change_mode(host: SessionHost, session: SessionPort, mode: str, by: st
     chosen = mode_of(mode)
     if chosen == session.mode:
         return
-    change = {"from": session.mode, "to": chosen, "by": by}
-
-    def record(journal: Journal) -> None:
-        journal.node("marker", {"mode": chosen})
-        journal.session(mode=chosen)
-        journal.event("session.mode", **change)
-
+    record = _changing("mode", session.mode, chosen, by=by)
     await session.note(record, now=lambda live: setattr(live.permissions, "mode", chosen))
     host.approvals.reconsider(session.id)
+
+
+def _changing(field: str, before: str, after: str, *, kept: str = "", **more: str) -> Callable[[Journal], None]:
+    """Return what records that a person has changed a field of a session, where it is stored as `kept` if not as `after`."""
+
+    def record(journal: Journal) -> None:
+        journal.node("marker", {field: after})
+        journal.session(**{field: kept or after})
+        journal.event(f"session.{field}", **{"from": before, "to": after, **more})
+
+    return record
 
 
 def check_choice(host: SessionHost, session: SessionPort, agent: str | None, model: str | None) -> None:
@@ -187,16 +192,9 @@ async def change_agent(host: SessionHost, session: SessionPort, name: str) -> No
     :raises ConfigError: there is none of that name, or this is the session of a sub-agent.
     """
     chosen, before = _agent_for(host, session, name), session.row.agent
-    if chosen.id == before:
-        return
-
-    def record(journal: Journal) -> None:
-        journal.node("marker", {"agent": chosen.id})
-        journal.session(agent=chosen.id)
-        journal.event("session.agent", **{"from": before, "to": chosen.id})
-
-    session.agent = chosen
-    await session.note(record)
+    if chosen.id != before:
+        session.agent = chosen
+        await session.note(_changing("agent", before, chosen.id))
 
 
 async def change_model(host: SessionHost, session: SessionPort, name: str) -> None:
@@ -211,11 +209,5 @@ async def change_model(host: SessionHost, session: SessionPort, name: str) -> No
     except ConfigError:  # it is not there any more, or there never was one
         before = session.row.model
     if chosen != before:
-
-        def record(journal: Journal) -> None:
-            journal.node("marker", {"model": chosen})
-            journal.session(model=name)
-            journal.event("session.model", **{"from": before, "to": chosen})
-
-        await session.note(record)
+        await session.note(_changing("model", before, chosen, kept=name))
     session.model = name
