@@ -8,16 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from moryflow.config.schema import UNKNOWN_WINDOW
 from moryflow.kernel.turn_context import Compaction
 
 if TYPE_CHECKING:
-    from moryflow_sdk import ModelProvider
-
-    from moryflow.kernel.turn_context import Journal, Requests, TurnContext
+    from moryflow.kernel.turn_context import Requests
     from moryflow.store import Node
-
-    from .memory import Memory
 
 
 _SHARE, _OVERHEAD_SHARE = 8, 2
@@ -29,7 +24,8 @@ _SMALLEST_WINDOW, _LARGEST = 32_000, 20_000
 class LazyCompaction(Compaction):
     """Stands for a turn's compaction and makes it when it may matter.
 
-    :param window: tokens of the context window; ``None`` where a person has settings of their own.
+    :param window: tokens of the context window; ``None`` where a person has settings of their own, or this host has already
+        compacted something.
     """
 
     def __init__(
@@ -72,30 +68,6 @@ class LazyCompaction(Compaction):
         self._weight += sum(map(_weight, path[self._weighed :]))
         self._weighed, self._last = len(path), path[-1] if path else None
         return self._weight < min(self._window / _SHARE, _LARGEST)
-
-
-def compaction_of(
-    memory: Callable[[], Memory],
-    scope: TurnContext,
-    journal: Journal,
-    provider: ModelProvider,
-    requests: Requests,
-    *,
-    usual: bool,
-) -> LazyCompaction:
-    """Return what shortens the view of a turn with a model.
-
-    :param memory: what compaction remembers between turns, made when it matters.
-    :param usual: a person has no settings of their own, and this host has not yet compacted anything.
-    """
-
-    def make() -> Compaction:
-        from .manager import TurnCompaction
-
-        return TurnCompaction(memory(), scope, journal, provider, requests)
-
-    known = scope.model.context_window if scope.model is not None else None
-    return LazyCompaction(lambda: scope.live.hold.path, (known or UNKNOWN_WINDOW) if usual else None, requests, make)
 
 
 def _weight(node: Node) -> float:

@@ -110,10 +110,17 @@ class Host:
         """Return what shortens a turn's view; a turn without a model needs none."""
         if provider is None or requests is None or scope.model is None:
             return Compaction()
-        from moryflow.compaction import compaction_of
+        from moryflow.compaction import LazyCompaction
+        from moryflow.config.schema import UNKNOWN_WINDOW
+
+        def make() -> Compaction:
+            from moryflow.compaction.manager import TurnCompaction
+
+            return TurnCompaction(self.compaction, scope, journal, provider, requests)
 
         usual = not self.config.section("agents.runtime.compaction") and "compaction" not in self.__dict__
-        return compaction_of(lambda: self.compaction, scope, journal, provider, requests, usual=usual)
+        window = (scope.model.context_window or UNKNOWN_WINDOW) if usual else None
+        return LazyCompaction(lambda: scope.live.hold.path, window, requests, make)
 
     @property
     def tools(self) -> Mapping[str, RegisteredTool]:
