@@ -89,6 +89,7 @@ class RequestBuilder:
         ours, theirs = set(map(id, view)), set(map(id, changed))
         self._added = "".join(message.text for message in changed if id(message) not in ours)
         self._removed = "".join(message.text for message in view if id(message) not in theirs)
+        self._more.clear()
         tokens = (sum(len(message.text) for message in changed) + await self._fixed_size(len)) / 4
         window = self._model.context_window
         if window and tokens > window and len(self._added) > len(self._removed):
