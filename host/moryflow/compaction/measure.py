@@ -203,7 +203,7 @@ def last_counted(path: Sequence[Node], seen: Node | None = None, known: Counted 
     for node in reversed(path):
         if node is seen:
             return known
-        if node.kind in ("compaction", "prune") or (node.kind == "marker" and "void" in node.payload):
+        if node.kind in ("compaction", "prune") or node.voids:
             return None
         if node.kind == "assistant" and node.payload.get("usage", {}).get("input", 0) > 0:
             usage = {name: value for name, value in node.payload["usage"].items() if name in Usage.model_fields}

@@ -225,7 +225,7 @@ def is_prepared(path: Sequence[Node]) -> bool:
     for node in reversed(path):
         if node.kind == "compaction":
             return True
-        if node.kind in ("assistant", "tool") or (node.kind == "marker" and "void" in node.payload):
+        if node.kind in ("assistant", "tool") or node.voids:
             return False
     return False
 

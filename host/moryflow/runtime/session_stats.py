@@ -50,7 +50,7 @@ def instructions(state: Mapping[tuple[str, str], Any], ledger: Iterable[HookCall
 def summaries(nodes: Sequence[Node], runs: Iterable[RunRow]) -> dict[str, int]:
     """Return how many summaries were made and taken back, and how the turns behind the first one ended."""
     made = [node for node in nodes if node.kind == "compaction"]
-    undone = sum(node.kind == "marker" and "void" in node.payload for node in nodes)
+    undone = sum(node.voids for node in nodes)
     after = [run for run in runs if made and run.purpose in ("main", "child") and run.started > made[0].created]
     completed = sum(run.end_reason == "completed" for run in after)
     return {"made": len(made), "undone": undone, "turns_after": len(after), "completed_after": completed}

@@ -77,7 +77,7 @@ class ContextBuilder:
         fresh = path[self._until :]
         calls = {call["id"] for node in fresh if node.kind == "assistant" for call in node.payload.get("calls", ())}
         for node in fresh:
-            if node.kind in ("compaction", "prune") or (node.kind == "marker" and "void" in node.payload):
+            if node.kind in ("compaction", "prune") or node.voids:
                 return None
             if node.kind == "tool" and node.payload["call_id"] not in calls:
                 return None

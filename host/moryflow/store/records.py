@@ -49,6 +49,11 @@ class Node(NamedTuple):
     hash: str
     created: str
 
+    @property
+    def voids(self) -> bool:
+        """Whether it takes a compaction back."""
+        return self.kind == "marker" and "void" in self.payload
+
 
 @dataclass(slots=True)
 class NewNode:
@@ -295,9 +300,7 @@ def effective(path: Sequence[Node]) -> tuple[Node | None, Sequence[Node]]:
     voided: set[str] = set()
     for index in range(len(path) - 1, -1, -1):
         node = path[index]
-        if node.kind == "marker":
-            voided.add(node.payload.get("void", ""))
-        elif node.kind == "compaction" and node.id not in voided and node.payload.get("summary"):
+        if _counts(node, voided):
             wanted = node.payload.get("first_kept_node_id", "")
             first = next((place for place in range(index, -1, -1) if path[place].id == wanted), None)
             if first is not None:
@@ -317,16 +320,19 @@ def nodes_for_view(upwards: Iterator[Node]) -> list[Node]:
     counts: Node | None = None
     for node in upwards:
         found.append(node)
-        if counts is not None:
-            pass
-        elif node.kind == "marker":
-            voided.add(node.payload.get("void", ""))
-        elif node.kind == "compaction" and node.id not in voided and node.payload.get("summary"):
+        if counts is None and _counts(node, voided):
             counts = node
         if counts is not None and node.id == counts.payload.get("first_kept_node_id"):
             return [*reversed([*found, *_kept_of_covered(upwards, counts, node)])]
     found.reverse()
     return found
+
+
+def _counts(node: Node, voided: set[str]) -> bool:
+    """Whether a node that is met on the way up is the compaction that counts; what a marker voids is added to `voided`."""
+    if node.voids:
+        voided.add(node.payload["void"])
+    return node.kind == "compaction" and node.id not in voided and bool(node.payload.get("summary"))
 
 
 def _kept_of_covered(upwards: Iterator[Node], compaction: Node, first: Node) -> list[Node]:

@@ -62,7 +62,7 @@ def apply(connection: sqlite3.Connection, session: str, epoch: int, commit: Comm
     row = _update_session(connection, held, commit, active, prompted=any(node.kind == "user" for node in nodes))
     _write_rows(connection, session, commit)
     events = [_insert_event(connection, session, event) for event in commit.events]
-    grew = active == last and held.active == known and not any(_changes_view(node) for node in nodes)
+    grew = active == last and held.active == known and not any(node.kind == "compaction" or node.voids for node in nodes)
     path = None if grew else live_path_of(connection, session, active)
     return Written(Committed(nodes, events), row, path)
 
@@ -119,15 +119,10 @@ def append(connection: sqlite3.Connection, held: SessionRow, new: Sequence[NewNo
     return nodes
 
 
-def _changes_view(node: Node) -> bool:
-    """Whether `node` may hide nodes from the view, or bring back what was hidden."""
-    return node.kind == "compaction" or (node.kind == "marker" and "void" in node.payload)
-
-
 def _check(draft: NewNode) -> None:
     if draft.kind not in KINDS:
         raise invalid(f"there is no node kind {draft.kind!r}; the kinds are {', '.join(sorted(KINDS))}")
-    if not (draft.id.isascii() and (draft.id.isprintable() or not draft.id)):
+    if not (draft.id.isascii() and draft.id.isprintable()):
         raise invalid(f"a node id must be printable ASCII, not {draft.id!r}")
 
 
