@@ -104,7 +104,7 @@ def writer(home: Path, pipe: int, seed: int) -> None:
         store = SqliteStore.open(home / "sessions.db")
         row = await store.latest("/v") or await store.create(vault="/v", agent="a", mode="agent")
         say("take")
-        async with SessionLease(store, home, row) as live:
+        async with SessionLease(store, home, row).block() as live:
             hold = live.hold
             await settle(home, live, say)
             if chance.random() < CALL_FIRST:
@@ -225,7 +225,7 @@ async def take_up(home: Path, told: Acknowledged) -> list[str]:
     row = await store.latest("/v")
     if row is not None:
         said.append("take\n")
-        async with SessionLease(store, home, row) as live:
+        async with SessionLease(store, home, row).block() as live:
             await settle(home, live, lambda *words: said.append(" ".join(words) + "\n"))
         calls = await store.calls(session=row.id)
         problems += [f"call {call.id} is said to run" for call in calls if call.state == "running"]
@@ -397,10 +397,10 @@ async def warm_up(home: Path) -> None:
     """Do everything once, so that what the children need is imported before they are forked."""
     store, chance = SqliteStore.open(home / "sessions.db"), random.Random(0)
     row = await store.create(vault="/v", agent="a", mode="agent")
-    async with SessionLease(store, home, row) as live:
+    async with SessionLease(store, home, row).block() as live:
         for what in ACTS:
             await act(what, store, home, live.hold, chance, lambda *words: None)
-    async with SessionLease(store, home, row):
+    async with SessionLease(store, home, row).block():
         pass
     store.close()
 
