@@ -1,13 +1,11 @@
-"""What the kernel knows about plugins: load records, implementations and their order, the immutable set of one generation."""
+"""What the kernel knows about plugins: load records, implementations, the immutable set of one generation."""
 
 from __future__ import annotations
 
-import heapq
 import itertools
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -232,56 +230,3 @@ class PluginSet:
 
 def _may_concern(names: Collection[str], type: str) -> bool:
     return not names or any(name == type or OTHER_NAMES.get(name, ("",))[0] == type for name in names)
-
-
-class OrderCycle(Exception):
-    """Plugins ask to stand before each other."""
-
-    def __init__(self, hook: str, plugins: Sequence[str]) -> None:
-        super().__init__(f"{hook}: {' and '.join(plugins)} each ask to come before the other (before=, after=)")
-        self.plugins = tuple(plugins)
-
-
-def call_order(
-    implementations: Iterable[Implementation], final: str = "", among_user: Container[str] = ()
-) -> tuple[Implementation, ...]:
-    """Return `implementations` of one hook, ordered: by tier, then ``before=``/``after=`` within it, then by name.
-
-    :param final: the built-in plugin that has the final phase to itself; it comes last.
-    :param among_user: built-in plugins that bring what the user wrote; they are ordered with the user's.
-    :raises OrderCycle: the wishes of one tier contradict each other.
-    """
-    tiers: dict[str, list[Implementation]] = {tier: [] for tier in TIERS}
-    last: list[Implementation] = []
-    for implementation in implementations:
-        if final and implementation.plugin == final and implementation.tier == "builtin":
-            last.append(implementation)
-        else:
-            tiers["user" if implementation.plugin in among_user else implementation.tier].append(implementation)
-    result = [item for tier in TIERS for item in _within_tier(tiers[tier])]
-    return tuple(replace(item, position=place) for place, item in enumerate(result + last))
-
-
-def _within_tier(implementations: list[Implementation]) -> list[Implementation]:
-    """Sort topologically, taking the first by name wherever there is a choice."""
-    by_name: dict[str, list[Implementation]] = {}
-    for implementation in sorted(implementations, key=lambda item: (item.plugin, item.function.__name__)):
-        by_name.setdefault(implementation.plugin, []).append(implementation)
-    sorter = TopologicalSorter[str](dict.fromkeys(by_name, ()))
-    for plugin, own in by_name.items():
-        for options in (implementation.options for implementation in own):
-            for name in sorted(by_name.keys() & set(options.before)):
-                sorter.add(name, plugin)
-            sorter.add(plugin, *sorted(by_name.keys() & set(options.after)))
-    try:
-        sorter.prepare()
-    except CycleError as error:
-        raise OrderCycle(implementations[0].hook, sorted(set(error.args[1]))) from error
-    result: list[str] = []
-    ready: list[str] = []
-    while sorter.is_active():
-        for name in sorter.get_ready():
-            heapq.heappush(ready, name)
-        result.append(heapq.heappop(ready))
-        sorter.done(result[-1])
-    return [item for name in result for item in by_name[name]]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -14,14 +16,13 @@ from typing import TypeVar
 from moryflow_sdk import HOOKS
 
 from moryflow.hooks.plugin_set import (
+    TIERS,
     Implementation,
     LoadFailure,
     LoadRecord,
-    OrderCycle,
     Pending,
     Plugin,
     PluginSet,
-    call_order,
 )
 from moryflow.hooks.threads import PluginThreads
 
@@ -315,3 +316,61 @@ def identity(plugins: dict[str, Plugin], hooks: dict[str, tuple[Implementation, 
     for hook, implementations in sorted(hooks.items()):
         total.update(f"{hook}\0{' '.join(item.plugin for item in implementations)}\n".encode())
     return total.hexdigest()[:16]
+
+
+# ------------------------------------------------------------------------------------------------
+# The order in which the implementations of a hook are called
+# ------------------------------------------------------------------------------------------------
+
+
+class OrderCycle(Exception):
+    """Plugins ask to stand before each other."""
+
+    def __init__(self, hook: str, plugins: Sequence[str]) -> None:
+        super().__init__(f"{hook}: {' and '.join(plugins)} each ask to come before the other (before=, after=)")
+        self.plugins = tuple(plugins)
+
+
+def call_order(
+    implementations: Iterable[Implementation], final: str = "", among_user: Container[str] = ()
+) -> tuple[Implementation, ...]:
+    """Return `implementations` of one hook, ordered: by tier, then ``before=``/``after=`` within it, then by name.
+
+    :param final: the built-in plugin that has the final phase to itself; it comes last.
+    :param among_user: built-in plugins that bring what the user wrote; they are ordered with the user's.
+    :raises OrderCycle: the wishes of one tier contradict each other.
+    """
+    tiers: dict[str, list[Implementation]] = {tier: [] for tier in TIERS}
+    last: list[Implementation] = []
+    for implementation in implementations:
+        if final and implementation.plugin == final and implementation.tier == "builtin":
+            last.append(implementation)
+        else:
+            tiers["user" if implementation.plugin in among_user else implementation.tier].append(implementation)
+    result = [item for tier in TIERS for item in _within_tier(tiers[tier])]
+    return tuple(replace(item, position=place) for place, item in enumerate(result + last))
+
+
+def _within_tier(implementations: list[Implementation]) -> list[Implementation]:
+    """Sort topologically, taking the first by name wherever there is a choice."""
+    by_name: dict[str, list[Implementation]] = {}
+    for implementation in sorted(implementations, key=lambda item: (item.plugin, item.function.__name__)):
+        by_name.setdefault(implementation.plugin, []).append(implementation)
+    sorter = TopologicalSorter[str](dict.fromkeys(by_name, ()))
+    for plugin, own in by_name.items():
+        for options in (implementation.options for implementation in own):
+            for name in sorted(by_name.keys() & set(options.before)):
+                sorter.add(name, plugin)
+            sorter.add(plugin, *sorted(by_name.keys() & set(options.after)))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise OrderCycle(implementations[0].hook, sorted(set(error.args[1]))) from error
+    result: list[str] = []
+    ready: list[str] = []
+    while sorter.is_active():
+        for name in sorter.get_ready():
+            heapq.heappush(ready, name)
+        result.append(heapq.heappop(ready))
+        sorter.done(result[-1])
+    return [item for name in result for item in by_name[name]]

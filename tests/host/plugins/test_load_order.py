@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.hooks.plugin_set import TIERS, Implementation, OrderCycle, call_order
+from moryflow.hooks.plugin_set import TIERS, Implementation
 from moryflow.hooks.threads import PluginThreads
+from moryflow.plugins.load import OrderCycle, call_order
 from moryflow_sdk import HookOptions
 
 
