@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
-from functools import lru_cache
-from itertools import count, islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from moryflow_sdk import MAX_LEVELS, Ruling, Target, Tool, ToolCall, ToolError, freeze, thaw
 from moryflow_sdk.support.texts import keys_once
+from moryflow_sdk.support.tool_schemas import misfits
 
 from moryflow.base.events import now
 from moryflow.base.foreign_errors import text_of
@@ -60,10 +58,6 @@ def _is_offered(owned: RegisteredTool, scope: TurnContext) -> bool:
 
 MAX_ARGUMENT_BYTES = 4 * 1024 * 1024
 MAX_COMMAND_BYTES = 128 * 1024
-MOST_FAULTS = 10
-MOST_REFERENCES = 50_000
-"""That are followed to hold arguments against a schema: less than a second."""
-_followed: ContextVar[Iterator[int]] = ContextVar("followed")
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -102,39 +96,6 @@ def validate_arguments(tool: Tool, args: Mapping[str, Any]) -> dict[str, Any]:
     if tool.schema is not None and (faults := misfits(tool.schema, values)):
         raise _misfit(tool, faults)
     return values
-
-
-def misfits(schema: Mapping[str, Any], value: Any) -> list[tuple[Iterable[str | int], str]]:
-    """Return what in `value` does not fit a JSON Schema, as place and sentence; nothing that it refers to is fetched."""
-    from jsonschema.validators import Draft202012Validator, validator_for
-    from jsonschema_specifications import REGISTRY
-
-    validator = _counting(validator_for(schema, default=Draft202012Validator))(schema, registry=REGISTRY)
-    started = _followed.set(count(1))
-    try:
-        return [(error.absolute_path, error.message[:300]) for error in islice(validator.iter_errors(value), MOST_FAULTS)]
-    except Exception as error:  # somebody else's schema: a pattern that is none, arguments nested without end
-        return [((), f"the schema cannot be held against it: {type(error).__name__}: {error}"[:300])]
-    finally:
-        _followed.reset(started)
-
-
-@lru_cache(maxsize=8)
-def _counting(kind: Any) -> Any:
-    """Return a validator that ends when it has followed :data:`MOST_REFERENCES`: thirty that each lead twice to the next are
-    a billion."""
-    from jsonschema.validators import extend
-
-    plain = kind.VALIDATORS.get("$ref")
-    if plain is None:
-        return kind
-
-    def follow(validator: Any, reference: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        if next(_followed.get()) > MOST_REFERENCES:
-            raise RecursionError(f"it leads through more than {MOST_REFERENCES} references")
-        yield from plain(validator, reference, instance, schema) or ()
-
-    return extend(kind, {"$ref": follow})
 
 
 def _misfit(tool: Tool, faults: Iterable[tuple[Iterable[str | int], str]]) -> ToolError:

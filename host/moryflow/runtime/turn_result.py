@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk import ConfigError, ModelError, MoryflowError, Usage
+from moryflow_sdk.support.tool_schemas import misfits
 
 from moryflow.base.events import now
 from moryflow.kernel.outcome import NOT_WHOLE, EndReason, TurnUsage, error_json
-from moryflow.kernel.tool_prepare import misfits
 from moryflow.kernel.turn_context import TurnContext
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Whether the JSON Schema of a tool can be sent to a model service, looked at once when the tool is accepted.
+"""JSON Schemas: whether that of a tool can be sent to a model service, looked at once; and what in a value does not fit one.
 
 Nothing is fetched for it. A schema that one service refuses makes every request of the turn fail, not only calls of
 the tool; so what they refuse, and what a validator or a converter would never end with, is refused here with its reason.
@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import lru_cache
+from importlib import import_module
+from itertools import count, islice
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -253,3 +257,42 @@ def _said(value: Any) -> str:
 
 def _short(name: str) -> str:
     return ascii(name)[1:-1][:40]
+
+
+# ---------------------------------------------------------------- values
+
+
+MOST_FAULTS = 10
+MOST_REFERENCES = 50_000
+"""That are followed to hold a value against a schema: less than a second."""
+_followed: ContextVar[Iterator[int]] = ContextVar("followed")
+
+
+def misfits(schema: Mapping[str, Any], value: Any) -> list[tuple[Iterable[str | int], str]]:
+    """Return what in `value` does not fit a JSON Schema, as place and sentence; nothing that it refers to is fetched."""
+    validators: Any = import_module("jsonschema.validators")
+    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+    validator = _counting(kind)(schema, registry=import_module("jsonschema_specifications").REGISTRY)
+    started = _followed.set(count(1))
+    try:
+        return [(error.absolute_path, error.message[:300]) for error in islice(validator.iter_errors(value), MOST_FAULTS)]
+    except Exception as error:  # somebody else's schema: a pattern that is none, values nested without end
+        return [((), f"the schema cannot be held against it: {type(error).__name__}: {error}"[:300])]
+    finally:
+        _followed.reset(started)
+
+
+@lru_cache(maxsize=8)
+def _counting(kind: Any) -> Any:
+    """Return a validator that ends when it has followed :data:`MOST_REFERENCES`: thirty that each lead twice to the next are
+    a billion."""
+    plain = kind.VALIDATORS.get("$ref")
+    if plain is None:
+        return kind
+
+    def follow(validator: Any, reference: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        if next(_followed.get()) > MOST_REFERENCES:
+            raise RecursionError(f"it leads through more than {MOST_REFERENCES} references")
+        yield from plain(validator, reference, instance, schema) or ()
+
+    return import_module("jsonschema.validators").extend(kind, {"$ref": follow})
