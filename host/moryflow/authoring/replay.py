@@ -15,25 +15,19 @@ from moryflow.hooks.checks import summary_of
 from moryflow.hooks.plugin_set import PluginSet
 from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import Candidate, PluginSettings, discover, in_development
-from moryflow.plugins.lifecycle import plain_context
+from moryflow.plugins.lifecycle import PlainContext
 
 from .recorded_inputs import UNKNOWN, Moment, deltas_of, wants
 from .rerun import Rerun, as_json, only
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
-
-    from .trace import RecordedSession, RecordedTurn
-
-
-if TYPE_CHECKING:
     from moryflow.store import HookCallRow
 
-    from .recorded_inputs import Moment
     from .rerun import RerunResult
+    from .trace import RecordedSession, RecordedTurn
 
     Rows = Sequence[HookCallRow]
-
 
 GATES = tuple(name for name, info in HOOKS.items() if info.kind == "gate")
 REPLAYED = ("system_blocks", *(name for name, info in HOOKS.items() if info.kind in ("transform", "gate", "observe")))
@@ -131,7 +125,7 @@ async def _loaded(host: Host, home: Path, candidate: Candidate) -> PluginSet:
     name = candidate.name
     builtins = [each for each in discover(home, BUILTINS) if each.tier == "builtin" and each.name != name]
     found = load_plugin_set(home=home, builtins=(), settings=PluginSettings(), config=host.config, found=[*builtins, candidate])
-    started = await start(found, plain_context(home, environ=host.environ))
+    started = await start(found, PlainContext(home, host.environ).of)
     for record in started.records:
         if record.name == name and record.status != "loaded":
             where = f"{record.file}:{record.line}" if record.line else record.file

@@ -178,7 +178,7 @@ class Distribution:
     @property
     def plugins(self) -> tuple[str, ...]:
         """Return the names of its plugins, read from its metadata alone."""
-        return plugin_names(self._text("entry_points.txt"))
+        return tuple(_groups(self._text("entry_points.txt"))[0])
 
     def package(self) -> PluginPackage:
         """Return what is installed, with the hash of its files; an editable one has none, for it changes as it is edited.
@@ -288,11 +288,6 @@ def package_of(
     plugins, manifests = _groups(entry_points)
     cards = tuple(_card(plugin, target, version, manifests.get(plugin, ""), read) for plugin, target in plugins.items())
     return PluginPackage(name, version, cards, tuple(requires), **more)
-
-
-def plugin_names(entry_points: str) -> tuple[str, ...]:
-    """Return the names of a package's plugins; no file is read for them."""
-    return tuple(_groups(entry_points)[0])
 
 
 def metadata_of(text: str) -> tuple[str, str, tuple[str, ...]]:

@@ -25,6 +25,7 @@ from .distributions import (
     package_in_wheel,
     screen,
 )
+from .installer import older
 from .lock import FILE, Locked, Lockfile, PackageOrigin, drifts, entry_for, plugin_named
 from .manager import Manager, content_of, file_digest, file_entry, plugin_name, put_file, refuse_reserved, write_new
 
@@ -102,7 +103,7 @@ def refuse_older(manager: Manager, package: PluginPackage, also: Sequence[tuple[
 
     :raises ConfigError: nobody has said that it may.
     """
-    found = manager.older(package, also)
+    found = older([(package.name, package.version), *also], manager.lock.read())
     for item in found:
         manager.tell(f"  {item}")
     if found and not manager.downgrading:

@@ -26,7 +26,7 @@ from moryflow.plugins.sources import read_owned
 
 from . import InstallError
 from .distributions import PluginPackage, installed_packages, start_files, wheel_names
-from .installer import HOST, Installer, Older, host_pins, older, refuse_bad, refuse_breaking, refuse_conflicts
+from .installer import HOST, Installer, host_pins, refuse_bad, refuse_breaking, refuse_conflicts
 from .inventory import Row
 from .lock import Locked, Lockfile, PackageOrigin, entry_for, plugin_named
 from .rollback import InstallLock, Rollback, recover
@@ -94,10 +94,6 @@ class Manager:
         refuse_bad(also)
         refuse_breaking([(package.name, package.version), *also])
         return also
-
-    def older(self, package: PluginPackage, also: Sequence[tuple[str, str]]) -> list[Older]:
-        """Return what would be older than what is installed, or than what a person agreed to."""
-        return older([(package.name, package.version), *also], self.lock.read())
 
     @contextmanager
     def _taken_back_unless_good(
@@ -222,25 +218,14 @@ def put_file(home: Path, name: str, data: bytes) -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     target = folder / f"{name}.py"
     if target.exists() and target.read_bytes() != data:
-        copy_aside(home, target)  # a copy: whatever happens now, there is a plugin
+        write_new(_place_aside(home, target), target.read_bytes())  # a copy: whatever happens now, there is a plugin
     write_atomically(target, data)
     target.chmod(0o600)
     return target
 
 
-def move_aside(home: Path, path: Path) -> Path:
-    """Move a file or a folder of the home to where nothing is loaded from; return where it is now."""
-    return path.rename(_place_aside(home, path))
-
-
-def copy_aside(home: Path, path: Path) -> Path:
-    """Copy a file of the home to where nothing is loaded from; return where the copy is."""
-    target = _place_aside(home, path)
-    write_new(target, path.read_bytes())
-    return target
-
-
 def _place_aside(home: Path, path: Path) -> Path:
+    """Return where a file or a folder of the home is put so that nothing loads it."""
     aside = home / ASIDE
     aside.mkdir(parents=True, exist_ok=True, mode=0o700)
     stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -318,7 +303,7 @@ def remove(target: UninstallTarget, manager: Manager) -> Removed:
     aside = ""
     if target.path is not None:
         Consents(manager.home).give(target.path)  # what is gone does not wait any more
-        aside = str(move_aside(manager.home, target.path))
+        aside = str(target.path.rename(_place_aside(manager.home, target.path)))
         manager.lock.remove(f"plugins/{target.path.name}")
     else:
         if normal(target.name) in installed_packages():

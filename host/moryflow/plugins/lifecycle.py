@@ -51,7 +51,7 @@ async def start(
     :param reserved: by hook (``agents``, ``commands``, ``slash`` in ``chat``), names of the host's own that no plugin may take.
     :param previous: the generation before; of a file that became wrong since, its agent or tools go on.
     """
-    make = contexts or plain_context(plugin_set.home)
+    make = contexts or PlainContext(plugin_set.home).of
     calls = [_begin(plugin_set, plugin, make) for plugin in plugin_set.plugins.values()]
     outcomes = dict(zip(plugin_set.plugins, await asyncio.gather(*calls), strict=True))
     collector = ContributionCollector(plugin_set, reserved or {}, previous)
@@ -372,17 +372,26 @@ class WatchRegistry:
 
 @dataclass(eq=False, repr=False)
 class PlainContext:
-    """A :class:`moryflow_sdk.PluginContext` of a host that stores no events of plugins."""
+    """A :class:`moryflow_sdk.PluginContext` of a host that stores no events of plugins.
 
-    name: str
+    :param code: what the plugins of this host have imported in earlier generations.
+    :param admission: who says what may be imported; ``None`` asks nobody.
+    :param watch_registry: takes what plugins want watched.
+    """
+
     home: Path
-    config: Any
-    environ: Mapping[str, str]
-    profile: str
-    safe_mode: bool
-    code: LoadedCode
-    admission: Admission
-    watch_registry: WatchRegistry
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    profile: str = "local"
+    safe_mode: bool = False
+    code: LoadedCode = field(default_factory=LoadedCode)
+    admission: Admission | None = None
+    watch_registry: WatchRegistry = field(default_factory=WatchRegistry)
+    name: str = ""
+    config: Any = None
+
+    def of(self, plugin: Plugin) -> PluginContext:
+        """Return the context of one plugin."""
+        return cast("PluginContext", replace(self, name=plugin.name, config=plugin.config))
 
     @property
     def data_dir(self) -> Path:
@@ -407,7 +416,7 @@ class PlainContext:
     def load(self, path: Path) -> ModuleType:
         """Run such a file as a module of its own."""
         self.read(path)
-        return self.code.load(self.name, path, self.home, self.admission)
+        return self.code.load(self.name, path, self.home, self.admission or admit_all)
 
     def emit(self, type: str, **data: Any) -> None:
         """Write the event to the log: there is no session yet that it could belong to."""
@@ -420,28 +429,3 @@ class PlainContext:
     def invalidate(self) -> None:
         """Ask for a new generation, in a host that reloads."""
         self.watch_registry.asked()
-
-
-def plain_context(
-    home: Path,
-    environ: Mapping[str, str] = os.environ,
-    *,
-    profile: str = "local",
-    safe_mode: bool = False,
-    code: LoadedCode | None = None,
-    admission: Admission | None = None,
-    watch_registry: WatchRegistry | None = None,
-) -> Callable[[Plugin], PluginContext]:
-    """Return what makes contexts below `home`.
-
-    :param code: what the plugins of this host have imported in earlier generations.
-    :param admission: who says what may be imported; ``None`` asks nobody.
-    :param watch_registry: takes what plugins want watched.
-    """
-    loaded, who, wishes = code or LoadedCode(), admission or admit_all, watch_registry or WatchRegistry()
-
-    def make(plugin: Plugin) -> PluginContext:
-        context = PlainContext(plugin.name, home, plugin.config, environ, profile, safe_mode, loaded, who, wishes)
-        return cast("PluginContext", context)
-
-    return make

@@ -11,7 +11,6 @@ from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
 
 from moryflow_sdk import HOOKS
 
@@ -34,7 +33,6 @@ from .load_failures import absent_gate, failed_record, failure_line, problem_rec
 from .manifest import ConfigReader, Manifest, manifest_of, nearest_or_all, read_manifest, settings_of
 from .registration import Registry
 
-T = TypeVar("T")
 NOTHING: Mapping[str, LoadFailure] = MappingProxyType({})
 
 

@@ -209,7 +209,9 @@ def _hooks(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
 
 
 def _names(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
-    for kind, old, new in (("agent", before.agents, after.agents), ("command", before.commands, after.commands)):
+    old_models, new_models = ([provider.name for provider in each.providers] for each in (before, after))
+    kinds = (("agent", before.agents, after.agents), ("command", before.commands, after.commands))
+    for kind, old, new in (*kinds, ("models", old_models, new_models)):
         yield from (PluginChange(kind, name, "removed") for name in old if name not in new)
         yield from (PluginChange(kind, name, "added") for name in new if name not in old)
     for name, agent in after.agents.items():
@@ -217,9 +219,6 @@ def _names(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
         if known is not None and known != agent:
             fields = [field for field in type(agent).model_fields if getattr(known, field) != getattr(agent, field)]
             yield PluginChange("agent", name, ", ".join(fields))
-    old_models, new_models = ({provider.name for provider in each.providers} for each in (before, after))
-    yield from (PluginChange("models", name, "removed") for name in sorted(old_models - new_models))
-    yield from (PluginChange("models", name, "added") for name in sorted(new_models - old_models))
 
 
 def _settings(old: Any, new: Any, path: str) -> Iterator[PluginChange]:

@@ -19,7 +19,7 @@ from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import Candidate, PluginSettings, discover
 from moryflow.plugins.importer import LoadedCode
 from moryflow.plugins.last_seen import recall, remember
-from moryflow.plugins.lifecycle import WatchRegistry, plain_context
+from moryflow.plugins.lifecycle import PlainContext, WatchRegistry
 from moryflow.plugins.load import NOTHING
 from moryflow.plugins.preflight import PreflightStatus
 
@@ -150,7 +150,7 @@ class _Build(NamedTuple):
             found=self.found,
             held_back=held_back,
         )
-        contexts = plain_context(
+        context = PlainContext(
             builder.home,
             builder.environ,
             profile=builder.profile_of(self.config),
@@ -160,7 +160,7 @@ class _Build(NamedTuple):
             watch_registry=builder.watch_registry,
         )
         builder.code.prune()
-        return await start(plugin_set, contexts, reserved=RESERVED, previous=self.previous)
+        return await start(plugin_set, context.of, reserved=RESERVED, previous=self.previous)
 
 
 def worse_than(previous: PluginSet | None, now: PluginSet) -> dict[str, LoadFailure]:

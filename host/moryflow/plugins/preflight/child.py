@@ -24,7 +24,7 @@ from moryflow.base.foreign_errors import describe, root_of
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSet
 from moryflow.plugins.discovery import Candidate
 from moryflow.plugins.importer import import_sources, leave_as_it_is
-from moryflow.plugins.lifecycle import plain_context, start
+from moryflow.plugins.lifecycle import PlainContext, start
 from moryflow.plugins.load import load_alone
 from moryflow.plugins.load_failures import failure_line
 
@@ -174,7 +174,7 @@ def _load_plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     remarks = [failure_line(record)] if record.error else []
     mark("contribute")
     raised: list[BaseException] = []
-    record = asyncio.run(_contribute(_with_notes(plugin_set, raised), plain_context(home)))
+    record = asyncio.run(_contribute(_with_notes(plugin_set, raised), PlainContext(home).of))
     notes = [*remarks, *record.notes]
     if fatal := next(filter(_is_fatal, raised), None):
         error, file, line = describe(fatal, root_of(record.file))

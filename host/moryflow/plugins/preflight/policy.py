@@ -64,7 +64,7 @@ class AdmissionPolicy:
         :raises Pending: with the command that says yes.
         """
         if candidate.tier == "user" and self.consents.is_waiting(candidate.target):
-            raise waits_for_a_person(candidate.file, f"moryflow plugin enable {candidate.name}")
+            raise Pending("consent", WAITS, file=candidate.file, hint=f"moryflow plugin enable {candidate.name}")
 
     def code(self, candidate: Candidate, digest: str) -> bool:
         """Refuse code that has not been probed, or that the host would not survive; return whether it prints too much.
@@ -174,11 +174,6 @@ class AdmissionPolicy:
         self.cache.save()
         if self.news is not None:
             self.news()
-
-
-def waits_for_a_person(file: str, command: str) -> Pending:
-    """Return what is said of a file that appeared while a host ran."""
-    return Pending("consent", WAITS, file=file, hint=command)
 
 
 def _of_file(path: Path) -> Candidate:
