@@ -14,7 +14,20 @@ if TYPE_CHECKING:
 
     from .agents import Agent
     from .models import ModelInfo, Purpose
-    from .services import Artifacts, CodeLoader, Complete, Emit, Files, History, Rules, SessionInfo, Spawn, Spawned, Watch
+    from .services import (
+        Artifacts,
+        CodeLoader,
+        Complete,
+        Emit,
+        Files,
+        History,
+        Rules,
+        SessionInfo,
+        Spawn,
+        Spawned,
+        Terminal,
+        Watch,
+    )
 
 
 class PluginContext(Protocol):
@@ -148,6 +161,11 @@ class Turn(Protocol):
     @property
     def emit(self) -> Emit:
         """The service ``emit``: publish an event."""
+        ...
+
+    @property
+    def terminal(self) -> Terminal | None:
+        """The service ``terminal``: run a program in a terminal of the editor; ``None`` where there is none for this turn."""
         ...
 
 

@@ -34,6 +34,22 @@ class Entry:
     modified: float = 0.0
 
 
+@dataclass(frozen=True)
+class TerminalRun:
+    """How a program ended that ran in a terminal, and what it printed.
+
+    :param exit_code: ``None`` where a `signal` ended it, or nobody says how it ended.
+    :param truncated: the beginning of `output` was cut off.
+    :param stopped: it was ended because its time was over.
+    """
+
+    output: str
+    exit_code: int | None = None
+    signal: str = ""
+    truncated: bool = False
+    stopped: bool = False
+
+
 class Artifact(Frozen):
     """A stored output. `state` is ``expired`` once its file is gone; the row stays.
 
@@ -162,11 +178,13 @@ __all__ = [
     "SpawnResult",
     "Spawned",
     "StoredCall",
+    "Terminal",
+    "TerminalRun",
     "Watch",
 ]
 
 SERVICES: tuple[str, ...] = (
-    "artifacts", "code_loader", "complete", "emit", "files", "history", "info", "rules", "spawn", "watch",
+    "artifacts", "code_loader", "complete", "emit", "files", "history", "info", "rules", "spawn", "terminal", "watch",
 )  # fmt: skip
 """The names that a plugin may declare."""
 
@@ -414,6 +432,26 @@ class CodeLoader(Protocol):
         Runs the file's code on the calling thread: call it off the loop, and do not wait for ever.
 
         :raises PluginError: as :meth:`read`, or the import failed; ``where`` is the file and line.
+        """
+        ...
+
+
+class Terminal(Protocol):
+    """A terminal of the editor that has the session open (``moryflow acp``), where a person has chosen ``acp.editorTerminal``.
+
+    What runs in it runs in no sandbox: judge it so. The answer whether there is one is the same for a whole turn.
+    """
+
+    async def run(
+        self, call: str, argv: Sequence[str], *, folder: Path, variables: Mapping[str, str], seconds: float
+    ) -> TerminalRun:
+        """Run a program and wait for its end. After `seconds`, or when the caller is cancelled, the editor is told to end it.
+
+        :param call: the id of the tool call that the terminal is shown with.
+        :param argv: words without blanks or quotes, as some editors put them into a shell line.
+        :param folder: its folder, which the editor enters by the name.
+        :param variables: set besides those that the editor has.
+        :raises ToolError: ``terminal``: the editor answered with an error, or not in time.
         """
         ...
 

@@ -12,7 +12,7 @@ from moryflow_sdk import Command, Event, Rule, ToolCall, Turn, Verdict, hookimpl
 from moryflow_sdk.support.settings import ServersSettings
 
 name = "permission"
-services = ("files", "history", "rules")
+services = ("files", "history", "rules", "terminal")
 gate = True
 config_path = "mcp"
 

@@ -173,7 +173,7 @@ def hidden_files(turn: Turn) -> Callable[[str], bool]:
     def used() -> bool:
         from moryflow_sdk.support.sandbox import confinement, known_sandbox
 
-        return known_sandbox() is not None and confinement(turn.rules.all()).used
+        return turn.terminal is None and known_sandbox() is not None and confinement(turn.rules.all()).used
 
     def hides(path: str) -> bool:
         from moryflow_sdk.support.sandbox import secret_places
@@ -204,6 +204,8 @@ def in_sandbox(decision: Decision, tool: str, turn: Turn) -> Verdict:
         return verdict
     asked = [part for part in decision.parts if part.decision == "ask"]
     named = [part for part in asked if part.domain in ("read", "edit") and part.target.startswith(f"{_VAULT}/")]
+    if turn.terminal is not None:
+        return verdict.replace(reason=f"{verdict.reason}; it runs in the editor's terminal, outside the sandbox")
     if named:
         verdict = verdict.replace(opens=tuple(_paths(named, turn)))
     if named or verdict.bypass == "never" or any(part.rule and part.rule.source != "default" for part in asked):

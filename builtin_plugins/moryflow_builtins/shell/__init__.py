@@ -22,7 +22,7 @@ from moryflow_sdk import (
 from moryflow_sdk.field_types import Between
 
 name = "shell"
-services = ("files", "rules")
+services = ("files", "rules", "terminal")
 TRIED = "sandbox"
 """A file of the plugin's that says which sandbox was tried; see :func:`moryflow_sdk.support.sandbox.find_sandbox`."""
 WHOLE = 200

@@ -1,6 +1,7 @@
 """Run one command: its own process group, a deadline, bounded memory, nothing left behind.
 
-Output is shown as it comes, kept up to 32 MiB, and spooled to a file beyond that.
+Output is shown as it comes, kept up to 32 MiB, and spooled to a file beyond that. Where a person has chosen that, a terminal
+of the editor runs it instead.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ import asyncio
 import codecs
 import fcntl
 import os
+import shlex
 import shutil
 import signal
-from collections.abc import Callable, Collection, Iterator
+import sys
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
+from moryflow_sdk.services import Terminal
 from moryflow_sdk.support.processes import CALL_MARK, end_marked, started, turn_environment
 from moryflow_sdk.support.sandbox import Sandbox, confinement, find_sandbox, starts_no_more
 
@@ -104,20 +108,25 @@ class Output:
 
     def result(self, ended: str, code: int | None, *, stopped: bool, sandboxed: bool) -> ToolResult:
         """Return what the model reads: the output, then how the command ended."""
-        note = "" if ended == "exit code 0" else f"[{ended}]"
         shown, self.text = self.text, ""
         if self._spool is not None:
             self._spool.close()
             shown = f"[{self._size} bytes; these are the last {len(self._tail)}]\n{self._tail.decode('utf-8', 'replace')}"
-        text = f"{shown.rstrip()}\n{note}".strip() if note else shown
-        return ToolResult(
-            status="error" if stopped else "ok",
-            code="timeout" if stopped else None,
-            output=text or f"[no output, {ended}]",
-            title=ended,
-            metadata={"exit_code": code, "bytes": self._size, "sandboxed": sandboxed},
-            spool=str(self._path) if self._spool is not None else None,
-        )
+        about = {"exit_code": code, "bytes": self._size, "sandboxed": sandboxed}
+        result = _result(shown, ended, stopped=stopped, about=about)
+        return result if self._spool is None else result.replace(spool=str(self._path))
+
+
+def _result(shown: str, ended: str, *, stopped: bool, about: Mapping[str, object]) -> ToolResult:
+    note = "" if ended == "exit code 0" else f"[{ended}]"
+    text = f"{shown.rstrip()}\n{note}".strip() if note else shown
+    return ToolResult(
+        status="error" if stopped else "ok",
+        code="timeout" if stopped else None,
+        output=text or f"[no output, {ended}]",
+        title=ended,
+        metadata=about,
+    )
 
 
 CHUNK = 128 * 1024
@@ -126,7 +135,8 @@ PIPE = 1024 * 1024
 GRACE_SECONDS = 0.5
 """How long a pipe may stay open after the shell has ended, because something in the background holds it."""
 
-_IN_ITS_FOLDER = """[ . -ef /dev/fd/0 ] || { echo "the folder changed after it was judged; nothing was run"; exit 126; }
+_CHANGED = "the folder changed after it was judged; nothing was run"
+_IN_ITS_FOLDER = f"""[ . -ef /dev/fd/0 ] || {{ echo "{_CHANGED}"; exit 126; }}
 exec "$@" </dev/null"""
 """Runs a program where the current folder is the one behind standard input. Only the comparison sees that descriptor: it
 would lead out of a sandbox."""
@@ -147,6 +157,8 @@ async def run(ctx: ToolContext, timeout: float, opened: Collection[str] = ()) ->
     :param opened: files that a person was asked about by name, for this call; the sandbox leaves them open.
     :raises ToolError: the folder is not there, is another one by now or is outside the vault, or there is no shell.
     """
+    if ctx.terminal is not None:
+        return await _run_in_terminal(ctx, ctx.terminal, timeout)
     confined = confinement(ctx.rules.all())
     sandbox = await asyncio.to_thread(find_sandbox, ctx.data_dir / TRIED) if confined.used else None
     if sandbox is None:
@@ -174,6 +186,68 @@ async def _run(ctx: ToolContext, timeout: float, inside: Confined | None) -> Too
     return output.result(ended, process.returncode, stopped=stopped, sandboxed=inside is not None)
 
 
+async def _run_in_terminal(ctx: ToolContext, terminal: Terminal, timeout: float) -> ToolResult:
+    """Run the command in a terminal of the editor; whatever that does, nothing of the command is left afterwards."""
+    target = next(target for target in ctx.call.targets if target.kind == "shell")
+    with _judged_folder(ctx, target) as place, _script(ctx, target.given, place) as argv:
+        variables = {CALL_MARK: ctx.mark, "BASH_ENV": ""}
+        try:
+            done = await terminal.run(ctx.call.id, argv, folder=place.path, variables=variables, seconds=timeout)
+        finally:
+            await _end(asyncio.to_thread(end_marked, (ctx.mark,)))
+    if done.stopped:
+        ended = f"stopped after {timeout:g} s"
+    elif done.exit_code is not None:
+        ended = f"exit code {done.exit_code}"
+    else:
+        ended = f"ended by {done.signal}" if done.signal else "the editor did not say how it ended"
+    shown = f"{done.output}\n[the editor kept only the end]" if done.truncated else done.output
+    about = {"exit_code": done.exit_code, "bytes": len(done.output.encode()), "sandboxed": False}
+    return _result(shown, ended, stopped=done.stopped, about=about)
+
+
+_IN_A_TERMINAL = """[ "$1" ] || exec -c {shell} --noprofile --norc "$0" clean </dev/null
+export {variables} 2>/dev/null
+command -p rm -f "$0"
+[ "$(command -p stat {option} %d:%i .)" = {folder} ] || {{ echo "{changed}"; exit 126; }}
+exec {shell} --noprofile --norc -c {command}
+"""
+"""Runs a command in the environment and the folder that it was judged for, whatever the editor has set and entered. It is a
+file because some editors put words into a shell line without quoting them; without the file nothing runs."""
+
+
+@contextmanager
+def _script(ctx: ToolContext, command: str, place: JudgedFolder) -> Iterator[list[str]]:
+    """Write the script of a command, and give what runs it.
+
+    :raises ToolError: there is no bash, or a path that is not one plain word.
+    """
+    import tempfile
+
+    shell, about = shutil.which("bash") or "", os.fstat(place.descriptor)
+    variables = {**environment(ctx.mark, sandboxed=False), "PWD": str(place.path)}
+    text = _IN_A_TERMINAL.format(
+        shell=shell,
+        variables=" ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items() if name.isidentifier()),
+        option="-f" if sys.platform == "darwin" else "-c",
+        folder=f"{about.st_dev}:{about.st_ino}",
+        changed=_CHANGED,
+        command=shlex.quote(command),
+    )
+    descriptor, name = tempfile.mkstemp(dir=ctx.data_dir, prefix="terminal-")
+    script = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(os.fsencode(text))
+        argv = [shell, "--noprofile", "--norc", str(script)]
+        if any(shlex.quote(word) != word for word in argv):
+            message = f"a terminal of the editor needs bash, and a path without blanks or quotes: {shlex.join(argv)}"
+            raise ToolError(message, code="terminal", next_step="moryflow config set acp.editorTerminal false")
+        yield argv
+    finally:
+        script.unlink(missing_ok=True)
+
+
 async def _check_started(sandbox: Sandbox, code: int, output: Output, data: Path) -> None:
     """Tell a command that failed from a sandbox that did not start: it is killed, or says what it could not do.
 
@@ -193,7 +267,7 @@ async def _ends_in_time(process: asyncio.subprocess.Process, pipe: Pipe, output:
     except TimeoutError:
         return False
     finally:
-        await _end(process, mark)
+        await _end(_end_all(process, mark))
     return True
 
 
@@ -300,9 +374,9 @@ async def _follow(process: asyncio.subprocess.Process, pipe: Pipe, output: Outpu
         await asyncio.wait((reading,))
 
 
-async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
-    """End the whole group and whatever escaped it; a cancelled call waits for that too."""
-    ending = asyncio.ensure_future(_end_all(process, mark))
+async def _end(work: Coroutine[Any, Any, object]) -> None:
+    """End what was started; a cancelled call waits for that too."""
+    ending = asyncio.ensure_future(work)
     try:
         await asyncio.shield(ending)
     except asyncio.CancelledError:
@@ -311,6 +385,7 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
 
 
 async def _end_all(process: asyncio.subprocess.Process, mark: str) -> None:
+    """End the whole group of a command and whatever escaped it."""
     await end_group(process.pid, lambda: process.returncode is not None)
     await process.wait()
     await asyncio.to_thread(end_marked, (mark,))

@@ -20,6 +20,7 @@ from .content import prompt_of
 from .files import EditorTexts
 from .servers import EditorServers
 from .sessions import EditorSession
+from .terminals import EditorTerminals
 
 if TYPE_CHECKING:
     from moryflow_sdk import ModelInfo
@@ -69,6 +70,8 @@ class EditorAgent:
         }
         self._connection = EditorConnection(requests, {"session/cancel": self._cancel})
         self._servers = EditorServers(self._connection, host)
+        self._terminals = EditorTerminals(self._connection, lambda name: name in self._sessions)
+        host.services["terminal"] = self._terminals.service
 
     async def run(self, read_from: int, write_to: int, stopping: asyncio.Event) -> None:
         """Serve one client until it has gone, or until `stopping` is set."""
@@ -103,6 +106,7 @@ class EditorAgent:
         self._client = given if isinstance(given, dict) else {}
         texts = EditorTexts(self._connection, self._client.get("fs"), lambda name: name in self._sessions)
         self._host.services["files"] = texts.files
+        self._terminals.offered = self._says("terminal") is True
         capabilities = {
             "loadSession": True,
             "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
@@ -191,7 +195,7 @@ class EditorAgent:
 
     def _opened(self, session: Session) -> EditorSession:
         notices = self._says("session", "notices") is not None
-        opened = EditorSession(self._connection, self._host, session, lambda: self._models, notices)
+        opened = EditorSession(self._connection, self._host, session, lambda: self._models, notices, self._terminals.shown)
         self._sessions[session.id] = opened
         for record in self._host.plugin_set.records:
             if record.status == "failed":

@@ -50,6 +50,7 @@ class EditorSession:
 
     :param models: returns the models that can be chosen, as far as they are known by now.
     :param notices: whether the editor shows what is no part of an answer by itself.
+    :param terminals: by session and call, the terminals in which commands run.
     """
 
     def __init__(
@@ -59,11 +60,12 @@ class EditorSession:
         session: Session,
         models: Callable[[], tuple[ModelInfo, ...]],
         notices: bool,
+        terminals: dict[tuple[str, str], str],
     ) -> None:
         self._connection, self._host, self._session, self._models = connection, host, session, models
         self._takes_notices = notices
         self.vault = Path(session.row.vault)
-        self._mapper = UpdateMapper(session, self.tell, self._domain)
+        self._mapper = UpdateMapper(session, self.tell, self._domain, terminals)
         self._asker = PermissionAsker(connection, host.approvals, session.id, self.vault, self._domain)
         self._work: asyncio.Task[Any] | None = None
         self._stopped = False

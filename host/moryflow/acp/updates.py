@@ -51,10 +51,17 @@ class UpdateMapper:
 
     :param send: takes the updates.
     :param domain: returns the domain of a tool.
+    :param terminals: by session and call, the terminals of the editor in which commands run; it shows their output itself.
     """
 
-    def __init__(self, session: Session, send: Callable[[Update], None], domain: Callable[[str], str]) -> None:
-        self._session, self._send, self._domain = session, send, domain
+    def __init__(
+        self,
+        session: Session,
+        send: Callable[[Update], None],
+        domain: Callable[[str], str],
+        terminals: dict[tuple[str, str], str],
+    ) -> None:
+        self._session, self._send, self._domain, self._terminals = session, send, domain, terminals
         self._vault = Path(session.row.vault)
         self._calls: dict[str, RunningCall] = {}
 
@@ -118,6 +125,8 @@ class UpdateMapper:
         ]
         output = str(data.get("output") or "")
         content = changed or ([fenced(output)] if output.strip() else [])
+        if terminal := self._terminals.pop((self._session.id, call), None):
+            content = [{"type": "terminal", "terminalId": terminal}, *(content if status == "failed" else [])]
         update = {"sessionUpdate": "tool_call_update", "toolCallId": call, "status": status, "content": content}
         self._send({**update, **({"title": data["title"]} if data.get("title") else {})})
 

@@ -158,6 +158,7 @@ def _harmless(services: Mapping[str, Any]) -> dict[str, Any]:
     kept["files"] = lambda scope, plugin: _ReadOnly(services["files"](scope, plugin))
     kept["history"] = lambda scope, plugin: _AsItWas(services["history"](scope, plugin), scope)
     kept["rules"] = lambda scope, plugin: _CommandsAlone(services["rules"](scope, plugin))
+    kept["terminal"] = lambda scope, plugin: None
     kept["emit"] = lambda scope, plugin: lambda kind, /, **data: None
     return {**{name: refusing(name) for name in services}, **kept}
 

@@ -63,6 +63,7 @@ class EditorSettings(Settings):
     """What an editor does itself that speaks with ``moryflow acp``; both loosen what is promised, see ``docs/editors.md``."""
 
     editor_writes: Annotated[bool, Meta("changes of texts are written by the editor, where it offers that")] = False
+    editor_terminal: Annotated[bool, Meta("commands run in a terminal of the editor, outside the sandbox")] = False
 
 
 class AgentSettings(Settings):

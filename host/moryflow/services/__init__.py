@@ -96,6 +96,7 @@ SERVICES: Mapping[str, Factory] = {
     "resolve": _resolve,
     "rules": _rules,
     "spawn": _spawn,
+    "terminal": lambda _scope, _plugin: None,
 }
 
 

@@ -44,6 +44,7 @@ class Context:
     asked: list[str] = field(default_factory=list)
     state: dict[str, object] = field(default_factory=dict)
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("moryflow.plugin.shell"))
+    terminal: None = None
 
     @property
     def data_dir(self):
