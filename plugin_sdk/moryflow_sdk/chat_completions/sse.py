@@ -59,12 +59,10 @@ class AnswerReader:
     """Feed it bytes as they come, in pieces of any size; it gives JSON values, then :data:`DONE` if that was sent.
 
     :ivar seen: whether anything but comments and empty lines has come.
-    :ivar surplus: bytes that came after ``[DONE]`` and were ignored.
     """
 
     def __init__(self, *, line_limit: int = LINE_LIMIT, body_limit: int = BODY_LIMIT) -> None:
         self.seen = False
-        self.surplus = 0
         self._line_limit = line_limit
         self._body_limit = body_limit
         self._size = 0
@@ -137,8 +135,8 @@ class AnswerReader:
             if line.lstrip()[:1] in (b"{", b"[", b"<"):
                 self._raw = []
         if self._done:
-            self.surplus += len(line)
-        elif self._raw is not None:
+            return  # whatever comes after [DONE] belongs to no answer
+        if self._raw is not None:
             self._hold(self._raw, line)
         elif not line:
             yield from self._dispatch()
