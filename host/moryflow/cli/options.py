@@ -66,25 +66,22 @@ FOLLOWING = "moryflow.following"
 """Where ``ctx.meta`` keeps the arguments that follow the name of a command."""
 
 
-def flags_in(ctx: click.Context) -> Flags:
-    """Return the flags of a group whose own function has not been called yet."""
-    said = {name: value for name, value in ctx.params.items() if name in Flags._fields and value}
-    return flags_of(ctx)._replace(**said)
-
-
 def flags_ahead(ctx: click.Context) -> Flags:
-    """Return :func:`flags_in`, with those after the verb that have to be known before a host is opened."""
-    said: dict[str, Any] = {}
+    """Return the flags of a group whose own function has not been called yet.
+
+    Among them are those after the verb that have to be known before a host is opened.
+    """
+    said: list[tuple[str, Any]] = [*ctx.params.items()]
     waiting = iter(ctx.meta.get(FOLLOWING, ()))
     for word in waiting:
         if word == "--":
             break
         name, equals, value = word.partition("=")
         if name in ("--config", "--profile"):
-            said[name[2:]] = value if equals else next(waiting, None)
+            said.append((name[2:], value if equals else next(waiting, None)))
         elif word in ("--safe-mode", "--strict", "--debug"):
-            said[word[2:].replace("-", "_")] = True
-    return flags_in(ctx)._replace(**{name: value for name, value in said.items() if value})
+            said.append((word[2:].replace("-", "_"), True))
+    return flags_of(ctx)._replace(**{name: value for name, value in said if value and name in Flags._fields})
 
 
 Settings = tuple[tuple[str, ...], dict[str, Any]]

@@ -100,7 +100,7 @@ class Slash:
         talk = self._talk
         if mode:
             if mode == "full_access" and talk.host.mode != mode:
-                await confirm_mode(mode, talk.flags)
+                confirm_mode(mode, talk.flags)
             await talk.host.change(mode=mode)
         talk.say(f"mode: {talk.host.mode}")
 

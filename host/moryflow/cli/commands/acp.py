@@ -60,7 +60,7 @@ async def _serve(host: Host, flags: Flags, options: EditorOptions, streams: tupl
 
     from .run import confirm_mode
 
-    await confirm_mode(options.mode, flags)
+    confirm_mode(options.mode, flags)
     stopping = asyncio.Event()
     stop_on_signals(stopping.set)
     await EditorAgent(host, options).run(*streams, stopping)

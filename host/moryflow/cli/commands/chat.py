@@ -61,7 +61,7 @@ async def _attached_chat(server: RunningServer, flags: Flags, chosen: RunFlags) 
 
     from .run import confirm_mode
 
-    await confirm_mode(chosen.mode, flags)
+    confirm_mode(chosen.mode, flags)
     return await _talk(Conversation(await AttachedChatHost.opened(server, flags, chosen), flags, chosen))
 
 

@@ -148,7 +148,7 @@ async def _run_attached(
     """Run the turn in a server, and show it as one of this process."""
     from moryflow.cli.attached import AttachedSession, session_of, wanted_of
 
-    await confirm_mode(chosen.mode, flags)
+    confirm_mode(chosen.mode, flags)
     text = None if chosen.prompt is None and not any(attached.values()) else chosen.prompt or ""
     wanted = wanted_of(flags, chosen, on_ask(chosen))._replace(
         text=text, files=tuple(attached["files"]), images=tuple(attached["images"]), typed=chosen.typed,
@@ -173,7 +173,7 @@ async def open_session(host: Host, flags: Flags, chosen: RunFlags) -> Session:
     """Begin a session, or open the one to go on with, in the mode that was asked for."""
     vault = flags.vault
     if chosen.resume is None:
-        await confirm_mode(chosen.mode, flags)
+        confirm_mode(chosen.mode, flags)
         return await host.new_session(vault, agent=chosen.agent, mode=chosen.mode, model=chosen.model)
     session = await host.resume(vault, chosen.resume or None)
     if chosen.wait is not None:
@@ -183,12 +183,12 @@ async def open_session(host: Host, flags: Flags, chosen: RunFlags) -> Session:
     if chosen.agent is not None:
         await session.set_agent(chosen.agent)
     if chosen.mode is not None and chosen.mode != session.mode:
-        await confirm_mode(chosen.mode, flags)
+        confirm_mode(chosen.mode, flags)
         await session.set_mode(chosen.mode)
     return session
 
 
-async def confirm_mode(mode: str | None, flags: Flags) -> None:
+def confirm_mode(mode: str | None, flags: Flags) -> None:
     """Ask once before full access.
 
     :raises ConfigError: it was refused, or nobody could be asked and ``-y`` was not given.

@@ -66,7 +66,7 @@ async def _serve(host: Host, flags: Flags, options: ServeOptions, browse: bool) 
 
     from .run import confirm_mode
 
-    await confirm_mode(options.mode, flags)
+    confirm_mode(options.mode, flags)
     stopping = asyncio.Event()
     stop_on_signals(stopping.set)
 

@@ -114,7 +114,7 @@ def run_tool(
         from moryflow.kernel.outcome import RunOptions
 
         given_flags = flags._replace(yes=flags.yes or sure)
-        await confirm_mode(mode, given_flags)
+        confirm_mode(mode, given_flags)
         await installed_for(host, name, given_flags)
         await wait_for_owner(host, name, given_flags)
         tool = _find(host, name).tool
