@@ -14,7 +14,8 @@ import pytest
 REACHES = {
     "host/moryflow/kernel/tool_runner.py": {"Deadline.timeout_error", "run_body", "result_of_error"},
     "host/moryflow/hooks/dispatcher.py": {"call"},
-    "host/moryflow/hooks/plugin_set.py": {"Implementation.place", "_within_tier"},
+    "host/moryflow/hooks/plugin_set.py": {"Implementation.place"},
+    "host/moryflow/plugins/load.py": {"_within_tier"},
     "host/moryflow/hooks/threads.py": {"_work"},
     "host/moryflow/plugins/preflight/child.py": {"_with_notes"},
     "host/moryflow/plugins/registration.py": {"_check_order", "_implementation", "usable", "_code_of", "_with_schema"},
