@@ -106,11 +106,8 @@ def _opens_nothing() -> bool:
 
 def _free_bytes(path: Path) -> int:
     """Return the free bytes of the disk, or a large number where that cannot be told."""
-    statvfs = getattr(os, "statvfs", None)
-    if statvfs is None:
-        return _FULL_DISK
     try:
-        disk = statvfs(path.parent)
+        disk = os.statvfs(path.parent)
     except OSError:
         return _FULL_DISK
     return disk.f_bavail * disk.f_frsize

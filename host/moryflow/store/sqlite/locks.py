@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
-
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 """What a file system without locks says; some network folders are such."""
-_FAR = 1 << 30  # where Windows locks a byte: beyond the text, so that others can read who holds it
 
 
 class FileLock:
@@ -33,7 +28,7 @@ class FileLock:
         :raises OSError: the file cannot be made or locked at all.
         """
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             if not _lock(descriptor) or not self._is_current(descriptor):
                 os.close(descriptor)
@@ -68,8 +63,6 @@ class FileLock:
 
     def seems_held(self) -> bool:
         """Tell whether a living process has it, without taking it: one that was killed left its file behind."""
-        if fcntl is None:
-            return self.path.exists()
         try:
             os.kill(int(self.path.read_text(encoding="ascii", errors="replace")), 0)
         except (FileNotFoundError, ProcessLookupError):
@@ -89,8 +82,6 @@ class FileLock:
 
 def has_locks(folder: Path) -> bool:
     """Tell whether the file system of a folder has locks, as far as that shows without a new file."""
-    if fcntl is None:
-        return True
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -106,23 +97,8 @@ def has_locks(folder: Path) -> bool:
 
 
 def _lock(descriptor: int) -> bool:
-    if fcntl is None:
-        return _lock_windows(descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    return True
-
-
-def _lock_windows(descriptor: int) -> bool:
-    import msvcrt
-
-    windows = vars(msvcrt)  # these names exist only there
-    os.lseek(descriptor, _FAR, os.SEEK_SET)
-    try:
-        windows["locking"](descriptor, windows["LK_NBLCK"], 1)
-    except OSError:
-        return False
-    os.lseek(descriptor, 0, os.SEEK_SET)
     return True
