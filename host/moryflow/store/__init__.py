@@ -9,22 +9,17 @@ from pathlib import Path
 
 from .protocol import Outdated, SessionBusy, SessionLock, StaleEpoch, Store, StoreError
 from .records import (
-    CALL_STATES,
-    KINDS,
     ROOT,
     ApprovalRow,
     Branch,
     CallRow,
     Commit,
-    Committed,
-    Hit,
     HookCallRow,
     NewNode,
     Node,
     RunRow,
     SessionRow,
     Unfinished,
-    effective,
     labels,
     path_to,
     tree,
@@ -32,15 +27,11 @@ from .records import (
 )
 
 __all__ = [
-    "CALL_STATES",
-    "KINDS",
     "ROOT",
     "ApprovalRow",
     "Branch",
     "CallRow",
     "Commit",
-    "Committed",
-    "Hit",
     "HookCallRow",
     "NewNode",
     "Node",
@@ -53,7 +44,6 @@ __all__ = [
     "Store",
     "StoreError",
     "Unfinished",
-    "effective",
     "existing_store",
     "labels",
     "open_store",
