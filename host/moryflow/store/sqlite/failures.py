@@ -11,7 +11,6 @@ from moryflow.store.protocol import StoreError
 
 from .locks import NO_LOCKS, has_locks
 
-_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 _FULL_DISK = 64 * 1024
 
 
@@ -24,6 +23,15 @@ class Damaged(sqlite3.DatabaseError):
 FAILURES = (sqlite3.Error, OSError, OverflowError, UnicodeDecodeError)
 """What a database may raise; :func:`code_of` tells what it means."""
 
+_SYSTEM_CODES = {
+    errno.EMFILE: "many_files",
+    errno.ENFILE: "many_files",
+    errno.ENOSPC: "no_space",
+    errno.EDQUOT: "no_space",
+    errno.EROFS: "readonly",
+    errno.EACCES: "readonly",
+    errno.EPERM: "readonly",
+}
 _SIGNS_OF_DAMAGE = ("Could not decode to UTF-8", "unsupported file format")
 _CODES = {
     sqlite3.SQLITE_FULL: "no_space",
@@ -66,11 +74,7 @@ _UNREAD = "the disk is full, and the session database needs a little room to be 
 def code_of(error: BaseException) -> str:
     """Return our code for an error of SQLite or of the operating system."""
     if isinstance(error, OSError):
-        if error.errno in NO_LOCKS:
-            return "no_locks"
-        if error.errno in _MANY_FILES:
-            return "many_files"
-        return {28: "no_space", 122: "no_space", 30: "readonly", 13: "readonly", 1: "readonly"}.get(error.errno or 0, "io")
+        return "no_locks" if error.errno in NO_LOCKS else _SYSTEM_CODES.get(error.errno or 0, "io")
     if isinstance(error, sqlite3.DataError | OverflowError):
         return "too_large"
     # A damaged text, or SQLite's own message about damage, may not be UTF-8.
@@ -100,7 +104,7 @@ def _opens_nothing() -> bool:
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
-        return error.errno in _MANY_FILES
+        return code_of(error) == "many_files"
     return False
 
 
