@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -17,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from moryflow_sdk import ConfigError
 
 from moryflow.base.paths import keep_start, recall_start
-from moryflow.plugins.entry_points import environment_key, installed, normal
+from moryflow.plugins.entry_points import environment_key, installed, just_changed, normal
 
 if TYPE_CHECKING:
     from .distributions import Distribution, PluginPackage
@@ -199,10 +198,6 @@ def _key(name: str) -> str:
     return name if "/" in name else normal(name)
 
 
-_SETTLED = 2.0
-"""Seconds after the last installation from which on an answer is kept."""
-
-
 class Drift(NamedTuple):
     """One difference between the lock and what is installed.
 
@@ -221,7 +216,8 @@ def quick_drifts(home: Path) -> list[Drift]:
         status = (home / "plugins.lock").stat()
     except OSError:
         return []
-    key: list[Any] = [status.st_mtime_ns, status.st_size, environment_key(), _last_change(home / "plugins")]
+    around = environment_key()
+    key: list[Any] = [status.st_mtime_ns, status.st_size, around, _stamp(str(home / "plugins"))]
     content = recall_start(home / "cache", "lock", key)
     try:
         if content is not None and all(_stamp(path) == stamp for path, stamp in content["files"].items()):
@@ -230,8 +226,8 @@ def quick_drifts(home: Path) -> list[Drift]:
         pass
     stamps = {path: _stamp(path) for path in _locked_files(home)}
     found = drifts(home)
-    if time.time() - max((place[1] for place in key[2] if isinstance(place, list)), default=0) / 1e9 < _SETTLED:
-        return found  # an installation may be half done, and the rest of it change no folder's time
+    if just_changed(around):  # the rest of an installation may change no folder's time
+        return found
     keep_start(home / "cache", "lock", key, {"files": stamps, "found": [item._asdict() for item in found]})
     return found
 
@@ -285,13 +281,6 @@ def _drift(entry: Locked, there: Mapping[str, Distribution], home: Path) -> Drif
         text = f"{entry.name} {package.version} is not what was agreed to: its files differ from plugins.lock"
         return Drift(entry.name, "content", text, accept)
     return None
-
-
-def _last_change(folder: Path) -> int:
-    try:
-        return folder.stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _stamp(path: str) -> list[int]:

@@ -73,7 +73,7 @@ def look_around(cache: Path) -> InstalledPlugins:
     found = tuple(point for folder in folders for point in _of_package(folder))
     names = sorted(folder.name for folder in folders)
     surroundings = hashlib.sha256("\n".join([sys.version, *names]).encode()).hexdigest()
-    if _just_changed(key):  # an installation may be half done, and what follows may change no folder's time
+    if just_changed(key):  # an installation may be half done, and what follows may change no folder's time
         return InstalledPlugins(found, surroundings)
     keep_start(cache, "installed", key, {"found": [item._asdict() for item in found], "surroundings": surroundings})
     return InstalledPlugins(found, surroundings)
@@ -99,7 +99,8 @@ def environment_key() -> list[Any]:
     return places
 
 
-def _just_changed(key: list[Any]) -> bool:
+def just_changed(key: list[Any]) -> bool:
+    """Whether a folder of an :func:`environment_key` has just changed: an installation may be half done."""
     newest = max((place[1] for place in key if isinstance(place, list)), default=0)
     return time.time() - newest / 1e9 < _RACY
 

@@ -29,7 +29,7 @@ from .consent import Admission, admit_all
 from .discovery import Candidate, NameReserved, NotWanted, PluginChoice, PluginSettings, discover
 from .importer import Imported, hidden, import_named, import_sources, source_file
 from .last_seen import GateMemory, looks_like_gate
-from .load_failures import absent_gate, failed_record, failure_line, problem_record, replace_place, with_place
+from .load_failures import absent_gate, describe_raised, failed_record, failure_line, problem_record
 from .manifest import ConfigReader, Manifest, manifest_of, nearest_or_all, read_manifest, settings_of
 from .registration import Registry
 
@@ -164,11 +164,13 @@ class Loading:
         imported = self._import(candidate, known)
         self._tell_imported()
         try:
-            return with_place(imported.file, lambda: self._build(candidate, imported, manifest, record))
-        except (LoadFailure, NotWanted):
+            return self._build(candidate, imported, manifest, record)
+        except BaseException as error:
             if imported.forget is not None:
                 imported.forget()
-            raise
+            if isinstance(error, NotWanted):
+                raise
+            raise _build_failure(error, imported.file) from (error.__cause__ if isinstance(error, LoadFailure) else error)
 
     def _import(self, candidate: Candidate, known: Plugin | None) -> Imported:
         """Import a candidate if it is admitted.
@@ -273,7 +275,7 @@ class Loading:
         del self._found[name]
         self._registry.unregister(name=name)
         before = self._records[name].pop()
-        self._records[name].append(failed_record(before._replace(hooks=()), replace_place(failure, before.file)))
+        self._records[name].append(failed_record(before._replace(hooks=()), _replace_place(failure, before.file)))
         if plugin.gate:
             self._missing.add(name)
         if plugin.life.forget is not None and not plugin.life.generations:
@@ -291,6 +293,20 @@ class Loading:
                 continue
             self._missing.add(name)
             self._records[name] = [absent_gate(tier, name)]
+
+
+def _build_failure(error: BaseException, file: str) -> LoadFailure:
+    """Say what was wrong with a plugin's objects when they were looked at, or what one of them raised: that may be anything."""
+    if isinstance(error, LoadFailure):
+        return _replace_place(error, file)
+    text, found, line = describe_raised(error, file)
+    return LoadFailure("register", text, file=found, line=line)
+
+
+def _replace_place(failure: LoadFailure, file: str) -> LoadFailure:
+    """Return `failure` with `file`, if it has no file of its own."""
+    place = (failure.file, failure.line) if failure.file else (file, 0)
+    return LoadFailure(failure.stage, failure.message, file=place[0], line=place[1], hint=failure.hint)
 
 
 def _first_record(candidate: Candidate) -> LoadRecord:

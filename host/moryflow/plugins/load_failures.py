@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from moryflow_sdk import PluginError
 
 from moryflow.base.foreign_errors import describe, root_of
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord
 
-from .discovery import Candidate, NotWanted
+from .discovery import Candidate
 from .sources import PREFIX
 
-T = TypeVar("T")
 _HERE = f"{Path(__file__).parent}{os.sep}"
 
 
@@ -44,28 +41,6 @@ def failure_line(found: LoadRecord | LoadFailure) -> str:
     # What a plugin contributes names its own place.
     error = found.message if isinstance(found, LoadFailure) else found.error.removeprefix(f"{place}: ")
     return f"{place}: {error}{f'; {found.hint}' if found.hint else ''}"
-
-
-def with_place(file: str, work: Callable[[], T]) -> T:
-    """Do `work`, which looks at a plugin's objects; a failure that does not know its file is given the plugin's.
-
-    :raises LoadFailure: something is wrong, or one of the objects raised what they may: anything.
-    """
-    try:
-        return work()
-    except LoadFailure as failure:
-        raise replace_place(failure, file) from failure.__cause__
-    except NotWanted:
-        raise
-    except BaseException as error:
-        text, found, line = describe_raised(error, file)
-        raise LoadFailure("register", text, file=found, line=line) from error
-
-
-def replace_place(failure: LoadFailure, file: str) -> LoadFailure:
-    """Return `failure` with `file`, if it has no file of its own."""
-    place = (failure.file, failure.line) if failure.file else (file, 0)
-    return LoadFailure(failure.stage, failure.message, file=place[0], line=place[1], hint=failure.hint)
 
 
 def describe_raised(error: BaseException, file: str) -> tuple[str, str, int]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 OPTION = "--moryflow-plugin"
 SETTINGS = "--moryflow-settings"
+GROUPS = ("load", "imports", "hooks", "tools")
+"""The modules of :mod:`.conformance`, in the order in which they are run."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,8 +36,6 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     from moryflow_sdk.support.own_files import leads_nowhere
 
-    from .conformance import files
-
     for path in map(Path, config.getoption(OPTION) or ()):
         if not path.exists():
             raise pytest.UsageError(f"{OPTION}: {path}: {leads_nowhere(path) or 'there is nothing there'}")
@@ -44,7 +44,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     # Named alone, the option asks for the checks and not for the tests of the current folder as well.
     given = config.invocation_params.args
     alone = not any(argument for argument in config.args if argument in given)
-    config.args[:] = [*([] if alone else config.args), *files()]
+    config.args[:] = [*([] if alone else config.args), *(f"{Path(__file__).parent}/conformance/{group}.py" for group in GROUPS)]
     if alone and config.pluginmanager.has_plugin("asyncio"):
         # No check is async, and a folder without settings for pytest-asyncio would get a warning about them.
         config.pluginmanager.unregister(name="asyncio")
