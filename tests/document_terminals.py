@@ -17,6 +17,7 @@ WAIT = 30.0
 
 
 VARYING = (
+    (re.compile(r"(?<=\ds) \(\d+:\d\d:\d\d\)"), ""),  # pytest's second way to say how long it took, after a minute
     (re.compile(r"(\b\d+(\.\d+)?|…) ?(ms|µs|us|s|min|seconds?)\b"), "<time>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?)?"), "<date>"),
     (re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{8,64}(?![0-9a-zA-Z])"), "<id>"),
