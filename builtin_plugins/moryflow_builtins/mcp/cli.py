@@ -124,7 +124,8 @@ def show(context: CommandContext, name: str) -> None:
     lines += [f"  resources: moryflow mcp resources {name}"] if server.has_resources else []
     if server.pin is not None and server.pin.beyond:
         lines.append(f"  {server.pin.beyond} more tools are not offered: there are too many")
-    lines += [f"next: moryflow mcp review {name}"] if server.state in ("new", "changed") or _drift(server) else []
+    drifted = server.pin is not None and bool(server.pin.withheld)
+    lines += [f"next: moryflow mcp review {name}"] if server.state in ("new", "changed") or drifted else []
     context.print({**_row(server), "tools": tools, "prompts": prompts}, text="\n".join([about, *map(visible, lines)]))
 
 
@@ -281,10 +282,6 @@ def _tool_rows(server: Server) -> list[dict[str, Any]]:
     rows = [(each["name"], each.get("tokens", 0), general or server.pin.why_withheld(each)) for each in server.pin.tools]
     rows += [(name, 0, why) for name, why in server.pin.withheld.items() if name not in server.pin.by_name]
     return [{"name": name, "tokens": tokens, "offered": not why, "why": why} for name, tokens, why in rows]
-
-
-def _drift(server: Server) -> bool:
-    return bool(server.pin and server.pin.withheld)
 
 
 def _review(context: CommandContext, name: str, server: ServerSettings, pin: Pin | None, accept: str) -> None:

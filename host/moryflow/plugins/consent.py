@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -139,18 +140,13 @@ def said_yes_with(item: str) -> str:
 
 def items(home: Path) -> frozenset[str]:
     """Return what lies in the folders of code, by path relative to the home: Python files, packages, programs."""
-    return frozenset(_items(home))
-
-
-def _items(home: Path) -> Iterable[str]:
+    found: set[str] = set()
     for folder in FOLDERS:
-        try:
-            entries = list(os.scandir(home / folder))
-        except OSError:
-            continue
-        for entry in entries:
-            if not entry.name.startswith((".", "_")) and _is_code(entry, folder):
-                yield f"{folder}/{entry.name}"
+        with suppress(OSError):
+            for entry in list(os.scandir(home / folder)):
+                if not entry.name.startswith((".", "_")) and _is_code(entry, folder):
+                    found.add(f"{folder}/{entry.name}")
+    return frozenset(found)
 
 
 def _is_code(entry: os.DirEntry[str], folder: str) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from moryflow.base.events import now
 from moryflow.base.paths import keep
 from moryflow.hooks.plugin_set import LoadRecord, PluginSet
 
@@ -53,10 +54,10 @@ def remember(plugin_set: PluginSet) -> None:
     file = plugin_set.home / "cache" / FILE
     if _first_line(file) == key:
         return
-    now = _now()
+    at = f"{now()[:19]}Z"
     known = _read(file)
     for record in told:
-        more = {"tokens": _tokens(plugin_set, record), "at": now, "stamp": stamps[record.file]}
+        more = {"tokens": _tokens(plugin_set, record), "at": at, "stamp": stamps[record.file]}
         entry = {**record._asdict(), **more, "settings": _settings(record, plugin_set.home)}
         known.pop(_key(record), None)
         known[_key(record)] = entry
@@ -123,12 +124,6 @@ def _tokens(plugin_set: PluginSet, record: LoadRecord) -> dict[str, int]:
 def tokens_of(tool: Any) -> int:
     """Return about how many tokens a tool costs in every request."""
     return (len(json.dumps(tool.parameters, default=str)) + len(tool.description)) // 4
-
-
-def _now() -> str:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _first_line(file: Path) -> str:

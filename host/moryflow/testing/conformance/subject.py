@@ -266,14 +266,14 @@ class Subject:
         return self.host.wait(session.scoped(work))[0]
 
 
+@dataclass(frozen=True)
 class Called:
     """What one call of a hook gave: its value, or verdicts, and what failed; and the plugin's state after it."""
 
-    def __init__(self, value: Any, failures: Sequence[Any], us: int, state: Mapping[str, Any]) -> None:
-        self.value = value
-        self.failures: tuple[Any, ...] = tuple(failures)
-        self.us = us
-        self.state = state
+    value: Any
+    failures: Sequence[Any]
+    us: int
+    state: Mapping[str, Any]
 
 
 async def _called(dispatcher: Any, scope: Any, hook: str, given: dict[str, Any]) -> Called:
