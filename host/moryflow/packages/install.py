@@ -165,7 +165,7 @@ def _tell_notes(manager: Manager, package: PluginPackage, changes: tuple[str, ..
 
     names = {card.name for card in package.cards}
     for other in discover(manager.home, BUILTINS):
-        own = other.tier == "installed" and normal(other.source.split(" ")[0]) == normal(package.name)
+        own = normal(other.package) == normal(package.name)
         same_file = other.tier == "user" and other.file.endswith(f"/{package.name}")
         if other.name in names and not own and not same_file:
             manager.tell(f"  NOTE: the name {other.name} is taken by a plugin of the tier {other.tier}: {other.source}")

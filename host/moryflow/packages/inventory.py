@@ -45,8 +45,7 @@ class Row:
     @property
     def package(self) -> str:
         """The distribution that brings it, empty where none does."""
-        candidate = self.candidate
-        return candidate.source.split(" ")[0] if candidate is not None and candidate.tier == "installed" else ""
+        return self.candidate.package if self.candidate is not None else ""
 
 
 def rows(home: Path, config: Config, settings: PluginSettings) -> list[Row]:

@@ -276,7 +276,7 @@ def target_of(name: str, rows: list[Row], manager: Manager) -> UninstallTarget |
         if candidate.tier == "user":
             return UninstallTarget(name, (name,), Path(candidate.target))
         if candidate.tier == "installed":
-            return _distribution(candidate.source.split(" ")[0])
+            return _distribution(candidate.package)
         raise InstallError(f"{name} is built in", next_step=f"moryflow plugin disable {name}")
     if normal(name) in installed_packages() and (found := _distribution(name)).plugins:
         return found
@@ -353,11 +353,7 @@ class Trial:
         :raises DoesNotLoad: one of them does not, and did; or none does.
         """
         importlib.invalidate_caches()
-        mine = [
-            candidate
-            for candidate in discover(self._home, BUILTINS)
-            if candidate.tier == "installed" and normal(candidate.source.split(" ")[0]) == normal(name)
-        ]
+        mine = [candidate for candidate in discover(self._home, BUILTINS) if normal(candidate.package) == normal(name)]
         wanted = [candidate for candidate in mine if candidate.name not in self._disabled]
         found = {
             each.name: verdict for each, verdict in zip(wanted, probe_candidates(wanted, self._home, self._config), strict=True)

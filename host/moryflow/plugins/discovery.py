@@ -55,6 +55,11 @@ class Candidate(NamedTuple):
     problem: LoadFailure | None = None
     editable: str = ""
 
+    @property
+    def package(self) -> str:
+        """The distribution that brings it; empty where none does."""
+        return self.source.split(" ")[0] if self.tier == "installed" else ""
+
 
 def discover(home: Path, builtins: Sequence[str], development: Sequence[Path] = ()) -> Iterator[Candidate]:
     """Yield every plugin there is: built-ins in the given order, installed ones by name, the user's own by name.
@@ -93,7 +98,7 @@ def _same(name: str) -> str:
 
 def _reserved(candidate: Candidate) -> NameReserved:
     if candidate.tier == "installed" and not candidate.editable:
-        hint = f"moryflow plugin uninstall {candidate.source.split(' ')[0]}, and ask its author for another name"
+        hint = f"moryflow plugin uninstall {candidate.package}, and ask its author for another name"
     elif candidate.tier == "installed":
         hint = "rename its entry point in pyproject.toml and install it again"
     else:

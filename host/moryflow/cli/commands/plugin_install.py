@@ -203,8 +203,7 @@ def _lock(desk: Desk, row: Row) -> list[str]:
     from moryflow.packages.distributions import screen
     from moryflow.packages.install import lock_installed
 
-    assert row.candidate is not None
-    locked = lock_installed(desk.home, row.candidate.source.split(" ")[0])
+    locked = lock_installed(desk.home, row.package)
     if locked is None:
         return []
     package, entry = locked
