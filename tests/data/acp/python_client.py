@@ -1,19 +1,24 @@
-"""Speaks with an agent through the Python SDK: FOLDER OF THE SDK, FOLDER TO WORK IN, COMMAND."""
+"""Speaks with an agent through the Python SDK, with files and terminals: FOLDER OF THE SDK, FOLDER TO WORK IN, COMMAND."""
 
 import asyncio
 import json
+import os
 import sys
+from pathlib import Path
+from subprocess import PIPE, STDOUT
 from typing import Any
 
 sys.path.insert(0, sys.argv[1])
 from acp import PROTOCOL_VERSION, spawn_agent_process, text_block  # pyright: ignore
 from acp.interfaces import Client  # pyright: ignore
+from acp.schema import ClientCapabilities  # pyright: ignore
 
 
 class Editor(Client):  # pyright: ignore
     def __init__(self) -> None:
         self.kinds: set[str] = set()
         self.asked = 0
+        self.served: list[str] = []
 
     async def request_permission(self, options: Any, session_id: str, tool_call: Any, **_: Any) -> Any:
         self.asked += 1
@@ -22,15 +27,44 @@ class Editor(Client):  # pyright: ignore
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         self.kinds.add(update.session_update)
 
+    async def read_text_file(self, session_id: str, path: str, **_: Any) -> Any:
+        self.served.append("read")
+        return {"content": Path(path).read_text()}
+
+    async def write_text_file(self, session_id: str, path: str, content: str, **_: Any) -> Any:
+        self.served.append("write")
+        Path(path).write_text(content)
+
+    async def create_terminal(
+        self, session_id: str, command: str, args: Any = None, env: Any = None, cwd: Any = None, **_: Any
+    ) -> Any:
+        self.served.append("create")
+        variables = {one.name: one.value for one in env or ()}
+        self.program = await asyncio.create_subprocess_exec(
+            command, *(args or ()), cwd=cwd, env=variables, stdout=PIPE, stderr=STDOUT
+        )
+        return {"terminalId": "t"}
+
+    async def wait_for_terminal_exit(self, session_id: str, terminal_id: str, **_: Any) -> Any:
+        self.printed = (await self.program.communicate())[0].decode()
+        return {"exitCode": self.program.returncode}
+
+    async def terminal_output(self, session_id: str, terminal_id: str, **_: Any) -> Any:
+        return {"output": self.printed, "truncated": False}
+
+    async def release_terminal(self, session_id: str, terminal_id: str, **_: Any) -> Any:
+        self.served.append("release")
+
 
 async def main() -> None:
     editor = Editor()
-    async with spawn_agent_process(editor, *sys.argv[3:]) as (agent, _):
-        await agent.initialize(protocol_version=PROTOCOL_VERSION)
+    async with spawn_agent_process(editor, *sys.argv[3:], env=dict(os.environ)) as (agent, _):
+        offered = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
+        await agent.initialize(protocol_version=PROTOCOL_VERSION, client_capabilities=ClientCapabilities(**offered))
         session = (await agent.new_session(cwd=sys.argv[2], mcp_servers=[])).session_id
         turns = [await agent.prompt(session_id=session, prompt=[text_block("Go on.")]) for _ in range(3)]
     reasons = [turn.stop_reason for turn in turns]
-    print(json.dumps({"reasons": reasons, "asked": editor.asked, "kinds": sorted(editor.kinds)}))
+    print(json.dumps({"reasons": reasons, "asked": editor.asked, "kinds": sorted(editor.kinds), "served": editor.served}))
 
 
 asyncio.run(main())

@@ -1,18 +1,34 @@
 import { spawn } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
 import { Readable, Writable } from "node:stream";
 import * as acp from "@agentclientprotocol/sdk";
 const [vault, ...command] = process.argv.slice(2);
 const child = spawn(command[0], command.slice(1), { stdio: ["pipe", "pipe", "inherit"] });
 const stream = acp.ndJsonStream(Writable.toWeb(child.stdin), Readable.toWeb(child.stdout));
-const seen = [], asked = [];
+const seen = [], asked = [], served = [];
+let program;
 const app = acp.client()
   .onRequest("session/request_permission", ({ params }) => {
     asked.push(params);
     return { outcome: { outcome: "selected", optionId: params.options.find((o) => o.kind === "allow_once").optionId } };
   })
+  .onRequest("fs/read_text_file", ({ params }) => { served.push("read"); return { content: readFileSync(params.path, "utf8") }; })
+  .onRequest("fs/write_text_file", ({ params }) => { served.push("write"); writeFileSync(params.path, params.content); return {}; })
+  .onRequest("terminal/create", ({ params }) => {
+    served.push("create");
+    const env = Object.fromEntries(params.env.map((one) => [one.name, one.value]));
+    program = spawn(params.command, params.args, { cwd: params.cwd, env, stdio: ["ignore", "pipe", "pipe"] });
+    program.printed = "";
+    program.stdout.on("data", (data) => { program.printed += data; });
+    program.ended = new Promise((resolve) => program.on("close", (exitCode, signal) => resolve({ exitCode, signal })));
+    return { terminalId: "t" };
+  })
+  .onRequest("terminal/wait_for_exit", () => program.ended)
+  .onRequest("terminal/output", () => ({ output: program.printed, truncated: false }))
+  .onRequest("terminal/release", () => { served.push("release"); return {}; })
   .onNotification("session/update", ({ params }) => { seen.push(params.update); });
 await app.connectWith(stream, async (agent) => {
-  const about = await agent.request("initialize", { protocolVersion: 1, clientCapabilities: { auth: { terminal: true }, session: { notices: {} } } });
+  const about = await agent.request("initialize", { protocolVersion: 1, clientCapabilities: { fs: { readTextFile: true, writeTextFile: true }, terminal: true, auth: { terminal: true }, session: { notices: {} } } });
   const { sessionId } = await agent.request("session/new", { cwd: vault, mcpServers: [] });
   const reasons = [];
   for (let turn = 0; turn < 3; turn++)
@@ -21,7 +37,7 @@ await app.connectWith(stream, async (agent) => {
   const listed = await agent.request("session/list", { cwd: vault });
   let refused = 0;
   try { await agent.request("session/nothing", {}); } catch (error) { refused = error.code; }
-  console.log(JSON.stringify({ version: about.protocolVersion, reasons, asked: asked.length, refused,
+  console.log(JSON.stringify({ version: about.protocolVersion, reasons, asked: asked.length, refused, served,
     kinds: [...new Set(seen.map((one) => one.sessionUpdate))].sort(), listed: listed.sessions.length }));
 });
 child.stdin.end();
