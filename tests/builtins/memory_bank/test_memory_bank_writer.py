@@ -289,7 +289,7 @@ async def test_another_branch_has_other_proposals(project):
         await talk.say("hi")
         root = talk.path[-1].id
         await talk.say("how do we test?")
-        async with talk.session._held as live:
+        async with talk.session._held.block() as live:
             await live.hold.switch(root)
         await talk.say("mb:write")
         assert talk.last["code"] == "not_confirmed"
