@@ -28,7 +28,7 @@ os.environ["HOME"] = tempfile.mkdtemp(prefix="moryflow-tests-")
 atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
 
 # The same examples at each run, so that a run says something of what was changed; `--hypothesis-profile=explore` tries others.
-# A slow machine, or a fixture that examples share, is no mistake.
+# A slow machine, or a fixture that examples share, is not a mistake.
 settings.register_profile("moryflow", deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 settings.register_profile("explore", settings.get_profile("moryflow"), derandomize=False)
 settings.load_profile("moryflow")

@@ -48,7 +48,7 @@ def test_an_id_is_seen(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["README, RAM", "SHA256", "S3 and R2D2", "this issue", "D-Bus", "MAX_D1"])
 def test_what_is_no_id_is_left_alone(text: str) -> None:
-    """Ordinary words and names are no ids."""
+    """Ordinary words and names are not ids."""
     assert not ID.search(text)
 
 

@@ -195,7 +195,7 @@ def _remarks(function: Callable[..., Any], names: Sequence[str]) -> tuple[str, .
         raise TypeError(f'remarks names parameters: write remarks=("{names}",)')
     unknown = next((name for name in names if name not in parameters(function)), None)
     if unknown is not None:
-        raise TypeError(f"remarks names {unknown!r}, which is no parameter of {_name_of(function)}")
+        raise TypeError(f"remarks names {unknown!r}, which is not a parameter of {_name_of(function)}")
     return tuple(names)
 
 

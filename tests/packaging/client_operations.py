@@ -30,7 +30,7 @@ class Operations:
     ) -> Any: ...
 '''
 BY_HAND = ("import_session", "events", "session_events")
-"""Whose bodies are no JSON; the client has them itself."""
+"""Whose bodies are not JSON; the client has them itself."""
 _TYPES = {
     "string": "str",
     "integer": "int",

@@ -326,7 +326,7 @@ async def test_the_prompts_hold_nothing_that_changes(rig):
 
 
 async def test_an_agents_file_may_limit_its_steps(rig):
-    """maxSteps of a file counts; one that is no number is named and left out (S4.2, D42)."""
+    """maxSteps of a file counts; one that is not a number is named and left out (S4.2, D42)."""
     assert parse_agent(b'---\n{"id": "x", "maxSteps": 3}\n---\nhi\n', "x.md")[0].max_steps == 3
     agent, wrong = parse_agent(b'---\n{"id": "x", "maxSteps": "many"}\n---\nhi\n', "x.md")
     assert agent.max_steps is None and "maxSteps" in wrong[0].message

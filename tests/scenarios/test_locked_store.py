@@ -145,7 +145,7 @@ async def test_a_stopped_turn_does_not_wait_for_the_lock(place, kept):
 
 
 async def test_a_call_that_never_ran_is_not_taken_for_one_that_did(place, monkeypatch):
-    """What is kept beside a result, the start of the next call, is no start: that call is judged anew (invariant 3)."""
+    """What is kept beside a result, the start of the next call, is not a start: that call is judged anew (invariant 3)."""
     monkeypatch.setattr(session_lock, "LONGEST_LOCK", 0.05)
     trace = place.vault / "trace"
     one = {"name": "count", "arguments": {"path": str(trace)}}

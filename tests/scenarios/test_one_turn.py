@@ -14,7 +14,7 @@ SLOW = {"text": "a b c", "pause": 0.02}
 
 
 async def begun(session):
-    """Wait until the session works on a prompt."""
+    """Wait until the session is working on a prompt."""
     works = asyncio.Event()
     end = session.subscribe(lambda event: works.set())
     await works.wait()

@@ -297,7 +297,7 @@ async def test_a_patch_that_is_none_is_the_models_fault_and_not_the_plugins(rig)
         "picky",
         """
         def place(args):
-            raise ToolError("line 3 of the patch is no line of a patch", code="invalid_patch", next_step="begin it again")
+            raise ToolError("line 3 of the patch is not a line of a patch", code="invalid_patch", next_step="begin it again")
 
         @tool(domain="edit", targets=place)
         def patch(text: str) -> str:

@@ -79,7 +79,7 @@ PLACES: dict[str, tuple[list[Any], list[tuple[str, str]]]] = {
         [piece('{"path":"a', "ls", 0, "x"), chunk(tool_calls=[["/b"]]), piece('"}', index=0)],
         NOTHING,
     ),
-    "a piece in the middle that is no object": (
+    "a piece in the middle that is not an object": (
         [piece('{"path":"a', "ls", 0, "x"), chunk(tool_calls=[{"index": 0, "function": "/b"}]), piece('"}', index=0)],
         NOTHING,
     ),

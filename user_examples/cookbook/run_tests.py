@@ -1,4 +1,4 @@
-"""A slash command that runs the tests, and lets the agent mend what fails.
+"""A slash command that runs the tests, and lets the agent fix what fails.
 
 Green tests cost no model call: only a failure is sent to the agent.
 
@@ -31,10 +31,10 @@ async def run_tests(text: str, turn: Turn) -> SlashResult:
     printed = (await process.communicate())[0].decode("utf-8", "replace")
     if process.returncode == 0:
         return SlashResult(text=printed.strip().rpartition("\n")[2])
-    return SlashResult(prompt=f"`{shlex.join(command)}` fails. Find out why and mend it:\n\n{printed[-4000:]}")
+    return SlashResult(prompt=f"`{shlex.join(command)}` fails. Find out why and fix it:\n\n{printed[-4000:]}")
 
 
 @hookimpl
 def commands() -> list[Command]:
     """Offer it in ``chat`` only."""
-    return [Command(name="run-tests", help="Run the tests; the agent mends what fails.", slash=run_tests)]
+    return [Command(name="run-tests", help="Run the tests; the agent fixes what fails.", slash=run_tests)]

@@ -69,7 +69,7 @@ class Description:
             raise self.wrong(f"its description is not valid {kind}: {error}", line) from error
         for key, value in found.items():
             if key not in _FIELDS:
-                raise self.wrong(f"{key!a:.40} is none of {', '.join(_FIELDS)}", self._line_of(key))
+                raise self.wrong(f"{key!a:.40} is not one of {', '.join(_FIELDS)}", self._line_of(key))
             fits, what = _FIELDS[key]
             if not fits(value):
                 raise self.wrong(f"{key} must be {what}, not {value!a:.60}", self._line_of(key))
@@ -78,7 +78,9 @@ class Description:
         for key in ("targets", "remarks"):
             for name in found.get(key, ()):
                 if (found.get("parameters", {}).get("properties", {}).get(name) or {}).get("type") != "string":
-                    raise self.wrong(f"{key} names {name!a:.40}, which is no parameter of the type string", self._line_of(key))
+                    raise self.wrong(
+                        f"{key} names {name!a:.40}, which is not a parameter of the type string", self._line_of(key)
+                    )
         return found
 
     def _line_of(self, key: str) -> int:

@@ -82,7 +82,7 @@ def _indent_for(indent: str, known: Mapping[str, str], step: Step) -> str:
 
 
 def _convert(blanks: str, step: Step) -> str:
-    """Return `blanks` in the file's way; what is no whole level aligns, and stays."""
+    """Return `blanks` in the file's way; what is not a whole level aligns, and stays."""
     ours, theirs = step
     levels = 0
     while ours and blanks.startswith(ours):

@@ -26,7 +26,7 @@ def preview_write(ctx: ToolContext) -> str:
         return _with_heading(f"new file, {_lines(content)}", _new(content))
     before = old_text(ctx.files, target)
     if before is None:
-        return _with_heading(f"replaces all of it, which is no text or large, by {_lines(content)}", _new(content))
+        return _with_heading(f"replaces all of it, which is large or not text, with {_lines(content)}", _new(content))
     return _difference(before, content)
 
 
@@ -73,7 +73,7 @@ PREVIEWS = {
 
 
 def _below(ctx: ToolContext, target: Target) -> list[str]:
-    """Return the paths below a folder, and one more than are shown where there are more; none of what is no folder."""
+    """Return the paths below a folder, and one more than are shown where there are more; none of what is not a folder."""
     try:
         found: Iterable[str] = (path for path, _ in ctx.files.walk(target, ignore=False))
         return list(islice(found, MOST_PATHS + 1))

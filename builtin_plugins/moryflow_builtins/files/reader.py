@@ -48,7 +48,7 @@ class FileText:
             ) from error
         if "\0" in text and "\0" not in self.text:
             message = f"{name} would be a binary file: what is to be written holds a NUL"
-            raise ToolError(message, code="binary", next_step="leave it out; what is no text is made by a program")
+            raise ToolError(message, code="binary", next_step="leave it out; write binary files with a program")
         return data
 
 

@@ -291,7 +291,7 @@ def _matching_files(pattern: str, vault: Path) -> Iterator[tuple[Path, Path | st
     else:
         yield (
             base / expanded,
-            f"{NAMED_IN} names it, and {'it is no file' if (base / expanded).exists() else 'it is not there'}",
+            f"{NAMED_IN} names it, and {'it is not a file' if (base / expanded).exists() else 'it is not there'}",
         )
 
 

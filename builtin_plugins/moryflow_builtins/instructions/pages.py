@@ -102,7 +102,7 @@ async def _page(address: str, folder: Path, most: int) -> Instructions:
 async def _fetch(address: str, most: int) -> str:
     """Return the text at an address.
 
-    :raises ToolError: it does not come, or is no plain text.
+    :raises ToolError: it does not come, or is not plain text.
     """
     from moryflow_sdk.support.fetcher import Fetcher
 
@@ -113,7 +113,7 @@ async def _fetch(address: str, most: int) -> str:
     if got.cut:
         raise ToolError(f"it has more than the {most:,} bytes that one file may have")
     if "html" in got.headers.get("content-type", "").lower() or b"\0" in got.body:
-        raise ToolError("it is no plain text or Markdown")
+        raise ToolError("it is neither plain text nor Markdown")
     return got.body.decode("utf-8-sig", "replace").strip()
 
 

@@ -1,6 +1,6 @@
 """litellm behind one door: imported safely, called with its traps closed; its table of prices is read without the import.
 
-What each line is against was measured with litellm 1.106; see ``tests/builtins/litellm_models``.
+The reason for each workaround was measured with litellm 1.106; see ``tests/builtins/litellm_models``.
 """
 
 from __future__ import annotations

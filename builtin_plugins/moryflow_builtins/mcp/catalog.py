@@ -1,4 +1,4 @@
-"""The tools of all servers as the pins have them, and ``tool_search``, which finds them where they are many."""
+"""The pinned tools of all servers, and ``tool_search``, which is offered instead when they are many."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def tools_of(ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Tool 
 def _remarks(servers: Sequence[Server], home: Path) -> Iterator[Diagnostic]:
     said = {
         "new": "not reviewed yet, so none of its tools is offered",
-        "changed": "configured otherwise than it was reviewed, so none of its tools is offered",
+        "changed": "configured differently than when it was reviewed, so none of its tools is offered",
     }
     for state, text in said.items():
         names = [server.name for server in servers if server.state == state]

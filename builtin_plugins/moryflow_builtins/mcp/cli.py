@@ -1,4 +1,4 @@
-"""``moryflow mcp``: which servers there are, what was accepted of them, and whether they are still that."""
+"""``moryflow mcp``: the configured servers, what was accepted of each, and whether they still match it."""
 
 from __future__ import annotations
 
@@ -314,7 +314,7 @@ def _tested(context: CommandContext, server: Server) -> dict[str, Any]:
         return {**common, "ok": False, "says": f"{name}: {error.message}"}
     works = f"{name}: it works: {listing.server.get('name')} {listing.server.get('version')}, {len(listing.tools)} tools"
     if pin is None or server.state == "changed":
-        why = "it was not reviewed yet" if pin is None else "it is configured otherwise than it was reviewed"
+        why = "it was not reviewed yet" if pin is None else "it is configured differently than when it was reviewed"
         return {**common, "ok": False, "says": f"{works}; {why}\nnext: moryflow mcp review {name}"}
     changes = {**pin.withheld, **listing.changes(pin)}
     if not changes:

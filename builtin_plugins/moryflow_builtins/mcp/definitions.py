@@ -1,4 +1,4 @@
-"""What a server says of its tools: hashed for the pin, checked, compared with the pin, and made fit for a model."""
+"""Tool definitions of servers: hashed for the pin, checked, compared with the pin, and simplified for a model."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def problem_of(definition: Definition) -> str:
     """Say why a tool is never offered, whoever accepts it; empty where nothing is wrong."""
     name = definition.get("name")
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.\-/]{1,128}", name):
-        return "its name is none: up to 128 letters, digits, _ . - and /"
+        return "its name is invalid: up to 128 letters, digits, _ . - and /"
     schema = definition.get("inputSchema")
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         return "its arguments are not described as an object"

@@ -262,7 +262,7 @@ def _folder(name: str, server: ServerSettings, vault: Path, folder: Path) -> str
         return str(place)
     place = (vault / server.cwd).resolve()
     if not place.is_relative_to(vault.resolve()) or not place.is_dir():
-        raise ToolError(f"the MCP server {name} runs in {server.cwd!r}, which is no folder of {vault}", code="mcp_config")
+        raise ToolError(f"the MCP server {name} runs in {server.cwd!r}, which is not a folder of {vault}", code="mcp_config")
     return str(place)
 
 

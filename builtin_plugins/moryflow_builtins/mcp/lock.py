@@ -1,7 +1,7 @@
-"""The configured servers, and ``mcp.lock``: what a person has accepted of each. It is read at every start, and no server has
-to run for that.
+"""The configured servers, and ``mcp.lock``: what a person has accepted of each. It is read at every start, so no server
+has to run.
 
-What stands there is offered. A tool that was found to be another one is noted there as withheld, until a person reviews it.
+Only tools in it are offered. A tool that has changed is marked there as withheld until a person reviews it.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Server:
 
     @cached_property
     def state(self) -> str:
-        """``off``, ``new``, ``changed`` (it is configured otherwise than it was reviewed) or ``reviewed``."""
+        """``off``, ``new``, ``changed`` (it is configured differently than when it was reviewed) or ``reviewed``."""
         if not self.settings.enabled:
             return "off"
         if self.pin is None:

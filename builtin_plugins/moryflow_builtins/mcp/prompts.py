@@ -41,7 +41,7 @@ def _problem(prompt: Mapping[str, Any]) -> str:
     if "problem" in prompt:
         return str(prompt["problem"])
     if not _NAME.fullmatch(str(prompt.get("name"))):
-        return "its name is none: up to 64 letters, digits, _ . and -"
+        return "its name is invalid: up to 64 letters, digits, _ . and -"
     names = [argument.get("name") for argument in prompt.get("arguments") or ()]
     return "" if all(isinstance(name, str) and _NAME.fullmatch(name) for name in names) else "an argument has no name"
 

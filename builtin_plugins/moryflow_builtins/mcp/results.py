@@ -1,6 +1,6 @@
-"""What a server gives back, as a tool's result: text, images that the model sees, files that are stored.
+"""The answer of a server as a tool result: text, images that the model sees, files that are stored.
 
-At the end stand its resources: a person attaches one as ``@server:uri``, a model reads one with ``mcp_resource``.
+At the end are its resources: a person attaches one as ``@server:uri``, a model reads one with ``mcp_resource``.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def resource_result(answer: Mapping[str, Any], server: str, uri: str, ctx:
 
 
 async def text_of(item: Mapping[str, Any], ctx: ToolContext) -> str:
-    """Return one part of a result as text; what is no text is stored, and its place is said."""
+    """Return one part of a result as text; what is not text is stored, and its place is said."""
     match item.get("type"):
         case "text":
             return str(item.get("text", ""))
@@ -145,7 +145,7 @@ def resource_tool(servers: Sequence[Server], ctx: PluginContext, helper: Callabl
         if server is None:
             raise ToolError(f"{visible(str(name)[:64])!r} has no resources; there are: {', '.join(known)}", code="not_found")
         if len(uri) > MOST_URI or not _URI.fullmatch(uri):
-            raise ToolError(f"{visible(uri[:200])!r} is no address of a resource", code="not_found")
+            raise ToolError(f"{visible(uri[:200])!r} is not an address of a resource", code="not_found")
         spec = spec_of(name, server.settings, environ, context.vault, folder)
         assert server.pin is not None
         message = {"do": "resource", "server": spec, "uri": uri, "identity": server.pin.identity}

@@ -1,7 +1,6 @@
-"""What a person is shown of a server before they accept it, and what is then pinned.
+"""The review of a server: what a person is shown before they accept it, and what is then pinned.
 
-For that a server is started, asked, and ended with the question. One that somebody else names, such as an editor, is shown and
-asked about like one that is added by hand.
+The server is started for it, asked, and ended again. A server that an editor names is reviewed like one that is added by hand.
 """
 
 from __future__ import annotations

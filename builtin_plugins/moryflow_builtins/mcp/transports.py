@@ -26,7 +26,7 @@ from .helper import servers_mark
 MOST_BYTES = 32 * 1024 * 1024
 """Of one message, or of one HTTP response."""
 MOST_NOISE = 1000
-"""Lines on standard output that are no message."""
+"""Lines on standard output that are not messages."""
 _GRACE = 1.0
 _LAST_WORDS = 20
 
@@ -107,7 +107,7 @@ class ServerProgram:
             self._noise += 1
             self._words.append(line.decode("utf-8", "replace")[:200])
             if self._noise > MOST_NOISE:
-                raise ServerGone(f"it printed more than {MOST_NOISE} lines that are no messages") from None
+                raise ServerGone(f"it printed more than {MOST_NOISE} lines that are not messages") from None
             return None
 
     async def _write(self, process: Any, messages: Any) -> None:
@@ -199,7 +199,7 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
     async def _judged(self, url: httpx2.URL) -> str:
         if url.scheme not in ("http", "https") or url.userinfo:
             raise httpx2.ConnectError(
-                f"{str(url)[:200]} is not connected to: it is no http or https address without a password"
+                f"{str(url)[:200]} is not connected to: it is not an http or https address without a password"
             )
         place = _place(url)
         found = await asyncio.get_running_loop().getaddrinfo(place[1], place[2], type=socket.SOCK_STREAM)

@@ -1,6 +1,6 @@
-"""One command in the sandbox: what is closed and hidden for it, and what is looked for when it has ended.
+"""One command in the sandbox: what is read-only or hidden for it, and the check after it has ended.
 
-A record is written before the command starts. When the host is killed, the next one finds it and looks then.
+A record is written before the command starts. If the host is killed, the next host finds the record and does the check.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What runs later and what is secret in a vault: found by one walk before and after a sandboxed command, and reverted.
+"""Files of a vault that run later or hold secrets: found by one walk before and after a sandboxed command, and restored.
 
-Names are looked at, and what a rebase will run; links are not followed. What is new is set aside and what was moved goes
-back, so nothing is lost. It happens when the command has ended: nobody races it but people and their other programs.
+Files are recognised by their names, and by what a rebase will run; links are not followed. New files are set aside and moved
+ones put back, so nothing is lost. This happens after the command has ended, so only people and their other programs could
+race it.
 """
 
 from __future__ import annotations

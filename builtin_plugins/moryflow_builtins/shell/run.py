@@ -257,7 +257,7 @@ async def _check_started(sandbox: Sandbox, code: int, output: Output, data: Path
     suspect = code < 0 or (code and output.text.startswith("bwrap: "))
     if suspect and await asyncio.to_thread(starts_no_more, sandbox, data / TRIED):
         problem = "the sandbox worked before and does not start any more; the command was not run"
-        raise ToolError(problem, code="sandbox", next_step="start moryflow again: it then looks anew")
+        raise ToolError(problem, code="sandbox", next_step="start moryflow again: it then checks again")
 
 
 async def _ends_in_time(process: asyncio.subprocess.Process, pipe: Pipe, output: Output, mark: str, timeout: float) -> bool:

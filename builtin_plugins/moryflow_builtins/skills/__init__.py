@@ -141,7 +141,7 @@ def _places(vault: Path, home: Path, *, claude: bool) -> Iterator[tuple[Path, Pa
         seen.add(real)
         try:
             places = sorted(folder.iterdir())
-        except OSError:  # it does not exist, is no folder, or cannot be listed
+        except OSError:  # it does not exist, is not a folder, or cannot be listed
             continue
         for place in places:
             if os.path.lexists(place / "SKILL.md"):
@@ -180,7 +180,7 @@ def _description_problem(description: Any) -> str:
     if not isinstance(description, str) or not description.strip():
         return "it has no description: say when it is to be used, in a line 'description: …'"
     if any("\ud800" <= character <= "\udfff" for character in description):
-        return "the description holds what is no Unicode text, so no model can be told of it"
+        return "the description is not valid Unicode text, so no model can be told of it"
     if len(description) > LONGEST_DESCRIPTION:
         return f"the description is longer than {LONGEST_DESCRIPTION} characters"
     return ""

@@ -108,7 +108,7 @@ async def cancel_writing() -> None:
 
 
 async def _write(turn: Turn, prompt: str) -> None:
-    """Ask for a title; one that is no title is not taken, and a failure changes nothing (it is in the run's record)."""
+    """Ask for a title; one that is not a title is not taken, and a failure changes nothing (it is in the run's record)."""
     model = None if turn.config.model == "session" else turn.config.model
     await asyncio.sleep(_BEHIND)
     try:

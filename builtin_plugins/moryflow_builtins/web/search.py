@@ -153,7 +153,7 @@ def _refused(name: str, settings: SearchSettings, status: int) -> ToolError:
 
 
 def _hits(service: SearchService, answer: bytes, name: str) -> list[SearchHit]:
-    """Return the results in an answer; what is no result is left out.
+    """Return the results in an answer; what is not a result is left out.
 
     :raises ToolError: it is not the JSON that the service answers with.
     """

@@ -1,4 +1,4 @@
-"""What an editor may ask: the methods of the protocol, and the sessions that it has open."""
+"""The methods that an editor can call, and the sessions that it has open."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class EditorAgent:
             raise RpcError(INVALID_PARAMS, f"the session belongs to {row.vault}", "open it there")
         known = self._sessions.get(row.id)
         if known is not None and known.working:
-            raise RpcError(INVALID_REQUEST, "the session works on a prompt", "wait for its end, or cancel it", "busy")
+            raise RpcError(INVALID_REQUEST, "the session is working on a prompt", "wait until it ends, or cancel it", "busy")
         if known is not None:
             await known.close()
         session = await self._host.resume(row.vault, row.id)
@@ -226,7 +226,7 @@ class EditorAgent:
     def _folder(self, params: Params) -> Path:
         """Return the folder to work in.
 
-        :raises RpcError: it is no absolute path of a folder, or others are to be worked in too.
+        :raises RpcError: it is not an absolute path of a folder, or others are to be worked in too.
         """
         folder = _text(params, "cwd")
         if not Path(folder).is_absolute():
@@ -241,7 +241,7 @@ class EditorAgent:
     async def _list(self, params: Params) -> dict[str, Any]:
         cwd, cursor = params.get("cwd"), params.get("cursor")
         if cursor is not None and not (isinstance(cursor, str) and cursor.isdecimal() and len(cursor) < 7):
-            raise RpcError(INVALID_PARAMS, "this cursor is none of ours")
+            raise RpcError(INVALID_PARAMS, "this cursor is unknown")
         vault = str(self._folder({"cwd": cwd})) if cwd is not None else None
         store, first = self._host.store, int(cursor or 0)
         rows = await store.sessions(first + PAGE + 1, vault=vault)
@@ -322,5 +322,5 @@ def _text(params: Params, name: str) -> str:
     """
     value = params.get(name)
     if not isinstance(value, str) or not value:
-        raise RpcError(INVALID_PARAMS, f"{name} is missing, or is no text")
+        raise RpcError(INVALID_PARAMS, f"{name} is missing, or is not text")
     return value

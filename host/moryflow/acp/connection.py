@@ -62,19 +62,21 @@ def lines_of(read: Callable[[], bytes]) -> Iterator[bytes | None]:
 def message_in(line: bytes) -> dict[str, Any]:
     """Return the message in a line.
 
-    :raises RpcError: it is no JSON, or no message of JSON-RPC.
+    :raises RpcError: it is not JSON, or no message of JSON-RPC.
     """
     try:
         message = json.loads(line.decode("utf-8"), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise RpcError(PARSE_ERROR, f"this line is no JSON: {str(error)[:200]}", "send one message a line, in UTF-8") from error
+        raise RpcError(
+            PARSE_ERROR, f"this line is not JSON: {str(error)[:200]}", "send one message a line, in UTF-8"
+        ) from error
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "a message is a JSON object", "batches are not part of the protocol")
     return message
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 class EditorConnection:

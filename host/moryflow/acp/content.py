@@ -1,4 +1,4 @@
-"""What an editor sends and shows: the blocks of a prompt, the title, kind, places and differences of a tool call."""
+"""Content in both directions: the blocks of a prompt; the title, kind, locations and diffs of a tool call."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _image(data: str, kind: str) -> dict[str, str]:
 
 
 def _place(uri: str, vault: Path) -> str:
-    """Return a file as it is called from `vault` on, with the lines that are meant; what is no file as it is."""
+    """Return a file as it is called from `vault` on, with the lines that are meant; what is not a file as it is."""
     try:
         parts = urlsplit(uri)
         path = Path(unquote(parts.path)) if parts.scheme == "file" else None
@@ -150,7 +150,7 @@ def difference(path: Path, old: str | None, new: str) -> dict[str, Any]:
 
 
 def content_of(path: Path) -> str | None:
-    """Return the text of a file; nothing of what is not there, is no file, is no text, or is large."""
+    """Return the text of a file; nothing of what is not there, is not a file, is not text, or is large."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):

@@ -189,7 +189,7 @@ class EditorFiles(VaultFiles):
         return self._as_stored(path, said, before)
 
     def _as_stored(self, path: str, said: str, before: str) -> bytes | None:
-        """Return an unsaved text with the mark and the line ends of its file; ``None`` where it is no text for a file."""
+        """Return an unsaved text with the mark and the line ends of its file; ``None`` where it is not text for a file."""
         mark = _MARK if before.startswith(_MARK) else ""
         body = _plain(said).replace("\n", "\r\n" if "\r\n" in before else "\n")
         try:

@@ -1,4 +1,4 @@
-"""Questions to a person at an editor: ``session/request_permission``, and what comes back of it.
+"""Questions to a person at an editor: ``session/request_permission``, and the answers.
 
 An answer counts for what was shown and for nothing else: each option carries the question's name and the hash of the call
 that was judged, and anything but one of the options that were offered refuses the call.

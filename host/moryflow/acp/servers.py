@@ -77,7 +77,7 @@ class EditorServers:
         offered = {
             "allow_once": "Yes",
             "reject_once": "No",
-            "reject_always": "No, and do not ask again before the editor starts anew",
+            "reject_always": "No, and do not ask again until the editor restarts",
         }
         call = {"toolCallId": f"mcp:{about}", "title": visible(title), "kind": "execute", "status": "pending"}
         shown = {

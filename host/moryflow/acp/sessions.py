@@ -1,4 +1,4 @@
-"""A session that an editor has open: its prompts, its settings, and what is told of it."""
+"""A session that an editor has open: its prompts, its settings, and the updates that the editor gets."""
 
 from __future__ import annotations
 
@@ -129,11 +129,11 @@ class EditorSession:
     async def prompt(self, prompt: EditorPrompt) -> dict[str, Any]:
         """Run a turn and return how it ended.
 
-        :raises RpcError: the session works on another prompt.
+        :raises RpcError: the session is working on another prompt.
         """
         if self._work is not None:
             raise RpcError(
-                INVALID_REQUEST, "the session works on another prompt", "wait for its end, or cancel it", code="busy"
+                INVALID_REQUEST, "the session is working on another prompt", "wait until it ends, or cancel it", code="busy"
             )
         self._work, self._stopped = asyncio.current_task(), False
         try:

@@ -1,4 +1,4 @@
-"""From our events, and from stored nodes, to what an editor is told: ``session/update``."""
+"""Turn events and stored nodes into the ``session/update`` messages of an editor."""
 
 from __future__ import annotations
 

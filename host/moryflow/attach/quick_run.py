@@ -1,7 +1,7 @@
 """``moryflow run --attach`` where no terminal shows the turn: the start takes a third of what the whole command line would.
 
-What is unusual, the flags that stand in no table here and all that has to be explained to a person, is done by
-:mod:`moryflow.cli`.
+Everything unusual goes to :mod:`moryflow.cli`: options that are in no table here, and whatever has to be explained to a
+person.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _read(arguments: list[str]) -> Quick | None:
 
 
 def _is_unusual(said: Quick) -> bool:
-    """Whether a person has to be shown or asked something, text is piped in, or what is asked for is no server's."""
+    """Whether a person has to be shown or asked something, text is piped in, or what is asked for is not a server's."""
     try:
         shown = said.output == "text" and (os.isatty(1) or os.isatty(2))
         piped = not (os.isatty(0) or stat.S_ISCHR(os.fstat(0).st_mode))

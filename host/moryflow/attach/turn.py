@@ -44,7 +44,7 @@ class TurnOrder(NamedTuple):
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that go along: not those of Moryflow itself, nor what is no text."""
+    """Return the variables that go along: not those of Moryflow itself, nor what is not text."""
     return {name: value for name, value in environ.items() if not name.startswith("MORYFLOW_") and _is_text(name + value)}
 
 

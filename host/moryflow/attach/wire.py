@@ -33,7 +33,7 @@ class ServerRefusal(Exception):
 class NoServer(ServerRefusal):
     """Nobody answers."""
 
-    def __init__(self, where: str, said: str = "no server of Moryflow answers") -> None:
+    def __init__(self, where: str, said: str = "no Moryflow server answers") -> None:
         super().__init__(0, "config", said, where, "moryflow serve, or leave out --attach")
 
 
@@ -60,7 +60,7 @@ class RunningServer:
         return found
 
     def read(self, path: str) -> bytes:
-        """Return what stands at a path, where that is no JSON document; it raises as :meth:`ask` does."""
+        """Return what stands at a path, where that is not a JSON document; it raises as :meth:`ask` does."""
         status, head, stream = self._request("GET", path, None, {}, wait=False, version="1.1")
         with stream:
             data = _body(head, stream)
@@ -73,12 +73,12 @@ class RunningServer:
             return json.loads(data or b"null")
         except ValueError:
             raise ServerRefusal(
-                status, "config", "what answers there is no server of Moryflow", self.url, "moryflow serve"
+                status, "config", "what answers there is not a Moryflow server", self.url, "moryflow serve"
             ) from None
 
     def _refused(self, status: int, said: Mapping[str, Any]) -> ServerRefusal:
         if status == 401:
-            message = f"the server does not take the token of this home, {self.home}: it is the server of another home"
+            message = f"the server does not accept the token of this home, {self.home}: it is the server of another home"
             return ServerRefusal(status, "config", message, self.url, "moryflow serve, or set MORYFLOW_HOME")
         code, message, next_step = (str(said.get(name, "")) for name in ("code", "message", "next"))
         return ServerRefusal(status, code or "error", message or f"HTTP {status}", str(said.get("where", "")), next_step)
@@ -226,16 +226,16 @@ def find(home: str, url: str = "") -> RunningServer:
     try:
         about = server.ask("GET", "/health")
     except OSError as error:
-        raise NoServer(url, f"no server of Moryflow answers: {error.strerror or error}") from None
+        raise NoServer(url, f"no Moryflow server answers: {error.strerror or error}") from None
     server.language, server.process = str(about.get("language") or "en"), int(about.get("pid") or 0)
     server.traces = bool(about.get("trace"))
     version, other = str(about.get("version")), str(about.get("home"))
     if version != __version__:
         said = f"the server is version {version}, and this is {__version__}"
-        raise ServerRefusal(0, "config", said, url, "stop the server and start it anew: moryflow serve")
+        raise ServerRefusal(0, "config", said, url, "stop the server and start it again: moryflow serve")
     if other != home and os.path.realpath(other) != os.path.realpath(home):
         raise ServerRefusal(
-            0, "config", f"the server is that of another home, {other}", url, "moryflow serve, or set MORYFLOW_HOME"
+            0, "config", f"the server belongs to another home, {other}", url, "moryflow serve, or set MORYFLOW_HOME"
         )
     return server
 

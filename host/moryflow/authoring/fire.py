@@ -109,7 +109,7 @@ async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: Path |
 
 
 def _check_names(hook: str, given: Mapping[str, Any]) -> None:
-    """Refuse what is no argument of `hook`, unless it can be the one value itself.
+    """Refuse what is not an argument of `hook`, unless it can be the one value itself.
 
     :raises ConfigError: a name is not known.
     """

@@ -34,7 +34,7 @@ REPLAYED = ("system_blocks", *(name for name, info in HOOKS.items() if info.kind
 """The hooks that turns call. The others are called while a plugin loads, with nothing that a session knows."""
 PATIENCE = 10.0
 """Seconds in which the changed plugin must be imported: as long as ``plugin check`` gives it."""
-LOST = "what it was given was not written down (a redactor, or too large)"
+LOST = "its input was not recorded (a redactor, or too large)"
 
 
 @dataclass

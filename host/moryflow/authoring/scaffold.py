@@ -73,7 +73,7 @@ def tool_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset(), 
     """
     _check(name, _TOOL, "a tool", "small letters, digits and _, beginning with a letter", name.lower().replace("-", "_"))
     if keyword.iskeyword(name):
-        raise ConfigError(f"{name!r} is a word of Python itself", next_step=f"moryflow new tool my_{name}")
+        raise ConfigError(f"{name!r} is a keyword of Python", next_step=f"moryflow new tool my_{name}")
     if name in _SPOKEN:
         raise ConfigError(f"{name!r} means something else in such a file", next_step=f"moryflow new tool my_{name}")
     _check_free(name, taken, "a tool", f"my_{name}")

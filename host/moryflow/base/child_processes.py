@@ -1,7 +1,7 @@
 """End the processes that a tool started when its call ends, including those in the background.
 
-They carry no mark: nothing tells in whose name a library starts a program. What is looked at is which children this process
-has that it did not have before. While calls overlap, the last to end takes all of theirs along.
+They cannot be marked: a library does not say for whom it starts a program. So the children of this process before and after
+the call are compared. While calls overlap, the last one to end also ends the children of the others.
 """
 
 from __future__ import annotations

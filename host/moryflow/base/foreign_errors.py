@@ -1,4 +1,4 @@
-"""What other people's code raised: what it says and where it stood. It ends neither the turn nor the program."""
+"""Exceptions of plugin code: their text, and the line that raised them. They end neither the turn nor the program."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def text_of(error: BaseException) -> str:
     try:
         return hide(str(error))[:MOST_SAID]
     except BaseException as another:
-        return f"(its text cannot be made: {type(another).__name__})"
+        return f"(its text cannot be shown: {type(another).__name__})"
 
 
 _NAME = vars(type)["__name__"]

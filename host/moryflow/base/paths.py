@@ -78,7 +78,7 @@ def keep(file: Path, text: str) -> bool:
 def readable_vault(vault: Path | str | None) -> Path:
     """Return the vault, resolved.
 
-    :raises ConfigError: it does not exist, is no folder, or cannot be read.
+    :raises ConfigError: it does not exist, is not a folder, or cannot be read.
     """
     given, hint = str(vault or "."), "give a folder with --vault DIR"
     try:

@@ -145,7 +145,7 @@ class AttachedSession:
         return await _from_server(lambda: self._there(lambda server: server.ask(method, whole, body)))
 
     async def read(self, path: str) -> bytes:
-        """Return what stands at a path of the server, where that is no JSON document.
+        """Return what stands at a path of the server, where that is not a JSON document.
 
         :raises MoryflowError: the server says no.
         """

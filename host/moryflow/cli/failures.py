@@ -213,7 +213,7 @@ def _one_line(error: BaseException) -> str:
     try:
         said = " ".join(str(error).split())
     except BaseException as another:  # its `__str__` is foreign code
-        said = f"(its text cannot be made: {type(another).__name__})"
+        said = f"(its text cannot be shown: {type(another).__name__})"
     file, line, module = _place(error.__traceback__)
     place = f" ({file}:{line})" if file else ""
     name = module.removeprefix(_PLUGINS).partition("__g")[0].partition(".")[0]

@@ -1,6 +1,6 @@
 """Open a host for a command, run its work on one loop, close everything; and say what is wrong with plugins and configuration.
 
-Only a host knows which names there are: a name that nothing has is a warning and nothing else, what it stands for may come.
+Only a host knows all names. An unknown name is only a warning, because the plugin that brings it may be installed later.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def complaint(record: LoadRecord) -> str:
     where = f" ({place})" if place else ""
     hint = f"; {record.hint or f'moryflow plugin check {shlex.quote(record.name)}'}"
     words = {"failed": "failed", "pending": "waits"}.get(record.status, "has a problem")
-    words = "keeps the version before" if record.kept else words
+    words = "keeps the previous version" if record.kept else words
     return f"{words}{where}: {record.error.removeprefix(f'{place}: ').partition('; next: ')[0]}{hint}"
 
 

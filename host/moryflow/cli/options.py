@@ -207,7 +207,7 @@ def asking_options(function: F) -> F:
 def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
     """Refuse what compares with no cost, so that a limit is one."""
     if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no sum of money.")
+        raise click.BadParameter(f"{value} is not a sum of money.")
     return value
 
 
@@ -278,7 +278,7 @@ def _patience(_: click.Context, __: click.Parameter, value: str | None) -> float
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds < math.inf:
-        raise click.BadParameter(f"{value!r} is no number of seconds; --wait alone waits as long as it takes.")
+        raise click.BadParameter(f"{value!r} is not a number of seconds; --wait alone waits as long as it takes.")
     return seconds
 
 

@@ -62,7 +62,7 @@ class Summarizer:
 
     :ivar fork: its own scope; the run, its events and its hook calls are stored with it.
     :ivar usage: what it has used so far, with `cost`.
-    :ivar answers: what it was answered, also where that is no summary.
+    :ivar answers: what it was answered, also where that is not a summary.
     :ivar closed: whether every answer ended with the line that was asked for.
     """
 
@@ -82,7 +82,7 @@ class Summarizer:
     async def summary(self, history: Sequence[Message], prefix: Sequence[Message], previous: str) -> str:
         """Return the written sections, merged with those of `previous`; the beginning of a split turn has its own.
 
-        :raises SummaryFailed: the answer is no summary, far too long, or a tool call.
+        :raises SummaryFailed: the answer is not a summary, far too long, or a tool call.
         :raises ModelError: the model cannot be asked.
         """
         told = f"{self.instructions}{turn_instructions(self.language)}" if prefix else self.instructions

@@ -110,7 +110,7 @@ class Config:
         """Return the settings that hold once `newer` was read: those, unless its file is torn and this one's was not."""
         if newer.torn is None or (self.torn is not None and not self._outlived):
             return newer
-        torn = newer.torn._replace(hint="the settings before hold until it is mended")
+        torn = newer.torn._replace(hint="the previous settings apply until it is fixed")
         kept = copy(self)
         kept._outlived = True
         kept.problems = (*(item for item in self.problems if item.code not in _TORN), torn)

@@ -1,4 +1,4 @@
-"""Check a layer: put slips right that would loosen something, drop and report bad values and MCP servers, keep the rest.
+"""Check a layer: correct slips that would loosen something, drop and report bad values and MCP servers, keep the rest.
 
 Keys that no setting has are reported with what was probably meant.
 """

@@ -40,7 +40,7 @@ def append_rule(file: Path, rule: Mapping[str, Any]) -> bool:
         if rules is MISSING or rules is None:
             return _set(text, value, RULES, [entry])
         if not isinstance(rules, list):
-            raise ConfigError("permission.rules is not a list, so no rule can be added to it", next_step="mend it")
+            raise ConfigError("permission.rules is not a list, so no rule can be added to it", next_step="fix it")
         node = _node(text, RULES)
         expected = copy.deepcopy(value)
         value_at(expected, RULES).append(entry)
@@ -68,7 +68,7 @@ def set_value(file: Path, setting: str | Sequence[str], value: Any) -> bool:
 
     :param setting: a dotted key, or the names on the way.
 
-    :raises ConfigError: the file does not parse, something on the way is no object, or it cannot be written.
+    :raises ConfigError: the file does not parse, something on the way is not an object, or it cannot be written.
     """
     path = _path(setting)
 
@@ -125,7 +125,7 @@ def _set(text: str, value: Any, path: tuple[str, ...], wanted: Any) -> tuple[str
         place = place[path[depth]]
         depth += 1
         if not isinstance(place, dict):
-            raise ConfigError(f"{'.'.join(path[:depth])} is not an object, so nothing can be set in it", next_step="mend it")
+            raise ConfigError(f"{'.'.join(path[:depth])} is not an object, so nothing can be set in it", next_step="fix it")
     if path[depth] in place:
         place[path[-1]] = wanted
         return put(text, _node(text, path), wanted), expected
@@ -178,9 +178,9 @@ def _parsed(target: Path, text: str) -> Any:
     except JsoncError as error:
         where = f"{target}:{error.line}:{error.column}"
         message = f"the file does not parse, so nothing was written: {error.message}"
-        raise ConfigError(message, where=where, next_step="mend that line") from error
+        raise ConfigError(message, where=where, next_step="fix that line") from error
     if not isinstance(value, dict):
-        raise ConfigError("a configuration is an object, so nothing was written", where=str(target), next_step="mend it")
+        raise ConfigError("a configuration is an object, so nothing was written", where=str(target), next_step="fix it")
     return value
 
 

@@ -1,4 +1,4 @@
-"""One layer of the configuration: its values, where each of them stands, and what is wrong with it."""
+"""One layer of the configuration: its values, the position of each, and its problems."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Build the layers: user file, environment, inline, flags. Nothing in a file can stop the host.
 
-Of a file that is not trusted or does not parse, what loosens nothing and readable denies are salvaged.
+From a file that is not trusted or does not parse, deny rules and settings that loosen nothing are salvaged.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def _instead(home: Path, layer: Layer, fault: Problem, problems: list[Problem], 
     if not trusted:
         kept, good = replace(denies_of(kept), lost=kept.lost), _loosening_nothing(good, good) if good else None
     if good is not None:
-        hint = f"until it is mended what was read last holds: {copy}"
+        hint = f"until it is fixed, the last good version applies: {copy}"
         layers = [good, denies_of(kept)]
     elif json5:
-        hint = "it is JSON5: write names and texts in double quotes; until it is mended only what loosens nothing holds"
+        hint = "it is JSON5: write names and texts in double quotes; until it is fixed, only what loosens nothing applies"
         layers = [kept]
     else:
         rest = ", and what can still be read of deny rules and disabled plugins" if layer.text else ""
-        hint = f"defaults hold until it is mended{rest}"
+        hint = f"defaults apply until it is fixed{rest}"
         layers = [kept]
     problems.append(fault._replace(hint=f"{fault.hint}; {hint}" if fault.hint else hint))
     return layers
@@ -135,7 +135,7 @@ def secrets_layer(home: Path, problems: list[Problem]) -> list[Layer]:
     """Read the keys that ``plugin key set`` keeps; nothing else in that file counts."""
     path = home / SECRETS
     layer = Layer("secrets", {}, str(path), is_file=True)
-    hint = "mend it, or move it away and set the keys again: moryflow plugin key set"
+    hint = "fix it, or move it away and set the keys again: moryflow plugin key set"
     try:
         found = read_source(path)
         layer = _parsed_layer(replace(layer, text=found.text), problems)
@@ -181,7 +181,7 @@ def _inline_file(path: Path, problems: list[Problem]) -> Layer:
         raise ConfigError(error.message, where=str(path), next_step=error.hint) from error
     except JsoncError as error:
         where = f"{path}:{error.line}:{error.column}"
-        raise ConfigError(f"this is not JSON with comments: {error.message}", where=where, next_step="mend it") from error
+        raise ConfigError(f"this is not JSON with comments: {error.message}", where=where, next_step="fix it") from error
     return _distrusted(layer, found.distrust, problems) if found.distrust else layer
 
 
@@ -248,7 +248,7 @@ def read_source(path: Path) -> Source:
     """Return the text of `path`.
 
     :raises FileNotFoundError: there is no such file.
-    :raises Unreadable: it is no regular file, too large, not UTF-8, or cannot be read.
+    :raises Unreadable: it is not a regular file, too large, not UTF-8, or cannot be read.
     """
     data, distrust = _read(path)
     if b"\0" in data:

@@ -1,4 +1,4 @@
-"""Settings by their dotted keys: what holds, what may be shown of it, and whether a new value is valid."""
+"""Settings by their dotted keys: the effective value, what of it may be shown, and whether a new value is valid."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ def _fields_as_json(value: Frozen, names: Sequence[str], shown: bool) -> dict[st
         return {name: {"withheld": len(str(item))} for name, item in fields.items()}
     long = {name: len(item) for name, item in fields.items() if isinstance(item, str) and len(item) > DELTA_LIMIT}
     short = value.model_dump(mode="json", include={name for name in fields if name not in long})
-    dumps(short)  # a whole number of thousands of digits is no JSON; found now, it costs this plugin and not the commit
+    dumps(short)  # a whole number of thousands of digits is not JSON; found now, it costs this plugin and not the commit
     return {**short, **{name: {"too_large": size} for name, size in long.items()}}
 
 

@@ -1,4 +1,4 @@
-"""What is remembered of hook calls: the record of each, and which implementations are skipped because they failed too often."""
+"""The ledger of hook calls: the record of each, and the implementations that are skipped because they failed too often."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class TurnContext:
         return found
 
     def _unstorable(self, key: tuple[str, str], error: Exception) -> None:
-        """Say, once a turn, that a plugin's state is no JSON."""
+        """Say, once a turn, that a plugin's state is not JSON."""
         plugin, name = key[0], "turn.session_state" if key[1] == "session" else "turn.state"
         if key in self._refused:
             return

@@ -88,7 +88,7 @@ def _local(given: str, *, editable: bool) -> PackageOrigin:
         raise ConfigError("there is nothing to install", where=str(path), next_step=f"give {FORMS}")
     if path.is_dir():
         if not any((path / name).is_file() for name in ("pyproject.toml", "setup.py")):
-            problem = "this folder is no Python project: it has neither pyproject.toml nor setup.py"
+            problem = "this folder is not a Python project: it has neither pyproject.toml nor setup.py"
             raise ConfigError(problem, where=str(path), next_step="moryflow new plugin NAME")
         return PackageOrigin("editable" if editable else "folder", str(path))
     if editable:

@@ -380,7 +380,7 @@ class Trial:
             return
         [verdict] = probe_candidates([Candidate(name, "user", str(path), str(path), file=str(path))], self._home, self._config)
         if not _would_load(verdict, updated=False):
-            hint = verdict.hint or "mend it, then install it again"
+            hint = verdict.hint or "fix it, then install it again"
             raise DoesNotLoad(f"{name} does not load:\n{_failures({name: verdict})}", found={name: verdict}, next_step=hint)
 
     def _failed_before(self, name: str) -> bool:

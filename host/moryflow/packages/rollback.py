@@ -1,6 +1,6 @@
 """Keep a copy of what an installation changes until the new code has been tried.
 
-Whoever finds the note while nobody installs puts the copy back: so it ends well also when the process is killed, or pip is.
+A process that finds the note of an unfinished installation restores the copy, so a killed process or pip does no harm.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Start the plugins of a set, take their contributions, and dispose of them after their last turn.
 
-At the end stands what a plugin is given while it is set up: its context, and the registry of what it wants watched.
+The end of the file has what a plugin gets during its setup: its context, and the registry of watched paths.
 """
 
 from __future__ import annotations

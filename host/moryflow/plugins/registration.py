@@ -95,7 +95,7 @@ class Registry(pluggy.PluginManager):
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
         if isinstance(plugin, ModuleType) and not isinstance(vars(plugin).get(name), _HOOKABLE):
-            return None  # most names of a module are imported classes; pluggy takes 6 µs to see that each is no hook
+            return None  # most names of a module are imported classes; pluggy takes 6 µs to see that each is not a hook
         options = super().parse_hookimpl_opts(plugin, name)
         if options is None:
             own = getattr(plugin, name, None) if name in HOOKS else None
@@ -176,7 +176,7 @@ def _check_order(name: str, implementations: Iterable[Implementation]) -> None:
             raise LoadFailure("register", text, hint="name other plugins in before= and after=", **place)
         if both := sorted(before & after):
             text = f"{item.hook}: it asks to come both before and after {' and '.join(map(repr, both))}"
-            raise LoadFailure("register", text, hint="drop one of the wishes", **place)
+            raise LoadFailure("register", text, hint="drop one of the two", **place)
 
 
 def _check_result(hook: str, function: Any) -> None:
@@ -428,7 +428,7 @@ def _described(item: Tool) -> tuple[Tool, str]:
         return replace(item, description=cut), f"the description of {item.name!r} is cut at {MOST_DESCRIPTION} characters"
     if not can_be_sent(item.description):
         sent = item.description.encode("utf-8", "replace").decode("utf-8")
-        return replace(item, description=sent), f"the description of {item.name!r} holds what is no Unicode text"
+        return replace(item, description=sent), f"the description of {item.name!r} is not valid Unicode text"
     return item, ""
 
 
@@ -441,7 +441,7 @@ _GLOB = frozenset("*?[")
 
 
 def unknown_tools(agent: Agent, tools: Iterable[str]) -> Iterator[tuple[str, str, int]]:
-    """Yield a sentence, with file and line, for each name that is no tool; a glob may be about tools that will come."""
+    """Yield a sentence, with file and line, for each name that is not a tool; a glob may be about tools that will come."""
     known = sorted(tools)
     for name in _written(dict.fromkeys((*(agent.tools or ()), *agent.deny_tools)), known):
         line = _line_of(agent.source, name)
@@ -451,7 +451,7 @@ def unknown_tools(agent: Agent, tools: Iterable[str]) -> Iterator[tuple[str, str
 
 
 def _written(names: Iterable[str], known: Container[str]) -> Iterator[str]:
-    """Yield the names that are no tool, as the file has them: of ``Gerp`` the agent has ``gerp`` too."""
+    """Yield the names that are not tools, as the file has them: of ``Gerp`` the agent has ``gerp`` too."""
     missing = [name for name in names if name not in known and not _GLOB & set(name)]
     spoken = {name.replace("_", "").casefold() for name in missing if name[:1].isupper()}
     present = {name.replace("_", "").casefold() for name in names if name in known}

@@ -80,7 +80,7 @@ class ReloadReport:
         said = [str(change) for change in self.changed]
         said += ["the order of hooks has changed"] if self.order_changed else []
         first = f"reloaded in {self.ms:.0f} ms: {' · '.join(said)}" if said else ""
-        kept = [f"kept the version before: {error}; {self.next[file]}" for file, error in self.kept.items()]
+        kept = [f"kept the previous version: {error}; {self.next[file]}" for file, error in self.kept.items()]
         waits = [f"{file} waits: it appeared while Moryflow ran; {self.next[file]}" for file in self.waiting]
         return [line for line in (first, *kept, *waits) if line]
 
@@ -117,7 +117,7 @@ def _remarks(before: PluginSet, after: PluginSet, waiting: Mapping[str, str]) ->
 
 
 def _look(file: str, torn: Problem | None) -> str:
-    """Return the command that shows what is wrong with a file that is no plugin's."""
+    """Return the command that shows what is wrong with a file that is not a plugin's."""
     if torn is not None and file == torn.file:
         return "moryflow config check"
     return "moryflow agent check" if file.endswith(".md") else "moryflow tool check"
@@ -149,7 +149,7 @@ def _plugin(old: LoadRecord | None, new: LoadRecord, before: PluginSet, after: P
     if new.error and new.error != old.error:
         return f"has a problem: {place}{new.error}"
     if old.kept:
-        return "mended"
+        return "fixed"
     if old.version != new.version:
         return f"version {old.version} → {new.version}"
     if old.hash != new.hash:
@@ -190,7 +190,7 @@ def _schema(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
         if _kind(before[name]) != _kind(value):
             yield f"parameter {name}: {_kind(before[name])} → {_kind(value)}"
         elif before[name] != value:
-            yield f"parameter {name} described anew"
+            yield f"parameter {name} described differently"
         if (name in needed) != (name in needs):
             yield f"parameter {name} is {'required' if name in needs else 'optional'} now"
 

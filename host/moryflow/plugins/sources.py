@@ -101,7 +101,9 @@ def read_sources(path: Path) -> Sources:
                     files[f"{folder}{os.sep}{leaf}"] = read_owned(Path(folder, leaf))
         main = path / "__init__.py"
         if str(main) not in files:
-            raise PluginError("a folder without __init__.py is no plugin", where=str(path), next_step="rename it, or add one")
+            raise PluginError(
+                "a folder without __init__.py is not a plugin", where=str(path), next_step="rename it, or add one"
+            )
     else:
         main = path
         files[str(path)] = read_owned(path)  # says it, too, when there is none

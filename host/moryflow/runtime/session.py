@@ -111,10 +111,10 @@ class Session:
 
         :param files: attachments as ``{"path", "text"}``; `images` as ``{"media_type", "data"}``.
         :param typed: how many characters of `text` a person typed, where the rest was piped in; ``None`` means all of them.
-        :param queue: wait while the session works on another prompt, here or in another process; then come in turn.
+        :param queue: wait while the session is working on another prompt, here or in another process; then come in turn.
         :param watch: called with each event of the turn and of its sub-agents.
         :raises ConfigError: there is no model, it is unknown, or an attachment is none. Nothing was written.
-        :raises SessionBusy: the session works on another prompt, and `queue` is false. Nothing was written.
+        :raises SessionBusy: the session is working on another prompt, and `queue` is false. Nothing was written.
         """
         payload: dict[str, Any] = {"text": text} if typed is None else {"text": text, "typed": typed}
         payload |= attachments_payload(files, images)
@@ -147,7 +147,7 @@ class Session:
 
         Sub-agents that waited for an answer go on first.
 
-        :raises SessionBusy: the session works on a prompt.
+        :raises SessionBusy: the session is working on a prompt.
         """
         return await self._turn(None, options or RunOptions())
 
@@ -246,7 +246,7 @@ class Session:
     async def call(self, name: str, arguments: str, options: RunOptions) -> DirectResult:
         """Take one tool call through the whole chain without a model.
 
-        :raises SessionBusy: the session works on a prompt.
+        :raises SessionBusy: the session is working on a prompt.
         """
         async with self._alone(), self._held.block() as live:
             scope = self._scope(live, None, "direct", options.on_ask != "prompt")
@@ -271,7 +271,7 @@ class Session:
 
         What it asked for (a title, a note, another active node) is true afterwards.
 
-        :raises SessionBusy: the session works on a prompt.
+        :raises SessionBusy: the session is working on a prompt.
         """
         async with self._alone(), self._held.block() as live:
             scope = self._scope(live, None, "direct", True)
@@ -420,7 +420,9 @@ def _agent_call(prompt: Mapping[str, Any], host: SessionHost) -> ToolRequest | N
             raise ConfigError(f"@{name} was given nothing to do", next_step=f'"@{name} what it shall do"')
         return _request(TOOL, {"agent": name, "prompt": with_files({**prompt, "text": rest or ""})})
     if name in host.agents and not host.agents[name].hidden:
-        raise ConfigError(f"{name} is no sub-agent: you talk with it yourself", next_step=f"--agent {name}, or /{name} in chat")
+        raise ConfigError(
+            f"{name} is not a sub-agent: you talk with it yourself", next_step=f"--agent {name}, or /{name} in chat"
+        )
     if near := nearest(name, startable, NEARLY):
         raise ConfigError(f"there is no sub-agent {name!r}; did you mean @{near}?", next_step="moryflow agent list")
     return None

@@ -157,7 +157,7 @@ class AnswerSchema:
     def __init__(self, schema: Any) -> None:
         """Take a schema as a JSON object.
 
-        :raises ConfigError: it is no JSON Schema.
+        :raises ConfigError: it is not a JSON Schema.
         """
         from jsonschema.exceptions import SchemaError
         from jsonschema.validators import Draft202012Validator, validator_for
@@ -168,7 +168,7 @@ class AnswerSchema:
             validator_for(schema, default=Draft202012Validator).check_schema(schema)
         except SchemaError as error:
             place = "/".join(map(str, error.absolute_path))
-            raise ConfigError(f"no JSON Schema: {error.message[:300]}", where=place, next_step="json-schema.org") from error
+            raise ConfigError(f"not a JSON Schema: {error.message[:300]}", where=place, next_step="json-schema.org") from error
         self.document = schema
 
     @property

@@ -180,7 +180,7 @@ class TurnQueue:
             raise SessionBusy(
                 "the session is working on another prompt",
                 where=f"session {self._session}",
-                next_step="wait for its end, or stop it; a program can let its prompt wait, with queue=True",
+                next_step="wait until it ends, or stop it; a program can let its prompt wait, with queue=True",
             )
         self._waiting += 1
         try:

@@ -158,7 +158,7 @@ class Service:
         """Begin a turn and return its id once its prompt is stored.
 
         :param environment: the variables for its tools and those of its sub-agents, where they are not those of this process.
-        :raises SessionBusy: the session works on another prompt, and this one does not wait.
+        :raises SessionBusy: the session is working on another prompt, and this one does not wait.
         """
         if self.stopping:
             raise RequestError(503, "stopping", "the server is being stopped", "try again when it is back")

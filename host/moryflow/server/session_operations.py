@@ -332,7 +332,7 @@ async def prompt(
     images: Annotated[list[dict[str, str]], "{media_type, data}, data in base64"] = [],  # noqa: B006
     agent: str | None = None,
     model: str | None = None,
-    queue: Annotated[bool, "wait while the session works on another prompt"] = False,
+    queue: Annotated[bool, "wait while the session is working on another prompt"] = False,
     on_ask: OnAsk = "prompt",
     max_steps: int | None = None,
     max_cost: Annotated[float | None, "US dollars"] = None,

@@ -69,7 +69,7 @@ def refuse_changed(target: Target) -> NoReturn:
 def path_of(target: Target) -> str:
     """Return the resolved path of a file target.
 
-    :raises ToolError: it could not be resolved, or is no file.
+    :raises ToolError: it could not be resolved, or is not a file.
     """
     if target.error or target.path is None:
         raise ToolError(target.error or f"{target.text} is not a file", code="invalid_path", where=target.given)

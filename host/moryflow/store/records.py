@@ -147,7 +147,7 @@ class RunRow(NamedTuple):
 
     @property
     def is_compaction(self) -> bool:
-        """Whether it wrote a summary, which is no turn."""
+        """Whether it wrote a summary, which is not a turn."""
         return self.purpose == COMPACTION
 
 

@@ -63,7 +63,7 @@ def _settings(config: pytest.Config) -> dict[str, Any]:
     try:
         found = json.loads(str(config.getoption(SETTINGS)))
     except ValueError as error:
-        raise pytest.UsageError(f"{SETTINGS}: it is no JSON: {error}") from None
+        raise pytest.UsageError(f"{SETTINGS}: it is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise pytest.UsageError(f'{SETTINGS}: an object is needed, such as \'{{"api_key": "x"}}\'')
     return found

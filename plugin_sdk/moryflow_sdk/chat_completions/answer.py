@@ -101,7 +101,7 @@ class Answer:
     def feed(self, chunk: Any) -> Iterator[Delta]:
         """Yield the deltas of one chunk, or take note of :data:`DONE`.
 
-        :raises ModelError: the chunk reports an error, the answer is too large, or it is no chunk at all.
+        :raises ModelError: the chunk reports an error, the answer is too large, or it is not a chunk at all.
         """
         if chunk is DONE:
             self._done = True

@@ -155,7 +155,7 @@ class ChatClient:
         return from_status(response.status, response.headers, body, self.endpoint)
 
     async def _deltas(self, response: HttpResponse, answer: Answer) -> AsyncGenerator[Delta]:
-        """Yield deltas until ``[DONE]`` or the end; a connection lost after the answer's end is no error."""
+        """Yield deltas until ``[DONE]`` or the end; a connection lost after the answer's end is not an error."""
         reader = AnswerReader()
         heard = time.monotonic()
         ended = False

@@ -1,7 +1,7 @@
 """One connection to a server: h11 knows HTTP, asyncio carries the bytes.
 
-A pool for many hosts, other protocols and other event loops is not wanted here; httpcore, which has them, took a twelfth of a
-start. Importing this module imports h11.
+httpcore adds a pool for many hosts, other protocols and other event loops, which are not needed here, and took a twelfth of
+a start. Importing this module imports h11.
 
 asyncio's own streams do not tell whether something waits to be read. Before a connection is used again, and before it is
 encrypted, that has to be known: whatever came unasked would be read as the next answer, or as what TLS protects.

@@ -159,7 +159,7 @@ class AnswerReader:
                 yield from self._payload(line)
             case _ if _has_call(line):
                 raise ModelError(
-                    f"the model's answer has a tool call in a line that is no event: {line[:80]!r}", code="protocol"
+                    f"the model's answer has a tool call in a line that is not an event: {line[:80]!r}", code="protocol"
                 )
             case _:
                 self._stray = self._stray or line[:2000]

@@ -350,7 +350,7 @@ _PACKED = (*_READ, "br", "zstd", "compress", "x-compress")
 def unpacked(pieces: AsyncIterator[bytes], named: str) -> AsyncIterator[bytes]:
     """Return a body as it was before it was packed; `named` is its ``content-encoding``.
 
-    Whatever stands there beside the compressions, a character set or "none", is no compression.
+    Whatever stands there beside the compressions, a character set or "none", is not a compression.
 
     :raises Undecodable: it is compressed in a way that cannot be read.
     """

@@ -62,12 +62,12 @@ async def connect(url: str | None = None, token: str | None = None, *, home: Pat
         raise ConfigError(str(error), where=url or str(folder), next_step="moryflow serve") from error
     except (OSError, KeyError) as error:
         where = url or str(folder)
-        raise ConfigError("no server of Moryflow answers", where=where, next_step="moryflow serve") from error
+        raise ConfigError("no Moryflow server answers", where=where, next_step="moryflow serve") from error
     if about.get("api") != API:
         said = f"the server speaks version {about.get('api')} of the API, and this client {API}"
-        raise ConfigError(said, where=url, next_step="stop it, and start it anew: moryflow serve")
+        raise ConfigError(said, where=url, next_step="stop it and start it again: moryflow serve")
     if own and Path(about["home"]) != folder:
-        raise ConfigError(f"the server is that of another home, {about['home']}", where=url, next_step="moryflow serve")
+        raise ConfigError(f"the server belongs to another home, {about['home']}", where=url, next_step="moryflow serve")
     return client
 
 
@@ -265,7 +265,7 @@ class ServerUrl(NamedTuple):
             return cls(url[5:], "localhost", 0, False)
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is no address of a server")
+            raise ValueError(f"{url!r} is not an address of a server")
         return cls("", parts.hostname, parts.port or (443 if parts.scheme == "https" else 80), parts.scheme == "https")
 
     @property

@@ -63,7 +63,7 @@ class MarkdownFile(NamedTuple):
 def read_markdown(path: Path) -> MarkdownFile:
     """Return what the file at `path` holds.
 
-    :raises WrongFile: it cannot be read, is too large, is no text, or its frontmatter is wrong.
+    :raises WrongFile: it cannot be read, is too large, is not text, or its frontmatter is wrong.
     """
     data, distrusted = _content(path)
     return parse_markdown(data, distrusted)
@@ -72,7 +72,7 @@ def read_markdown(path: Path) -> MarkdownFile:
 def parse_markdown(data: bytes, distrusted: str = "") -> MarkdownFile:
     """Return what `data` holds.
 
-    :raises WrongFile: it is too large, is no text, or its frontmatter is wrong.
+    :raises WrongFile: it is too large, is not text, or its frontmatter is wrong.
     """
     text = _text(data)
     metadata, body = _split(text)

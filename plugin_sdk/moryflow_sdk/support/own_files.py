@@ -1,6 +1,6 @@
 """The files in a person's own folder: who else could have written them, and which cannot be used.
 
-A link that leads nowhere is not no file.
+A dangling link counts as a file.
 """
 
 from __future__ import annotations

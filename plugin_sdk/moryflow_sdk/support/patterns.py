@@ -376,7 +376,7 @@ def _linear(pattern: str, *, whole: bool) -> Matcher:
         why = str(error) if isinstance(error, ValueError) else error.args[0].decode("utf-8", "replace")
         raise ValueError(f"the expression does not compile for google-re2, which matches in linear time: {why}") from error
     match = compiled.fullmatch if whole else compiled.search
-    # The name of a file may hold bytes that are no text.
+    # The name of a file may hold bytes that are not text.
     return lambda text: match(_NO_TEXT.sub("\ufffd", text).encode()) is not None
 
 

@@ -427,7 +427,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "b": "\b"}
 def read_start(path: Path | str, most: int) -> bytes:
     """Return the first `most` bytes of a file.
 
-    :raises OSError: there is none, or it is no ordinary file: a pipe would hold up whoever opens it.
+    :raises OSError: there is none, or it is not an ordinary file: a pipe would hold up whoever opens it.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:

@@ -19,7 +19,7 @@ from moryflow_sdk.verdicts import Rule
 DECISIONS = ("allow", "ask", "deny")
 MAX_PATTERN = 4096
 ANY_DOMAIN = "*"
-"""The domain of a rule that names none: until it is mended every call is asked about."""
+"""The domain of a rule that names none: until it is fixed every call is asked about."""
 
 MEANWHILE = "meanwhile every call is asked about"
 """What every report of a rule that names no domain ends with."""

@@ -278,7 +278,7 @@ AnyPath = TypeVar("AnyPath", str, Path)
 
 
 def _existing(paths: Iterable[AnyPath]) -> list[AnyPath]:
-    """Return those that are there and are no links; a link's target is judged by where it really is."""
+    """Return those that are there and are not links; a link's target is judged by where it really is."""
     return [path for path in dict.fromkeys(paths) if _is_there(path)]
 
 

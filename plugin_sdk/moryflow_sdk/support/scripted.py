@@ -111,7 +111,7 @@ def _line(line: str, where: str) -> Any:
     try:
         return json.loads(line)
     except ValueError as error:
-        message, step = f"this line of the script is not JSON: {error}", "mend that line"
+        message, step = f"this line of the script is not JSON: {error}", "fix that line"
         raise ModelError(message, code="missing", where=where, next_step=step) from error
 
 

@@ -1,8 +1,8 @@
 """Settings: what a section of the configuration may say, read without pydantic where nothing is wrong.
 
 pydantic takes 100 ms to import, and most configurations are right. So a section is read by the checks of the SDK's values,
-which take less than pydantic does; what they refuse, a pydantic model is asked about that is made of the same class. What
-is taken and what people read about it is thereby what pydantic says.
+which take less than pydantic does; whatever they refuse goes to a pydantic model made of the same class. So the
+values that are accepted, and the messages about others, are pydantic's.
 
 At the end stand the settings that several share: MCP servers, and the services and models of ``models``.
 """
@@ -207,7 +207,7 @@ def from_json(model: Any, section: Mapping[str, Any], *, strict: bool = False) -
     """
     if issubclass(model, Settings):
         try:
-            json.dumps(section, ensure_ascii=False, allow_nan=False).encode()  # half a character is no JSON
+            json.dumps(section, ensure_ascii=False, allow_nan=False).encode()  # half a character is not JSON
             return model.model_quick(section)
         except ValueError:
             pass
@@ -285,7 +285,7 @@ def wrong_values(server: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], s
     if command is not None and not command.strip():
         yield ("command",), "the command is empty"
     if url is not None and not _is_address(url):
-        yield ("url",), f"url: {url[:60]!r} is no http or https address without a password"
+        yield ("url",), f"url: {url[:60]!r} is not an http or https address without a password"
     cwd: str = server.get("cwd") or ""
     parts = cwd.split("/")
     if cwd.startswith("/") or ".." in parts or parts[0] == "~":

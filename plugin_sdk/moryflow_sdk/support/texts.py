@@ -29,7 +29,7 @@ _SIGNS = re.compile(
     r"[0-9#*]\ufe0f\u20e3|(\A|[\s\S])"
     r"([^\w\s\x00-\x7f\u2010-\u2027\u2500-\u259f\u3001-\u3020\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]+)"
 )
-"""A keycap, or what stands before signs and combining marks, and these: marks are no letters, nor in the ranges."""
+"""A keycap, or what stands before signs and combining marks, and these: marks are not letters, nor in the ranges."""
 MARKS_IN_A_ROW = 4
 """Combining marks that one character may carry (UTS 39, 5.4); more of them reach into other lines."""
 _STRANGE = bytes(byte for byte in range(32) if byte not in b"\t\n\r\f\x1b\x08")
@@ -41,7 +41,7 @@ def mark_of(data: bytes) -> tuple[bytes, str]:
 
 
 def looks_binary(data: bytes) -> bool:
-    """Whether the beginning of `data`, a file or its first :data:`HEAD_BYTES`, is no text.
+    """Whether the beginning of `data`, a file or its first :data:`HEAD_BYTES`, is not text.
 
     It is none when it has a NUL or is full of control characters; what begins with a byte-order mark is text.
     """

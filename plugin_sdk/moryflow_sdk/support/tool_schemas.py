@@ -43,7 +43,7 @@ def plain_schema(schema: Any) -> dict[str, Any]:
     _check(plain, plain, 0, "")
     for name in plain.get("properties", {}):
         if not _ARGUMENT.fullmatch(name):
-            raise ValueError(f"{_said(name)} is no name of an argument: up to 64 letters, digits, _ . and -")
+            raise ValueError(f"{_said(name)} is not an argument name: up to 64 letters, digits, _ . and -")
     if place := _endless(plain):
         raise ValueError(f"the reference {_said(place)} leads back to itself, so that no value ever fits")
     return plain

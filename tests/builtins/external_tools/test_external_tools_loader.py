@@ -165,7 +165,7 @@ async def test_of_two_files_with_one_name_the_first_has_it(box):
 
 @pytest.mark.parametrize("mode", [0o602, 0o620, 0o666])
 async def test_files_that_others_can_write_are_refused(box, mode):
-    """Their code is not run, and the command that mends it is said (D57, R17)."""
+    """Their code is not run, and the command that fixes it is said (D57, R17)."""
     box.write("mine", TOOL, mode=mode)
     box.enable()
     tools, [note] = await box.loaded()

@@ -187,7 +187,7 @@ def test_line_ends_and_the_byte_order_mark_are_kept(toolbox, mark: bytes) -> Non
 
 
 def test_other_encodings_come_back_as_they_were(toolbox) -> None:
-    """UTF-16 with a mark, and bytes that are no UTF-8; what does not fit in is refused (S0.35)."""
+    """UTF-16 with a mark, and bytes that are not UTF-8; what does not fit in is refused (S0.35)."""
     toolbox.fill({"u16": "häuser\n".encode("utf-16"), "l1": b"caf\xe9 \xff old\n"})
     toolbox.run(edit, path="u16", old_string="häuser", new_string="höfe €")
     assert (toolbox.vault / "u16").read_bytes().decode("utf-16") == "höfe €\n"

@@ -78,7 +78,7 @@ def test_encodings_are_found_or_told(toolbox, data: bytes, options: dict, text: 
 
 
 def test_an_encoding_that_does_not_exist_is_refused(toolbox) -> None:
-    """Also one that is no text encoding (D74)."""
+    """Also one that is not text encoding (D74)."""
     toolbox.fill({"f": "x"})
     for name in ("nope", "base64", "a" * 500):
         assert code_of(toolbox.run, read, path="f", encoding=name).code == "invalid_args"
@@ -203,7 +203,7 @@ def test_a_line_of_read_is_a_line_of_grep_and_edit(toolbox) -> None:
 
 
 def test_an_encoding_that_does_not_fit_is_said(toolbox) -> None:
-    """UTF-16 without a mark is no decoding error to Python, and ended the call as one of the program's own (D74)."""
+    """UTF-16 without a mark is not a decoding error to Python, and ended the call as one of the program's own (D74)."""
     toolbox.fill({"a": "one\n", "empty": ""})
     assert toolbox.run(read, path="a", encoding="utf-16").output == "one\n[not valid utf-16, read as latin-1]"
     assert toolbox.run(read, path="empty", offset=2).output == "[the file is empty]"

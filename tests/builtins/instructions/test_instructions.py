@@ -76,7 +76,7 @@ def test_it_can_lead_no_further_than_its_folder(vault, home, person, tmp_path):
         ("rules/*.md", "names it, and no file is called like this"),
         ("~/none.md", "names it, and it is not there"),
         ("/none/at/all.md", "names it, and it is not there"),
-        ("docs", "names it, and it is no file"),
+        ("docs", "names it, and it is not a file"),
         ("", "names it, and no file can be named like this"),
         ("~nobody-here/x.md", "no file can be named like this"),
         ("a**b/x.md", ""),

@@ -58,7 +58,7 @@ def test_noise_on_standard_output_is_passed_over(nasty: tuple[Servers, Any]) -> 
 
 def test_noise_without_end_is_no_server(nasty: tuple[Servers, Any]) -> None:
     _, found = nasty
-    assert "lines that are no messages" in str(found["storm"])
+    assert "lines that are not messages" in str(found["storm"])
 
 
 def test_a_flood_costs_the_call(nasty: tuple[Servers, Any]) -> None:
@@ -82,7 +82,7 @@ def test_a_description_of_5_mb_is_withheld_and_its_neighbour_is_not(nasty: tuple
 
 
 def test_invisible_characters_reach_no_model(nasty: tuple[Servers, Any]) -> None:
-    """Zero-width and bidi characters of a description are left out; a name that has some is no name."""
+    """Zero-width and bidi characters of a description are left out; a name that has some is not a name."""
     host, _ = nasty
     assert sorted(name for name in host.tools() if "__hidden__" in name) == ["mcp__hidden__plain", "mcp__hidden__unseen"]
     assert host.host.tools["mcp__hidden__unseen"].tool.description == "Say it"

@@ -142,7 +142,7 @@ async def test_small_talk_and_commands_are_not_marked(project, text):
 
 
 async def test_what_the_host_writes_is_not_marked(project):
-    """A note is no message of a person (S3.15)."""
+    """A note is not a message of a person (S3.15)."""
     async with project.conversation("a") as talk:
         await talk.session.note(lambda journal: journal.node("note", {"text": "remember this: it is late"}))
         await talk.say("hi")

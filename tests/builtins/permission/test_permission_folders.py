@@ -101,7 +101,7 @@ def test_a_folder_over_the_bound_asks(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_read_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error on the way is no answer (R35)."""
+    """An error on the way is not an answer (R35)."""
     vault = make_files(tmp_path / "vault", "a/b/c.md")
     policy = build_policy(vault=vault)
     source = policy.resolve("a", "edit", None)

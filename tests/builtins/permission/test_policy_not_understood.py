@@ -165,7 +165,7 @@ def test_a_deny_with_a_word_too_many_still_denies(make_policy: Any, tmp_path: Pa
 
 
 def test_no_mode_lifts_what_may_have_been_a_deny(make_policy: Any, tmp_path: Path) -> None:
-    """In full access a lost deny asks; what plainly was no deny does not (D2, R37)."""
+    """In full access a lost deny asks; what plainly was not a deny does not (D2, R37)."""
     for said, expected in (("dney", "ask"), ("aks", "allow")):
         policy = make_policy(loaded(tmp_path, json.dumps(tree([ALL, {**RM, "decision": said}])))[0])
         assert decision(policy, "bash", "rm x", "full_access") == expected

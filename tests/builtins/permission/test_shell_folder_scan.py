@@ -202,7 +202,7 @@ def test_the_configuration_of_a_repository_asks_where_it_holds_credentials(
 
 
 def test_a_folder_too_large_to_look_through_asks(judge, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The walk is bounded by the number of files, and its end is no yes (R36)."""
+    """The walk is bounded by the number of files, and its end is not a yes (R36)."""
     monkeypatch.setattr(folder_scan, "MAX_ENTRIES", 2)
     assert "reads more than 2 files" in judge("grep -r foo src").reason
     assert judge("grep foo src/a.py").decision == "allow"

@@ -253,7 +253,7 @@ async def test_a_cancelled_command_is_put_back_too(place, caplog):
 
 
 async def test_two_commands_at_once_leave_nothing_behind(place):
-    """Whichever ends first puts back what both have made; what one of them found before it began is no excuse (R21)."""
+    """Whichever ends first puts back what both have made; what one of them found before it began is not an excuse (R21)."""
     vault, _ = place
     before = state(vault)
     commands = ["mkdir .vscode; sleep 0.5", "sleep 0.2; mkdir -p a/.idea; touch .vscode/x; sleep 0.1", "sleep 0.3; mv sub s2"]

@@ -191,7 +191,7 @@ async def test_a_flood_that_is_cancelled_leaves_no_file(context):
 
 
 async def test_invalid_bytes_are_replaced(context):
-    """Bytes that are no text do no harm (SECURITY §3)."""
+    """Bytes that are not text do no harm (SECURITY §3)."""
     result = await run(context, "printf 'a\\377b'")
     assert result.output == "a\ufffdb"
 

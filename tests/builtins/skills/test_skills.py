@@ -200,7 +200,7 @@ async def test_the_pages_that_a_skill_refers_to_are_read_without_a_question(vaul
     "file", ["../../config.jsonc", "/etc/hostname", "link.md", ".env", "pipe", "folder", "bytes", "big", "../other/SKILL.md"]
 )
 def test_a_skill_opens_nothing_but_its_own_text(vault, home, file):
-    """No way out of its folder, no secrets, nothing that hangs or is no text (R13)."""
+    """No way out of its folder, no secrets, nothing that hangs or is not text (R13)."""
     folder = put(home / "skills", "release").parent
     put(home / "skills", "other")
     (home / "config.jsonc").write_text("SECRET")
@@ -248,4 +248,4 @@ def test_a_description_that_cannot_be_sent_is_no_skill(home: Path, vault: Path) 
     """Half of a surrogate pair would end every turn (invariant 5, S2.5)."""
     put(home / "skills", "odd", '---\n{"name": "odd", "description": "\\ud800"}\n---\nx')
     (found,) = skills_for(vault, home)
-    assert "no Unicode text" in found.problem
+    assert "not valid Unicode text" in found.problem

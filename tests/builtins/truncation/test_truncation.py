@@ -343,7 +343,7 @@ async def test_a_spooled_output_that_is_short_is_shown_whole(bench, tmp_path):
 
 
 async def test_a_spooled_output_that_is_gone_leaves_what_the_tool_said(bench, tmp_path):
-    """A missing spool is no crash (D54)."""
+    """A missing spool is not a crash (D54)."""
     node, _ = await one(bench, SPOOL, {"path": str(tmp_path / "gone")}, name="spool")
     assert node["output"] == "(spooled)" and "truncated" not in node
 

@@ -264,7 +264,7 @@ def odd_files(folder: Path) -> None:
 
 
 async def test_odd_files_stop_nobody(tmp_path):
-    """Pipes, devices, loops, folders, names that are no text: each is named or passed over, the good one loads (D41)."""
+    """Pipes, devices, loops, folders, names that are not text: each is named or passed over, the good one loads (D41)."""
     folder = tmp_path / "agents"
     folder.mkdir()
     odd_files(folder)
@@ -334,7 +334,7 @@ def test_a_tool_that_is_not_there_is_named(bench, tools, said):
 
 
 def test_nothing_is_said_of_tools_while_a_plugin_that_may_bring_them_is_missing(bench):
-    """In safe mode a plugin's tools are not there, and that is no slip (D41)."""
+    """In safe mode a plugin's tools are not there, and that is not a slip (D41)."""
     (bench.home / "agents").mkdir()
     (bench.home / "agents" / "w.md").write_bytes(head('{"id": "w", "tools": ["gerp"]}'))
     (bench.home / "plugins").mkdir(mode=0o700)

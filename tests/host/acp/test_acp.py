@@ -171,7 +171,7 @@ def test_full_access_that_is_not_confirmed_stays_off(client: Client, vault: Path
 
 
 def test_slash_commands_run_and_other_slashes_are_prompts(client: Client, vault: Path) -> None:
-    """A plugin's command answers without the model; a path at the beginning is no command (E.3)."""
+    """A plugin's command answers without the model; a path at the beginning is not a command (E.3)."""
     session = client.session(vault, "first", "a path")
     client.prompt(session, "Hello")
     client.seen.clear()
@@ -184,7 +184,7 @@ def test_slash_commands_run_and_other_slashes_are_prompts(client: Client, vault:
 
 
 def test_a_plan_of_a_plugin_is_shown(client: Client, vault: Path) -> None:
-    """An event of a plugin that is called plan becomes a plan; what is no entry is left out (E.3)."""
+    """An event of a plugin that is called plan becomes a plan; what is not an entry is left out (E.3)."""
     session = client.session(vault, DANGER, "done")
     client.prompt(session)
     assert client.updates("plan") == [

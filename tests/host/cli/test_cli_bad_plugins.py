@@ -66,11 +66,11 @@ def test_a_folder_that_is_no_package_is_named(cli: Any) -> None:
     """``plugins/x.py/`` is a folder without ``__init__.py``: a sentence, not a KeyError (invariant 5)."""
     folder = cli.home / "plugins" / "folder.py"
     folder.mkdir(mode=0o700)
-    assert "a folder without __init__.py is no plugin" in cli("tool", "list").stderr
+    assert "a folder without __init__.py is not a plugin" in cli("tool", "list").stderr
 
 
 def test_a_file_in_the_place_of_the_folder_is_named(cli: Any) -> None:
-    """With what helps, which is no command about a plugin of that name (invariant 5)."""
+    """With what helps, which is not a command about a plugin of that name (invariant 5)."""
     (cli.home / "plugins" / "demo.py").unlink()
     (cli.home / "plugins").rmdir()
     (cli.home / "plugins").write_text("x")

@@ -242,7 +242,7 @@ def test_completion_answers_from_the_table(cli: Any) -> None:
     ],
 )
 def test_the_tab_key_writes_nothing_into_the_prompt(cli: Any, words: str, answer: list[str]) -> None:
-    """Neither of a plugin that is broken nor of a word that is no command (CONTRACT §1)."""
+    """Neither of a plugin that is broken nor of a word that is not a command (CONTRACT §1)."""
     cli.plugin("broken", "raise RuntimeError('no')")
     number = str(len(words.split()))
     cli.environ = {"_MORYFLOW_COMPLETE": "bash_complete", "COMP_WORDS": f"moryflow {words}", "COMP_CWORD": number}

@@ -210,7 +210,7 @@ def test_lines_that_wait_come_back_one_before_the_other(cli: Any, at_terminal: B
 
 
 def test_a_stopped_turn_sends_nothing_that_waits(cli: Any, at_terminal: Begin) -> None:
-    """Esc acts at once; the lines come back to be changed, and Alt-Enter is no Esc."""
+    """Esc acts at once; the lines come back to be changed, and Alt-Enter is not an Esc."""
     terminal = at_terminal("chat", "-m", cli.script(cli.holding(), "never", "after all"))
     terminal.expect("\n>")
     terminal.type("go\r")

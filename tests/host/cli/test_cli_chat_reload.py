@@ -37,7 +37,7 @@ def test_a_save_is_told_of_while_chat_sits_at_its_prompt(cli: Any, at_terminal: 
     save(file, "two", ", times: int = 1")
     terminal.expect("plugin mine: code · tool greet: parameter times added")
     file.write_text("def broken(:\n")
-    terminal.expect("kept the version before")
+    terminal.expect("kept the previous version")
     terminal.expect("SyntaxError")
     terminal.type("hello\r")
     terminal.expect("greet you")

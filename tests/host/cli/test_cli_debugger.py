@@ -111,7 +111,7 @@ def test_ctrl_c_at_the_debugger_stops_no_turn(breaks: Any, at_terminal: Begin) -
 
 @pytest.mark.parametrize("name", ["plain", "waiting"])
 def test_a_conversation_gives_the_terminal_and_takes_it_back(breaks: Any, at_terminal: Begin, name: str) -> None:
-    """The input goes away, the debugger's lines are no prompts, and the conversation goes on behind it."""
+    """The input goes away, the debugger's lines are not prompts, and the conversation goes on behind it."""
     terminal = at_terminal("chat", "-m", breaks.script(breaks.calls(name, number=3), "first", "second"))
     terminal.expect("\n>")
     terminal.type("go\r")

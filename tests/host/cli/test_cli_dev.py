@@ -73,7 +73,7 @@ def test_each_save_is_shown_and_the_command_is_run_again(cli: Any, tmp_path: Pat
         assert "plugin mine: code · tool greet: parameter times added" in dev.wait("two, you")
         dev.wait("exit code 0")
         file.write_text("def broken(:\n")
-        assert f"kept the version before: {file}:1: SyntaxError" in dev.wait("(column 12)")
+        assert f"kept the previous version: {file}:1: SyntaxError" in dev.wait("(column 12)")
         save(file, "three")
         assert dev.wait("three, you").count("$ moryflow tool run greet") == 1
         dev.wait("exit code 0")

@@ -88,7 +88,7 @@ def test_the_end_of_a_block_that_grows_is_made_seldom(monkeypatch: pytest.Monkey
 
 
 def test_code_is_parsed_again_only_where_it_may_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each line of 1,000 meant to parse all before it; a fence within a longer one is no end."""
+    """Each line of 1,000 meant to parse all before it; a fence within a longer one is not an end."""
     parsed: list[str] = []
     end_of_complete = markdown._end_of_complete
     monkeypatch.setattr(markdown, "_end_of_complete", lambda text: parsed.append(text) or end_of_complete(text))

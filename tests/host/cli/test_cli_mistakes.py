@@ -75,7 +75,7 @@ def test_the_check_of_a_plugin_says_what_a_host_says(cli: Any, name: str) -> Non
     [
         (lambda path: path.symlink_to(path), 3, "a link that leads nowhere"),
         (lambda path: path.symlink_to("/nowhere/at/all.py"), 3, "a link that leads nowhere: /nowhere/at/all.py"),
-        (lambda path: path.mkdir(), 3, "a folder without __init__.py is no plugin"),
+        (lambda path: path.mkdir(), 3, "a folder without __init__.py is not a plugin"),
         (os.mkfifo, 3, "not a regular file"),
         (lambda path: None, 2, "there is nothing to check"),
     ],
@@ -90,7 +90,7 @@ def test_a_path_that_is_no_plugin_is_named(cli: Any, make: Any, code: int, said:
 
 
 def test_a_native_module_is_not_checked_as_python(cli: Any) -> None:
-    """``plugin check x.so`` says that it is no plugin; an empty one was good before (invariant 5)."""
+    """``plugin check x.so`` says that it is not a plugin; an empty one was good before (invariant 5)."""
     (cli.vault / "x.so").write_bytes(b"")
     done = cli("plugin", "check", "./x.so")
     assert done.returncode == 3 and "there is no plugin here" in done.stdout
@@ -200,7 +200,7 @@ def test_what_hookimpl_marks_is_a_function(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--run", "tool run 'unclosed"), "--run is no command line: no closing quotation"),
+        (("--run", "tool run 'unclosed"), "--run is not a command line: no closing quotation"),
         (("--attach", "--run", "tool list"), "--attach follows a session and runs nothing"),
         (("--attach", "--", "."), "--attach follows a session and runs nothing"),
     ],

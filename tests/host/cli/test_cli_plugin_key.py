@@ -101,7 +101,7 @@ def test_two_secrets_have_to_be_named_and_a_plain_one_is_pointed_out(cli: Any) -
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"plugins": 5}', '{"safeMode": true, "disabledPlugins": ["weather"]}', "\x00"])
 def test_a_file_of_keys_that_is_wrong_costs_the_keys_alone(cli: Any, content: str) -> None:
-    """Named where it is no file of keys; no other setting counts in it; the rest works (invariant 5)."""
+    """Named where it is not a file of keys; no other setting counts in it; the rest works (invariant 5)."""
     keyed(cli, "api_key: str = ''")
     file = cli.home / "secrets.json"
     file.write_text(content, "utf-8")

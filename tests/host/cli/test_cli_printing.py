@@ -175,7 +175,7 @@ def test_descriptors_that_nobody_reads_are_not_given_to_others(cli: Any, closed:
 
 
 def test_an_editor_has_standard_output(cli: Any) -> None:
-    """A program that a person works in is no plugin (S0-h)."""
+    """A program that a person works in is not a plugin (S0-h)."""
     editor = cli.home / "editor"
     editor.write_text('#!/bin/sh\necho "the screen"\necho "You are brief." > "$1"\n')
     editor.chmod(0o700)

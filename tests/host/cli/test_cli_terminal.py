@@ -169,7 +169,7 @@ def test_a_question_in_a_conversation(cli: Any, at_terminal: Begin) -> None:
 
 
 def test_a_conversation_from_a_pipe(cli: Any) -> None:
-    """Plain lines when standard input is no terminal: each is a prompt, slash commands work, answers alone on stdout."""
+    """Plain lines when standard input is not a terminal: each is a prompt, slash commands work, answers alone on stdout."""
     done = cli("chat", "-m", cli.script("one", "two"), stdin="first\n\n/mode\n/nope\nsecond\n")
     assert (done.returncode, done.stdout) == (0, "one\ntwo\n")
     assert "mode: agent" in done.stderr

@@ -74,7 +74,7 @@ def test_what_is_no_number_of_seconds(cli: Any, given: str) -> None:
     """A wrong limit is a usage error, with the next command (CONTRACT §1)."""
     done = cli("run", "-c", given, "hello")
     assert done.returncode == 2
-    assert "is no number of seconds" in done.stderr and "next: moryflow run --help" in done.stderr
+    assert "is not a number of seconds" in done.stderr and "next: moryflow run --help" in done.stderr
 
 
 def test_the_word_after_wait_is_the_prompt(cli: Any) -> None:

@@ -159,7 +159,7 @@ class SimulatedModel(BaseProvider):
         if not any(message.role == "user" and message.text == prompt for message in talk):
             self.wrong.append(f"{who}: the prompt is missing")
         if not paired(talk):
-            self.wrong.append(f"{who}: calls and results are no pairs")
+            self.wrong.append(f"{who}: calls and results are not pairs")
 
 
 def paired(talk: Sequence[Message]) -> bool:

@@ -30,7 +30,7 @@ def kinds(annotation: Any) -> Iterator[Any]:
 
 
 def settings_of(path: str, model: Any) -> Iterator[tuple[str, Any]]:
-    """Every setting below `path` that is no section, with its types."""
+    """Every setting below `path` that is not a section, with its types."""
     for name, field in model.model_fields.items():
         place = f"{path}.{field.alias or name}".removeprefix(".")
         for kind in kinds(field.annotation):

@@ -41,7 +41,7 @@ HARMLESS: dict[str, dict[str, Any]] = {
     "an allow in a domain that nobody knows": as_rule({**RULE, "domain": "teleport", "decision": "allow"}),
     "allow rules at the top": {"permission": {"rules": [{**RULE, "decision": "allow"}]}},
     "another unknown key": {"colour": "red"},
-    "a section that is no object": {"agents": []},
+    "a section that is not an object": {"agents": []},
 }
 
 
@@ -60,6 +60,6 @@ def test_what_may_have_forbidden_something_is_never_only_a_warning(
 
 @pytest.mark.parametrize("settings", HARMLESS.values(), ids=HARMLESS.keys())
 def test_what_forbade_nothing_is_a_warning(settings: dict[str, Any], tmp_path: Path, known: Any) -> None:
-    """What is lost was no deny, so nothing got looser (D26)."""
+    """What is lost was not a deny, so nothing got looser (D26)."""
     found = fatal(settings, tmp_path, known)
     assert found and not any(found)

@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_read_is_named_with_its_place(
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     config = read(tmp_path)
     [problem] = config.problems
-    assert problem.fatal and words in problem.message and "until it is mended" in problem.hint
+    assert problem.fatal and words in problem.message and "until it is fixed" in problem.hint
     assert problem.where.startswith(f"{file}:{place}" if place else str(file))
     assert config.get("") == {} and config.rules() == []
 
@@ -171,7 +171,7 @@ WRONG: dict[str, tuple[str, str]] = {
     '"mcp": {"servers": {"a": {"command": "x", "cwd": "/etc"}}}': ("MCP server 'a'", "outside the vault"),
     '"mcp": {"servers": {"a": {"command": "x", "cwd": "b/../.."}}}': ("MCP server 'a'", "outside the vault"),
     '"mcp": {"servers": {"a": {"command": "x", "url": "https://x"}}}': ("MCP server 'a'", "both command and url"),
-    '"mcp": {"servers": {"a": {"url": "file:///etc"}}}': ("MCP server 'a'", "no http or https address"),
+    '"mcp": {"servers": {"a": {"url": "file:///etc"}}}': ("MCP server 'a'", "not an http or https address"),
     '"mcp": {"servers": {"a": {"url": "https://u:p@x"}}}': ("MCP server 'a'", "without a password"),
     '"mcp": {"servers": {"a": {"type": "http", "command": "x"}}}': ("MCP server 'a'", "needs url"),
     '"mcp": {"servers": {"a": {"command": "a\\u0000b"}}}': ("MCP server 'a'", "command"),
@@ -219,7 +219,7 @@ SLIPS: dict[str, tuple[str, Any]] = {
 
 @pytest.mark.parametrize("entry", SLIPS, ids=lambda entry: entry[:40])
 def test_a_slip_loses_nothing_that_tightens(read: Read, entry: str, tmp_path: Path) -> None:
-    """What was plainly meant holds, and the check fails until it is mended (D26)."""
+    """What was plainly meant holds, and the check fails until it is fixed (D26)."""
     (tmp_path / "config.jsonc").write_text(f"{{{entry}}}")
     config = read(tmp_path)
     key, value = SLIPS[entry]

@@ -250,7 +250,7 @@ async def test_what_a_redactor_removes_is_not_written_down(bench: Any):
 
 
 async def test_blocks_for_the_system_prompt_are_recorded_by_size_and_hash(bench: Any):
-    """The bill of a plugin counts what it adds; what is no block costs the plugin, not the turn (invariant 5)."""
+    """The bill of a plugin counts what it adds; what is not a block costs the plugin, not the turn (invariant 5)."""
     bench.user("a_block", "@hookimpl\ndef system_blocks():\n    return [SystemBlock(id='a', text='12345')]\n")
     bench.user("b_wrong", "@hookimpl\ndef system_blocks():\n    return ['text']\n")
     scope = await bench.scope()

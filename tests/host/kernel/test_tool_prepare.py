@@ -61,7 +61,7 @@ def test_deep_nesting_is_invalid_not_a_crash(levels, opened, closed):
 
 
 def test_nesting_that_people_use_is_taken():
-    """And brackets in a text are no nesting (R11)."""
+    """And brackets in a text are not nesting (R11)."""
     assert parse('{"a":' * 100 + "1" + "}" * 100)
     assert parse(json.dumps({"a": "{[" * 1000}))
 

@@ -285,7 +285,7 @@ def test_the_manifest_has_the_last_word_over_the_module(bench: Any):
 
 
 def test_a_submodule_with_the_name_of_an_attribute_says_nothing(bench: Any):
-    """Python puts a submodule where the attribute was; that is no wrong value."""
+    """Python puts a submodule where the attribute was; that is not a wrong value."""
     bench.installed("told", "from . import services\n" + GOOD, manifest="")
     (bench.site / f"{bench.package}_told" / "services.py").write_text("", "utf-8")
     found = bench.record("told")

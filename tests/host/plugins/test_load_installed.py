@@ -141,7 +141,7 @@ def test_entry_points_that_cannot_be_read_are_named_as_that(bench: Any, said: by
 
 @pytest.mark.parametrize("said", [f"version = {'9' * 5000}\n", f"a = {'[' * 20000}{']' * 20000}\n"])
 def test_a_manifest_that_its_reader_breaks_on_costs_its_plugin(bench: Any, said: str):
-    """Endless digits and endless nesting are no TOMLDecodeError; the plugin is named with its file (invariant 5)."""
+    """Endless digits and endless nesting are not TOMLDecodeError; the plugin is named with its file (invariant 5)."""
     bench.installed("mine", "", manifest=said)
     record = bench.record("mine")
     assert (record.status, record.stage) == ("failed", "manifest")

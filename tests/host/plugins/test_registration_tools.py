@@ -182,7 +182,7 @@ def test_a_description_that_is_none_is_a_remark(description: Any):
 
 
 def test_type_hints_are_checked_by_what_they_come_to():
-    """A default that is no JSON shows when the tool is accepted, not in a turn (S4.9)."""
+    """A default that is not JSON shows when the tool is accepted, not in a turn (S4.9)."""
 
     @tool
     def hello(times: float = float("inf")) -> str:
@@ -279,7 +279,7 @@ def hello(a: str = "") -> str:
     ],
 )
 def test_what_a_tool_declares_is_what_it_says(changed: dict[str, Any], said: str):
-    """A text is no yes and a list no function: such a tool is not offered (invariant 5, S2.15)."""
+    """A text is not a yes and a list no function: such a tool is not offered (invariant 5, S2.15)."""
     with pytest.raises(Refused, match=re.escape(said)):
         usable(tool(**changed)(hello), "user")
 

@@ -147,7 +147,7 @@ def test_a_schema_and_a_file_go_along(moryflow: Any, tmp_path: Path) -> None:
         (["--attach", "--config", "{}"], "--config configures the process that runs turns"),
         (["--attach", "--safe-mode"], "--safe-mode configures the process"),
         (["--attach", "http://192.0.2.1:80"], "only a server of this machine"),
-        (["--attach", "http://127.0.0.1:9"], "no server of Moryflow answers"),
+        (["--attach", "http://127.0.0.1:9"], "no Moryflow server answers"),
         (["--attach", "--mode", "full_access"], "full_access was not confirmed"),
         (["--attach", "--agent", "nobody"], "unknown agent 'nobody'"),
     ],
@@ -190,7 +190,7 @@ def answering(about: dict[str, Any], status: int = 200) -> Iterator[str]:
     ("about", "status", "said"),
     [
         ({"version": "0.0.9", "home": ""}, 200, "the server is version 0.0.9, and this is"),
-        ({"version": __version__, "home": "/elsewhere"}, 200, "that of another home, /elsewhere"),
+        ({"version": __version__, "home": "/elsewhere"}, 200, "belongs to another home, /elsewhere"),
         ({"code": "no_token"}, 401, "it is the server of another home"),
         ({}, 500, "HTTP 500"),
     ],

@@ -63,7 +63,7 @@ def test_half_an_answer_is_none(answering: Callable[[bytes], Wire], cut: bytes) 
 
 
 def test_half_a_document_is_a_broken_connection(answering: Callable[[bytes], Wire]) -> None:
-    """It is no answer of some other program."""
+    """It is not an answer of some other program."""
     with pytest.raises(ConnectionResetError):
         answering(HEAD + b'content-length: 20\r\n\r\n{"turn"').ask("POST", "/sessions/1/prompt", {})
 

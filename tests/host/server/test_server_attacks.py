@@ -101,7 +101,7 @@ def test_what_is_no_attachment_is_refused_before_it_is_stored(shared: Server, al
 
 @pytest.mark.parametrize("place", ["9" * 5_000, "9" * 19, "-1", "x", "²", "٣"])
 def test_a_place_that_is_no_place(shared: Server, place: str) -> None:
-    """A number that no event has is refused, or leads to a `reset`; what is no number counts for nothing."""
+    """A number that no event has is refused, or leads to a `reset`; what is not a number counts for nothing."""
     reply = shared.ask("GET", "/events?" + urlencode({"after": place}))
     assert (reply.status, sentence(reply)["code"]) == (422, "invalid")
     if not place.isascii():

@@ -174,7 +174,7 @@ async def _beats(store: Store) -> None:
 
 
 def test_one_event_larger_than_the_bound_is_still_sent() -> None:
-    """A single large event is no sign of a slow reader."""
+    """A single large event is not a sign of a slow reader."""
     reader = Reader(Filter(), 0)
     reader.put(b"x" * (2 * BACKLOG))
     assert not reader.reset
@@ -223,6 +223,6 @@ async def _collect(follower: EventFollower, after: int, last: int) -> list[int]:
 
 
 def test_half_a_character_does_not_end_the_stream() -> None:
-    """A file name that is no UTF-8 is sent as an escape."""
+    """A file name that is not UTF-8 is sent as an escape."""
     data = frame(Event(type="tool.result", session="s", seq=1, data={"output": "\udcff"}))
     assert b"\\udcff" in data

@@ -177,7 +177,7 @@ def test_the_same_prompt_sent_twice_is_one(start: Callable[..., Server]) -> None
 
 
 def test_an_answer_is_held_against_a_schema(shared: Server) -> None:
-    """One that does not fit is asked for again, in the same request; what is no schema is refused (CONTRACT 4)."""
+    """One that does not fit is asked for again, in the same request; what is not a schema is refused (CONTRACT 4)."""
     session = shared.session("Forty-two.", "42")
     refused = shared.ask("POST", f"/sessions/{session}/prompt", {"text": "How many?", "schema": {"type": "nothing"}})
     assert (refused.status, refused.json["code"]) == (422, "config")

@@ -58,7 +58,7 @@ async def test_a_late_answer_to_an_expired_question(store: Store, hold: SessionL
 async def test_misaddressed_and_unknown_answers(
     store: Store, hold: SessionLock, session: SessionRow, id: str, reply: str, code: str
 ):
-    """An answer to nothing, or one that is no answer, is a sentence; the question stays open (SECURITY §3)."""
+    """An answer to nothing, or one that is not an answer, is a sentence; the question stays open (SECURITY §3)."""
     await hold.commit(Commit(approvals=[question(session.id)]))
     with pytest.raises(StoreError, match="Next:") as caught:
         await store.reply(id, reply)

@@ -205,7 +205,7 @@ def test_an_escaped_text_matches_itself_alone(text: str) -> None:
 @pytest.mark.re2
 @pytest.mark.parametrize(("decision", "expected"), [("allow", True), ("deny", True)])
 def test_a_regex_is_matched_against_names_that_are_no_text(decision: str, expected: bool) -> None:
-    """A byte that is no text is one character like another, so that no deny is passed by it (D6, R10)."""
+    """A byte that is not text is one character like another, so that no deny is passed by it (D6, R10)."""
     assert matches("read", r"regex:vault:/private/.*\.md", "vault:/private/a\udcff.md", decision) is expected
     assert not matches("read", r"regex:vault:/private/a\?\.md", "vault:/private/a\udcff.md", decision)
 

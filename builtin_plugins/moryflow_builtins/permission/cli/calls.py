@@ -113,7 +113,7 @@ def outcome(verdict: Verdict, *, mode: str, headless: bool) -> tuple[Outcome, st
 
 
 class BadLine(ValueError):
-    """A line that is no example."""
+    """A line that is not an example."""
 
 
 def _folder(text: str) -> str:
@@ -428,7 +428,7 @@ def read_rules(rows: object) -> list[Rule]:
     entries = cast("list[Any]", rows)
     for index, row in enumerate(entries):
         if not isinstance(row, Mapping):
-            raise ValueError(f"rule {index} is no object")
+            raise ValueError(f"rule {index} is not an object")
         try:
             Rule.model_validate({key: cast("Mapping[str, Any]", row).get(key) for key in ("domain", "pattern", "decision")})
         except ValidationError as error:

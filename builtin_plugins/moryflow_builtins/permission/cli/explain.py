@@ -135,7 +135,7 @@ def explain_input(turn: Turn, domain: str, given: str, mode: str, workdir: str |
 def target_of(turn: Turn, domain: str, given: str, workdir: str | None = None) -> Target:
     """Return what a tool of `domain` that gets `given` touches.
 
-    :raises ToolError: it is no input for this domain.
+    :raises ToolError: it is not an input for this domain.
     """
     if domain == "bash":
         return command_in(turn.files.resolve(workdir or ".", as_stored=True), given)

@@ -59,7 +59,7 @@ class CommandItem(NamedTuple):
 
     @property
     def operand(self) -> bool:
-        """Whether it is no option."""
+        """Whether it is not an option."""
         return not self.name
 
 

@@ -146,7 +146,7 @@ class FileJudge:
         except OSError as error:
             raise EffectUnknown(f"{file.text} cannot be read ({error.strerror})") from None
         if not regular or len(content) > MAX_BYTES:
-            raise EffectUnknown(f"{file.text} is no file of at most {MAX_BYTES // 1024 // 1024} MiB")
+            raise EffectUnknown(f"{file.text} is not a file of at most {MAX_BYTES // 1024 // 1024} MiB")
         return content.decode("utf-8", "surrogateescape")
 
     def working_folder(self, bases: Bases) -> None:

@@ -125,7 +125,7 @@ class _Index:
 
 def _map_file(path: Path) -> mmap.mmap:
     if not path.is_file():  # who opens a pipe waits
-        raise EffectUnknown(f"{path.name} is no file")
+        raise EffectUnknown(f"{path.name} is not a file")
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 

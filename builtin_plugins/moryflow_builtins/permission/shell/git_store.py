@@ -57,7 +57,7 @@ class GitStore:
         """Return the commit that a revision names: a branch, a tag, a hash or a part of one, with ``~2`` or ``^`` behind it."""
         kind, found = self.object(text)
         if kind != "commit":
-            raise EffectUnknown(f"{text!r} is no commit")
+            raise EffectUnknown(f"{text!r} is not a commit")
         return found
 
     def object(self, text: str) -> tuple[str, str]:
@@ -97,7 +97,7 @@ class GitStore:
             moves = _MOVED.findall(read_start(self._git / "logs" / "HEAD", MAX_BYTES))
             return self._named(self._at([move.decode() for move in reversed(moves)], 0))
         if not _NAME.fullmatch(name) or ".." in name:
-            raise EffectUnknown(f"{name!r} is no name of a commit that is understood here")
+            raise EffectUnknown(f"{name!r} is not a commit name that is understood here")
         found = next(filter(None, (self._ref(place.format(name)) for place in _PLACES)), "") or self._remote_branch(name)
         if not found and _HASH.fullmatch(name.lower()):
             found = self._at(sorted(self._objects.hashes(name.lower())), 0, only=True)

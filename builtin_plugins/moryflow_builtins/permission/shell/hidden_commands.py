@@ -22,7 +22,7 @@ _SHELL_SIGNS = frozenset(";|&<>()$`\"'\\{}~*?[]!#=- /")
 def odd_character(text: str, quoted: Sequence[tuple[int, int]]) -> str:
     """Return the first misleading character of `text` that is not inside one of the `quoted` spans; else nothing.
 
-    Control characters, those that turn or hide text, blanks that are no blanks to a shell, and look-alikes of signs
+    Control characters, those that turn or hide text, blanks that are not blanks to a shell, and look-alikes of signs
     that mean something to one.
     """
     if not _ODD.search(text):

@@ -314,7 +314,7 @@ class Judge:
                 pass
 
     def _as_line(self, text: str, why: str, command: Compound, bases: Bases) -> None:
-        """Judge what is no command of its own by its text; only a rule that spells it out covers it."""
+        """Judge what is not a command of its own by its text; only a rule that spells it out covers it."""
         effects = CommandEffects(known=True)
         effects.guard(0, why)
         self._words((Arg(text),), effects, command, bases)

@@ -203,7 +203,7 @@ def _arguments(word: Word) -> list[Arg]:
         return [Arg(_text_of(marks), "its braces stand for too many words")]
     if _quirky(marks, expanded):
         return [Arg(_text_of(marks), f"the braces in {shortened(word.raw, 40)} can be read in two ways")]
-    # A word that braces leave empty is no word, unless something in it was quoted.
+    # A word that braces leave empty is not a word, unless something in it was quoted.
     return [_finish(item, word) for item in expanded if item]
 
 

@@ -353,7 +353,7 @@ def inspect_verbs(name: str, args: Sequence[Arg], effects: CommandEffects) -> No
         end = start - 1 if start and runners == running else len(args) - 1  # what is run is judged by itself
         effects.guard(end, f"{name} {shown} runs or configures what the rule does not show")
     elif not meant.known and not (meant.forms and name in ABBREVIATES):
-        effects.guard(meant.places[-1], f"{shown!r} is no verb of {name} that is known here")
+        effects.guard(meant.places[-1], f"{shown!r} is not a verb of {name} that is known here")
     last = meant.places[-1]
     for form in meant.forms:
         words = (args[0], *map(Arg, form.split()), *args[last + 1 :])

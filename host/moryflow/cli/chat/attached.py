@@ -1,4 +1,4 @@
-"""The turns of a conversation in a running server: what is asked and changed are operations of the server."""
+"""The turns of a conversation in a running server, through its HTTP operations."""
 
 from __future__ import annotations
 

@@ -367,7 +367,7 @@ class TerminalInput(LineSource):
                 await self._last_view.show_last()
 
     def _enter(self) -> None:
-        """Take what was typed: nothing came behind the Enter, so it is no line of a paste."""
+        """Take what was typed: nothing came behind the Enter, so it is not a line of a paste."""
         self._entered, self._last_key = None, 0.0
         buffer = self._session.default_buffer
         if self._answer is not None:

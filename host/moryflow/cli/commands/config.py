@@ -1,4 +1,4 @@
-"""``moryflow config``: what holds, where it comes from, what is wrong, and edits that keep comments."""
+"""``moryflow config``: the effective values, where they come from, mistakes, and edits that keep comments."""
 
 from __future__ import annotations
 
@@ -356,7 +356,7 @@ def reset_prompt(flags: Flags) -> None:
     from moryflow.config.edit import unset
 
     changed = unset(checked_config(flags)[0].path, SECTION)
-    show(flags, {"changed": changed}, "the built-in prompt holds" if changed else "the built-in prompt holds already")
+    show(flags, {"changed": changed}, "the built-in prompt is used" if changed else "the built-in prompt is used already")
 
 
 command.add_command(prompt)

@@ -169,7 +169,7 @@ def _plugins(plugin_set: PluginSet) -> Iterable[DoctorFinding]:
         yield DoctorFinding("plugin", "warning", *left_out(tried_out))
     for name in plugin_set.missing_gates:
         named = {record.tier == "builtin": record.hint for record in plugin_set.records if record.name == name}
-        hint = named.get(False, "") if True in named else f"mend it, or moryflow plugin disable {name}"
+        hint = named.get(False, "") if True in named else f"fix it, or moryflow plugin disable {name}"
         yield DoctorFinding("gate", "bad", f"{name} judges calls but is not loaded, so every call is asked about", hint)
     loaded = sum(record.status == "loaded" for record in plugin_set.records)
     yield DoctorFinding("plugins", "ok", f"{loaded} of {len(plugin_set.records)} loaded, {len(plugin_set.tools)} tools")
@@ -257,7 +257,7 @@ async def _damages(store: Store) -> list[DoctorFinding]:
     async with aclosing(stored) as damages:
         async for damage in damages:
             if len(found) == MOST_DAMAGES:
-                found.append(DoctorFinding("sessions", "bad", "and more of the like", REPAIR))
+                found.append(DoctorFinding("sessions", "bad", "and more like it", REPAIR))
                 break
             found.append(DoctorFinding("sessions", "bad", damage, REPAIR))
     return found

@@ -1,4 +1,4 @@
-"""``moryflow model``: what can be talked to, the local model, and the default."""
+"""``moryflow model``: the available models, the local model, and the default."""
 
 from __future__ import annotations
 

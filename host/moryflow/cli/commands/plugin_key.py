@@ -64,9 +64,9 @@ def set_key(flags: Flags, name: str, setting: str | None) -> None:
     changed = set_value(file, path, secret)
     won = load_config(home, inline=flags.config, environ=os.environ).origin(path)
     if won.source in ("environment", "inline", "flag"):
-        click.echo(plain(f"moryflow: {won.source} {won.file or ''} gives another one, which holds"), err=True)
+        click.echo(plain(f"moryflow: {won.source} {won.file or ''} gives another one, which is used"), err=True)
     elif won.file != str(file):
-        problem = "it was kept, but it does not hold: the file cannot be used"
+        problem = "it was stored, but is not used: the file cannot be used"
         raise ConfigError(problem, where=str(file), next_step="moryflow config check")
     own = [origin for _, origin in config.setters(path) if origin.source == "user"]
     if own:
@@ -159,7 +159,7 @@ def _only_one(name: str, names: list[str]) -> str:
 def _read(path: str) -> str:
     """Return what is typed without echo, or all of standard input; a line end behind it does not count.
 
-    :raises ConfigError: there is nothing, or it is no text of a key.
+    :raises ConfigError: there is nothing, or it is not the text of a key.
     """
     from moryflow_sdk import ConfigError
 

@@ -98,7 +98,7 @@ def _schema(given: str) -> AnswerSchema:
     try:
         return AnswerSchema(json5.loads(given if inline else Path(given).read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
-        said = f"cannot read the file: {error.strerror}" if isinstance(error, OSError) else f"this is no JSON: {error}"
+        said = f"cannot read the file: {error.strerror}" if isinstance(error, OSError) else f"this is not JSON: {error}"
         where = "--schema" if inline else given
         raise ConfigError(said, where=where, next_step='--schema \'{"type": "object"}\', or the name of a file') from error
 

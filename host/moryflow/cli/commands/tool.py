@@ -206,7 +206,7 @@ def _event(done: DirectResult, name: str, ms: int) -> dict[str, Any]:
 def tool_arguments(tool: Tool, text: str | None, words: Sequence[str]) -> dict[str, Any]:
     """Return the arguments in `text` (JSON), overlaid by those in `words` (``--path README.md``).
 
-    :raises ConfigError: the JSON is no object, or a word is not one of the tool's parameters.
+    :raises ConfigError: the JSON is not an object, or a word is not one of the tool's parameters.
     """
     given = {} if text is None else json_object(text, "--args", 'for example --args \'{"path": "README.md"}\'')
     return {**given, **_from_words(tool, list(words))}

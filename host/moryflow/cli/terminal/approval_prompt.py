@@ -120,7 +120,7 @@ class TerminalAsker:
     async def _ask(self, event: Event) -> None:
         async with self._turn:
             if sys.stdin.isatty() and not sys.stderr.isatty():  # it would be answered unseen
-                sys.stderr.write("moryflow: standard error is no terminal, so nobody can see a question\n")
+                sys.stderr.write("moryflow: standard error is not a terminal, so nobody can see a question\n")
                 await self._answers.nobody_left()
                 return
             if self._view is not None:
@@ -157,7 +157,7 @@ async def read_answer(keys: str) -> str:
 async def _answer(
     event: Event, read: Callable[[str], Awaitable[str]], show_all: Callable[[str], Awaitable[None]]
 ) -> ApprovalReply | None:
-    """Return what was typed, ``None`` at the end of an input that is no terminal. An empty line answers nothing."""
+    """Return what was typed, ``None`` at the end of an input that is not a terminal. An empty line answers nothing."""
 
     def show() -> None:
         discard_typed()

@@ -1,7 +1,7 @@
 """A question as a person reads it: whose it is, what will happen, why it is asked, and what *always* does.
 
-What others chose stands in lines that begin as ours do not, with nothing in them that cannot be seen, so that no text can
-look like a line of the question. What does not fit is cut out of the middle: neither end can be pushed away.
+Text that others chose is shown in lines with a prefix that our own lines never have, without invisible characters, so that it
+cannot imitate the question. A text that is too long loses its middle, so neither end can be pushed out of sight.
 """
 
 from __future__ import annotations

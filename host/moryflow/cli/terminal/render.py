@@ -1,6 +1,6 @@
 """A turn on a terminal: Markdown as it streams, tools with what they gave, remarks.
 
-Of an output a few lines are shown: the beginning, or the end where that says how it went, a diff, or only how much.
+Only a few lines of an output are shown: its beginning, its end if that tells the result, a diff, or only its size.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOTICE_LINES = 60
 
 
 class TerminalView:
-    """Shows a turn as it happens. The answer is printed whole at the end when standard output is no terminal.
+    """Shows a turn as it happens. The answer is printed whole at the end when standard output is not a terminal.
 
     :ivar answers: an answer is expected; a call without a model gives none.
     :param chat: somebody types below, and can ask for what was cut.

@@ -1,7 +1,7 @@
 """The standard streams of the command line. What plugins write to standard output goes to standard error instead.
 
-Who reads ``--json`` or the events of a run must find nothing there that is not ours. What Python code prints is told
-apart here; file descriptor 1, which C libraries and other programs write to, is standard error, and ours is another.
+A reader of ``--json`` or of the events of a run must find only our output there. Prints of Python code are sorted out here;
+file descriptor 1, which C libraries and child programs write to, is standard error, and ours is another.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def _find_harm(before: ProcessState, shared: SharedCode) -> list[str]:
     """Return what was changed that others rely on; that the comparison itself cannot go on is one such change."""
     found: list[str] = []
     try:
-        found.extend(shared.changes())  # first: it mends what the rest needs
+        found.extend(shared.changes())  # first: it fixes what the rest needs
         found.extend(harm(before, take()))
         if not atexit._ncallbacks():
             found.append("what runs at the end of the program (atexit)")
@@ -151,7 +151,7 @@ _HARM_IN_TOOLS = "do it in the function of the tool and undo it there, or not at
 
 
 def _import_file(path: Path) -> dict[str, Any]:
-    """Import a file that is no plugin: one with tools."""
+    """Import a file that is not a plugin: one with tools."""
     try:
         import_sources(Candidate(path.stem, "user", str(path), str(path), file=str(path)), None)
     except LoadFailure as failure:

@@ -312,7 +312,7 @@ def _timeout_verdict(child: RunningProbe) -> dict[str, Any] | None:
         return None
     seconds = f"{float(child.request['seconds']):g}"
     hint = "import heavy libraries inside the functions that need them"
-    if float(child.request["seconds"]) <= _USUAL and "file" not in child.request:  # a file with tools is no plugin
+    if float(child.request["seconds"]) <= _USUAL and "file" not in child.request:  # a file with tools is not a plugin
         hint += "; moryflow plugin check gives it more time"
     return _fatal_verdict(child, f"it did not finish in {seconds} s") | {"timeout": True, "hint": hint}
 

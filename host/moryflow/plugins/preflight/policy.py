@@ -1,4 +1,4 @@
-"""Whose code a host imports: what a person agreed to and the probe survived."""
+"""Which code a host imports: code that a person agreed to and that passed the probe."""
 
 from __future__ import annotations
 

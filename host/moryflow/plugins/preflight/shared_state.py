@@ -185,7 +185,7 @@ def harm(before: ProcessState, after: ProcessState) -> Iterator[str]:
         yield f"os.environ ({', '.join(lost[:3])})"
     for thread in _new_threads(before):
         if not thread.daemon and thread.is_alive():
-            yield f"the end of the program: its thread {thread.name!r} is no daemon"
+            yield f"the end of the program: its thread {thread.name!r} is not a daemon"
     yield from _unusable()
 
 

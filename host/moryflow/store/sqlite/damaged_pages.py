@@ -1,6 +1,6 @@
-"""Rows read from the leaf pages of a database file themselves: they are there also when what leads to them is damaged.
+"""Rows read directly from the leaf pages of a database file: they survive when the pages that lead to them are damaged.
 
-What is read may be anything; who takes it up has to look whether it is what was stored.
+The bytes may be anything; the caller has to check that they are what was stored.
 See https://www.sqlite.org/fileformat2.html.
 """
 

@@ -283,7 +283,7 @@ def each_hook_call(row: Sequence[Any]) -> list[HookCallRow]:
     try:
         return HOOK_CALLS.load(row).each()
     except (TypeError, ValueError) as error:
-        raise Damaged(f"a stored row of hook calls is none ({error})") from error
+        raise Damaged(f"a stored row of hook calls is invalid ({error})") from error
 
 
 def events_of(

@@ -139,7 +139,7 @@ def test_its_wishes_for_an_order_can_be_met(plugin_subject: Subject) -> None:
         early = [other for other in options.after if other in order and order.index(other) > order.index(name)]
         late = [other for other in options.before if other in order and order.index(other) < order.index(name)]
         if early or late or name not in order:
-            plugin_subject.fail(f"{hook}: it cannot stand where it asks to: {' → '.join(order)}", "drop one of the wishes")
+            plugin_subject.fail(f"{hook}: it cannot stand where it asks to: {' → '.join(order)}", "drop one of the two")
 
 
 def _order_with(subject: Subject, hook: str, others: list[str]) -> list[str]:
@@ -297,7 +297,7 @@ def test_its_blocks_have_names_of_their_own(plugin_subject: Subject) -> None:
 
 
 def test_what_it_keeps_is_json(plugin_subject: Subject) -> None:
-    """``turn.state`` and ``turn.session_state`` are stored with the node; what is no JSON is lost on resume."""
+    """``turn.state`` and ``turn.session_state`` are stored with the node; what is not JSON is lost on resume."""
     for hook in _hooks(plugin_subject):
         for given in _given(plugin_subject, hook, "ordinary"):
             (called,) = plugin_subject.call(hook, [given])
@@ -306,7 +306,7 @@ def test_what_it_keeps_is_json(plugin_subject: Subject) -> None:
                     json.dumps(states)
                 except (TypeError, ValueError) as error:
                     to_do = "keep text, numbers, lists and objects"
-                    plugin_subject.fail(f"{hook} keeps what is no JSON in {place}: {error}", to_do)
+                    plugin_subject.fail(f"{hook} keeps something that is not JSON in {place}: {error}", to_do)
 
 
 def test_its_observer_works_outside_a_turn(plugin_subject: Subject) -> None:

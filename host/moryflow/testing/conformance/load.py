@@ -31,10 +31,10 @@ def test_it_loads(plugin_subject: Subject) -> None:
     """It is imported, registered, configured and started without an error."""
     refusal, record = plugin_subject.refusal, plugin_subject.record
     if refusal is not None and refusal.stage != "discover" and not refusal.fatal:
-        plugin_subject.fail(f"it fails at {refusal.stage}: {refusal.error}", refusal.hint or "mend that line", refusal.place)
+        plugin_subject.fail(f"it fails at {refusal.stage}: {refusal.error}", refusal.hint or "fix that line", refusal.place)
     if record is not None and record.status != "loaded":
         place = f"{record.file}:{record.line}" if record.line else record.file
-        plugin_subject.fail(f"it fails at {record.stage}: {record.error}", record.hint or "mend that line", place)
+        plugin_subject.fail(f"it fails at {record.stage}: {record.error}", record.hint or "fix that line", place)
 
 
 def test_nothing_of_it_is_left_out(plugin_subject: Subject) -> None:
@@ -42,7 +42,7 @@ def test_nothing_of_it_is_left_out(plugin_subject: Subject) -> None:
     plugin_subject.need()
     record = plugin_subject.record
     if record.error:
-        plugin_subject.fail(f"the host leaves something out: {record.error}", record.hint or "mend or remove it")
+        plugin_subject.fail(f"the host leaves something out: {record.error}", record.hint or "fix or remove it")
 
 
 def test_it_says_what_it_is_for(plugin_subject: Subject) -> None:
@@ -52,7 +52,7 @@ def test_it_says_what_it_is_for(plugin_subject: Subject) -> None:
 
 
 LOOKED_FOR = ("count_tokens", "check_rules")
-"""Functions of a plugin that are no hooks: an estimator for compaction, a check of permission rules."""
+"""Functions of a plugin that are not hooks: an estimator for compaction, a check of permission rules."""
 
 
 def test_it_does_something(plugin_subject: Subject) -> None:
@@ -62,7 +62,7 @@ def test_it_does_something(plugin_subject: Subject) -> None:
         return
     if any(isinstance(value, Tool) for value in cast("dict[str, Any]", vars(contents)).values()):
         to_do = "move it to the tools folder and try moryflow tool check, or return its tools in a hook tools()"
-        plugin_subject.fail("it is a file with tools, and no plugin", to_do)
+        plugin_subject.fail("it is a file with tools, not a plugin", to_do)
     plugin_subject.fail("no function is marked with @hookimpl", f"name one after a hook: {', '.join(HOOKS)}")
 
 
@@ -71,7 +71,7 @@ def test_python_warns_of_nothing_in_it(plugin_subject: Subject) -> None:
     plugin_subject.need()
     for said in slips(plugin_subject.trees):
         place, _, what = said.partition(": ")
-        plugin_subject.fail(what, "mend that line", place)
+        plugin_subject.fail(what, "fix that line", place)
 
 
 def test_no_function_is_nearly_a_hook(plugin_subject: Subject) -> None:
@@ -210,7 +210,7 @@ def test_a_turn_works_with_it(plugin_subject: Subject) -> None:
 
 
 def test_a_turn_whose_tools_fail_works_with_it(plugin_subject: Subject) -> None:
-    """A file that is not there, no arguments, a tool that is not there, arguments that are no JSON."""
+    """A file that is not there, no arguments, a tool that is not there, arguments that are not JSON."""
     plugin_subject.need()
     calls = [("read", '{"path": "no-such-file"}'), ("read", "{}"), ("no_such_tool", "{}"), ("read", "{broken")]
     script = [{"calls": [{"name": name, "arguments": text} for name, text in calls]}, "done"]
@@ -265,4 +265,4 @@ def _check_failures(subject: Subject, host: IsolatedHost) -> None:
         if event.type in ("plugin.failed", "plugin.quarantined") and event.data.get("plugin") == subject.name:
             data = event.data
             place = f"{data.get('file')}:{data.get('line')}" if data.get("line") else data.get("file")
-            subject.fail(f"{data.get('hook', 'it')} fails in a turn: {data.get('error')}", "mend that line", place)
+            subject.fail(f"{data.get('hook', 'it')} fails in a turn: {data.get('error')}", "fix that line", place)

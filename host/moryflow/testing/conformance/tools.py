@@ -104,7 +104,7 @@ def _problems(schema: Mapping[str, Any]) -> Iterator[str]:
     properties = cast("dict[str, Any]", schema.get("properties", {}))
     missing = [name for name in schema.get("required", ()) if name not in properties]
     if missing:
-        yield f"required names {', '.join(missing)}, which is no property"
+        yield f"required names {', '.join(missing)}, which is not a property"
     for path, part in _parts(schema, ""):
         kind = part.get("type")
         kinds = cast("list[str]", kind) if isinstance(kind, list) else [kind] if kind else []

@@ -73,7 +73,7 @@ async def test_good_code_passes_with_what_it_brings(home):
         ("import not_there\n", "import", 1, "ModuleNotFoundError"),
         ("x = 1\n1 / 0\n", "import", 2, "ZeroDivisionError"),
         ("raise KeyboardInterrupt\n", "import", 1, "KeyboardInterrupt"),
-        ("class E(Exception):\n    def __str__(self): raise ValueError\nraise E\n", "import", 3, "its text cannot be made"),
+        ("class E(Exception):\n    def __str__(self): raise ValueError\nraise E\n", "import", 3, "its text cannot be shown"),
         ("from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_gat(): ...\n", "register", 2, "unknown hook"),
         ("from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_gate(cal): ...\n", "register", 2, "takes cal"),
     ],
@@ -183,7 +183,7 @@ async def test_memory_that_was_given_back_counts_too(home):
 
 
 async def test_code_that_needs_some_memory_passes(home):
-    """A library with tables of 100 MB is no bomb (ARCHITECTURE §4)."""
+    """A library with tables of 100 MB is not a bomb (ARCHITECTURE §4)."""
     assert (await probed(home, "x = b'x' * (100 << 20)\n" + HELLO, 60.0)).ok
 
 
@@ -272,7 +272,7 @@ def test_verdicts_are_of_one_python_and_of_what_is_installed(home, tmp_path, mon
         ("import os\nos.umask(0)\n", "the umask"),
         ("import sys\nsys.setrecursionlimit(60)\n", "recursion"),
         ("import gc\ngc.disable()\n", "garbage"),
-        ("import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n", "is no daemon"),
+        ("import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n", "is not a daemon"),
         ("import sys\nsys.stdout.close()\n", "the standard streams"),
         ("import sqlite3\nsqlite3.connect = None\n", "sqlite3.connect"),
         ("import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))\n", "the limits"),
@@ -466,7 +466,7 @@ async def test_code_that_took_too_long_is_given_another_try_later(home):
 
 
 def test_a_file_with_tools_is_imported_and_no_more(home):
-    """Such a file is no plugin: what it may hold is for ``external_tools`` to say (D57)."""
+    """Such a file is not a plugin: what it may hold is for ``external_tools`` to say (D57)."""
     file = home / "tools.py"
     file.write_text("def tool_gat(): ...\n")
     file.chmod(0o600)

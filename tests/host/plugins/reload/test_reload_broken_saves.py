@@ -54,7 +54,7 @@ async def test_a_broken_save_keeps_the_last_good_version(home, mistake):
         assert error in said and said.endswith("; moryflow plugin check mine")
         assert await home.says() == "one"
         home.write("plugins/mine.py", GOOD.format(word="two"))
-        assert "mended" in (await home.report()).lines()[0]
+        assert "fixed" in (await home.report()).lines()[0]
         assert (await home.says(), home.record().error) == ("two", "")
 
 
@@ -99,7 +99,7 @@ async def test_what_is_kept_is_told_with_the_next_command(home, file, good, bad,
     async with home.open():
         home.write(file, bad)
         report = await home.report()
-        assert f"kept the version before: {path}:1" in report.lines()[-1].replace(":3:", ":1:")
+        assert f"kept the previous version: {path}:1" in report.lines()[-1].replace(":3:", ":1:")
         assert report.lines()[-1].endswith(f"; {command}")
         assert report.as_event()["kept"][0]["next"] == command
 
@@ -112,7 +112,7 @@ async def test_a_broken_agent_file_keeps_the_agent_before(home):
         home.write("agents/writer.md", text.format(what="verse", more=", oops"))
         report = await home.report()
         assert host.agents["writer"].prompt == "You write prose."
-        assert str(file) in report.lines()[-1] and "kept the version before" in report.lines()[-1]
+        assert str(file) in report.lines()[-1] and "kept the previous version" in report.lines()[-1]
         home.write("agents/writer.md", text.format(what="verse", more=""))
         await home.report()
         assert host.agents["writer"].prompt == "You write verse."
@@ -167,7 +167,7 @@ async def test_a_torn_configuration_keeps_the_settings_before(home):
         home.write("config.jsonc", (good % deny)[:40])
         report = await home.report()
         assert report.changed == () and list(report.kept) == [str(file)]
-        assert f"{file}:1:" in report.lines()[0] and "the settings before hold" in report.lines()[0]
+        assert f"{file}:1:" in report.lines()[0] and "the previous settings apply" in report.lines()[0]
         assert home.host.config.get("agents.runtime.truncation.maxLines") == 7
         assert [rule.decision for rule in home.host.config.rules()] == ["deny"]
         home.write("config.jsonc", good.replace("7", "8") % "")

@@ -111,7 +111,7 @@ async def test_an_editor_that_saves_by_renaming_makes_no_new_code(home, monkeypa
 
 
 async def test_a_file_that_was_gone_for_long_is_new_again(home, monkeypatch):
-    """Its name alone is no consent."""
+    """Its name alone is not a consent."""
     monkeypatch.setattr("moryflow.plugins.reload._GONE", 0.05)
     file = home.tool()
     async with home.open():

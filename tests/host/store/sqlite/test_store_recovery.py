@@ -286,7 +286,7 @@ async def test_a_payload_that_is_no_longer_json_is_damage(file: Path, filled: Fi
 
 
 async def test_a_table_that_was_dropped_is_damage(file: Path, filled: Filled):
-    """Without its tables the file is no database of ours any more; the rest is saved."""
+    """Without its tables the file is not a database of ours any more; the rest is saved."""
     await filled(file, sessions=2, nodes=2)
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("DROP TRIGGER nodes_never_vanish")
@@ -415,7 +415,7 @@ async def test_arguments_that_are_not_what_was_judged_are_named(file: Path, way:
 
 @pytest.mark.parametrize("way", ["ledger", "export", "damages"])
 async def test_a_row_of_hook_calls_that_no_longer_fits_is_damage(file: Path, way: str):
-    """A flipped bit can leave JSON that is no list of calls; that row is given up, and the ledger can be read again (S1.6)."""
+    """A flipped bit can leave JSON that is not a list of calls; the row is given up, the ledger is readable again (S1.6)."""
     await said(file, "first")
     store = SqliteStore.open(file)
     hold = await store.hold("talk")
