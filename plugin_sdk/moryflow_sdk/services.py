@@ -229,11 +229,14 @@ class Files(Protocol):
         """
         ...
 
-    def write(self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None) -> Target:
+    def write(
+        self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None, direct: bool = False
+    ) -> Target:
         """Replace or create a regular file atomically: a random 0600 file beside it, synced, then renamed.
 
         Mode bits of an existing file are kept; a new one gets `mode`, or what the process gives new files. Returns `target`
-        with the identity of the new object.
+        with the identity of the new object. With `direct` no editor is asked to write it (``acp.editorWrites``): for a guard
+        that puts a file back.
         """
         ...
 

@@ -255,7 +255,7 @@ async def _known(turn: Turn, name: str, server: ServerSettings) -> str:
     """Say of a name that is taken whether it is this very server."""
     there = next(each for each in await servers_now(turn) if each.name == name)
     if configured_as(name, there.settings) != configured_as(name, server):
-        return f"the MCP server {name} is configured otherwise already, and used like that. Next: moryflow mcp show {name}"
+        return f"the MCP server {name} is configured differently already, and used like that. Next: moryflow mcp show {name}"
     if there.state in ("reviewed", "off"):
         return ""
     return f"the MCP server {name} is {there.state}. Next: moryflow mcp review {name}"

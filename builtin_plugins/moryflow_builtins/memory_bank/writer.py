@@ -228,7 +228,7 @@ def _put_back(turn: Any, grant: Grant) -> str:
             turn.files.remove(target)  # the link, not what it leads to
             target = turn.files.resolve(name, domain="edit")
         if grant.current is not None:
-            turn.files.write(target, grant.current)
+            turn.files.write(target, grant.current, direct=True)
         elif target.identity is not None:
             turn.files.remove(target)
     except ToolError as error:

@@ -190,12 +190,15 @@ async def _run(ctx: ToolContext, timeout: float, inside: Confined | None) -> Too
 async def _run_in_terminal(ctx: ToolContext, terminal: Terminal, timeout: float) -> ToolResult:
     """Run the command in a terminal of the editor; whatever that does, nothing of the command is left afterwards."""
     target = next(target for target in ctx.call.targets if target.kind == "shell")
-    with _judged_folder(ctx, target) as place, _script(ctx, target.given, place) as argv:
-        variables = {CALL_MARK: ctx.mark, "BASH_ENV": ""}
+    settle = LATE_SECONDS
+    with _judged_folder(ctx, target) as place:
         try:
-            done = await terminal.run(ctx.call.id, argv, folder=place.path, variables=variables, seconds=timeout)
-        finally:
-            await _end(asyncio.to_thread(end_marked, (ctx.mark,)))
+            with _script(ctx, target.given, place) as argv:
+                variables = {CALL_MARK: ctx.mark}
+                done = await terminal.run(ctx.call.id, argv, folder=place.path, variables=variables, seconds=timeout)
+            settle = LATE_SECONDS if done.stopped else 0.0
+        finally:  # the script is gone by now, so that nothing begins any more
+            await _end(asyncio.to_thread(end_marked, (ctx.mark,), settle=settle))
     if done.stopped:
         ended = f"stopped after {timeout:g} s"
     elif done.exit_code is not None:
@@ -207,9 +210,12 @@ async def _run_in_terminal(ctx: ToolContext, terminal: Terminal, timeout: float)
     return _result(shown, ended, stopped=done.stopped, about=about)
 
 
-_IN_A_TERMINAL = """[ "$1" ] || exec -c {shell} --noprofile --norc "$0" clean </dev/null
-export {variables} 2>/dev/null
+LATE_SECONDS = 0.2
+"""How long a program that an editor was just starting may take to show up."""
+
+_IN_A_TERMINAL = """[ "$1" ] || exec -c {env} {mark} {shell} --noprofile --norc -p "$0" clean </dev/null
 command -p rm -f "$0"
+export {variables} 2>/dev/null
 [ "$(command -p stat {option} %d:%i .)" = {folder} ] || {{ echo "{changed}"; exit 126; }}
 exec {shell} --noprofile --norc -c {command}
 """
@@ -225,9 +231,11 @@ def _script(ctx: ToolContext, command: str, place: JudgedFolder) -> Iterator[lis
     """
     import tempfile
 
-    shell, about = shutil.which("bash") or "", os.fstat(place.descriptor)
+    shell, env, about = shutil.which("bash") or "", shutil.which("env") or "", os.fstat(place.descriptor)
     variables = {**environment(ctx.mark, sandboxed=False), "PWD": str(place.path)}
     text = _IN_A_TERMINAL.format(
+        env=env,
+        mark=shlex.quote(f"{CALL_MARK}={ctx.mark}"),
         shell=shell,
         variables=" ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items() if name.isidentifier()),
         option="-f" if sys.platform == "darwin" else "-c",
@@ -240,9 +248,9 @@ def _script(ctx: ToolContext, command: str, place: JudgedFolder) -> Iterator[lis
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(os.fsencode(text))
-        argv = [shell, "--noprofile", "--norc", str(script)]
-        if any(shlex.quote(word) != word for word in argv):
-            message = f"a terminal of the editor needs bash, and a path without blanks or quotes: {shlex.join(argv)}"
+        argv = [shell, "--noprofile", "--norc", "-p", str(script)]  # -p: without functions and options of the environment
+        if any(shlex.quote(word) != word for word in (env, *argv)):
+            message = f"a terminal of the editor needs bash, env, and a path without blanks or quotes: {shlex.join(argv)}"
             raise ToolError(message, code="terminal", next_step="moryflow config set acp.editorTerminal false")
         yield argv
     finally:

@@ -268,7 +268,7 @@ def _restore(turn: Turn, change: UndoChange, contents: dict[str, bytes]) -> None
         with turn.files.folder(_parent(turn, change.path)) as folder:
             os.symlink(contents[change.then.hash], Path(change.path).name, dir_fd=folder)
         return
-    turn.files.write(target, contents[change.then.hash])
+    turn.files.write(target, contents[change.then.hash], direct=True)
     if change.now is None or change.now.mode != change.then.mode:
         _set_executable(turn, change)
 

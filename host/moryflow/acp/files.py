@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from moryflow_sdk import Identity, MoryflowError, Target, ToolError
 
 from moryflow.services.file_walk import judged_status, name_of, parent_folder, path_of, refuse_changed
-from moryflow.services.files import VaultFiles
+from moryflow.services.files import VaultFiles, is_kept
 
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import TurnContext
@@ -219,12 +219,14 @@ class EditorFiles(VaultFiles):
         """Whether an editor is told of a path: not of one in Moryflow's own folder, that no text can name, or in doubt."""
         return path.isprintable() and path not in self._editor.doubted and not self._in_home(path)
 
-    def write(self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None) -> Target:
+    def write(
+        self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None, direct: bool = False
+    ) -> Target:
         """Replace a file: a text in the editor where a person has chosen that, all else here. What an editor holds of a file
         that was written here is older from then on.
         """
         path = path_of(target)
-        made = self._saved(target, data) if self._writes and self._editor.answers else None
+        made = self._saved(target, data) if self._writes and not direct and self._editor.answers else None
         if made is None:
             made = super().write(target, data, create_parents=create_parents, mode=mode)
             self._editor.passed.add(path)
@@ -235,8 +237,8 @@ class EditorFiles(VaultFiles):
     def _saved(self, target: Target, data: bytes) -> Target | None:
         """Have the editor write the judged file, and return it as it is then; ``None`` for what is written here.
 
-        That is what is new, no text, large or in doubt, has another name or may not be written, and where its line ends or its
-        mark would be the editor's.
+        That is what is new, no text, large or in doubt, has another name, an access list or attributes, or may not be written,
+        and where its line ends or its mark would be the editor's.
 
         :raises ToolError: another text stands there than was last read, or the editor did not save this, or not there.
         """
@@ -245,8 +247,8 @@ class EditorFiles(VaultFiles):
             return None
         with self._editor.saving:
             with super().open(target) as file:
-                before, stamp, about = _text_in(file), _stamp(file), os.fstat(file.fileno())
-            if not (about.st_nlink == 1 and _is_plain(before) and os.access(path, os.W_OK)):
+                before, stamp, about, bare = _text_in(file), _stamp(file), os.fstat(file.fileno()), _is_bare(file)
+            if not (self._editor.answers and bare and about.st_nlink == 1 and _is_plain(before) and os.access(path, os.W_OK)):
                 return None
             if self._stamps.pop(path, stamp) != stamp:
                 refuse_changed(target)
@@ -255,7 +257,7 @@ class EditorFiles(VaultFiles):
                 self._editor.save(self._session, path, text or "")
             except MoryflowError as error:
                 refusal = error.message
-            found, after, way = self._found(target, text, stat.S_IMODE(about.st_mode))
+            found, after, way = self._found(target, text, about.st_mode & 0o777)
             if not refusal and (after, way) == (text, folders):
                 return found
         self._editor.doubted.add(path)
@@ -275,7 +277,7 @@ class EditorFiles(VaultFiles):
             with super().open(found) as file:
                 self._stamps[path_of(target)] = _stamp(file)
                 after, folders = _text_in(file), self._folders(found)
-                if after == text and stat.S_IMODE(os.fstat(file.fileno()).st_mode) != mode:
+                if after == text and os.fstat(file.fileno()).st_mode & 0o777 != mode:
                     os.fchmod(file.fileno(), mode)
             return found, after, folders
         return target, None, []
@@ -288,6 +290,15 @@ def _stamp(file: BinaryIO) -> tuple[int, int, int]:
     """Return what changes whenever a file does, also where it is written in its place."""
     about = os.fstat(file.fileno())
     return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _is_bare(file: BinaryIO) -> bool:
+    """Whether a file has nothing but its mode that an editor would have to keep."""
+    if not hasattr(os, "listxattr"):
+        return True
+    with suppress(OSError):
+        return not any(map(is_kept, os.listxattr(file.fileno())))
+    return True
 
 
 def _is_plain(text: str | None) -> bool:

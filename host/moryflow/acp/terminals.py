@@ -33,12 +33,14 @@ class EditorTerminals:
     :param knows: whether it has a session open.
     :ivar offered: whether it says that it has terminals.
     :ivar shown: by session and call, the terminals of calls that have no result yet.
+    :ivar late: what closes terminals that were opened after their call had given up.
     """
 
     def __init__(self, connection: EditorConnection, knows: Callable[[str], bool]) -> None:
         self._connection, self._knows = connection, knows
         self.offered = False
         self.shown: dict[tuple[str, str], str] = {}
+        self.late: set[asyncio.Future[Any]] = set()
         self._by_turn: WeakKeyDictionary[TurnContext, EditorTerminal | None] = WeakKeyDictionary()
 
     def service(self, scope: TurnContext, _plugin: str) -> EditorTerminal | None:
@@ -46,15 +48,15 @@ class EditorTerminals:
         if scope not in self._by_turn:
             session = scope.lineage[-1]
             chosen = self.offered and scope.around.config.get("acp.editorTerminal") is True and self._knows(session)
-            self._by_turn[scope] = EditorTerminal(self._connection, session, self.shown) if chosen else None
+            self._by_turn[scope] = EditorTerminal(self._connection, session, self) if chosen else None
         return self._by_turn[scope]
 
 
 class EditorTerminal:
     """Implements :class:`moryflow_sdk.services.Terminal` for a session that an editor has open."""
 
-    def __init__(self, connection: EditorConnection, session: str, shown: dict[tuple[str, str], str]) -> None:
-        self._connection, self._session, self._shown = connection, session, shown
+    def __init__(self, connection: EditorConnection, session: str, terminals: EditorTerminals) -> None:
+        self._connection, self._session, self._terminals = connection, session, terminals
 
     async def run(
         self, call: str, argv: Sequence[str], *, folder: Path, variables: Mapping[str, str], seconds: float
@@ -62,9 +64,7 @@ class EditorTerminal:
         """Open a terminal, show it with the call, wait for the end of its program, and let it go, whatever happens."""
         env = [{"name": name, "value": value} for name, value in variables.items()]
         program = {"command": argv[0], "args": [*argv[1:]], "env": env, "cwd": str(folder), "outputByteLimit": OUTPUT_BYTES}
-        terminal = (await self._answer("create", **program)).get("terminalId")
-        if not isinstance(terminal, str) or not terminal:
-            raise ToolError("the editor opened a terminal without a name", code="terminal")
+        terminal = await self._open(program)
         self._show(call, terminal)
         status: Mapping[str, Any] | None = None
         ended = False
@@ -86,13 +86,36 @@ class EditorTerminal:
             stopped=status is None,
         )
 
+    async def _open(self, program: Mapping[str, Any]) -> str:
+        """Return the name of a new terminal; one that comes when the call has given up is closed again."""
+        opening = asyncio.ensure_future(self._ask("create", None, **program))
+        try:
+            async with asyncio.timeout(SECONDS):
+                return _name_in(await asyncio.shield(opening))
+        except TimeoutError as error:
+            self._close_later(opening)
+            message = f"the editor did not answer terminal/create within {SECONDS:g} s; a terminal that it opens now is closed"
+            raise ToolError(message, code="terminal") from error
+        except asyncio.CancelledError:
+            self._close_later(opening)
+            raise
+
+    def _close_later(self, opening: asyncio.Future[Mapping[str, Any]]) -> None:
+        async def close() -> None:
+            with suppress(MoryflowError):
+                await self._close(_name_in(await opening), False)
+
+        closing = asyncio.ensure_future(close())
+        self._terminals.late.add(closing)
+        closing.add_done_callback(self._terminals.late.discard)
+
     def _show(self, call: str, terminal: str) -> None:
-        self._shown[self._session, call] = terminal
+        self._terminals.shown[self._session, call] = terminal
         content = [{"type": "terminal", "terminalId": terminal}]
         update = {"sessionUpdate": "tool_call_update", "toolCallId": call, "content": content}
         self._connection.notify("session/update", {"sessionId": self._session, "update": update})
 
-    async def _ask(self, what: str, seconds: float, **params: Any) -> Mapping[str, Any]:
+    async def _ask(self, what: str, seconds: float | None, **params: Any) -> Mapping[str, Any]:
         """Return an answer.
 
         :raises ToolError: it is an error.
@@ -122,3 +145,10 @@ class EditorTerminal:
         except asyncio.CancelledError:
             await asyncio.wait((closing,))
             raise
+
+
+def _name_in(answer: Mapping[str, Any]) -> str:
+    name = answer.get("terminalId")
+    if not isinstance(name, str) or not name:
+        raise ToolError("the editor opened a terminal without a name", code="terminal")
+    return name

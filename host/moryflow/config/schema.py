@@ -62,8 +62,10 @@ class RunCommandSettings(Settings):
 class EditorSettings(Settings):
     """What an editor does itself that speaks with ``moryflow acp``; both loosen what is promised, see ``docs/editors.md``."""
 
-    editor_writes: Annotated[bool, Meta("changes of texts are written by the editor, where it offers that")] = False
-    editor_terminal: Annotated[bool, Meta("commands run in a terminal of the editor, outside the sandbox")] = False
+    editor_writes: Annotated[bool, Meta("changes of texts are written by the editor, where it offers that", strict=True)] = (
+        False
+    )
+    editor_terminal: Annotated[bool, Meta("commands run in a terminal of the editor, outside the sandbox", strict=True)] = False
 
 
 class AgentSettings(Settings):

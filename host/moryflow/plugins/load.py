@@ -268,7 +268,7 @@ class Loading:
                 }
             except OrderCycle as cycle:
                 for name in cycle.plugins:
-                    self._unload(name, LoadFailure("register", str(cycle), hint="drop one of the two"))
+                    self._unload(name, LoadFailure("register", str(cycle), hint="drop one of these before= and after="))
 
     def _unload(self, name: str, failure: LoadFailure) -> None:
         plugin = self._plugins.pop(name)

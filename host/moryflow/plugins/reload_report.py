@@ -209,7 +209,7 @@ def _hooks(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
 
 
 def _names(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
-    old_models, new_models = ([provider.name for provider in each.providers] for each in (before, after))
+    old_models, new_models = (sorted({provider.name for provider in each.providers}) for each in (before, after))
     kinds = (("agent", before.agents, after.agents), ("command", before.commands, after.commands))
     for kind, old, new in (*kinds, ("models", old_models, new_models)):
         yield from (PluginChange(kind, name, "removed") for name in old if name not in new)

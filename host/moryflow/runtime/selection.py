@@ -155,12 +155,15 @@ async def change_mode(host: SessionHost, session: SessionPort, mode: str, by: st
     host.approvals.reconsider(session.id)
 
 
-def _changing(field: str, before: str, after: str, *, kept: str = "", **more: str) -> Callable[[Journal], None]:
-    """Return what records that a person has changed a field of a session, where it is stored as `kept` if not as `after`."""
+def _changing(field: str, before: str, after: str, *, kept: str | None = None, **more: str) -> Callable[[Journal], None]:
+    """Return what records that a person has changed a field of a session.
+
+    :param kept: what the session stores, if not `after`; an empty model stands for the usual one.
+    """
 
     def record(journal: Journal) -> None:
         journal.node("marker", {field: after})
-        journal.session(**{field: kept or after})
+        journal.session(**{field: after if kept is None else kept})
         journal.event(f"session.{field}", **{"from": before, "to": after, **more})
 
     return record

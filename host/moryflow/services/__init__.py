@@ -204,13 +204,14 @@ class ToolView(View):
     ) -> None:
         super().__init__(scope, plugin)
         self.call = call
+        self._node = scope.node
         self._ask = ask
         self._metadata = metadata
 
     @cached_property
     def mark(self) -> str:
         """What the programs of the call carry; most calls start none."""
-        return call_mark(self.home, self.session, self.node, self.call.id)
+        return call_mark(self.home, self.session, self._node, self.call.id)
 
     def progress(self, text: str) -> None:
         """Show `text` while the tool runs; from any thread."""

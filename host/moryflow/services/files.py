@@ -91,8 +91,10 @@ class VaultFiles:
             )
         return content
 
-    def write(self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None) -> Target:
-        """Replace or create a regular file atomically and return it with its new identity."""
+    def write(
+        self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None, direct: bool = False
+    ) -> Target:
+        """Replace or create a regular file atomically and return it with its new identity; always `direct` here."""
         self._refuse_home(target)
         if target.identity is None:
             self._refuse_lost_vault(path_of(target))
@@ -244,9 +246,14 @@ def _keep_attributes(parent: int, name: str, temporary: str) -> None:
     folder = f"/proc/self/fd/{parent}"
     with suppress(OSError):
         for attribute in os.listxattr(f"{folder}/{name}", follow_symlinks=False):
-            if attribute == "system.posix_acl_access" or attribute.startswith("user."):
+            if is_kept(attribute):
                 value = os.getxattr(f"{folder}/{name}", attribute, follow_symlinks=False)
                 os.setxattr(f"{folder}/{temporary}", attribute, value, follow_symlinks=False)
+
+
+def is_kept(attribute: str) -> bool:
+    """Whether an extended attribute stays with a file that is replaced: its access list, and those of the user."""
+    return attribute == "system.posix_acl_access" or attribute.startswith("user.")
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

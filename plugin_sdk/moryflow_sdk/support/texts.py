@@ -43,7 +43,7 @@ def mark_of(data: bytes) -> tuple[bytes, str]:
 def looks_binary(data: bytes) -> bool:
     """Whether the beginning of `data`, a file or its first :data:`HEAD_BYTES`, is not text.
 
-    It is none when it has a NUL or is full of control characters; what begins with a byte-order mark is text.
+    It is not text when it has a NUL or is full of control characters; what begins with a byte-order mark is text.
     """
     if mark_of(data)[0]:
         return False

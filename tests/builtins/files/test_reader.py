@@ -78,7 +78,7 @@ def test_encodings_are_found_or_told(toolbox, data: bytes, options: dict, text: 
 
 
 def test_an_encoding_that_does_not_exist_is_refused(toolbox) -> None:
-    """Also one that is not text encoding (D74)."""
+    """Also one that is not a text encoding (D74)."""
     toolbox.fill({"f": "x"})
     for name in ("nope", "base64", "a" * 500):
         assert code_of(toolbox.run, read, path="f", encoding=name).code == "invalid_args"

@@ -127,6 +127,17 @@ def test_a_command_runs_in_a_terminal_of_the_editor(place: Place, shell: bool) -
     assert not [*(place.home / "data" / "shell").glob("terminal-*")]
 
 
+def test_functions_in_the_editors_environment_change_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bash would take `exec` and `[` from there; what is run begins without them."""
+    client, session = begun(place, Terminals(), bash("echo $OF_THE_EDITOR; exec echo own"), "done")
+    for name in ("exec", "[", "export", "command"):
+        monkeypatch.setenv(f"BASH_FUNC_{name}%%", "() { echo stolen; }")
+    client.prompt(session)
+    client.ask("session/load", {"sessionId": session, "cwd": str(place.vault), "mcpServers": []})
+    [stored] = [one["content"] for one in client.updates("tool_call") if one["status"] == "completed"]
+    assert "own" in str(stored) and "stolen" not in str(stored)
+
+
 @pytest.mark.parametrize("config", [{}, {"acp": {"editorTerminal": False}}, {"acp": {"editorTerminal": 1}}])
 def test_nobody_gets_it_who_has_not_chosen_it(place: Place, config: Any) -> None:
     client, session = begun(place, Terminals(), bash("echo hi"), "done", config={**chosen(ALLOWED), "acp": {}, **config})
@@ -233,6 +244,21 @@ def test_a_terminal_that_opens_too_late_runs_nothing(place: Place) -> None:
     Terminals().create(request, request["params"])
     time.sleep(0.5)
     assert not (place.vault / "x").exists()
+
+
+def test_a_terminal_that_opens_too_late_is_closed(place: Place) -> None:
+    """An editor that asks its person first may answer when the call is over."""
+    late: list[dict[str, Any]] = []
+
+    def editor(request: dict[str, Any]) -> Any:
+        late.append(request)
+        return None if request["method"] == "terminal/create" else {}
+
+    client, session = begun(place, editor, bash("echo hi"), "done")
+    client.prompt(session)
+    client._reply(late[0], {"terminalId": "t0"})
+    client.until(lambda one: one.get("method") == "terminal/release")
+    assert asked(client) == ["create", "kill", "release"]
 
 
 def test_its_time_is_limited(place: Place) -> None:

@@ -276,7 +276,19 @@ def test_an_undo_brings_back_what_the_disk_held(place: Place, file: Path, anew: 
     client.prompt(session)
     assert file.read_text() == "one\nthree\n"
     client.prompt(session, "/undo yes")
-    assert file.read_text() == "one\ntwo\n"
+    assert file.read_text() == "one\ntwo\n" and methods(client).count(SAVE) == 1
+
+
+def test_a_file_with_attributes_of_its_own_is_written_here(place: Place, file: Path) -> None:
+    """An editor would put a new file there, without them."""
+    try:
+        os.setxattr(file, "user.note", b"mine")
+    except (AttributeError, OSError) as error:
+        pytest.skip(f"no attributes can be set here: {error}")
+    client, session = begun(place, Saving(), EDIT, "done")
+    client.prompt(session)
+    assert (file.read_text(), methods(client).count(SAVE)) == ("one\nthree\n", 0)
+    assert os.getxattr(file, "user.note") == b"mine"
 
 
 class SilentEditor:

@@ -279,7 +279,7 @@ def hello(a: str = "") -> str:
     ],
 )
 def test_what_a_tool_declares_is_what_it_says(changed: dict[str, Any], said: str):
-    """A text is not a yes and a list no function: such a tool is not offered (invariant 5, S2.15)."""
+    """A text is not a yes and a list is not a function: such a tool is not offered (invariant 5, S2.15)."""
     with pytest.raises(Refused, match=re.escape(said)):
         usable(tool(**changed)(hello), "user")
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from moryflow_sdk import ModelInfo
 
-    from moryflow.cli.options import Flags
     from moryflow.runtime.host import Host
 
 

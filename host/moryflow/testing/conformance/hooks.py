@@ -139,7 +139,9 @@ def test_its_wishes_for_an_order_can_be_met(plugin_subject: Subject) -> None:
         early = [other for other in options.after if other in order and order.index(other) > order.index(name)]
         late = [other for other in options.before if other in order and order.index(other) < order.index(name)]
         if early or late or name not in order:
-            plugin_subject.fail(f"{hook}: it cannot stand where it asks to: {' → '.join(order)}", "drop one of the two")
+            plugin_subject.fail(
+                f"{hook}: it cannot stand where it asks to: {' → '.join(order)}", "drop one of its before= and after="
+            )
 
 
 def _order_with(subject: Subject, hook: str, others: list[str]) -> list[str]:
