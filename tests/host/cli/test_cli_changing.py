@@ -79,3 +79,13 @@ async def test_the_change_is_an_event_and_an_export_keeps_it(tmp_path: Path) -> 
         copy = await host.store.import_(lines)
         assert [node.payload for node in await host.store.path(copy.id) if node.kind == "marker"] == [{"model": two}]
         assert copy.model == two
+
+
+async def test_an_empty_model_is_the_usual_one_again(tmp_path: Path) -> None:
+    """The session then has no model of its own, and follows the configuration."""
+    (tmp_path / "vault").mkdir()
+    (tmp_path / "one.json").write_text("[]", "utf-8")
+    async with await open_host(tmp_path / "home", environ={"OPENAI_API_KEY": "a-key"}) as host:
+        session = await host.new_session(tmp_path / "vault", model=f"script:{tmp_path}/one.json")
+        await session.set_model("")
+        assert (session.model, (await host.store.session(session.id)).model) == ("", "")
