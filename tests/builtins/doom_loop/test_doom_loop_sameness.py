@@ -127,7 +127,7 @@ def _short(path, again, weight):
     return {"path": path, **({"again": True} if again else {}), **({} if weight == 1 else {"weight": weight})}
 
 
-@pytest.mark.parametrize(("remarks", "said"), [(("whi",), "no parameter of f"), ("why", 'remarks=\\("why",\\)')])
+@pytest.mark.parametrize(("remarks", "said"), [(("whi",), "not a parameter of f"), ("why", 'remarks=\\("why",\\)')])
 def test_a_remark_that_is_no_parameter_is_refused(remarks, said):
     """A slip would count every call as another one (S3, D26)."""
     with pytest.raises(TypeError, match=said):

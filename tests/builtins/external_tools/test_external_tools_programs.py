@@ -69,7 +69,7 @@ WRONG = {
     "1 MB": (script("cat", "# /// moryflow\n" + "# # x\n" * 170_000 + "# ///\n"), 2, "has no end"),
     "toml": (script("cat", "# /// moryflow\n# description = 'x'\n# name = \n# ///\n"), 4, "not valid TOML"),
     "json": (script("cat", '# /// moryflow\n# {"description": "x",\n# "name" 5}\n# ///\n'), 4, "not valid JSON"),
-    "not an object": (script("cat", "# /// moryflow\n# [1]\n# ///\n"), 3, "'1' is none of"),
+    "not an object": (script("cat", "# /// moryflow\n# [1]\n# ///\n"), 3, "'1' is not one of"),
     "twice": (
         script("cat", '# /// moryflow\n# {"description": "x",\n# "domain": "bash", "domain": "read"}\n# ///\n'),
         3,
@@ -80,7 +80,7 @@ WRONG = {
     "infinite": (script("cat", f"# /// moryflow\n# {OK}\n# timeout = inf\n# ///\n"), 3, "not JSON compliant"),
     "no description": (script("cat", "# /// moryflow\n# name = 'x'\n# ///\n"), 3, "it has no description"),
     "empty": (script("cat", "# /// moryflow\n# description = ' '\n# ///\n"), 3, "description must be"),
-    "field": (script("cat", f"# /// moryflow\n# {OK}\n# domian = 'read'\n# ///\n"), 4, "'domian' is none of name"),
+    "field": (script("cat", f"# /// moryflow\n# {OK}\n# domian = 'read'\n# ///\n"), 4, "'domian' is not one of name"),
     "domain": (script("cat", f"# /// moryflow\n# {OK}\n# domain = 'reed'\n# ///\n"), 4, "domain must be one of read"),
     "timeout": (script("cat", f"# /// moryflow\n# {OK}\n# timeout = 0\n# ///\n"), 4, "timeout must be"),
     "schema": (script("cat", f"# /// moryflow\n# {OK}\n# parameters = 5\n# ///\n"), 4, "parameters must be"),

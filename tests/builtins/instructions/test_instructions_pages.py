@@ -59,8 +59,8 @@ async def test_what_came_before_is_used_while_a_page_does_not_come(tmp_path: Pat
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
-        (page(b"<h1>x</h1>", "text/html"), "no plain text"),
-        (page(b"a\0b"), "no plain text"),
+        (page(b"<h1>x</h1>", "text/html"), "neither plain text"),
+        (page(b"a\0b"), "neither plain text"),
         (page(b"x" * 200), "more than the 100 bytes"),
         (replies.failure(404), "answered 404"),
         (replies.Reply(status=302, headers={"location": "http://169.254.169.254/"}), "not a public address"),

@@ -125,7 +125,7 @@ def test_a_server_of_another_home_or_none_is_refused(server: Server, tmp_path: P
     other.mkdir(parents=True)
     for name in ("token", "running.json"):
         (other / name).write_text((server.home / "server" / name).read_text())
-    for home, said in ((other.parent, "another home"), (tmp_path / "empty", "no server")):
+    for home, said in ((other.parent, "another home"), (tmp_path / "empty", "no Moryflow server")):
         with pytest.raises(ConfigError, match=said) as caught:
             asyncio.run(connect(home=home))
         assert caught.value.next_step == "moryflow serve"
@@ -152,5 +152,5 @@ def test_it_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize("url", ["", "ftp://x", "localhost:80", "http://"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     """Before anything is sent."""
-    with pytest.raises(ValueError, match="no address"):
+    with pytest.raises(ValueError, match="not an address"):
         ServerUrl.of(url)
