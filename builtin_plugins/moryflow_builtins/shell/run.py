@@ -129,8 +129,7 @@ def _result(shown: str, ended: str, *, stopped: bool, about: Mapping[str, object
     )
 
 
-CHUNK = 512 * 1024
-"""Bytes that are read at once; with a quarter of it, the wakes of the loop make 20 MB take twice as long."""
+CHUNK = 128 * 1024
 PIPE = 1024 * 1024
 """Bytes that a command may print while nobody reads: with the usual 64 KiB, 20 MB take twice as long."""
 GRACE_SECONDS = 0.5
@@ -188,7 +187,7 @@ async def _run(ctx: ToolContext, timeout: float, inside: Confined | None) -> Too
 
 
 async def _run_in_terminal(ctx: ToolContext, terminal: Terminal, timeout: float) -> ToolResult:
-    """Run the command in a terminal of the editor; whatever that does, nothing of the command is left afterwards."""
+    """Run the command in a terminal of the editor; on Linux nothing of it is left afterwards, whatever the editor does."""
     target = next(target for target in ctx.call.targets if target.kind == "shell")
     settle = LATE_SECONDS
     with _judged_folder(ctx, target) as place:

@@ -23,7 +23,7 @@ from .lint import rule_json
 class WatchedPolicy(Policy):
     """A policy that keeps which rules matched something; it judges like any other."""
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any) -> None:  # a named tuple has its fields from `__new__` already
         self.matched: set[Rule] = set()
         self.asked: set[str] = set()
 
