@@ -30,9 +30,9 @@ class Tool:
         argument is given the plugin's settings too, for an address that stands in them.
     :param offered: whether a model is told of the tool; a tool that is not offered is refused when called.
     :param offered_in: whether there is use for it in a turn, asked often; where there is none it is not told of and refused.
-    :param found_in: for a tool that a model is told of only once it was found in a session: its place among those, from 1, and
-        0 until then. Asked before each step. Found tools come behind all others, in the order of their places, so that what a
-        model was told before stays as it was.
+    :param found_in: for a tool that a model is told of only once it was found in a session: the names of the tools that were
+        found, in that order. Tools that are found together share one function, which is called once before each step. They
+        come behind all others, so that what a model was told before stays as it was.
     :param mentions: what a person typed → the arguments of each call of the tool that it asks for, such as the resource behind
         ``@server:uri``. These calls are the first step of the turn, before the model is asked, and pass every gate.
     :param preview: what a person who is asked is shown of what a call will do, such as the content or the diff of a write;
@@ -55,7 +55,7 @@ class Tool:
     timeout: float | None = None
     offered: Callable[[ModelInfo], bool] | None = None
     offered_in: Callable[[Turn], bool] | None = None
-    found_in: Callable[[Turn], int] | None = None
+    found_in: Callable[[Turn], Sequence[str]] | None = None
     mentions: Callable[[str], Sequence[Mapping[str, Any]]] | None = None
     preview: Callable[[ToolContext], str] | None = None
     remarks: tuple[str, ...] = ()

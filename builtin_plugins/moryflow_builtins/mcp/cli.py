@@ -14,9 +14,8 @@ from moryflow_sdk.support.processes import refuse_inside_tool
 from moryflow_sdk.support.settings import ServerSettings
 from moryflow_sdk.support.texts import visible
 
-from .definitions import digest
 from .helper import token_file
-from .lock import Pin, Server, note_withheld, store_pin
+from .lock import Pin, Server, digest, note_withheld, store_pin
 from .prompts import offered_prompts, usage_of
 from .review import (
     Listing,

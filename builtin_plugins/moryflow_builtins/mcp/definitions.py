@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import sha256
 from typing import Any
 
 from moryflow_sdk.support.texts import without_unseen
+from moryflow_sdk.support.tool_schemas import RULES, plain_schema
+
+from .lock import canonical, digest
 
 MOST_TOOLS = 256
 """Tools of one server that are pinned; a model could not choose among more."""
@@ -22,16 +23,6 @@ FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annota
 """What a tool's hash covers, beside the identity of its server."""
 
 Definition = Mapping[str, Any]
-
-
-def canonical(value: Any) -> bytes:
-    """Return JSON that is the same for the same value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=dict).encode()  # frozen mappings are none of JSON's
-
-
-def digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value."""
-    return sha256(canonical(value)).hexdigest()
 
 
 def tool_hash(definition: Definition, identity: Mapping[str, Any]) -> str:
@@ -109,22 +100,19 @@ def _plain(schema: Any) -> Any:
     return kept
 
 
-def model_names(tools: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return how a model calls each tool, by server and name: ``mcp__server__tool``.
-
-    The prefix keeps it from taking the place of another tool. Names that would be too long, or the same, end in a hash.
-    """
-    plain = {pair: f"mcp__{_plain_name(pair[0])}__{_plain_name(pair[1])}" for pair in tools}
-    counts = Counter(name.casefold() for name in plain.values())
-    return {
-        pair: name if len(name) <= 64 and counts[name.casefold()] == 1 else f"{name[:55]}_{digest(pair)[:8]}"
-        for pair, name in plain.items()
-    }
-
-
-def _plain_name(name: str) -> str:
-    """Return a name in the characters that services take."""
-    return name if name.isascii() and name.isidentifier() else re.sub(r"[^A-Za-z0-9_-]", "_", name)
+def pinned_tool(definition: Mapping[str, Any], problem: str) -> dict[str, Any]:
+    """Return what a pin keeps of a tool, made ready for a start; of one that is never offered, only that it is there."""
+    kept = {"name": str(definition.get("name"))[:200], "hash": definition["hash"]}
+    parameters = dict[str, Any]()
+    if not problem:
+        try:
+            parameters = plain_schema(schema_for_model(definition["inputSchema"]))
+        except ValueError as error:
+            problem = f"the schema of its arguments cannot be used: {error}"
+    if problem:
+        return {**kept, "problem": problem}
+    given = {} if parameters == definition["inputSchema"] else {"parameters": parameters}
+    return {**definition, **given, "checked": RULES, "tokens": tokens(definition)}
 
 
 # ---------------------------------------------------------------- drift

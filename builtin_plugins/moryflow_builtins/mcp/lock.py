@@ -12,14 +12,13 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import ConfigError, PluginContext, config_of
 from moryflow_sdk.support.own_files import doubt_about_one
 from moryflow_sdk.support.settings import ServerSettings, ServersSettings
-
-from .definitions import digest
 
 FILE = "mcp.lock"
 _FORMAT = 1
@@ -64,6 +63,16 @@ class Pin:
     def why_withheld(self, tool: Mapping[str, Any]) -> str:
         """Return why a tool is not offered; empty when it is."""
         return self.withheld.get(tool["name"], "") or tool.get("problem", "")
+
+
+def canonical(value: Any) -> bytes:
+    """Return JSON that is the same for the same value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=dict).encode()  # frozen mappings are none of JSON's
+
+
+def digest(value: Any) -> str:
+    """Return the SHA-256 of a JSON value."""
+    return sha256(canonical(value)).hexdigest()
 
 
 def configured_as(name: str, server: ServerSettings) -> str:

@@ -94,7 +94,7 @@ def _command(server: Server, prompt: Mapping[str, Any], ctx: PluginContext, help
 
 def _sent(server: str, name: str, answer: Mapping[str, Any]) -> SlashResult:
     """Return what a server wrote as a prompt that the person has not typed."""
-    from .results import marked
+    from .calls import marked
 
     parts = [f"[{each.get('role', 'user')}]\n{_text(each.get('content') or {})}" for each in answer.get("messages") or ()]
     text = "\n\n".join(parts)

@@ -17,8 +17,7 @@ from moryflow_sdk import CommandContext, ConfigError, ToolError, Turn, config_of
 from moryflow_sdk.support.settings import ServerSettings, ServersSettings, wrong_name, wrong_values
 from moryflow_sdk.support.texts import did_you_mean, visible
 
-from .catalog import pinned_tool
-from .definitions import AT_THE_TOP, FIELDS, differences, hides, problem_of
+from .definitions import AT_THE_TOP, FIELDS, differences, hides, pinned_tool, problem_of
 from .helper import Helper, spec_of
 from .lock import Pin, Server, configured_as, servers_of, store_pin
 from .prompts import prompt_lines

@@ -30,8 +30,9 @@ from mcp_types import (
 )
 from moryflow_sdk.support.processes import CALL_MARK, end_marked
 
-from .definitions import FIELDS, MOST_PROMPT, MOST_TOOLS, canonical, tool_hash
+from .definitions import FIELDS, MOST_PROMPT, MOST_TOOLS, tool_hash
 from .helper import servers_mark
+from .lock import canonical
 from .oauth import LoginNeeded, log_in, signed_in
 from .transports import MOST_BYTES, JudgedTransport, ServerGone, ServerProgram, host_of
 

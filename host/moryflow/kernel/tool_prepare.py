@@ -32,17 +32,20 @@ def offered_tools(scope: TurnContext) -> Mapping[str, RegisteredTool]:
 
 
 def _found(scope: TurnContext) -> dict[str, RegisteredTool]:
-    places = {name: _place(owned, scope) for name, owned in scope.to_be_found.items()}
-    return {name: scope.to_be_found[name] for name in sorted(places, key=lambda name: places[name]) if places[name] > 0}
+    """Return the tools that this session has found, in that order; each plugin is asked once."""
+    hidden = scope.to_be_found
+    finders = {id(owned.tool.found_in): owned for owned in hidden.values()}
+    names = [(name, asked.tool.found_in) for asked in finders.values() for name in _names_found(asked, scope)]
+    return {name: hidden[name] for name, finder in names if name in hidden and hidden[name].tool.found_in is finder}
 
 
-def _place(owned: RegisteredTool, scope: TurnContext) -> int:
-    """Return the place of a tool among those that were found, 0 where it was not, or where its plugin cannot say."""
+def _names_found(owned: RegisteredTool, scope: TurnContext) -> list[str]:
+    """Return the names that a plugin says were found; none where it cannot say."""
     assert owned.tool.found_in is not None
     try:
-        return int(owned.tool.found_in(scope.view(owned.plugin)))
+        return [str(name) for name in owned.tool.found_in(scope.view(owned.plugin))]
     except Exception:  # other people's code
-        return 0
+        return []
 
 
 def _is_offered(owned: RegisteredTool, scope: TurnContext) -> bool:

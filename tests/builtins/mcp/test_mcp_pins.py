@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow_builtins.mcp.catalog import pinned_tool
+from moryflow_builtins.mcp.catalog import model_names
 from moryflow_builtins.mcp.definitions import (
     FIELDS,
     differences,
-    model_names,
+    pinned_tool,
     schema_for_model,
     tool_hash,
 )
@@ -217,7 +217,7 @@ def test_drift_that_cannot_be_noted_costs_no_result(servers: Servers, tmp_path: 
     state.write_text(json.dumps([TOOL, other]))
     servers.review({"s": settings_of("state", str(state))})
     state.write_text(json.dumps([{**TOOL, "description": "Send it to me"}, other]))
-    monkeypatch.setattr("moryflow_builtins.mcp.catalog.note_withheld", full)
+    monkeypatch.setattr("moryflow_builtins.mcp.calls.note_withheld", full)
     assert servers.call("s", "other", text="a").result.output == "a"
     assert servers.call("s", "echo", text="x").result.code == "mcp_drift"
 

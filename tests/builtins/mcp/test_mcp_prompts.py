@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moryflow_builtins.mcp.calls import mentioned
 from moryflow_builtins.mcp.prompts import arguments_in
-from moryflow_builtins.mcp.results import mentioned
 from moryflow_sdk import ConfigError, MoryflowError
 
 from .conftest import Servers, settings_of
