@@ -12,10 +12,10 @@ from ._frozen import Frozen, FrozenMapping
 from .models import Image
 
 Domain = str
-"""A domain as calls, targets and rules carry it: one of :data:`DOMAINS`, or what somebody wrote instead."""
+"""The domain of a call, target or rule: one of :data:`DOMAINS`, or an unknown one as it was written."""
 
 DomainName = Literal["read", "edit", "bash", "web_fetch", "web_search", "mcp", "task", "tool"]
-"""A domain as code names it, so that type checkers and editors know them all."""
+"""The known domains, spelled out for type checkers and editors."""
 
 DOMAINS: tuple[DomainName, ...] = get_args(DomainName)
 """Every domain."""
@@ -59,7 +59,7 @@ def target_request(item: object, domain: Domain) -> TargetRequest:
 
 
 class Identity(Frozen):
-    """Which object a path was when it was judged: device and inode, as ``os.fstat`` gives them."""
+    """The object that a path named when it was judged: device and inode, as ``os.fstat`` gives them."""
 
     device: int
     inode: int
@@ -165,7 +165,7 @@ class ToolCall(Frozen):
 
 
 class ToolResult(Frozen):
-    """What a call gave.
+    """The result of a call.
 
     :param output: the text the model reads.
     :param code: for errors, a short stable reason (``invalid_args``, ``unknown_tool``, ``not_found`` …).
@@ -174,7 +174,7 @@ class ToolResult(Frozen):
         a person after the call.
     :param spool: a file that holds the whole output when it was too large for memory (over 32 MiB).
     :param format: ``json`` when the body returned something other than text and the host wrote it as JSON.
-    :param truncated: whether the model reads only a part; `output_id` then names the stored whole, `path` its file.
+    :param truncated: whether the model reads only a part; `output_id` then names the whole stored output, `path` its file.
     :param images: what the model sees beside the text.
     """
 

@@ -38,7 +38,7 @@ class CommandContext(Protocol):
         ...
 
     def run(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None, vault: Path | None = None) -> Any:
-        """Run `work` on the host's loop with a turn of the plugin's own, which only looks, and return what it returns.
+        """Run `work` on the host's loop with a read-only turn of the plugin's own, and return its result.
 
         :param session: the id of a stored session, or its beginning: `work` reads its ``session_state`` and history.
             Without one the turn belongs to no session. To change one, use :meth:`change`.
@@ -47,7 +47,7 @@ class CommandContext(Protocol):
         ...
 
     def change(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None) -> Any:
-        """Run `work` with a turn that holds `session` (the vault's last one); what it asks for is applied at its end.
+        """Run `work` with a turn that holds `session`, by default the vault's last one; its changes are applied at its end.
 
         :raises ConfigError: there is no such session.
         :raises SessionBusy: another process works in it.
@@ -101,7 +101,7 @@ class Command:
     :param cli: returns a click command or group; called only when the command is used.
     :param slash: for ``chat``: the text after ``/name`` → what to show or send.
     :param aliases: other spellings, for example the plural.
-    :param source: the file it was made of, by a plugin that finds commands in files.
+    :param source: the file that the command was read from, if a plugin finds commands in files.
     """
 
     name: str

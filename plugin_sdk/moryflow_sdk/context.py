@@ -1,4 +1,4 @@
-"""What hooks and tools are given to know where they are."""
+"""The contexts that hooks and tools receive: of a plugin, of a turn, of a tool call."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 
 class PluginContext(Protocol):
-    """What a plugin is given while it is set up: ``plugin_start`` and the contribute hooks.
+    """The context of ``plugin_start`` and of the contribute hooks.
 
-    :ivar environ: the environment of the host, where keys are looked for.
+    :ivar environ: the host's environment variables; keys are looked up here.
     :ivar profile: ``local`` or ``remote``.
-    :ivar safe_mode: only built-in plugins run, and no code of the person's own.
+    :ivar safe_mode: whether only built-in plugins run, and none of the person's own code.
     :ivar name: the plugin's name.
     :ivar home: Moryflow's own folder, ``~/.moryflow``.
-    :ivar data_dir: a folder of the plugin's own, kept across updates; it is there already.
+    :ivar data_dir: the plugin's own folder, which exists and is kept across updates.
     :ivar config: the plugin's settings, an instance of its ``config_model`` (or a plain mapping).
-    :ivar log: a logger of the plugin's own; the command line shows its warnings on standard error.
+    :ivar log: the plugin's own logger; the command line shows its warnings on standard error.
     :ivar emit: the service ``emit``; likewise `watch` and `code_loader`.
     """
 
@@ -57,20 +57,20 @@ class PluginContext(Protocol):
     code_loader: CodeLoader
 
     def invalidate(self) -> None:
-        """Ask for a new generation, because what this plugin contributes has changed."""
+        """Ask for a new generation because this plugin contributes something else now."""
         ...
 
 
 class Turn(Protocol):
     """The turn a hook runs in, as one plugin sees it.
 
-    :ivar session: id of the session; `id` is the turn's, `step` counts model calls from 1.
-    :ivar parent: the session that this one is a child of; `spawned` says which plugin started this very turn as a child's.
+    :ivar session: id of the session; `id` is that of the turn, and `step` counts model calls from 1.
+    :ivar parent: id of the parent session, if this one is a child; `spawned` says which plugin started this turn.
     :ivar vault: the folder the agent works in, resolved; `home` is Moryflow's own folder.
-    :ivar agent: who answers in this turn; `model` is what it answers with, ``None`` where none is called.
+    :ivar agent: the agent of this turn; `model` is the model it uses, ``None`` when the turn calls none.
     :ivar purpose: what the model calls of this turn are for: ``main``, ``child``, ``direct`` (no model), ``compact``, …
     :ivar profile: ``local``, or ``remote`` for a person who is not at this machine.
-    :ivar headless: nobody can be asked.
+    :ivar headless: whether there is nobody to ask.
     :ivar plugin_set: content hash of the generation.
     :ivar data_dir: a folder of the plugin's own, kept across updates.
     :ivar config: the plugin's settings, an instance of its ``config_model`` (or a plain mapping).
@@ -100,12 +100,12 @@ class Turn(Protocol):
 
     @property
     def node(self) -> str:
-        """The id of the model's answer whose calls are running, or ran last; empty before the first."""
+        """The id of the model message whose tool calls are running or ran last; empty before the first."""
         ...
 
     @property
     def watched(self) -> tuple[Path, ...]:
-        """Files and folders of code outside :attr:`home` that runs as soon as it is saved."""
+        """Files and folders outside :attr:`home` whose code runs as soon as it is saved."""
         ...
 
     @property
@@ -170,12 +170,12 @@ class Turn(Protocol):
 
 
 class ToolContext(Turn, Protocol):
-    """What a running tool is given on top.
+    """The turn, and what a running tool needs besides.
 
     :ivar call: the call as it was judged; its targets are what :attr:`Turn.files` opens.
     :ivar mark: the value of ``MORYFLOW_CALL`` for every program that the tool starts
-        (:func:`moryflow_sdk.support.processes.marked_environment`): what still runs when the host was killed is found by it and
-        ended before the session goes on.
+        (:func:`moryflow_sdk.support.processes.marked_environment`): if the host is killed, the programs that it left running
+        are found by this mark and ended before the session goes on.
     """
 
     call: ToolCall
@@ -201,7 +201,7 @@ Settings = TypeVar("Settings")
 
 
 def config_of(context: PluginContext | Turn, model: type[Settings]) -> Settings:
-    """Return the settings of the plugin as what they are: `model` is its ``config_model``.
+    """Return the plugin's settings, typed as `model`, its ``config_model``.
 
     :raises TypeError: the plugin has another ``config_model``, or none.
     """

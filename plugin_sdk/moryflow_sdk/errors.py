@@ -1,4 +1,4 @@
-"""What people are told when something is wrong: errors that plugins raise and meet, and diagnostics that they return.
+"""Errors that plugins raise and handle, and diagnostics that they return.
 
 Each says what happened, where, and what to do next. :func:`redact` takes secrets out of it.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MoryflowError(Exception):
-    """Base of all errors of ours.
+    """Base of all our errors.
 
     :param message: one sentence: what happened.
     :param where: file, ``file:line`` or the thing concerned; empty when there is none.
@@ -51,7 +51,7 @@ class PluginError(MoryflowError):
 
 
 class ToolError(MoryflowError):
-    """A tool says why it could not do its work; the model reads the message.
+    """A tool could not do its work; the model reads the message.
 
     :param code: a short, stable reason, for example ``not_found``, ``binary``, ``not_unique``, ``timeout``.
     """
@@ -62,7 +62,7 @@ class ToolError(MoryflowError):
 
 
 class Denied(MoryflowError):
-    """Something asked for was refused; raised by :meth:`ToolContext.ask`."""
+    """The person refused, or nobody could be asked; raised by :meth:`ToolContext.ask`."""
 
     code = "denied"
 

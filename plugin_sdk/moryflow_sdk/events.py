@@ -20,7 +20,7 @@ OTHER_NAMES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "approval.requested": ("permission.asked", {}),
     "approval.replied": ("permission.replied", {}),
 }
-"""What other agent hosts call an event: our type, and what its fields say then. Accepted wherever types are matched."""
+"""Names that other agent hosts have for an event → our type and the values of its fields. Accepted wherever types match."""
 
 
 class Event(Frozen):
@@ -43,7 +43,7 @@ class Event(Frozen):
     v: int = 1
 
     def is_one_of(self, names: Collection[str]) -> bool:
-        """Whether one of `names` is that of this event: its type, or what :data:`OTHER_NAMES` has for it."""
+        """Whether one of `names` names this event: its type, or a name in :data:`OTHER_NAMES`."""
         if self.type in names:
             return True
         others = (OTHER_NAMES[name] for name in names if name in OTHER_NAMES)

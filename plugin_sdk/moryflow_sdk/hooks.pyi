@@ -20,7 +20,7 @@ class _PluginStartCtx(Protocol):
 _PluginStart = TypeVar("_PluginStart", bound=Callable[[], Callable[[], Any] | None | Awaitable[Callable[[], Any] | None]] | _PluginStartCtx)
 @overload
 def plugin_start(function: _PluginStart, /) -> _PluginStart:
-    """Begin: open what the plugin needs for as long as it is loaded."""
+    """Open what the plugin needs for as long as it is loaded."""
 @overload
 def plugin_start(
     *,
@@ -254,7 +254,7 @@ class _EventEventTurn(Protocol):
 _Event = TypeVar("_Event", bound=Callable[[], None | Awaitable[None]] | _EventEvent | _EventTurn | _EventEventTurn)
 @overload
 def event(function: _Event, /) -> _Event:
-    """Be told what happened."""
+    """Receive an event."""
 @overload
 def event(
     *,

@@ -84,7 +84,7 @@ OTHER_NAMES = {
 
 @hookspec
 def plugin_start(ctx: PluginContext) -> Callable[[], Any] | None:  # type: ignore[empty-body]
-    """Begin: open what the plugin needs for as long as it is loaded.
+    """Open what the plugin needs for as long as it is loaded.
 
     Called once per new plugin object, after the whole plugin was registered and before its other hooks.
 
@@ -149,7 +149,7 @@ def commands(ctx: PluginContext) -> Iterable[Command]:  # type: ignore[empty-bod
     :param ctx: this plugin's context.
     :returns: commands; a name of the host's own is refused.
 
-    For what a person, not a model, wants from the plugin.
+    For what a person, not a model, does with the plugin.
     """
 
 
@@ -182,8 +182,8 @@ def chat_messages(messages: Sequence[Message], turn: Turn) -> Sequence[Message] 
     :param turn: the turn.
     :returns: the new sequence, or ``None`` to leave it. It changes this request only, never the session.
 
-    For inserting context or hiding parts. Returning other text for old messages on every step defeats prompt caches.
-    Where the first message that is left is not a user's, a line of the host comes before it: providers take nothing else.
+    For inserting context or hiding parts. Returning other text for old messages on every step defeats prompt caches. If the
+    first message that is left is not a user's, the host puts a line before it, as providers require.
     """
 
 
@@ -211,7 +211,7 @@ def chat_params(params: ChatParams, turn: Turn) -> ChatParams | None:  # type: i
     :param turn: the turn.
     :returns: the new parameters, or ``None`` to leave them.
 
-    For defaults of a house and for experiments. What one agent wants belongs into its file.
+    For the defaults of a team and for experiments. What one agent needs belongs in its file.
     """
 
 
@@ -228,8 +228,8 @@ def tool_before(call: ToolCall, turn: Turn) -> ToolCall | Verdict | None:  # typ
 
     :param call: the call as the model wrote it; targets are not resolved yet.
     :param turn: the turn.
-    :returns: the call with other ``args``, or ``None``. Id and tool cannot be changed. A ``Deny`` denies the call and a
-        ``Stop`` ends the turn, an ``Ask`` asks; each counts as if a gate had said it, and an ``Allow`` lifts nothing.
+    :returns: the call with other ``args``, or ``None``. Id and tool cannot be changed. A ``Deny``, ``Stop`` or ``Ask`` counts
+        as if a gate had returned it; an ``Allow`` lifts nothing.
 
     For defaults and rewriting. To forbid a call prefer :func:`tool_gate`: an implementation of this hook that raises or
     overruns is skipped, and the call goes on; only a gate that fails has denied.
@@ -247,9 +247,9 @@ def tool_gate(call: ToolCall, turn: Turn) -> Verdict | None:  # type: ignore[emp
     :param turn: the turn; ``turn.mode`` and ``turn.grants`` are current.
     :returns: ``Allow``, ``Ask``, ``Deny``, ``Stop``, or ``None`` for no opinion. The most severe verdict counts.
 
-    For rules that patterns cannot say. ``turn.rules.commands(target.given)`` names every command in a shell line, also in
-    ``sh -c "…"`` and behind ``cd x &&``: the gate on pushes to main in the cookbook goes by it. Raising, overrunning
-    2 s or returning something else means deny, cause ``hook_failure``.
+    For rules that patterns cannot express. ``turn.rules.commands(target.given)`` names every command in a shell line, also in
+    ``sh -c "…"`` and behind ``cd x &&``: the gate on pushes to main in the cookbook goes by it. Raising, overrunning 2 s or
+    returning something else means deny, cause ``hook_failure``.
     """
 
 
@@ -311,7 +311,7 @@ def compaction(plan: CompactionPlan, turn: Turn) -> CompactionPlan | None:  # ty
 
 @hookspec
 def event(event: Event, turn: Turn | None) -> None:
-    """Be told what happened.
+    """Receive an event.
 
     Called for durable events (``turn.*``, ``step.*``, ``tool.*``, ``session.*`` …) in order, after they were committed;
     deltas come through a bounded queue and may be dropped.
@@ -343,7 +343,7 @@ class CompactionPlan(Frozen):
     :param context: extra text it is given as data.
     :param summary: a ready summary; the summarizer is then not called.
     :param decline: a reason not to compact now; empty means go on.
-    :param tokens_before: what the conversation takes now, estimated.
+    :param tokens_before: estimated tokens of the conversation now.
     :param previous_summary: the summary that the new one takes in.
     """
 
@@ -402,12 +402,12 @@ def hookimpl(
 ) -> Any:
     """Mark a function as the implementation of the hook it is named after (or of `specname`).
 
-    :param before: names of plugins of the same tier that should come later; `after`, those that should come earlier.
+    :param before: names of plugins of the same tier that should run later; `after`, those that should run earlier.
     :param on_failure: ``withhold`` for redactors: when this transform fails, nothing is sent on.
     :param timeout: seconds, instead of the default for this kind of hook.
     :param blocking: a plain function of a built-in that must not run on the loop.
-    :param events: for the hook ``event``: the types it wants to be told of, also by the names of
-        :data:`~moryflow_sdk.events.OTHER_NAMES` (``session.idle``); without them, all.
+    :param events: for the hook ``event``: the types to receive, also by the names of :data:`~moryflow_sdk.events.OTHER_NAMES`
+        (``session.idle``); without them, all.
     """
 
     if unknown:

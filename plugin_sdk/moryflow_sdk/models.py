@@ -1,4 +1,4 @@
-"""Models: what one is sent, what it answers, and the provider that the ``models`` hook contributes."""
+"""Models: requests, answers, and the provider that the ``models`` hook contributes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Message(Frozen):
 
     :param node: id of the session node it was built from, empty for one that a hook added.
     :param call_id: for role ``tool``, the call it answers.
-    :param reasoning: what the model thought aloud, where a provider wants it back.
+    :param reasoning: the model's reasoning, for providers that want it back.
     """
 
     # A slot beside the fields: it costs nothing until it is used, and a copy, which may differ, does not inherit it.
@@ -171,7 +171,7 @@ class ModelInfo(Frozen):
 
 
 class ToolSchema(Frozen):
-    """A tool as a model is told of it; `parameters` is JSON Schema."""
+    """A tool as it is described to a model; `parameters` is JSON Schema."""
 
     name: str
     description: str
@@ -196,7 +196,7 @@ class TextDelta(Frozen):
 
 
 class ReasoningDelta(Frozen):
-    """A piece of what the model thinks aloud."""
+    """A piece of the model's reasoning."""
 
     text: str
 
@@ -237,7 +237,7 @@ ModelEvent = TextDelta | ReasoningDelta | ToolInputDelta | Status | Finished
 
 @runtime_checkable
 class ModelProvider(Protocol):
-    """Serves models. Heavy imports belong into :meth:`stream`, not to module level."""
+    """Serves models. Heavy imports belong in :meth:`stream`, not at module level."""
 
     name: str
 
@@ -287,7 +287,7 @@ class Installable(Protocol):
     def install(self, progress: Callable[[str, int, int], None]) -> None:
         """Install the runtime; blocks, so call it off the loop.
 
-        :param progress: told the phase, the bytes done and the bytes in all (0 when unknown).
+        :param progress: called with the phase, the bytes done and the bytes in all (0 when unknown).
         :raises ModelError: it did not work; the message says why and what to do.
         """
         ...

@@ -1,4 +1,4 @@
-"""What a plugin may ask of the host, as small protocols.
+"""The services that the host offers to plugins, as small protocols.
 
 A plugin names the ones it uses (``services = [...]`` in ``plugin.toml`` or in its module) and finds them on its
 :class:`~moryflow_sdk.context.Turn` under the same name; it gets no others.
@@ -36,11 +36,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class TerminalRun:
-    """How a program ended that ran in a terminal, and what it printed.
+    """The end of a program that ran in a terminal, and its output.
 
-    :param exit_code: ``None`` where a `signal` ended it, or nobody says how it ended.
-    :param truncated: the beginning of `output` was cut off.
-    :param stopped: it was ended because its time was over.
+    :param exit_code: ``None`` when a `signal` ended it or the terminal did not report its end.
+    :param truncated: whether the beginning of `output` was cut off.
+    :param stopped: whether it was ended because its time was over.
     """
 
     output: str
@@ -51,7 +51,7 @@ class TerminalRun:
 
 
 class Artifact(Frozen):
-    """A stored output. `state` is ``expired`` once its file is gone; the row stays.
+    """A stored output. `state` is ``expired`` once its file is gone; the record stays.
 
     :param path: the absolute path of its file; `size` in bytes, `sha256` of its content.
     :param created: UTC, ISO 8601; `expires` likewise, ``None`` for one that stays.
@@ -70,7 +70,7 @@ class Artifact(Frozen):
 
 
 class NodeView(Frozen):
-    """A node of the session tree, as plugins see it. Order is `seq` and nothing else.
+    """A node of the session tree, as plugins see it. Nodes are ordered by `seq` alone.
 
     :param payload: by kind: ``user`` (`text`, `files`, `images`), ``assistant`` (`text`, `calls`, `usage`, `model`, `finish`),
         ``tool`` (`call_id`, `tool`, `status`, `output`), ``note`` (`text`, `title`), ``compaction`` (`summary`), ``marker``
@@ -108,7 +108,7 @@ class SessionView(Frozen):
 
 
 class StoredCall(Frozen):
-    """A tool call of the past and how it was decided.
+    """A past tool call and the decision about it.
 
     :param state: ``pending``, ``waiting``, ``running``, ``completed``, ``error`` or ``interrupted``.
     :param decision: ``allow``, ``deny`` or ``stop``; ``None`` while nobody has decided; `cause` as in :class:`Ruling`.
@@ -126,12 +126,12 @@ class StoredCall(Frozen):
 
 
 class Spawned(Frozen):
-    """Why a turn runs in a child session: which plugin started it, and what it said then.
+    """Which plugin started a turn in a child session, and with what metadata.
 
-    Made by the kernel for the one turn that :class:`Spawn` runs. It is not stored and not read back, so neither a name, nor
-    a resumed, forked or imported session can claim it.
+    The kernel makes it for the one turn that :class:`Spawn` runs. It is never stored or read back, so neither a name nor a
+    resumed, forked or imported session can forge it.
 
-    :param turn: the turn of ``turn.parent`` that started this one; `node` is the answer whose call did it.
+    :param turn: id of the turn in the parent session that started this one; `node` is the model message whose call did.
     """
 
     plugin: str
@@ -141,7 +141,7 @@ class Spawned(Frozen):
 
 
 class SpawnResult(Frozen):
-    """What a child session gave.
+    """The result of a child session.
 
     :param end_reason: as of any turn; ``running`` for one that was started in the background.
     :param text: its last answer.
@@ -190,31 +190,31 @@ SERVICES: tuple[str, ...] = (
 
 
 class Files(Protocol):
-    """Opens what was judged and nothing else.
+    """Access to files: opens exactly the object that was judged.
 
     Every path is walked from its root's descriptor without following links, and the object found is compared with the
     target's identity. Errors are :class:`~moryflow_sdk.errors.ToolError` with codes ``not_found``, ``is_directory``,
     ``not_a_directory``, ``not_a_file`` (device, socket, pipe), ``changed`` (no longer the object that was judged),
     ``permission``, ``too_large``, ``exists``, ``no_space``, ``io``.
 
-    In an editor that offers it (``moryflow acp``), what is read of a text file is what the editor holds of it unsaved, as far
-    as the object is the one that was judged; where a person has chosen ``acp.editorWrites``, the editor also writes the changes
-    of texts (code ``editor``: not as it was told).
+    In an editor that offers it (``moryflow acp``), reading a text file returns the editor's unsaved text, provided that the
+    file is still the object that was judged. With the setting ``acp.editorWrites`` the editor also writes text files (code
+    ``editor``: it wrote something else).
 
-    :ivar waits: whether reading may wait for such an editor, so that an ``async`` body does it on a thread.
+    :ivar waits: whether reading may wait for such an editor; an ``async`` tool then reads on a thread.
     """
 
     waits: bool
 
     def unsaved(self, target: Target) -> bool:
-        """Whether what was last read of `target` is text of an editor that is not saved."""
+        """Whether the last read of `target` returned an editor's unsaved text."""
         ...
 
     def resolve(self, path: str, *, domain: Domain = "read", base: str | None = None, as_stored: bool = False) -> Target:
         """Resolve `path` (relative to `base` or the vault) into a target; never raises, see ``Target.error``.
 
-        With `as_stored`, as the targets of a call are resolved, an absent name stands for the one entry that is the same text
-        with its accents composed otherwise (NFC, NFD).
+        With `as_stored`, which is how the targets of a call are resolved, a name that does not exist stands for the one entry
+        that differs only in how its accents are composed (NFC, NFD).
         """
         ...
 
@@ -235,13 +235,13 @@ class Files(Protocol):
         """Replace or create a regular file atomically: a random 0600 file beside it, synced, then renamed.
 
         Mode bits of an existing file are kept; a new one gets `mode`, or what the process gives new files. Returns `target`
-        with the identity of the new object. With `direct` no editor is asked to write it (``acp.editorWrites``): for a guard
-        that puts a file back.
+        with the identity of the new object. With `direct` the file is not written through an editor (``acp.editorWrites``), as
+        a guard needs that puts a file back.
         """
         ...
 
     def remove(self, target: Target, *, recursive: bool = False) -> None:
-        """Remove a file, the link that `target` was given as, or a folder: an empty one, or `recursive` with all in it."""
+        """Remove a file, a link (itself, not its target), or a folder: an empty one, or any with `recursive`."""
         ...
 
     def move(self, source: Target, destination: Target) -> None:
@@ -249,7 +249,7 @@ class Files(Protocol):
         ...
 
     def entries(self, target: Target, *, ignore: bool = False) -> list[Entry]:
-        """List a folder, sorted by name; with `ignore` without what ``.gitignore`` and ``.ignore`` exclude."""
+        """List a folder, sorted by name; with `ignore`, without what ``.gitignore`` and ``.ignore`` exclude."""
         ...
 
     def walk(self, target: Target, *, ignore: bool = True) -> Iterator[tuple[str, Entry]]:
@@ -267,14 +267,14 @@ class Files(Protocol):
         ignore: bool = True,
         limit: int = 16 * 1024 * 1024,
     ) -> Iterator[tuple[str, bytes]]:
-        """Yield ``(path relative to target, content)`` of the files below a folder for which `wanted(path)` holds.
+        """Yield ``(path relative to target, content)`` of the files below a folder for which `wanted(path)` is true.
 
         Files over `limit` bytes are left out; otherwise as :meth:`walk`.
         """
         ...
 
     def folder(self, target: Target) -> AbstractContextManager[int]:
-        """Hold a judged folder open and give its descriptor, for example to start a program in it."""
+        """Keep a judged folder open and return its descriptor, for example to start a program in it."""
         ...
 
 
@@ -304,7 +304,7 @@ class Artifacts(Protocol):
         ...
 
     async def expire(self) -> int:
-        """Remove files that are past their time and mark their rows; return how many."""
+        """Delete the files of outputs that have expired and mark their records; return how many."""
         ...
 
 
@@ -324,7 +324,7 @@ class History(Protocol):
         ...
 
     async def switch(self, node: str | None) -> None:
-        """Make `node` the active one, at the turn's next pause; ``None`` is the place before the first."""
+        """Make `node` the active one at the turn's next pause; ``None`` means before the first."""
         ...
 
 
@@ -342,19 +342,19 @@ class Rules(Protocol):
     def commands(self, text: str) -> Sequence[str]:
         """Return the simple commands in a shell text, as rules are matched against them: words with one blank between.
 
-        Those after ``&&``, in ``$(…)``, in ``sh -c "…"`` and behind ``sudo`` or ``xargs`` are there too, each in every
-        spelling that a rule may have meant: ``git -C x push`` is also ``git push``. A word ``…`` stands for what is known only
-        when it runs. Of a text that cannot be read surely, and of the words of an unknown program, it is whatever may be a
-        command: for a gate too much is better than too little.
+        Those after ``&&``, in ``$(…)``, in ``sh -c "…"`` and behind ``sudo`` or ``xargs`` are there too, each in every spelling
+        that a rule may have meant: ``git -C x push`` is also ``git push``. The word ``…`` stands for a part that is known only
+        when it runs. Of a text that cannot be parsed with certainty, and of the words of an unknown program, everything that
+        may be a command is returned: for a gate too much is better than too little.
         """
         ...
 
     async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> str:
-        """Add a rule. ``user`` writes ``config.jsonc`` keeping its comments; it holds at once.
+        """Add a rule. ``user`` writes ``config.jsonc`` and keeps its comments; the rule applies at once.
 
         :returns: where it stands, as ``file:line``; empty for a session.
 
-        :raises ConfigError: the file cannot be written; the rule then holds for the session.
+        :raises ConfigError: the file cannot be written; the rule then applies to this session only.
         """
         ...
 
@@ -381,7 +381,7 @@ class Spawn(Protocol):
 
         :param session: resumes an earlier child of this session instead of beginning one.
         :param rules: narrow it further.
-        :param metadata: what ``turn.spawned.metadata`` shall say while it runs.
+        :param metadata: the value of ``turn.spawned.metadata`` while it runs.
         :param background: return at once; the result is appended to the parent as a note, between steps or when it is idle.
         :raises ToolError: ``unknown_agent``, ``unknown_session``, ``wrong_agent``, ``busy``, ``too_deep``, ``unknown_model``,
             ``max_steps`` or ``budget``; nothing has run then.
@@ -393,12 +393,12 @@ class Spawn(Protocol):
         ...
 
     async def depth(self) -> int:
-        """Return how many sessions stand above this one."""
+        """Return how many ancestors this session has."""
         ...
 
 
 class Complete(Protocol):
-    """Ask a model something, outside the conversation. Runs no chat hooks, counts toward cost, does not nest."""
+    """Ask a model something outside the conversation. Runs no chat hooks, counts toward the cost, does not nest."""
 
     async def __call__(
         self,
@@ -420,7 +420,7 @@ class Complete(Protocol):
 
 
 class CodeLoader(Protocol):
-    """Import a Python file under a name of its own, from source, once a person has consented to it."""
+    """Import a Python file from source, under its own name, once a person has consented to it."""
 
     def read(self, path: Path) -> bytes:
         """Return the content of a file that may be imported, without importing it.
@@ -430,7 +430,7 @@ class CodeLoader(Protocol):
         ...
 
     def load(self, path: Path) -> ModuleType:
-        """Return the module; a file that has not changed since the generation before is not run again.
+        """Return the module; a file that has not changed since the previous generation is not run again.
 
         Runs the file's code on the calling thread: call it off the loop, and do not wait for ever.
 
@@ -442,7 +442,7 @@ class CodeLoader(Protocol):
 class Terminal(Protocol):
     """A terminal of the editor that has the session open (``moryflow acp``), where a person has chosen ``acp.editorTerminal``.
 
-    What runs in it runs in no sandbox: judge it so. The answer whether there is one is the same for a whole turn.
+    Programs in it run outside of the sandbox and must be judged as such. Whether there is one does not change during a turn.
     """
 
     async def run(
@@ -452,8 +452,8 @@ class Terminal(Protocol):
 
         :param call: the id of the tool call that the terminal is shown with.
         :param argv: words without blanks or quotes, as some editors put them into a shell line.
-        :param folder: its folder, which the editor enters by the name.
-        :param variables: set besides those that the editor has.
+        :param folder: the folder to run in; the editor enters it by its path.
+        :param variables: set in addition to the editor's own.
         :raises ToolError: ``terminal``: the editor answered with an error, or not in time.
         """
         ...
@@ -470,8 +470,8 @@ class Watch(Protocol):
 class SessionInfo(Protocol):
     """Title and notes of the current session.
 
-    Both work from any thread, so from plain functions too, and what is asked for is kept when they return. To ``await`` what
-    they return is allowed and waits for nothing.
+    Both work from any thread, so from plain functions too, and the request is recorded when they return. The returned value may
+    be awaited, which waits for nothing.
     """
 
     def set_title(self, title: str) -> Awaitable[None]:

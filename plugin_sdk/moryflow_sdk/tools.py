@@ -25,25 +25,25 @@ TargetsFunction = Callable[[Mapping[str, Any]], Requests] | Callable[[Mapping[st
 class Tool:
     """A tool as the host keeps it; made by :func:`tool`.
 
-    :param targets: arguments → what the call touches (``file_target(…)`` and the like, or texts: a path in `domain` ``read``,
-        a command in ``bash`` …); without it the tool is asked about as ``tool:<name>``. A function that must have a second
-        argument is given the plugin's settings too, for an address that stands in them.
-    :param offered: whether a model is told of the tool; a tool that is not offered is refused when called.
-    :param offered_in: whether there is use for it in a turn, asked often; where there is none it is not told of and refused.
-    :param found_in: for a tool that a model is told of only once it was found in a session: the names of the tools that were
-        found, in that order. Tools that are found together share one function, which is called once before each step. They
-        come behind all others, so that what a model was told before stays as it was.
+    :param targets: arguments → what the call touches (``file_target(…)`` and the like, or texts: a path in `domain` ``read``, a
+        command in ``bash`` …); without it the tool itself is the target, ``tool:<name>``. A function that needs a second
+        argument also receives the plugin's settings, for an address that is configured there.
+    :param offered: whether the tool is described to a model; one that is not offered is refused when called.
+    :param offered_in: whether the tool is of use in a turn, called often; if not, it is neither described to the model nor run.
+    :param found_in: for a tool that is described to a model only after it was found, as with ``tool_search``: the names of the
+        tools found in this session, in that order. Tools that are found together share one function, which is called once
+        before each step. They are listed behind all others, so that the request keeps its beginning.
     :param mentions: what a person typed → the arguments of each call of the tool that it asks for, such as the resource behind
         ``@server:uri``. These calls are the first step of the turn, before the model is asked, and pass every gate.
-    :param preview: what a person who is asked is shown of what a call will do, such as the content or the diff of a write;
-        without it, or where it is empty, the arguments. It only looks, gives the same text while the same call would do the
-        same, and is called again after the answer: when its text has changed the person is asked again.
-    :param remarks: parameters that only say something about the call, such as what it is for; calls that differ in nothing
-        else do the same, and count as equal where an agent goes in circles.
+    :param preview: what the question shows of a call, such as the content or the diff of a write; the arguments, if there is no
+        preview or it is empty. It must change nothing, and must return the same text as long as the call would do the same. It
+        is called again after the answer, and if the text has changed the person is asked again.
+    :param remarks: parameters that only comment on a call, such as its purpose. Calls that differ in nothing else count as
+        equal, for example when an agent goes in circles.
     :param timeout: seconds the body may run, not counting :meth:`ToolContext.ask`; ``None`` means 60 (600 for tools that
         come with the host).
-    :param source: the file it was taken from, by a plugin that finds tools in files, or what else of the plugin's it
-        belongs to, such as a server; `revision` tells its versions apart.
+    :param source: the file that the tool was read from, or the part of the plugin that it belongs to, such as a server;
+        `revision` identifies its version.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Tool:
         return self.arguments.validate(args)
 
     def with_settings(self, config: Any) -> Tool:
-        """Return the tool of a plugin with these settings, which `targets` is given where it needs a second argument."""
+        """Return the tool with the plugin's settings bound to `targets`, if that needs them as a second argument."""
         given: Any = self.targets
 
         def targets(args: Mapping[str, Any]) -> Requests:

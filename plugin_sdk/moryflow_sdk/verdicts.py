@@ -49,12 +49,12 @@ class Rule(Frozen):
 class Remember(Frozen):
     """What answering *always* would store.
 
-    :param scope: ``user`` writes a rule to the configuration, ``session`` holds for this session, ``none`` stores nothing.
+    :param scope: ``user`` writes a rule to the configuration, ``session`` keeps it for this session, ``none`` stores nothing.
     :param pattern: the literal pattern, shown before it is saved.
     :param wider: a pattern that covers more, which may be offered instead; empty where none is safe to offer.
     :param folder: for commands, the folder that the rule will be about; `contents` what it will be bound to, as in
         :class:`Rule`.
-    :param says: what *always* does, for the question, where the pattern does not tell.
+    :param says: what *always* does, shown with the question when the pattern does not tell.
     """
 
     scope: Literal["user", "session", "none"] = "none"
@@ -106,9 +106,9 @@ class Ask(_Spoken):
 
     :param reason: one sentence shown in the question.
     :param remember: what *always* would store; without it the answer counts once.
-    :param contents: what else the answer is about, by name: of a script that the call starts, the hash of its content.
-        After the answer the gates are asked again, right before the call runs; when their questions or these have changed,
-        the answer does not hold.
+    :param contents: what else the answer covers, by name, such as the hash of a script that the call starts. After the answer,
+        right before the call runs, the gates are asked again; if their questions or these contents have changed, the answer is
+        void.
     :param opens: files that the question names, by their paths; a sandbox neither hides nor closes them when it is answered.
     """
 
@@ -212,7 +212,7 @@ class Ruling(Frozen):
 
 
 def settle(verdict: Verdict, *, mode: str, headless: bool) -> Decision:
-    """Return what `verdict` comes to in `mode`, and when nobody can be asked.
+    """Return the decision that `verdict` leads to in `mode`, and when nobody can be asked.
 
     ``full_access`` turns what may be bypassed into allow; without anybody to ask, ask becomes deny. Kernel and
     ``permission test`` use this one definition.
