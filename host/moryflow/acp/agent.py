@@ -16,10 +16,9 @@ from moryflow.plugins.consent import said_yes_with
 from moryflow.runtime.documents import known_models, with_title
 
 from .connection import AUTH_REQUIRED, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND, EditorConnection, Params, RpcError
-from .content import prompt_of
 from .files import EditorTexts
 from .servers import EditorServers
-from .sessions import EditorSession
+from .sessions import EditorSession, prompt_of
 from .terminals import EditorTerminals
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Event, MoryflowError, thaw
 from moryflow_sdk.support.texts import visible
 
-from .content import kind_of, places_of, previewed, text_block, title_of
-from .updates import Update
+from .updates import Update, kind_of, places_of, previewed, text_block, title_of
 
 if TYPE_CHECKING:
     from moryflow.approvals.questions import ApprovalDesk

@@ -13,8 +13,8 @@ from moryflow_sdk.support.texts import visible
 from moryflow.config import edit
 from moryflow.runtime.session_lease import read_only_scope
 
-from .content import fenced
 from .permissions import outcome_in
+from .updates import fenced
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host

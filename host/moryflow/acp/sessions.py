@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from moryflow_sdk import ConfigError, Event, MoryflowError, SlashResult
+from moryflow_sdk.support.texts import visible
 
 from moryflow.kernel.outcome import RunOptions
 from moryflow.runtime.session_commands import compact_now, run_slash
 from moryflow.runtime.subagents import whole_answer
 
 from .connection import INVALID_PARAMS, INVALID_REQUEST, EditorConnection, RpcError
-from .content import EditorPrompt
 from .permissions import PermissionAsker, full_access_confirmed
 from .updates import Update, UpdateMapper, chunk
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from moryflow.runtime.turn_result import TurnResult
     from moryflow.store import SessionRow
 
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 MODES = {
     "agent": ("Agent", "Asks before what your rules do not allow"),
     "full_access": ("Full access", "Asks for nothing; what your rules deny stays denied"),
@@ -329,3 +333,72 @@ def _select(
         for value, text in values.items()
     ]
     return {"id": id, "name": name, "category": category, "type": "select", "currentValue": current, "options": options}
+
+
+class EditorPrompt(NamedTuple):
+    """A prompt, as :meth:`moryflow.runtime.session.Session.prompt` takes it."""
+
+    text: str
+    typed: int | None
+    files: list[dict[str, str]]
+    images: list[dict[str, str]]
+
+
+def prompt_of(blocks: Any, vault: Path) -> EditorPrompt:
+    """Return the prompt that blocks of content stand for.
+
+    What is named in the text stands below it under a number, so that no name of a file is taken for a person's words.
+
+    :raises RpcError: a block is not one of those that are understood here.
+    """
+    if not isinstance(blocks, list) or not blocks:
+        raise RpcError(INVALID_PARAMS, "a prompt is a list of blocks, and has one at least")
+    made = EditorPrompt("", 0, [], [])
+    said: list[str] = []
+    named: list[str] = []
+    for block in blocks:
+        match block:
+            case {"type": "text", "text": str(text)}:
+                said.append(text)
+            case {"type": "image", "data": str(data), "mimeType": str(kind)}:
+                made.images.append(_image(data, kind))
+            case {"type": "resource_link", "uri": str(uri)}:
+                named.append(_place(uri, vault))
+                said.append(f"[{len(named)}]")
+            case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
+                named.append(f"{_place(uri, vault)} (attached)")
+                said.append(f"[{len(named)}]")
+                made.files.append({"path": _place(uri, vault), "text": text})
+            case {"type": "resource", "resource": {"blob": str(data), "mimeType": str(kind)}}:
+                made.images.append(_image(data, kind))
+            case _:
+                kind = block.get("type") if isinstance(block, dict) else block
+                raise RpcError(INVALID_PARAMS, f"this block of a prompt is not understood: {str(kind)[:100]}")
+    text = "".join(said)
+    below = "".join(f"\n[{number}] {name}" for number, name in enumerate(named, 1))
+    return made._replace(text=f"{text}\n{below}" if below else text, typed=len(text))
+
+
+def _image(data: str, kind: str) -> dict[str, str]:
+    if kind not in IMAGES:
+        raise RpcError(INVALID_PARAMS, f"{kind[:100]} cannot be attached", f"one of {', '.join(IMAGES)}, or text")
+    try:
+        base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise RpcError(INVALID_PARAMS, "the data of an image is not base64") from error
+    return {"media_type": kind, "data": data}
+
+
+def _place(uri: str, vault: Path) -> str:
+    """Return a file as it is called from `vault` on, with the lines that are meant; what is not a file as it is."""
+    try:
+        parts = urlsplit(uri)
+        path = Path(unquote(parts.path)) if parts.scheme == "file" else None
+    except ValueError:
+        path, parts = None, None
+    if path is None or parts is None:
+        found = uri
+    else:
+        found = str(path.relative_to(vault)) if path.is_relative_to(vault) else str(path)
+        found += f"#{parts.fragment}" if parts.fragment else ""
+    return visible(found[:2_000]).replace('"', "%22").replace("<", "%3C")
