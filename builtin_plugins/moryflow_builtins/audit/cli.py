@@ -11,8 +11,7 @@ from typing import Any
 
 import click
 from moryflow_sdk import CommandContext
-from moryflow_sdk.support.texts import visible
-from moryflow_sdk.support.times import moment
+from moryflow_sdk.support.texts import moment, visible
 
 from . import Wanted, files, parse, select
 

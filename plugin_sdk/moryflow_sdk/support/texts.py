@@ -1,10 +1,11 @@
-"""What counts as text, which texts are the same, and which name was meant: one rule for all."""
+"""What counts as text, which texts are the same, which name was meant, and which time: one rule for all."""
 
 from __future__ import annotations
 
 import codecs
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 HEAD_BYTES = 256 * 1024
@@ -129,3 +130,20 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str | None = None) -> 
     if not near:
         return ""
     return f"; did you mean {near!r}?" if prefix is None else f"; did you mean {prefix}{near}?"
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def moment(text: str, now: datetime | None = None) -> datetime:
+    """Return the time that `text` names: ``30m``, ``2h``, ``7d`` ago, or a date or time in ISO 8601 (local without a zone).
+
+    :raises ValueError: it names none; the text says what would.
+    """
+    ago = re.fullmatch(r"(\d{1,6})\s*([smhdw])", text.strip())
+    try:
+        if ago:
+            return (now or datetime.now(UTC)) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        return datetime.fromisoformat(text.strip()).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{text!r} is no time; try 30m, 2h, 7d or 2026-01-31") from error

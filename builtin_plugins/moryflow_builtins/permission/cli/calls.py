@@ -20,7 +20,7 @@ from moryflow_sdk import CommandContext, ConfigError, Deny, Rule, StoredCall, Ta
 from moryflow_sdk.calls import command_in
 from moryflow_sdk.support import texts
 from moryflow_sdk.support.rule_entries import read_entries
-from moryflow_sdk.support.times import moment
+from moryflow_sdk.support.texts import moment
 from moryflow_sdk.verdicts import Decision as Outcome
 from moryflow_sdk.verdicts import settle
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError

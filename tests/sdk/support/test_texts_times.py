@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from moryflow_sdk.support.times import moment
+from moryflow_sdk.support.texts import moment
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 
