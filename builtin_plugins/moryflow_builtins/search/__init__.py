@@ -28,7 +28,7 @@ def _path(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
 
 def _glob_folder(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
     """The folder that a pattern reaches, ``..`` included."""
-    from .run import split
+    from .engines import split
 
     return (file_target(split(args["pattern"], args.get("path", "."))[0], "read"),)
 
@@ -41,7 +41,7 @@ async def glob(
     limit: Annotated[Annotated[int, Between(1)] | None, "how many files at most; all by default"] = None,
 ) -> ToolResult:
     """Find files by name. Ignored files (.gitignore, .ignore) and files of secrets are left out."""
-    from .run import glob_target
+    from .engines import glob_target
 
     return await glob_target(ctx, pattern, path, limit)
 
@@ -59,8 +59,8 @@ async def grep(
     files_only: Annotated[bool, "only the files and how many lines match in each"] = False,
 ) -> ToolResult:
     """Search the content of files. Ignored files (.gitignore, .ignore), binary files and files of secrets are left out."""
+    from .engines import grep_target
     from .results import SearchRequest
-    from .run import grep_target
 
     return await grep_target(ctx, SearchRequest(pattern, ignore_case, literal, context, glob), limit, files_only=files_only)
 
@@ -76,8 +76,8 @@ async def search_in_file(
     limit: Limit = None,
 ) -> ToolResult:
     """Search the content of one file, also a large one or one that is ignored."""
+    from .engines import search_file_target
     from .results import SearchRequest
-    from .run import search_file_target
 
     return await search_file_target(ctx, SearchRequest(pattern, ignore_case, literal, context), limit)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow_builtins.search import glob, grep
-from moryflow_builtins.search.run import split
+from moryflow_builtins.search.engines import split
 from moryflow_sdk import ToolError
 
 TREE = {
