@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from moryflow.cli.commands.session_branches import label_data
+from moryflow.cli.commands.session_history import label_data
 from moryflow.kernel.outcome import RunOptions
 from moryflow.plugins.reload import Reloader
 from moryflow.runtime.documents import (

@@ -10,8 +10,7 @@ from moryflow_sdk import ConfigError, SlashResult
 from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.approvals import OFFERED, answer_of
-from moryflow.cli.commands.session_branches import REMOVE, lines_of, switch_text
-from moryflow.cli.commands.session_compact import compaction_text
+from moryflow.cli.commands.session_history import REMOVE, compaction_text, lines_of, switch_text
 from moryflow.cli.terminal.text import columns, first_line, terminal_width
 
 from .picker import PickItem

@@ -19,8 +19,7 @@ from moryflow.cli.terminal.text import columns, first_line, plain, show
 from moryflow.runtime.documents import node_json, session_json, with_title
 from moryflow.runtime.session_stats import collect_stats
 
-from .session_branches import fork, label, node_texts, switch, tree
-from .session_compact import COMMANDS
+from .session_history import COMMANDS, node_texts
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
@@ -51,7 +50,7 @@ class SessionGroup(NounGroup):
 
 command = noun("session", "List, show, branch, export and search sessions.", SessionGroup)
 
-for verb in (*COMMANDS, fork, label, switch, tree):
+for verb in COMMANDS:
     command.add_command(verb)
 
 

@@ -1,4 +1,6 @@
-"""``moryflow session tree|switch|fork|label``: branches and labels of a session, its conversation and sub-agents as text."""
+"""The history of a session: its branches and labels (``moryflow session tree|switch|fork|label``), what of it the model sees
+(``context|compact|records|undo-compaction``), and all of that as text.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,15 @@ import click
 from moryflow_sdk import Event
 
 from moryflow.base.events import now
-from moryflow.cli.open_host import with_store
+from moryflow.cli.open_host import with_host, with_store
 from moryflow.cli.options import Flags, document_options, find
-from moryflow.cli.terminal.text import brief, first_line, plain, show, told_result
+from moryflow.cli.terminal.text import brief, columns, first_line, plain, show, told_result
 from moryflow.runtime.documents import SessionTree, fork_session, node_id_of, requested_label, session_json, tree_of
 
-from .session_compact import divider
-
 if TYPE_CHECKING:
+    from moryflow.compaction.measure import Report
     from moryflow.runtime.documents import Kin
+    from moryflow.runtime.host import Host
     from moryflow.runtime.session_commands import Label
     from moryflow.store import Branch, Node, SessionRow, Store
 
@@ -222,7 +224,7 @@ def tree_lines(
         node = branch.node
         mark = "*" if node.id == active else " "
         label = f" ({labels[node.id]})" if node.id in labels else ""
-        lines.append((node.id, plain(f"{mark} {first}{node.id[:8]} {node.kind}{label}: {_gist(node)}".rstrip(": "))))
+        lines.append((node.id, plain(f"{mark} {first}{node.id[:8]} {node.kind}{label}: {_node_gist(node)}".rstrip(": "))))
         if (child := known.pop(_started(node), None)) is not None:
             lines += _kin_lines(child, f"{guide}  ")
         for child in cut_off.pop(node.id, ()):  # its call was interrupted, so that no result names it
@@ -253,7 +255,7 @@ def _kin_lines(child: Kin, guide: str) -> list[tuple[str, str]]:
     return [("", line), *(below for lower in child.children for below in _kin_lines(lower, f"{guide}  "))]
 
 
-def _gist(node: Node) -> str:
+def _node_gist(node: Node) -> str:
     payload = node.payload
     if node.kind == "tool":
         return first_line(f"{payload.get('tool')} {payload.get('status')}", 80)
@@ -275,3 +277,109 @@ def _arguments(call: Mapping[str, Any]) -> str:
         return brief(json.loads(str(call.get("arguments") or "{}")))
     except ValueError:  # a model wrote it
         return ""
+
+
+@click.command("context")
+@click.argument("session", required=False)
+@click.option("-m", "--model", help="Use this model instead of the session's own.")
+@document_options
+def show_context(flags: Flags, session: str | None, model: str | None) -> None:
+    """Show what the model would be sent for this session, with tokens per part and per plugin."""
+    from moryflow.runtime.documents import context_report
+
+    async def work(host: Host) -> tuple[str, Report]:
+        row = await find(host.store, session, flags)
+        return row.id, await context_report(host, await host.resume(row.vault, row.id, model=model), model)
+
+    name, found = with_host(flags, work, quiet=True)
+    lines = columns((item["role"], item["tokens"], first_line(_message_gist(item), 100)) for item in found.messages)
+    parts = " · ".join(f"{part} {tokens}" for part, tokens in found.parts.items() if tokens)
+    plugins = " · ".join(f"{plugin} {tokens}" for plugin, tokens in found.plugins.items() if tokens)
+    sources = " · ".join(f"{source} {tokens}" for source, tokens in found.sources.items() if tokens)
+    window = f" of a window of {found.window}; compacted above {found.limit}" if found.window else ""
+    total = f"about {found.tokens} tokens in {len(found.messages)} messages{window}"
+    rows = (total, parts, f"plugins: {plugins}" if plugins else "", f"tools of: {sources}" if sources else "")
+    text = "\n".join(row for row in rows if row)
+    show(flags, {"session": name, **found.as_json()}, f"{lines}\n\n{text}".lstrip())
+
+
+def _message_gist(message: Mapping[str, Any]) -> str:
+    """Return what a message says, or which tools it calls."""
+    calls = " ".join(call.get("name", "") for call in message.get("tool_calls", ()))
+    return message.get("text") or (f"calls {calls}" if calls else "")
+
+
+@click.command("compact")
+@click.argument("session", required=False)
+@click.option("--focus", default="", help="What the summary must keep above all.")
+@click.option("-m", "--model", help="The session's model; compaction.model overrides it.")
+@document_options
+def compact(flags: Flags, session: str | None, focus: str, model: str | None) -> None:
+    """Replace the older part of a conversation by a summary, in the model's view only; nothing is deleted."""
+
+    async def work(host: Host) -> dict[str, Any]:
+        from moryflow.runtime.session_commands import compact_now
+
+        row = await find(host.store, session, flags)
+        opened = await host.resume(row.vault, row.id, model=model)
+        return {"session": row.id, **await compact_now(host, opened, focus)}
+
+    done = with_host(flags, work)
+    for remark in () if flags.quiet else done["remarks"]:
+        click.echo(plain(f"moryflow: {remark}"), err=True)
+    show(flags, done, compaction_text(done))
+
+
+def compaction_text(done: Mapping[str, object]) -> str:
+    """Return the sentence that says what a compaction did."""
+    return f"compacted: about {done['tokens_before']} tokens before, {done['tokens_after']} now"
+
+
+@click.command("undo-compaction")
+@click.argument("session", required=False)
+@document_options
+def undo_compaction(flags: Flags, session: str | None) -> None:
+    """Let the model see again what the last compaction replaced."""
+
+    async def work(host: Host) -> dict[str, Any]:
+        from moryflow.runtime.session_commands import undo
+
+        row = await find(host.store, session, flags)
+        return {"session": row.id, "voided": await undo(await host.resume(row.vault, row.id))}
+
+    done = with_host(flags, work, quiet=True)
+    show(flags, done, f"undone: {done['session']} shows everything again that it hid")
+
+
+@click.command("records")
+@click.argument("session", required=False)
+@document_options
+def show_records(flags: Flags, session: str | None) -> None:
+    """List what the host recorded of the summarised part: files, stored outputs, denied and failed calls, sub-agents, hooks."""
+
+    async def work(store: Store) -> tuple[str, Any]:
+        from moryflow.compaction.sections import Facts
+        from moryflow.store.records import effective
+
+        row = await find(store, session, flags)
+        head, _ = effective(await store.path(row.id))
+        details = (head.payload.get("details") or {}) if head is not None else {}
+        return row.id, Facts.from_json(details.get("facts"))
+
+    name, facts = with_store(work)
+    from moryflow.compaction.sections import listing
+
+    text = plain(listing(facts)) or "nothing is recorded: no part of this session stands for a summary; moryflow session show"
+    show(flags, {"session": name, **facts.as_json()}, text)
+
+
+def divider(node: Node, summary_mark: str) -> str:
+    """Return the line that a compaction or a prune draws in a conversation."""
+    if node.kind == "prune":
+        number = len(node.payload.get("nodes", {}))
+        return f"──── {number} older tool output{'s' if number != 1 else ''} hidden from the model ────"
+    tokens = node.payload.get("tokens_before", "?")
+    return f"──── compacted here, about {tokens} tokens ────\n{summary_mark}: {node.payload.get('summary', '')}"
+
+
+COMMANDS = (show_context, compact, show_records, undo_compaction, fork, label, switch, tree)
