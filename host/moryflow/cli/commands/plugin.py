@@ -1,31 +1,39 @@
-"""``moryflow plugin``: the group, and the verbs `list` and `info`, which say what is known without loading a plugin."""
+"""``moryflow plugin``: the group; `list` and `info`, which say what is known without loading a plugin; and `key`, which gives
+a plugin a secret without showing it, kept apart from the configuration.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from moryflow_sdk import ConfigError
 
-from moryflow.cli.options import Flags, document_options, noun
+from moryflow.cli.open_host import from_host
+from moryflow.cli.options import Flags, asking_options, document_options, noun
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 from moryflow.runtime.documents import plugin_json
 
-from .plugin_bisect import bisect
-from .plugin_check import check
+from .plugin_check import bisect, check
 from .plugin_context import Desk
 from .plugin_install import disable, enable, install, sync, uninstall, update
-from .plugin_key import key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from moryflow.config import Config
+    from moryflow.config.schema import Known
     from moryflow.hooks.plugin_set import LoadRecord
     from moryflow.packages.inventory import HookStats, Row
+    from moryflow.runtime.host import Host
 
 
 command = noun("plugin", "Install, list, check and switch plugins; a broken one can always be listed, disabled and removed.")
 
-for verb in (install, uninstall, enable, disable, update, check, sync, bisect, key):
+for verb in (install, uninstall, enable, disable, update, check, sync, bisect):
     command.add_command(verb)
 
 
@@ -157,3 +165,149 @@ def _lock_entry(desk: Desk, name: str) -> dict[str, Any] | None:
 
     entry = plugin_named(Lockfile(desk.home).read(), name)
     return entry._asdict() if entry else None
+
+
+# ------------------------------------------------------------------------------------------------
+# Keys
+# ------------------------------------------------------------------------------------------------
+
+
+_LONGEST = 64 * 1024
+_NEEDED = re.compile(r"(?<=\.)[^:]+(?=: it is needed)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+key = noun("key", "Set and remove the secrets of plugins. They are never shown.")
+command.add_command(key)
+
+
+@key.command("set")
+@click.argument("name")
+@click.argument("setting", metavar="[KEY]", required=False)
+@asking_options
+def set_key(flags: Flags, name: str, setting: str | None) -> None:
+    """Read a secret without echo, or from standard input, and keep it for the plugin NAME.
+
+    KEY is its setting, for example api_key; where the plugin has one secret alone, it need not be named. It is written to
+    secrets.json in Moryflow's folder, which only you can read and no tool, and holds over config.jsonc.
+    """
+    from moryflow_sdk.support.secrets import know
+
+    from moryflow.config import load_config
+    from moryflow.config.edit import set_value
+    from moryflow.config.load import SECRETS
+    from moryflow.config.values import check_value
+
+    desk = Desk(flags)
+    config, known, names = _settings_of(desk, name)
+    setting = setting or _only_one(name, names)
+    path = f"plugins.{name}.{setting}"
+    secret = _read(path)
+    know([secret])
+    if any(place == f"plugins.{name}" for place, _ in known):
+        import json
+
+        check_value(known, path, json.dumps(secret))
+    file = desk.home / SECRETS
+    if file.exists():
+        file.chmod(0o600)
+    changed = set_value(file, path, secret)
+    won = load_config(desk.home, inline=flags.config, environ=os.environ).origin(path)
+    if won.source in ("environment", "inline", "flag"):
+        click.echo(plain(f"moryflow: {won.source} {won.file or ''} gives another one, which is used"), err=True)
+    elif won.file != str(file):
+        problem = "it was stored, but is not used: the file cannot be used"
+        raise ConfigError(problem, where=str(file), next_step="moryflow config check")
+    own = [origin for _, origin in config.setters(path) if origin.source == "user"]
+    if own:
+        click.echo(plain(f"moryflow: {own[0].file}:{own[0].line} has one too: moryflow config unset {path}"), err=True)
+    text = f"{path} is set ({file}, which only you can read)" if changed else f"{path} is that already ({file})"
+    show(flags, {"key": path, "changed": changed, "file": str(file)}, plain(text))
+
+
+@key.command("remove")
+@click.argument("name")
+@click.argument("setting", metavar="KEY")
+@asking_options
+def remove(flags: Flags, name: str, setting: str) -> None:
+    """Remove a secret that was set with `plugin key set`."""
+    from moryflow.config.edit import unset
+    from moryflow.config.load import SECRETS
+
+    file = Desk(flags).home / SECRETS
+    path = f"plugins.{name}.{setting}"
+    changed = file.exists() and unset(file, path)
+    text = f"{path} is removed ({file})" if changed else f"{path} is not in {file}"
+    show(flags, {"key": path, "changed": changed, "file": str(file)}, plain(text))
+
+
+@key.command("list")
+@document_options
+def list_keys(flags: Flags) -> None:
+    """List which secrets are set, without their values."""
+    from moryflow.config.values import leaves
+
+    secrets = [layer.value for layer in Desk(flags).config.layers if layer.source == "secrets"]
+    found = [path for given in secrets for path, value in leaves(given) if value != {}]
+    show(flags, [{"key": path} for path in found], plain("\n".join(found) or "no key is set"))
+
+
+def _settings_of(desk: Desk, name: str) -> tuple[Config, tuple[Known, ...], list[str]]:
+    """Return configuration and models, and the settings of a plugin that hold secrets, as far as they are known.
+
+    :raises ConfigError: there is no such plugin, or its settings are not below ``plugins``.
+    """
+    from moryflow_sdk.support.secrets import is_secret_type, names_secret
+
+    from moryflow.config.schema import host_models
+    from moryflow.runtime.generation import settings_of_plugins
+
+    def read(host: Host) -> tuple[Config, tuple[Known, ...], list[LoadRecord]]:
+        return host.config, settings_of_plugins(host.plugin_set), list(host.plugin_set.records)
+
+    config, known, records = from_host(desk.flags, read, quiet=True)
+    record = next((record for record in records if record.name == name), None)
+    if record is None:
+        raise desk.unknown(name, [record.name for record in records])
+    if record.tier == "builtin":
+        problem = f"{name} is built in, and its settings are not below plugins.{name}"
+        raise ConfigError(problem, next_step="moryflow config set, or the variable of the service, as in moryflow doctor")
+    model = next((model for path, model in known if path == f"plugins.{name}"), None)
+    fields: Iterable[tuple[str, Any]] = model.model_fields.items() if model is not None else ()
+    secret = [each.alias or field for field, each in fields if names_secret(field) or is_secret_type(each.annotation)]
+    needed = _NEEDED.findall(record.error) if record.stage == "config" else []
+    return config, (*host_models(), *known), secret or [field.removeprefix(f"{name}.") for field in needed]
+
+
+def _only_one(name: str, names: list[str]) -> str:
+    """Return the one setting that can be meant.
+
+    :raises ConfigError: it has to be named.
+    """
+    if len(names) == 1:
+        return names[0]
+    which = f"{name} has {', '.join(names)}" if names else f"{name} does not say which of its settings is a secret"
+    raise ConfigError(f"{which}: name one", next_step=f"moryflow plugin key set {name} {names[0] if names else 'KEY'}")
+
+
+def _read(path: str) -> str:
+    """Return what is typed without echo, or all of standard input; a line end behind it does not count.
+
+    :raises ConfigError: there is nothing, or it is not the text of a key.
+    """
+    from moryflow.cli.terminal.stdin import discard_typed
+
+    if sys.stdin.isatty():
+        discard_typed()
+        given = click.prompt(path, hide_input=True, err=True, default="", show_default=False, prompt_suffix=" (not shown): ")
+    else:
+        given = sys.stdin.read(_LONGEST + 1)
+    secret = given.strip("\r\n").replace("\r\n", "\n")
+    if not secret.strip():
+        name = Path(path).suffix.removeprefix(".")
+        hint = f"type it at a terminal, or: moryflow plugin key set {path.split('.')[1]} {name} < FILE"
+        raise ConfigError("no key was given; nothing was changed", next_step=hint)
+    if len(secret) > _LONGEST or _CONTROL.search(secret):
+        problem = "this is no key: it is too long, or holds control characters; nothing was changed"
+        raise ConfigError(problem, next_step="give the key alone, as text")
+    return secret
