@@ -160,19 +160,19 @@ class ChatClient:
         heard = time.monotonic()
         ended = False
         try:
-            pieces = in_turn(response.pieces())
-            while not ended:
-                piece = await self._next(pieces, heard, answer)
-                ended = piece is None
-                for value in reader.close() if piece is None else reader.feed(piece):
-                    before = answer.finished, answer.parts
-                    for delta in answer.feed(value):
-                        yield delta
-                    if before != (True, answer.parts):  # behind the end only what belongs to the answer is waited for
-                        heard = time.monotonic()
-                    if value is DONE:
-                        ended = True
-            await self._drain(response, pieces)
+            async with contextlib.aclosing(in_turn(response.pieces())) as pieces:
+                while not ended:
+                    piece = await self._next(pieces, heard, answer)
+                    ended = piece is None
+                    for value in reader.close() if piece is None else reader.feed(piece):
+                        before = answer.finished, answer.parts
+                        for delta in answer.feed(value):
+                            yield delta
+                        if before != (True, answer.parts):  # behind the end only what belongs to the answer is waited for
+                            heard = time.monotonic()
+                        if value is DONE:
+                            ended = True
+                await self._drain(response, pieces)
         finally:
             await response.aclose()
 

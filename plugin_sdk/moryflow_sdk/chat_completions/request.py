@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import takewhile
 from json.encoder import encode_basestring
 from typing import Any, Literal
@@ -86,12 +86,13 @@ _OURS = frozenset({"model", "messages", "stream", "stream_options", "tools"})
 class Encoder:
     """Encodes requests for one endpoint.
 
-    It keeps the bytes of the tools, which seldom change, and of the messages before the last answer, which stay as they are
-    while a turn goes on.
+    It keeps the bytes of the system prompt and the tools, which seldom change, and of the messages before the last answer,
+    which stay as they are while a turn goes on.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
+        self._system = lru_cache(maxsize=2)(partial(_plain, "system"))
         self._tools: tuple[ToolSchema, ...] = ()
         self._tools_bytes = b""
         self._wire_of_settled = ""
@@ -122,7 +123,7 @@ class Encoder:
         if self._endpoint.system_messages == "one":
             texts = ["\n\n".join(message.text for message in leading if not _is_summary(message))]
             summary = [message for message in leading if _is_summary(message)]
-        head = [_plain("system", text) for text in texts if text]
+        head = [self._system(text) for text in texts if text]
         return head + self._conversation([*summary, *messages[len(leading) :]], images)
 
     def _conversation(self, messages: list[Message], images: bool) -> list[bytes]:
