@@ -88,6 +88,7 @@ async def examine(host: Host, vault: Path | None) -> list[DoctorFinding]:
         *await _sessions(host),
         *_search(),
         *_of_plugins(host.plugin_set),
+        *_editor(host),
     ]
 
 
@@ -150,6 +151,12 @@ def _config(host: Host) -> Iterable[DoctorFinding]:
     if not problems:
         there = "nothing is wrong in" if host.config.path.exists() else "not there, defaults hold:"
         yield DoctorFinding("config", "ok", f"{there} {host.config.path}")
+
+
+def _editor(host: Host) -> Iterable[DoctorFinding]:
+    if host.config.get("acp.editorTerminal") is True:
+        text = "acp.editorTerminal is on: in an editor that offers a terminal, commands run there, outside the sandbox"
+        yield DoctorFinding("editor", "warning", text, "moryflow config set acp.editorTerminal false")
 
 
 def _plugins(plugin_set: PluginSet) -> Iterable[DoctorFinding]:
