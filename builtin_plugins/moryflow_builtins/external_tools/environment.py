@@ -5,7 +5,6 @@ What a file needs stands in its ``# /// script`` block (PEP 723); the file is re
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -95,7 +94,7 @@ class Environment:
     @property
     def python(self) -> Path:
         """The program that runs in it."""
-        return self.folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+        return self.folder / "bin" / "python"
 
     def installed(self) -> bool:
         """Whether it is complete; it is moved into place only when it is."""

@@ -209,7 +209,7 @@ def _first_answer(child: subprocess.Popen[str], order: dict[str, Any]) -> dict[s
     try:
         child.stdin.write(json.dumps(order) + "\n")
         child.stdin.flush()
-        ready = select.select([child.stdout], [], [], START)[0] if os.name == "posix" else [child.stdout]
+        ready = select.select([child.stdout], [], [], START)[0]
         found = json.loads(child.stdout.readline()) if ready else {"error": f"no answer within {START:.0f} seconds"}
     except (OSError, ValueError):
         return {}

@@ -252,7 +252,7 @@ def rule_words(rule: Rule) -> str:
 # ------------------------------------------------------------------------------------------------
 
 
-_VOLUME_FOLDS = sys.platform in ("darwin", "win32")
+_VOLUME_FOLDS = sys.platform == "darwin"
 """Where upper and lower case name the same file, rules that protect a file ignore case."""
 
 

@@ -170,7 +170,7 @@ def _main(arguments: list[str] | None) -> int:
 
 def _has_few_files() -> bool:
     """Say so where the process may open too few files: anything may fail then, and each time in another way."""
-    most = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else -1
+    most = os.sysconf("SC_OPEN_MAX")
     if not 0 <= most < LEAST_FILES:
         return False
     said = f"moryflow: only {most} files may be open at a time here, and {LEAST_FILES} are the least\n  next: ulimit -n 1024\n"

@@ -51,7 +51,7 @@ def read_owned(path: Path) -> bytes:
     :raises PluginError: it may be changed by others, or is not a regular file.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         problem = leads_nowhere(path)
         step = LOST_HINT if problem else ""

@@ -98,8 +98,6 @@ def doubt_about(path: Path, opened: os.stat_result | None = None) -> Doubt | Non
     :param opened: the file as it was opened; another one at `path` by now is in doubt.
     :raises OSError: a part of the way cannot be looked at.
     """
-    if not hasattr(os, "geteuid"):
-        return None  # Windows: folders of a user are not writable by others unless their ACL was changed on purpose
     way = list(_way(os.path.abspath(path)))  # noqa: PTH100
     last, status = way[-1]
     if opened is not None and not os.path.samestat(opened, status):
@@ -109,8 +107,6 @@ def doubt_about(path: Path, opened: os.stat_result | None = None) -> Doubt | Non
 
 def doubt_about_one(path: Path, status: os.stat_result) -> Doubt | None:
     """Do the same for `path` alone, without the folders on the way."""
-    if not hasattr(os, "geteuid"):
-        return None
     way = [(str(path), status)]
     return _foreign(way, str(path)) or _writable(way, str(path))
 

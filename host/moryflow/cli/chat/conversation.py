@@ -21,7 +21,7 @@ from moryflow_sdk import Event, MoryflowError, SlashResult
 from moryflow.cli.commands.run import explain, on_ask
 from moryflow.cli.options import Flags, RunFlags
 from moryflow.cli.terminal.approval_prompt import TerminalAsker
-from moryflow.cli.terminal.interrupts import catch_signals
+from moryflow.cli.terminal.interrupts import ENDING, catch_signals
 from moryflow.cli.terminal.question_text import show_whole
 from moryflow.cli.terminal.render import TerminalView
 from moryflow.cli.terminal.stdin import attachment, discard_typed, question
@@ -98,7 +98,7 @@ class Conversation:
         going = True
         while going:
             # The prompt and a turn take Ctrl-C for themselves; between the two it must not end the program either.
-            with Stopping(self._give_up, _ENDING if source.interactive else ()) as self._stopping:
+            with Stopping(self._give_up, ENDING if source.interactive else ()) as self._stopping:
                 line = await self._line(source)
                 going = line is not None and await self._answered(line.strip(), source) and not self._stopping.leave
 
@@ -298,16 +298,13 @@ def attachments(text: str, vault: Path) -> tuple[list[Any], list[Any]]:
     return attached["files"], attached["images"]
 
 
-_ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
-
-
 class Stopping:
     """Turns signals into a stopped turn for as long as a turn runs; SIGTERM and SIGHUP end the conversation too.
 
     A turn that cannot be stopped, because a plugin blocks the loop, ends with the program at the third.
     """
 
-    def __init__(self, stop: Callable[[], None], signals: Sequence[str] = _ENDING) -> None:
+    def __init__(self, stop: Callable[[], None], signals: Sequence[int] = ENDING) -> None:
         self._stop = stop
         self._signals = signals
         self.leave = False

@@ -29,7 +29,7 @@ from moryflow.cli.terminal.stdin import PASTED
 from moryflow.cli.terminal.text import brief, cut, terminal_width, use_colour
 
 from .clipboard import Clipboard, image_of
-from .keys import LineCompleter, Unseen, bindings, completed, terminal_input
+from .keys import LineCompleter, TerminalKeys, Unseen, bindings, completed
 from .picker import Choices, Picker, PickItem
 from .port import LineSource
 from .printer import Printer
@@ -101,7 +101,7 @@ class TerminalInput(LineSource):
             key_bindings=bindings(self),
             style=Style.from_dict({"dim": "dim", "chosen": "reverse"}),
             erase_when_done=True,
-            input=terminal_input(),
+            input=TerminalKeys(sys.stdin),
             output=None if sys.stdout.isatty() else create_output(sys.stderr),
         )
         self._session.app.ttimeoutlen = 0.05  # Esc stops a turn; a terminal sends the keys that begin with it at once

@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import select
-import sys
 import time
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from prompt_toolkit.application.current import get_app
 from prompt_toolkit.completion import Completer, Completion
 from prompt_toolkit.filters import Condition, has_completions
 from prompt_toolkit.formatted_text.utils import fragment_list_to_text
-from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
@@ -107,31 +106,20 @@ _ENTERS = (Keys.ControlM, Keys.ControlJ)
 _WRITTEN = (*_ENTERS, Keys.ControlI)
 
 
-if sys.platform == "win32":  # its own input joins what is pasted
+class TerminalKeys(Vt100Input):
+    """The keys of the terminal: what comes at once is joined, and the end of the terminal is the end of the keys."""
 
-    def terminal_input() -> Input:
-        """Return the keys of the terminal."""
-        return create_input()
+    def read_keys(self) -> list[KeyPress]:
+        keys = keys_joined(super().read_keys())
+        if not keys and self._is_gone():
+            self.stdin_reader.closed = True  # which ends the input; the library would try again for ever
+        return keys
 
-else:
-    from prompt_toolkit.input.vt100 import Vt100Input
-
-    class _TerminalInput(Vt100Input):
-        def read_keys(self) -> list[KeyPress]:
-            keys = keys_joined(super().read_keys())
-            if not keys and self._is_gone():
-                self.stdin_reader.closed = True  # which ends the input; the library would try again for ever
-            return keys
-
-        def _is_gone(self) -> bool:
-            """Whether the other side of the terminal is closed: reading is an error then, as it may be in a resize."""
-            look = select.poll()
-            look.register(self.fileno(), 0)  # the system tells of what ended all the same
-            return bool(look.poll(0))
-
-    def terminal_input() -> Input:
-        """Return the keys of the terminal."""
-        return _TerminalInput(sys.stdin)
+    def _is_gone(self) -> bool:
+        """Whether the other side of the terminal is closed: reading is an error then, as it may be in a resize."""
+        look = select.poll()
+        look.register(self.fileno(), 0)  # the system tells of what ended all the same
+        return bool(look.poll(0))
 
 
 def _lines(keys: KeyBindings, shown: KeyTarget) -> None:

@@ -106,9 +106,8 @@ class Printer:
 
             self._modes = termios.tcgetattr(sys.stdin.fileno())
             self.set_modes(signals=self._signals)
-        if hasattr(signal, "SIGWINCH"):
-            self._loop.add_signal_handler(signal.SIGWINCH, self._resize)
-            self._loop.add_signal_handler(signal.SIGCONT, self._resume)
+        self._loop.add_signal_handler(signal.SIGWINCH, self._resize)
+        self._loop.add_signal_handler(signal.SIGCONT, self._resume)
 
     def set_modes(self, *, signals: bool) -> None:
         """Set the terminal's modes, which a shell may have changed while the program was stopped.

@@ -16,7 +16,7 @@ from moryflow_sdk import ConfigError
 from moryflow.attach import wanted
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, turn_options
-from moryflow.cli.terminal.interrupts import catch_signals, run_on_loop, stop_on_signals
+from moryflow.cli.terminal.interrupts import ENDING, catch_signals, run_on_loop, stop_on_signals
 from moryflow.cli.terminal.streams import NAME
 from moryflow.cli.terminal.text import as_json, plain, say
 
@@ -346,7 +346,7 @@ async def take_turn(host: Host, session: Session, seconds: float, *, quiet: bool
 
 async def _unless_stopped(session: Session, seconds: float, told: str) -> None:
     waiting = asyncio.ensure_future(session.keep(wait=seconds))
-    restore = catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), lambda _: waiting.cancel(), leave_at=2)
+    restore = catch_signals(ENDING, lambda _: waiting.cancel(), leave_at=2)
     try:
         if told:
             click.echo(plain(f"moryflow: {told}"), err=True)

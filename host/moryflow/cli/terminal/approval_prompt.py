@@ -210,7 +210,7 @@ def _coloured(text: str) -> str:
 @contextmanager
 def _when_resumed(show: Callable[[], None]) -> Iterator[None]:
     """Call `show` when the program goes on after Ctrl-Z: what stood on the terminal is above what was done meanwhile."""
-    if not (hasattr(signal, "SIGCONT") and sys.stdin.isatty()):
+    if not sys.stdin.isatty():
         yield
         return
     loop = asyncio.get_running_loop()

@@ -21,13 +21,16 @@ from typing import Any, TypeVar
 
 from moryflow.hooks.threads import lift_deadlines
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals by which a person or the system ends a program."""
+
 
 def stop_on_signals(stop: Callable[[], object]) -> None:
-    """Call `stop` on the first SIGINT, SIGTERM or SIGHUP, and leave at once on the second."""
-    catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), lambda _: stop(), leave_at=2)
+    """Call `stop` on the first of :data:`ENDING`, and leave at once on the second."""
+    catch_signals(ENDING, lambda _: stop(), leave_at=2)
 
 
-def catch_signals(names: Sequence[str], act: Callable[[int], object], *, leave_at: int) -> Callable[[], None]:
+def catch_signals(signals: Sequence[int], act: Callable[[int], object], *, leave_at: int) -> Callable[[], None]:
     """Call `act` on the loop for each of these signals; the returned function ends that.
 
     The handlers are Python's own, not the loop's: a plugin that keeps the loop from running must not keep a person
@@ -44,8 +47,7 @@ def catch_signals(names: Sequence[str], act: Callable[[int], object], *, leave_a
             os._exit(130)
         loop.call_soon_threadsafe(act, number)
 
-    known = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    before = [(number, signal.signal(number, received)) for number in known]
+    before = [(number, signal.signal(number, received)) for number in signals]
 
     def restore() -> None:
         for number, handler in before:
@@ -209,11 +211,8 @@ def _interrupted_by(handler: Handler) -> Iterator[None]:
 @contextmanager
 def _line_mode() -> Iterator[None]:
     """Let the terminal echo and edit lines, as a program expects that reads them."""
-    try:
-        import termios
-    except ImportError:  # no such terminals here
-        yield
-        return
+    import termios
+
     before, modes = termios.tcgetattr(0), termios.tcgetattr(0)
     termios.tcflush(0, termios.TCIFLUSH)  # typed for somebody else
     modes[0] |= termios.ICRNL

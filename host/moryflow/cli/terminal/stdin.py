@@ -37,10 +37,8 @@ def discard_typed() -> None:
         from prompt_toolkit.input.typeahead import clear_typeahead
 
         clear_typeahead(get_app_session().input)
-    try:
-        import termios
-    except ImportError:  # no such terminals here
-        return
+    import termios
+
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -25,8 +24,6 @@ from .prober import Prober, ProbeVerdict, VerdictCache, shared_prober
 
 SECONDS = 2.0
 """Seconds a probe may take."""
-CAN_PROBE = hasattr(os, "fork")
-"""Where processes cannot be forked, code is imported without a probe."""
 Item = Candidate | Path
 """What can be probed: a plugin, or a file with tools."""
 
@@ -75,8 +72,6 @@ class AdmissionPolicy:
         if self.doubted and _root(candidate) in self.doubted:
             text = "it changed while a shell command ran, so what is there now waits for your yes"
             raise Pending("consent", text, file=candidate.file, hint="say yes in dev or chat, or start Moryflow again")
-        if not CAN_PROBE:
-            return False
         verdict = self.cache.get(_key(candidate, digest))
         if verdict is None:
             text = "it has not been seen before and is being tried out in a process of its own"
@@ -120,8 +115,6 @@ class AdmissionPolicy:
         if place and self.consents.is_waiting(place):
             return False
         if self.doubted and isinstance(item, Candidate) and _root(item) in self.doubted:
-            return False
-        if not CAN_PROBE:
             return False
         digest = self.digest(item)
         return bool(digest) and self.cache.get(_key(item, digest)) is None
