@@ -301,6 +301,7 @@ class Pipe:
 
     def __enter__(self) -> Pipe:
         self._reading, self._writing = os.pipe()
+        os.set_blocking(self._reading, False)
         with suppress(AttributeError, OSError):  # Linux; a person may have used up what the system allows
             fcntl.fcntl(self._reading, fcntl.F_SETPIPE_SZ, PIPE)
         self._memory = memoryview(bytearray(CHUNK))
@@ -313,14 +314,16 @@ class Pipe:
 
     async def read(self) -> memoryview:
         """Wait for output and return it, until the next call; it is empty when everyone has closed the pipe."""
-        loop = asyncio.get_running_loop()
-        readable = asyncio.Event()
-        loop.add_reader(self._reading, readable.set)
-        try:
-            await readable.wait()
-        finally:
-            loop.remove_reader(self._reading)
-        return self._memory[: os.readv(self._reading, (self._memory,))]
+        await asyncio.sleep(0)  # a command may print faster than we read, and the host has more to do
+        while True:
+            with suppress(BlockingIOError):
+                return self._memory[: os.readv(self._reading, (self._memory,))]
+            readable = asyncio.Event()
+            asyncio.get_running_loop().add_reader(self._reading, readable.set)
+            try:
+                await readable.wait()
+            finally:
+                asyncio.get_running_loop().remove_reader(self._reading)
 
     def __exit__(self, *_: object) -> None:
         for descriptor in {self._reading, self._writing} - {-1}:

@@ -316,6 +316,10 @@ def _encode(text: str) -> bytes:
     return text.encode(*_CODEC)
 
 
+AT_ONCE = 256 * 1024
+"""Characters whose lines are counted in one go."""
+
+
 class WholeOutput:
     """An output: `first` and `last` hold at least what a preview may show, `content` is what is stored."""
 
@@ -328,6 +332,16 @@ class WholeOutput:
     def lines(self) -> int | None:
         """How many lines it has, if that is known without reading a file."""
         return count_lines(self.content) if isinstance(self.content, str) else None
+
+    async def count(self) -> None:
+        """Count the lines of a text; in pieces, for no other thread runs while the interpreter counts one."""
+        if isinstance(self.content, Path):
+            return
+        lines = 0
+        for start in range(0, len(self.content), AT_ONCE):
+            lines += self.content.count("\n", start, start + AT_ONCE)
+            await asyncio.sleep(0)
+        self.lines = lines + (not self.content.endswith("\n"))
 
     def size(self) -> int:
         """Return how many bytes of UTF-8 it has."""
@@ -370,7 +384,7 @@ async def _keep(call: ToolCall, result: ToolResult, turn: Turn, source: WholeOut
     if page is not None:
         return Kept(source.size(), page_rest(page), result.output_id or _id_of(page), page)
     try:  # 20 MB are hashed and written in 20 ms, and their lines counted in 7: side by side
-        stored, lines = await asyncio.gather(_store(call, turn, source), asyncio.to_thread(lambda: source.lines))
+        stored, _ = await asyncio.gather(_store(call, turn, source), source.count())
     except (OSError, MoryflowError) as error:
         reason = f"{error.strerror or error}" if isinstance(error, OSError) else error.message
         size = source.size()
@@ -378,7 +392,7 @@ async def _keep(call: ToolCall, result: ToolResult, turn: Turn, source: WholeOut
         if isinstance(source.content, Path):
             _discard(source.content)
         return Kept(size, lost_rest(reason))
-    rest = stored_rest(stored.path, shown, stored.size, lines, turn.config.limits("read"), turn.agent)
+    rest = stored_rest(stored.path, shown, stored.size, source.lines, turn.config.limits("read"), turn.agent)
     return Kept(stored.size, rest, stored.id, stored.path)
 
 
