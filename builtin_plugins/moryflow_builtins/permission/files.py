@@ -6,8 +6,10 @@ A folder that is moved, copied or removed is judged by every path below it, wher
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePath
@@ -42,7 +44,7 @@ def judge_file(policy: Policy, target: Target, domain: str | None = None, *, who
     domain = domain or target.domain
     if target.error is not None:
         return _unresolved_denial(target, domain)
-    limit = _hard_limit(policy, target, domain, whole=whole)
+    limit = hard_limit(policy, target, domain, whole=whole)
     if limit is not None:
         return limit
     answer = _with_reason(policy.by_text(domain, target.text), target)
@@ -104,7 +106,7 @@ def _unresolved_denial(target: Target, domain: str) -> Judgement:
     return Judgement(domain, target.text, "deny", reason, cause="unresolved", bypass="never")
 
 
-def _hard_limit(policy: Policy, target: Target, domain: str, *, whole: bool) -> Judgement | None:
+def hard_limit(policy: Policy, target: Target, domain: str, *, whole: bool) -> Judgement | None:
     """Return the denial of what no rule and no mode opens: changes to Moryflow's own folder, and its secrets."""
     for path in _paths(policy, target):
         names = _components(path)
@@ -118,6 +120,31 @@ def _hard_limit(policy: Policy, target: Target, domain: str, *, whole: bool) -> 
             if inside and _is_secret(names[len(home) :]):
                 return _hard_denial(target, domain, f"{path} holds a secret of Moryflow; no tool reads it", "")
     return None
+
+
+_UNKNOWN_PART = re.compile(r"\$\{[^}]*\}|\$\w+")
+
+
+def judge_pattern(policy: Policy, user_home: str, pattern: str) -> Judgement | None:
+    """Return the denial of a pattern of the shell that may name a path in Moryflow's own folder; ``None`` when it cannot.
+
+    :param pattern: an absolute one, or one that begins with ``~``, with ``*``, ``?``, ``[…]`` and variables in it.
+    """
+    if not set(pattern) & set("*?[$") or not pattern.startswith(("/", "~/")):
+        return None
+    whole = os.path.normpath(user_home + pattern[1:] if pattern.startswith("~") else pattern)
+    names = _components(_UNKNOWN_PART.sub("*", whole))
+    for home in _home_spellings(policy.home):
+        if len(names) >= len(home) and all(map(_names_match, home, names)):
+            target = Target(domain="edit", kind="file", text=f"fs:{whole}", given=pattern)
+            reason = f"{pattern} may name what is Moryflow's own; no tool changes it, in any mode"
+            return _hard_denial(target, "edit", reason, "")
+    return None
+
+
+def _names_match(name: str, pattern: str) -> bool:
+    """Whether a shell takes `pattern` for `name`: a dot in front is matched by a dot only."""
+    return fnmatchcase(name, pattern) and name.startswith(".") == pattern.startswith(".")
 
 
 def _hard_denial(target: Target, domain: str, reason: str, next_step: str) -> Judgement:

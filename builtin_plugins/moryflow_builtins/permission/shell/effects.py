@@ -184,7 +184,7 @@ def table_rows(table: str) -> Iterator[tuple[str, str, str]]:
         yield from ((name, operands, options) for name in names.split())
 
 
-_MARKS = re.compile(r"[=@<,;]")
+_MARKS = re.compile(r"[=@<,;]|:(?!.*//)", re.DOTALL)
 
 MAX_PIECES = 200
 """How many parts of one word are looked at as files."""
@@ -381,7 +381,7 @@ class CommandEffects:
     """Collected while a command is looked at.
 
     :ivar known: the program's operands are understood, so other words of it are not looked at as paths or commands.
-    :ivar perhaps: words of a program that is not understood; they may be files.
+    :ivar perhaps: words of a program that is not understood; they may be files. `may_write`: it may change what they name.
     :ivar views: other ways to write the command, for rules that deny.
     :ivar base: a folder it works in instead of the current one.
     :ivar reads_here: it reads the folder it runs in; `trusts_here`: and takes configuration from it.
@@ -407,8 +407,8 @@ class CommandEffects:
         self.texts: list[InnerText] = []
         self.views: list[tuple[Arg, ...]] = []
         self.base: Arg | None = None
-        self.reads_here = False
-        self.trusts_here = False
+        self.reads_here = self.trusts_here = False
+        self.may_write = False
         self.brings_files = False
         self.refusals: list[str] = []
         self.insists: list[str] = []

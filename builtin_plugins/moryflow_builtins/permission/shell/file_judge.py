@@ -17,11 +17,20 @@ from moryflow_sdk import Rule, Target
 from moryflow_sdk.calls import UNKNOWN_FOLDER
 from moryflow_sdk.support.protected_files import RUNS_LATER, plain_names
 
-from moryflow_builtins.permission.files import TooManyPaths, is_folder, judge_file, judge_folder, judge_paths, paths_below
+from moryflow_builtins.permission.files import (
+    TooManyPaths,
+    hard_limit,
+    is_folder,
+    judge_file,
+    judge_folder,
+    judge_paths,
+    judge_pattern,
+    paths_below,
+)
 from moryflow_builtins.permission.policy import Judgement, Policy, Resolve
 
 from .command_line import changed_file, contents_of
-from .effects import BulkChange, Checkout, CommandEffects, EffectUnknown, GitOutput, Patch, Tree
+from .effects import MAX_PIECES, BulkChange, Checkout, CommandEffects, EffectUnknown, GitOutput, Patch, Tree
 from .folder_scan import TreeFiles, reads_path
 from .syntax import Arg
 from .walk import Bases
@@ -33,8 +42,10 @@ MAX_TOKENS = 500
 """How many words of a text that was not understood are looked at as paths."""
 
 NEUTRAL = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/zero"})
-_HOME = re.compile(r"\A\$(?:HOME|\{HOME\})(?=/|\Z)")
+_HOME = re.compile(r"\A\$(?:HOME|\{HOME(?:[^A-Za-z0-9_}][^}]*)?\})(?=/|\Z)")
 _TOKENS = re.compile(r"[^\s;&|<>()`\"'\\]+")
+_JOINTS = re.compile(r"[=:,@]")
+_ATTACHED = re.compile(r"-[A-Za-z0-9-]*(?=[/~$])")
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 UNKNOWN: Bases = frozenset((None,))
 
@@ -159,15 +170,29 @@ class FileJudge:
                 if part.decision != "allow":
                     self._add(_with_target(part))
 
-    def limits(self, text: str) -> None:
+    def limits(self, text: str, bases: Bases = UNKNOWN) -> None:
         """Look in a text that was not understood for paths that no mode opens, as if they were written to."""
-        for token in islice(_TOKENS.finditer(text), MAX_TOKENS):
-            path = _HOME.sub("~", token.group())
-            if "/" in path or path.startswith("~"):
-                target = self._resolve(path, "edit", self._folder)
-                part = judge_file(self._policy, target, "edit", whole=False)
-                if part.cause == "hard_limit":
+        folders = [base or self._folder for base in bases]
+        tokens = (token.group() for token in _TOKENS.finditer(text))
+        for token in islice((token for token in tokens if "/" in token or "~" in token), MAX_TOKENS):
+            for path in _paths_in_word(token):
+                part = judge_pattern(self._policy, self._resolve("~", "edit", None).path or "", path)
+                for base in folders:
+                    target = self._resolve(path, "read", base)
+                    part = part or (None if target.error else hard_limit(self._policy, target, "edit", whole=False))
+                if part is not None:
                     self._add(part)
+
+    def folder_of_writer(self, bases: Bases, *, asks: bool) -> None:
+        """Judge where a command works that may change what is there: never in Moryflow's own folder.
+
+        :param asks: its words may be names of files there, so it asks where those of that folder run later.
+        """
+        for base in filter(None, bases):
+            if base != str(self._policy.vault):
+                part = judge_file(self._policy, self._resolve("any", "edit", base), "edit", whole=False)
+                if part.cause == "hard_limit" or (asks and part.decision == "ask"):
+                    self._add(_with_target(part))
 
     def repository(self, bases: Bases) -> str:
         """Return a git directory that git would use there and that is not the vault's own; empty when there is none."""
@@ -280,6 +305,17 @@ def _likely(path: Arg) -> Arg | None:
     return Arg("/") if text.startswith("/") and special != 0 else None
 
 
+def _paths_in_word(word: str) -> Iterator[str]:
+    """Yield what may be a path in a word: ``-v ~/a:/b`` names two, ``-o~/a`` and ``--to=~/a`` one."""
+    attached = _ATTACHED.match(word)
+    for text in dict.fromkeys((word, word[attached.end() :] if attached else word, *_JOINTS.split(word, maxsplit=MAX_PIECES))):
+        path = _HOME.sub("~", text)
+        if path.startswith("~") and not path.startswith("~/"):
+            path = os.path.expanduser(path)  # noqa: PTH111 (a name that nobody has stays as it is)
+        if "/" in path or path.startswith("~"):
+            yield path
+
+
 def _with_target(part: Judgement) -> Judgement:
     """Say which file a rule asks about: the command does not show where its names lead, and an answer holds for that."""
     if part.decision != "ask" or part.rule is None or part.rule.source == "default":
@@ -379,7 +415,7 @@ def _judge_linked(policy: Policy, resolve: Resolve, source: Arg, goals: Sequence
     for place in places if not source.text.startswith(("/", "~")) else (source.path,):
         target = resolve(place, "edit", base)
         part = judge_file(policy, target, whole=False)
-        if part.decision != "allow" and target.text.startswith("vault:"):
+        if part.cause == "hard_limit" or (part.decision != "allow" and target.text.startswith("vault:")):
             yield part
         elif _holds(target.text):
             yield _question(target, "it holds what runs later, which could be changed through a link to it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .effects import CommandEffects
+from .effects import CommandEffects, WrittenFile
 from .syntax import Arg
 
 _ADDRESS = re.compile(r"\s*(?:\d+~\d+|\d+|\$|[+~]\d+)\s*")
@@ -251,6 +251,7 @@ _GUARDED = {
     "library-path": "looks for modules elsewhere",
     "run-tests": "takes its filters from a file",
     "in-place": "changes files",
+    "inplace": "changes files",
 }
 _LETTERS = {"f": "from-file", "L": "library-path", "i": "in-place"}
 _WITH_FILE = frozenset({"library-path", "run-tests"})
@@ -259,7 +260,7 @@ _WITH_FILE = frozenset({"library-path", "run-tests"})
 def inspect_jq(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``jq``: its filter may read the environment, modules and other files."""
     words: list[tuple[int, bool]] = []
-    from_file, data, options, index = False, True, True, 1
+    from_file, in_place, data, options, index = False, False, True, True, 1
     while index < len(args):
         text = args[index].text
         if not options or not text.startswith("-") or text == "-":
@@ -274,9 +275,11 @@ def inspect_jq(args: Sequence[Arg], effects: CommandEffects) -> None:
         else:
             names = _options(text)
             from_file |= "from-file" in names
+            in_place |= bool(names & {"in-place", "inplace"})
             index += _note(args, index, names, effects)
         index += 1
     _take(args, words, effects, from_file=from_file)
+    effects.writes += map(WrittenFile, effects.reads if in_place else ())
 
 
 def _options(text: str) -> set[str]:

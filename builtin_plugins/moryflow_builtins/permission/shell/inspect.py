@@ -22,8 +22,21 @@ from .effects import (
     read_options,
     spec,
     take_option,
+    values_of,
 )
-from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS, bulk_changes_of, leaves_out, trees_of
+from .programs import (
+    ABBREVIATED,
+    ALSO_RUN,
+    CLUSTERED,
+    COMPILERS,
+    LOOKS_FOR,
+    OPTIONS_THAT_RUN,
+    PROGRAMS,
+    bulk_changes_of,
+    is_folder_maker,
+    leaves_out,
+    trees_of,
+)
 from .syntax import Arg
 from .transfer import inspect_upload
 from .verbs import VERBS, inspect_verbs
@@ -71,6 +84,7 @@ def inspect(args: Sequence[Arg], effects: CommandEffects) -> None:
         special(args, effects)
     elif name in VERBS:
         inspect_verbs(name, args, effects)
+        effects.may_write = True
         _words(args, effects)
     elif name in PROGRAMS:
         effects.known = True
@@ -84,6 +98,7 @@ def inspect(args: Sequence[Arg], effects: CommandEffects) -> None:
     inspect_upload(name, args, effects)
     if not effects.runs:  # what is named is run in place of what would be found
         effects.sought += [SoughtFiles(names, upward) for names, upward in LOOKS_FOR.get(name, ())]
+    effects.may_write |= name in LOOKS_FOR
     moryflow_command.inspect_carriers(args, effects)
     for index, arg in enumerate(args[1:], 1):
         _file_addresses(index, arg, effects)
@@ -136,6 +151,8 @@ def inspect_by_table(args: Sequence[Arg], effects: CommandEffects, operands: str
             file_pieces(option.value) if not option.operand and not option.role and option.value is not None else []
         )
     files = operands_of(found)
+    if is_folder_maker(name_of(args), found):
+        operands = "w"
     _take_operands(operands, files, effects, args, has_pattern=patterns)
     if name_of(args) in ("patch", "gpatch"):
         from .patches import plain_patch
@@ -146,8 +163,8 @@ def inspect_by_table(args: Sequence[Arg], effects: CommandEffects, operands: str
     effects.bulk_changes += bulk_changes_of(name_of(args), found, files, trees)
 
 
-def _take_operands(kind: str, files: list[Arg], effects: CommandEffects, args: Sequence[Arg], *, has_pattern: bool) -> None:
-    files = [arg for arg in files if arg.text != "-"]
+def _take_operands(kind: str, named: list[Arg], effects: CommandEffects, args: Sequence[Arg], *, has_pattern: bool) -> None:
+    files = [arg for arg in named if arg.text != "-"]
     effects.reads_here |= kind.endswith(".") and len(files) < (1 if kind == "r." or has_pattern else 2)
     match kind:
         case "r" | "r.":
@@ -162,9 +179,10 @@ def _take_operands(kind: str, files: list[Arg], effects: CommandEffects, args: S
         case "rw" | "Ww":
             _take_copy(kind, files, effects)
         case "r1w":
-            effects.reads += files[:1]
-            if len(files) > 1:
-                effects.writes += [WrittenFile(arg) for arg in files[1:]]
+            first = files[: 1 if named[:1] == files[:1] else 0]
+            effects.reads += first
+            if len(files) > len(first):
+                effects.writes += [WrittenFile(arg) for arg in files[len(first) :]]
                 effects.guard(len(args) - 1, f"the second operand of {args[0].text} is written")
         case "rw1":
             effects.writes += [WrittenFile(arg) for arg in files[:1]]
@@ -190,7 +208,7 @@ def _take_copy(kind: str, files: list[Arg], effects: CommandEffects) -> None:
 def _remote(arg: Arg) -> bool:
     """Whether `arg` names a file of another machine, as for ``scp`` and ``rsync``."""
     host, colon, _ = arg.text.partition(":")
-    return bool(colon) and "/" not in host
+    return bool(colon) and "/" not in host and not host.startswith("${")
 
 
 _OUTSIDE = re.compile(r"/.|~|\.\.(?:/|\Z)")
@@ -213,17 +231,26 @@ def _first_commands(args: Sequence[Arg], effects: CommandEffects) -> None:
             effects.guard(index, f"{args[0].text} {arg.text} gives the pager a command")
 
 
+_VALUE = re.compile(r"(?<!--codegen)[=:]")
+_RUNNING = frozenset(
+    {
+        "exec", "execute", "command", "cmd", "eval", "hook", "hooks", "preload", "loader", "rsh", "ssh", "wrapper", "askpass",
+        "interpreter", "launcher", "linker", "shell", "pager", "editor", "plugin", "plugins", "renderer",
+    }
+)  # fmt: skip
+"""Parts of the names of options by which a program that is not known here is given another one."""
+
+
 def _guard_running_options(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look for options of programs without a table that run something, which may be abbreviated."""
-    running = OPTIONS_THAT_RUN.get(name, frozenset())
+    running = OPTIONS_THAT_RUN.get(name, frozenset()) | ALSO_RUN.get(name, frozenset())
     for arg in args[1:]:
-        head = arg.text.partition("=")[0]
+        head = _VALUE.split(arg.text, maxsplit=1)[0]
         part = name in ABBREVIATED and head.startswith("--") and len(head) > 2
         letters = running & CLUSTERED if head.startswith("-") and head[1:2] != "-" else frozenset[str]()
         inside = any(option[1] in head for option in letters if name in ABBREVIATED or head.startswith(option))
-        if head.startswith("-") and (
-            head in running or inside or (part and any(option.startswith(head) for option in running))
-        ):
+        named = head.startswith("--") and not effects.known and bool(_RUNNING & set(head[2:].lower().split("-")))
+        if head in running or inside or named or (part and any(option.startswith(head) for option in running)):
             effects.guard(len(args) - 1, f"{name} {arg.text} runs or configures what the rule does not show")
             return
 
@@ -231,7 +258,10 @@ def _guard_running_options(name: str, args: Sequence[Arg], effects: CommandEffec
 def _inspect_unknown(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
     """Take every word that looks like a path for one, and every group of words for what may be a command."""
     effects.known = name in OPTIONS_THAT_RUN
+    effects.may_write = True
     _guard_running_options(name, args, effects)
+    if name in COMPILERS:
+        effects.writes += [WrittenFile(value) for value in values_of(list(read_options(args, spec("o=v"))), "o")]
     _words(args, effects)
     if name in transfer.STORES:
         transfer.inspect_store(name, args, effects)

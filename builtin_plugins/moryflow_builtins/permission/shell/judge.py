@@ -41,7 +41,7 @@ class Judge:
         self._approved = False
         self._depth = 0
         self._asked = 0
-        self._changes = False
+        self._changes = self._looked_through = False
         self._moved_names = ""
         self._git_variable = ""
         self._denies = any(has_denial(rules) for rules in policy.layers)
@@ -142,6 +142,7 @@ class Judge:
         if effects.base is not None and effects.reads_here:
             self._file_judge.file(effects.base, "edit", bases, asks=True)
         self._files(effects, args, there, exact=exact)
+        self._own_folder(line, effects, there, exact=exact)
         self._judge_hidden(effects, args)
         after = self._inside(line, answers, there, exact=exact)
         return after if effects.base is None else FoldersAfter(bases, bases)
@@ -179,6 +180,26 @@ class Judge:
             self.add(Judgement("bash", f"shell:{line.plain}", "ask", reason, bypass="never"))
         if any(guard.unseen for guard in effects.guards):
             self._refuse_text(self._command)
+
+    def _own_folder(self, line: CommandLine, effects: CommandEffects, bases: Bases, *, exact: bool) -> None:
+        """Refuse what may change Moryflow's own folder: in words of a program that does more than read them, or unseen."""
+        inside = {id(word) for inner in effects.inner for word in inner.args}
+        words = [arg for arg in line.args[1:] if id(arg) not in inside]
+        may_write = (effects.may_write or bool(effects.guards) or not effects.known) and not is_own(name_of(line.args))
+        suspects = (*(words if may_write else ()), *(arg for arg in line.assigned if arg.text.startswith("GIT_")))
+        for text in dict.fromkeys(word.text for word in suspects):
+            self._file_judge.limits(text, bases)
+        if may_write and line.args:
+            self._file_judge.folder_of_writer(bases, asks=effects.may_write and not exact)
+        unseen = any(guard.unseen for guard in effects.guards) or not all(write.path.static for write in effects.writes)
+        if unseen or (may_write and not all(word.static for word in words)):
+            self._limits_of_whole()
+
+    def _limits_of_whole(self) -> None:
+        """Look through the whole command for what no mode opens: a part of it may write what another part names."""
+        if not self._looked_through:
+            self._looked_through = True
+            self._file_judge.limits(self._command)
 
     def _refuse_text(self, text: str) -> None:
         """Refuse a text that is not understood when it seems to change what a person decided."""
@@ -276,6 +297,7 @@ class Judge:
         """Judge a shell text that is an argument of a command."""
         if not text.text.static or not self._enter():
             self.rough(text.text.text)
+            self._file_judge.limits(text.text.text, bases)
             self._refuse_text(text.text.text)
             return bases | UNKNOWN
         try:
@@ -350,6 +372,8 @@ class Judge:
     def _redirect_target(self, redirect: Redirect, target: Arg, bases: Bases) -> None:
         if not target.static:
             self.ask(f"{redirect.operator} {target.text}", f"the target of a redirection is not known: {target.why}")
+            if redirect.operator != "<":
+                self._limits_of_whole()
         if target.static and target.text in NEUTRAL:
             return
         if target.text.startswith(_NETWORK):

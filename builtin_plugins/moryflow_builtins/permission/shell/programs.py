@@ -175,10 +175,37 @@ OPTIONS_THAT_RUN: dict[str, frozenset[str]] = {
 }
 """Options that run what somebody else wrote, or change what runs later; a wildcard over the program is not enough."""
 
+ALSO_RUN: dict[str, frozenset[str]] = {
+    name: frozenset(options.split())
+    for names, options in {
+        "javac": "-processorpath --processor-path -processor -J",
+        "gradle gradlew": "-I --init-script",
+        "mvn mvnw": "-s --settings -gs --global-settings",
+        "eslint": "--rulesdir --resolve-plugins-relative-to",
+        "mocha": "-r --require",
+        "pandoc": "-F --filter -L --lua-filter",
+        "tex latex pdftex pdflatex xelatex lualatex": "-shell-escape --shell-escape -enable-write18 --enable-write18",
+        "latexmk": "-e -r -latex -pdflatex -xelatex -lualatex -usepretex",
+        "gs ghostscript": "-dNOSAFER -dDELAYSAFER",
+        "exiftool": "-config",
+        "nmap": "--script --datadir",
+        "tcpdump": "-z",
+        "tshark wireshark": "-X",
+        "mosh": "--server --client",
+        "duckdb": "-c -cmd -init -s",
+        "rustc": "linker -Clinker --codegen=linker",
+    }.items()
+    for name in names.split()
+}
+"""The same for programs whose other words are not understood at all."""
+
+COMPILERS = frozenset({"gcc", "g++", "cc", "c++", "clang", "clang++", "tcc", "ld", "rustc", "gfortran"})
+"""Programs that write what ``-o`` names, whatever else they do."""
+
 ABBREVIATED = frozenset({"ss", "rpm", "pacman", "ssh-keygen", "ssh-add"})
 """Those of them that take a part of a long option for the whole, and several letters in one word."""
 
-CLUSTERED = frozenset({"-B", "-D", "-E", "-P", "-S", "-C", "-w", "-s", "-r", "-b"})
+CLUSTERED = frozenset({"-J", "-F", "-X", "-B", "-D", "-E", "-P", "-S", "-C", "-w", "-s", "-r", "-b"})
 """Letters among those options whose value may follow directly."""
 
 LOOKS_FOR: dict[str, tuple[tuple[tuple[str, ...], bool], ...]] = {
@@ -324,6 +351,11 @@ _CHANGE = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl", "rm"})
 """Programs that change a folder with everything below it where it is."""
 
 
+def is_folder_maker(name: str, found: Sequence[CommandItem]) -> bool:
+    """Whether every operand is a folder that is made: ``install -d a b``."""
+    return name in ("install", "ginstall") and bool(names_of(found) & {"d", "directory"})
+
+
 def bulk_changes_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg], trees: Sequence[Tree]) -> list[BulkChange]:
     """Return what a program of the tables brings; `files` are its operands."""
     into = values_of(found, "t", "target-directory")
@@ -339,6 +371,7 @@ def bulk_changes_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg
         return [BulkChange(name, sources, goal, tree=trees[0] if name == "rsync" else None)]
     if name in _UNPACKERS and files[:1] and files[0].text in ("x", "e"):
         goals = values_of(found, "o")
+        goals += [file for file in files[2:] if file.text.endswith("/") and name.endswith("rar")]
         return [BulkChange(name, tuple(files[1:2]), goals[-1] if goals else Arg("."), "unpacked")]
     if name == "unzip" and files and not letters & {"l", "t", "p", "v", "z", "Z"}:
         goals = values_of(found, "d")

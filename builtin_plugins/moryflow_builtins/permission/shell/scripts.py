@@ -225,6 +225,21 @@ def inspect_tmux(args: Sequence[Arg], effects: CommandEffects) -> None:
         effects.texts += [InnerText(args[index]), InnerText(join_words(args[index:]))]
 
 
+_ADDRESS = re.compile(r"(exec|system|shell|open|create|creat|file|gopen|pipe):([^,]*)", re.IGNORECASE)
+
+
+def inspect_socat(args: Sequence[Arg], effects: CommandEffects) -> None:
+    """``socat``: its addresses may be commands or files."""
+    for index, arg in enumerate(args[1:], 1):
+        for found in _ADDRESS.finditer(arg.text):
+            value = Arg(found.group(2), arg.why)
+            if found.group(1).lower() in ("exec", "system", "shell"):
+                effects.guard(index, f"socat {found.group(1)}: runs a program")
+                effects.texts.append(InnerText(value))
+            else:
+                effects.writes.append(WrittenFile(value))
+
+
 def inspect_rename(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``rename``: its first word may be code of Perl, and what the files are called afterwards is not in the command."""
     effects.guard(len(args) - 1, f"{args[0].text} may run code, and gives files names that the rule does not show")
@@ -368,5 +383,6 @@ INSPECTORS: dict[str, Inspector] = {
     **dict.fromkeys(("tmux", "screen", "xterm", "gnome-terminal", "konsole", "kitty", "alacritty"), inspect_tmux),
     **dict.fromkeys(("at", "batch"), inspect_queue),
     "crontab": inspect_crontab,
+    "socat": inspect_socat,
     **dict.fromkeys(("rename", "prename", "file-rename", "perl-rename"), inspect_rename),
 }
