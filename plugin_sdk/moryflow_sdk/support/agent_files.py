@@ -26,6 +26,8 @@ _KNOWN = (
     "id", "name", "description", "modelSettings", "mode", "model", "tools", "permission", "hidden", "maxSteps",
     "temperature", "top_p",
 )  # fmt: skip
+_DENIED = ("disallowedTools", "disallowed-tools", "disallowed_tools")
+"""What other systems call the tools that an agent may not use."""
 _HALF = re.compile("[\ud800-\udfff]")
 _PARAMETERS = {"temperature": "temperature", "topP": "top_p", "maxTokens": "max_tokens"}
 _TAKES = {
@@ -78,9 +80,10 @@ def make_agent(
     :param distrusted: why no allow rule is taken from the file.
     :raises WrongAgent: a value is none that an agent can have.
     """
-    unknown = {str(key): nearest(str(key), _KNOWN) for key in metadata if key not in _KNOWN}
+    unknown = {str(key): _meant(str(key)) for key in metadata if key not in _KNOWN and key not in _DENIED}
     warnings: list[Remark] = [((key,), f"the field {key!a:.80} {_ignored(near)}") for key, near in unknown.items()]
     tools, denied = _tools(metadata.get("tools", [] if "tools" in unknown.values() else None), warnings)
+    denied = (*denied, *_denied_elsewhere(metadata, warnings))
     rules = _trusted(_rules(metadata.get("permission"), source, warnings), distrusted, warnings)
     if misspelt := next((key for key, near in unknown.items() if near == "permission"), ""):
         problem = f"the field {misspelt!a:.80} is not known"
@@ -105,6 +108,23 @@ def make_agent(
     except ValidationError as error:  # whatever was not thought of above is a reason, never a crash
         first = error.errors()[0]
         raise WrongAgent("agent_field", f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def _meant(key: str) -> str:
+    """Return the field that was probably meant; whatever speaks of tools may have narrowed them."""
+    return "tools" if "tools" in key.lower() else nearest(key, _KNOWN)
+
+
+def _denied_elsewhere(metadata: Mapping[str, Any], warnings: list[Remark]) -> tuple[str, ...]:
+    """Return the tools that an agent file of another system takes away; a list that is not understood takes all."""
+    denied: tuple[str, ...] = ()
+    for key in _DENIED:
+        if key in metadata:
+            names = _names(metadata[key])
+            denied += ("*",) if names is None else names
+            if names is None:
+                warnings.append(((key,), f"{key} must be a list of names; the agent gets no tools"))
+    return denied
 
 
 def _ignored(near: str) -> str:

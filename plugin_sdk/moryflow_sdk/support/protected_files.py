@@ -267,6 +267,7 @@ RUNS_LATER = Table(
             files="""
                 .git .gitconfig .gitmodules .gitattributes .hgrc lefthook.y*ml .lefthook.y*ml lefthook-local.y*ml
                 .pre-commit-config.y*ml .pre-commit-hooks.y*ml .overcommit.yml .lintstagedrc* lint-staged.config.*
+                .huskyrc .huskyrc.*
             """,
             folders=".git .hg .svn .bzr .jj .githooks .husky .config/git",
         ),
@@ -342,6 +343,7 @@ RUNS_LATER = Table(
             "a build tool takes programs and options from it unasked",
             files="""
                 .bazelrc tools/bazel .buckconfig .yarnrc .yarnrc.y*ml .pnpmfile.cjs .pnpmfile.mjs pnpmfile.js pnpmfile.cjs
+                .pnp.cjs .pnp.loader.mjs
                 rust-toolchain rust-toolchain.toml bunfig.toml
                 .bunfig.toml .npmrc pip.conf pip.ini .pydistutils.cfg .gemrc .mavenrc .jvmopts .sbtopts .sbtrc gradlew
                 gradlew.bat mvnw mvnw.cmd .gradle/init.gradle .gradle/init.gradle.kts .gradle/gradle.properties .ansible.cfg

@@ -97,6 +97,25 @@ def test_what_is_ignored_of_a_file_is_named_with_its_line(head):
     assert said == "modelSettings.temperature: 9 cannot be used and is dropped; it takes a number from 0 to 2"
 
 
+@pytest.mark.parametrize(
+    ("field", "tools", "denied"),
+    [
+        ("disallowedTools: Bash, WebFetch", None, ("Bash", "bash", "WebFetch", "web_fetch")),
+        ("disallowed-tools: [bash]", None, ("bash",)),
+        ("disallowedTools: 5", None, ("*",)),
+        ("tools: read, ls\ndisallowedTools: ls", ("read", "ls"), ("ls",)),
+        ("allowedTools: [read]", (), ()),
+        ("allowed-tools: read", (), ()),
+        ("blocked_tools: bash", (), ()),
+    ],
+)
+def test_a_field_that_takes_tools_away_never_leaves_them(field, tools, denied):
+    """What other systems call it is understood, or the agent gets no tools (R37, S0.90)."""
+    agent, problems = parse_agent(f"---\nname: A\ndescription: d\n{field}\n---\nb\n".encode(), "a.md", default_id="a")
+    assert (agent.tools, agent.deny_tools) == (tools, denied)
+    assert bool(problems) == (tools == () or denied == ("*",))
+
+
 def test_a_mistake_in_a_rule_makes_its_domain_ask():
     """A deny is never silently lost (D26, R37)."""
     agent, problems = parse_agent(b'---\n{"id":"a","permission":[{"domain":"read","decision":"dney"}]}\n---\n', "a.md")

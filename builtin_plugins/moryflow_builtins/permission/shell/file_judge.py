@@ -190,9 +190,12 @@ class FileJudge:
         """
         for base in filter(None, bases):
             if base != str(self._policy.vault):
-                part = judge_file(self._policy, self._resolve("any", "edit", base), "edit", whole=False)
-                if part.cause == "hard_limit" or (asks and part.decision == "ask"):
-                    self._add(_with_target(part))
+                here = judge_file(self._policy, self._resolve(".", "read", base), "edit", whole=False)
+                inside = judge_file(self._policy, self._resolve("any file", "read", base), "edit", whole=False)
+                if here.cause == "hard_limit":
+                    self._add(here)
+                elif asks and inside.decision == "ask":
+                    self._add(_with_target(inside._replace(remember=None)))
 
     def repository(self, bases: Bases) -> str:
         """Return a git directory that git would use there and that is not the vault's own; empty when there is none."""
