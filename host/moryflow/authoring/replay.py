@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -263,8 +264,6 @@ def _common(before: str, after: str) -> int:
 
 
 def _excerpts(before: Any, after: Any) -> tuple[str, str]:
-    import json
-
     if not (isinstance(before, str) and isinstance(after, str)):
         texts = [json.dumps(value, ensure_ascii=False, default=str) for value in (before, after)]
         before, after = ("(nothing)" if text == "null" else text for text in texts)

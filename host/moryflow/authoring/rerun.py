@@ -11,7 +11,7 @@ from moryflow_sdk import HOOKS, Ruling, ToolCall, ToolError, thaw
 from moryflow.compaction.summarizer import COMPACT_AGENT
 from moryflow.hooks.dispatcher import Withheld
 from moryflow.kernel.model_call import first_params, first_prompt
-from moryflow.kernel.tool_prepare import call_as_judged
+from moryflow.kernel.tool_prepare import call_as_judged, parse
 from moryflow.runtime.session_lease import read_only_scope
 from moryflow.services.session import node_view
 
@@ -105,8 +105,6 @@ class Rerun:
         """Return the call as it was judged; its targets are resolved against the files as they are now."""
         row = moment.call
         assert row is not None
-        from moryflow.kernel.tool_prepare import parse
-
         try:
             args = parse(row.args)
             owned = self._scope.plugin_set.tools.get(row.tool)

@@ -14,8 +14,9 @@ from moryflow_sdk.models import SUMMARY_MARK
 
 from moryflow.base.events import now
 from moryflow.config.schema import CompactionSettings
+from moryflow.hooks.ledger import Ledger
 from moryflow.kernel.turn_context import Journal
-from moryflow.store import RunRow
+from moryflow.store import Outdated, RunRow
 from moryflow.store.messages import message_of, pair_results
 
 from .plan import Job, still_true
@@ -34,7 +35,7 @@ from .sections import (
     first_lines,
     language_of,
 )
-from .summarizer import Summarizer, SummaryFailed, instructions
+from .summarizer import COMPACT_AGENT, Summarizer, SummaryFailed, instructions
 
 if TYPE_CHECKING:
     from moryflow_sdk import ModelInfo, ModelProvider
@@ -263,10 +264,6 @@ def first_plan(
 
 def fork_scope(scope: TurnContext, turn: str) -> TurnContext:
     """Return the compact agent's scope: same session and generation, own run, ledger and costs."""
-    from moryflow.hooks.ledger import Ledger
-
-    from .summarizer import COMPACT_AGENT
-
     return replace(
         scope,
         agent=COMPACT_AGENT,
@@ -306,8 +303,6 @@ class Record:
 
         The check is part of the transaction: the store refuses the commit when another node has become active.
         """
-        from moryflow.store import Outdated
-
         writing = self.writing
         writing.fork.live = live
         path = live.hold.path

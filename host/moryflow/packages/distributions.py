@@ -10,6 +10,7 @@ import csv
 import email
 import hashlib
 import io
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlparse
 
 from moryflow.hooks.plugin_set import LoadFailure
 from moryflow.plugins.entry_points import MANIFESTS, PLUGINS, editable_sources, metadata_folders, search_path
@@ -151,8 +153,6 @@ class Distribution:
     @property
     def direct(self) -> dict[str, Any]:
         """Return ``direct_url.json``: where it was installed from, if not from an index."""
-        import json
-
         try:
             return json.loads(self._text("direct_url.json") or "{}")
         except ValueError:
@@ -165,8 +165,6 @@ class Distribution:
     @property
     def project(self) -> Path | None:
         """Return the folder an editable installation leads to."""
-        from urllib.parse import unquote, urlparse
-
         url = urlparse(str(self.direct.get("url", "")))
         return Path(unquote(url.path)) if url.scheme == "file" else None
 

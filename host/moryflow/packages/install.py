@@ -10,6 +10,7 @@ from pathlib import Path
 from moryflow_sdk import ConfigError, MoryflowError
 from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 
+from moryflow.base.builtins import BUILTINS
 from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import discover
 from moryflow.plugins.entry_points import normal
@@ -161,8 +162,6 @@ def shown_origin(origin: PackageOrigin) -> str:
 def _tell_notes(manager: Manager, package: PluginPackage, changes: tuple[str, ...]) -> None:
     for line in changes:
         manager.tell(f"  changed: {line}")
-    from moryflow.base.builtins import BUILTINS
-
     names = {card.name for card in package.cards}
     for other in discover(manager.home, BUILTINS):
         own = normal(other.package) == normal(package.name)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from moryflow.base.builtins import BUILTINS
 from moryflow.config import Config
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord
+from moryflow.plugins import load_plugin_set
 from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import Candidate, NameReserved, NotWanted, PluginChoice, PluginSettings, discover
 from moryflow.plugins.last_seen import GateMemory, LastLoad, key_of, looks_like_gate, recall, released_at, remember
@@ -58,8 +60,6 @@ def rows(home: Path, config: Config, settings: PluginSettings) -> list[Row]:
 
 def _builtins(home: Path, config: Config, known: Mapping[str, LastLoad]) -> dict[str, LoadRecord]:
     """Load those of our own that nothing is known of, and remember them; they do not begin and do not contribute."""
-    from moryflow.plugins import load_plugin_set
-
     missing = [dotted for dotted in BUILTINS if key_of("builtin", "", dotted) not in known]
     if not missing:
         return {}
@@ -164,8 +164,6 @@ class HookStats:
 
 async def quarantined_of(store: Store, home: Path, plugin: str) -> list[str]:
     """Return the hooks that are in quarantine in a session."""
-    from datetime import datetime
-
     since = released_at(home, plugin)
     last: dict[tuple[str, str], str] = {}
     for row in await store.hook_calls(None, plugin=plugin, newest=RECENT):  # the newest first

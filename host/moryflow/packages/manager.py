@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 import os
 import re
 import time
@@ -429,7 +430,5 @@ def _one_of_several(bad: Mapping[str, ProbeVerdict], found: Mapping[str, ProbeVe
     """Return how to install the others of a package without the one that does not load."""
     if len(bad) == len(found):
         return ""
-    import json
-
     names = json.dumps(list(bad))
     return f"moryflow config set disabledPlugins '{names}' (with those that are in it already) installs the others alone"

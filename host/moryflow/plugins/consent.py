@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from moryflow_sdk import ConfigError
 from moryflow_sdk.support.own_files import MANIFESTS
 
 from moryflow.base.events import now
@@ -111,8 +112,6 @@ class Consents:
             return dict.fromkeys(items(self._home), ""), {}  # it is not known which of them wait
 
     def _change(self, change: Callable[[dict[str, str], dict[str, str]], None], *, must: bool = False) -> bool:
-        from moryflow_sdk import ConfigError
-
         from moryflow.base.atomic_write import locked, write_atomically
 
         try:

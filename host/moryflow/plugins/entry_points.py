@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -206,8 +207,6 @@ def locate_file(said: str, site: Path, sources: Iterable[str] = ()) -> Path:
     for other in (path, *(Path(folder).joinpath(top, *rest, name or "plugin.toml") for folder in sources)):
         if other.is_file():
             return other
-    from importlib.util import find_spec
-
     try:
         spec = find_spec(top)  # of a top-level name: looks, and imports nothing
     except (ImportError, ValueError):

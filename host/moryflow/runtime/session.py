@@ -7,6 +7,7 @@ first step and is judged like any other; only what the person typed counts.
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
@@ -459,8 +460,6 @@ def attachments_payload(files: Sequence[Mapping[str, Any]], images: Sequence[Map
 
 
 def _is_image(found: Mapping[str, Any]) -> bool:
-    import base64
-
     try:
         image = Image(**found)
         return image.media_type.startswith("image/") and bool(base64.b64decode(image.data, validate=True))

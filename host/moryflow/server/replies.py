@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from moryflow_sdk import ConfigError, ModelError, MoryflowError, PluginError, ToolError
 from pydantic_core import to_json
 from starlette.responses import Response
@@ -46,8 +48,6 @@ def encoded(document: object) -> bytes:
     try:
         return to_json(document, fallback=str)
     except ValueError:  # text that UTF-8 cannot carry, a file name for example
-        import json
-
         return json.dumps(document, default=str).encode()
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 from moryflow_sdk import Identity, Target, TargetRequest
 from moryflow_sdk.calls import command_in
@@ -255,8 +256,6 @@ def resolve_target(request: TargetRequest, files: Callable[[], Files]) -> Target
 
 def _url(request: TargetRequest) -> Target:
     """Return a URL in the one form that is matched and fetched."""
-    from urllib.parse import urlsplit, urlunsplit
-
     target = Target(domain=request.domain, kind="url", text=f"url:{request.value}", given=request.value)
     try:
         parts = urlsplit(request.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -50,8 +51,6 @@ def where(origin: Origin) -> str:
 @document_options
 def path(flags: Flags) -> None:
     """Print the path of the user's file, whether it exists or not."""
-    import os
-
     from moryflow.base.paths import home_folder
     from moryflow.config import config_file
 

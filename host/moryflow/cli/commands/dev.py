@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moryflow.cli.failures import show_slips
 from moryflow.cli.open_host import host_for
 from moryflow.cli.options import Flags, document_options
 from moryflow.cli.terminal.text import as_json, first_line, plain
@@ -60,8 +61,6 @@ def command(flags: Flags, paths: tuple[Path, ...], again: str | None, attach: st
         if again or paths:
             raise click.UsageError("--attach follows a session and runs nothing; leave --run and PATH out")
         return run_on_loop(lambda: _follow(flags, attach))
-    from moryflow.cli.failures import show_slips
-
     show_slips()
     folders = tuple(path.absolute() for path in paths)
     loop = _Loop(flags, folders, words)

@@ -4,6 +4,7 @@ a plugin a secret without showing it, kept apart from the configuration.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -205,8 +206,6 @@ def set_key(flags: Flags, name: str, setting: str | None) -> None:
     secret = _read(path)
     know([secret])
     if any(place == f"plugins.{name}" for place, _ in known):
-        import json
-
         check_value(known, path, json.dumps(secret))
     file = desk.home / SECRETS
     if file.exists():

@@ -243,8 +243,6 @@ def _judge(expect: str | None, reject: str | None, judging: str | None, typed: s
     :param typed: the command without any of the three, for what to type instead.
     :raises ConfigError: several were named, or none and there is no terminal to ask at.
     """
-    from moryflow_sdk import ConfigError
-
     named = [each for each in (expect, reject, judging) if each is not None]
     if len(named) > 1:
         raise ConfigError("--expect, --reject and --run are three ways to say the same", next_step=f"{typed} --expect TEXT")
@@ -262,8 +260,6 @@ def _judge(expect: str | None, reject: str | None, judging: str | None, typed: s
 
 def _by_command(command: str, typed: str) -> Judge:
     import subprocess
-
-    from moryflow_sdk import ConfigError
 
     words = shlex.split(command)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -78,8 +79,6 @@ class Desk:
 
         :raises ConfigError: nobody can be asked; with the command that says yes.
         """
-        import shlex
-
         from moryflow.cli.terminal.stdin import confirm
 
         confirm(text, self.flags, command=shlex.join(["moryflow", *sys.argv[1:], "-y"]))

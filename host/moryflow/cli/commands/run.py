@@ -14,6 +14,8 @@ import click
 from moryflow_sdk import ConfigError
 
 from moryflow.attach import wanted
+from moryflow.cli import READER_GONE
+from moryflow.cli.failures import allowing, next_of, report
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, turn_options
 from moryflow.cli.terminal.interrupts import ENDING, catch_signals, run_on_loop, stop_on_signals
@@ -282,8 +284,6 @@ def show_result(result: TurnResult, view: TerminalView, flags: Flags, output: st
 
 def explain(result: TurnResult, flags: Flags) -> None:
     """Say on standard error how a turn ended when it did not simply complete."""
-    from moryflow.cli.failures import next_of
-
     if result.error is not None:
         error = result.error
         say(f"moryflow: {error.where + ': ' if error.where else ''}{error.message}")
@@ -304,8 +304,6 @@ def explain(result: TurnResult, flags: Flags) -> None:
 
 def _asked_next(unasked: list[dict[str, Any]]) -> str:
     """Say how to allow such calls: name the rules, if all of them can be stored."""
-    from moryflow.cli.failures import allowing
-
     rules = allowing((rule["domain"], rule["pattern"]) for denial in unasked for rule in denial["rules"])
     stored = bool(rules) and all(denial["rules"] for denial in unasked)
     way = (
@@ -374,15 +372,11 @@ class QuickSide:
     def refused(self, error: ServerRefusal) -> int:
         """Say why the server refused, and return the exit code."""
         from moryflow.cli.attached import error_of
-        from moryflow.cli.failures import report
 
         return report(error_of(error))
 
     def unwritten(self, error: OSError) -> int:
         """Say that standard output cannot be written, and return the exit code."""
-        from moryflow.cli import READER_GONE
-        from moryflow.cli.failures import report
-
         return READER_GONE if error.errno == errno.EPIPE else report(OSError(error.errno, error.strerror, NAME))
 
 

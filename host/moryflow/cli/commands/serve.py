@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -102,8 +104,6 @@ def _tell(flags: Flags, home: Path, service: Service, address: Address) -> None:
 
 def _another_link(flags: Flags) -> int:
     """Ask the server of this home for another one-time link."""
-    import json
-    import os
     from urllib.error import URLError
     from urllib.request import Request, urlopen
 

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,15 @@ from moryflow.base.events import now
 from moryflow.cli.open_host import with_host, with_store
 from moryflow.cli.options import Flags, document_options, find
 from moryflow.cli.terminal.text import brief, columns, first_line, plain, show, told_result
-from moryflow.runtime.documents import SessionTree, fork_session, node_id_of, requested_label, session_json, tree_of
+from moryflow.runtime.documents import (
+    SessionTree,
+    context_report,
+    fork_session,
+    node_id_of,
+    requested_label,
+    session_json,
+    tree_of,
+)
 
 if TYPE_CHECKING:
     from moryflow.compaction.measure import Report
@@ -176,8 +186,6 @@ def labels_of(named: Mapping[str, str]) -> dict[str, str]:
 
 
 def _language() -> str:
-    import os
-
     from moryflow.base.paths import home_folder
     from moryflow.config import load_config
 
@@ -271,8 +279,6 @@ def _node_gist(node: Node) -> str:
 
 
 def _arguments(call: Mapping[str, Any]) -> str:
-    import json
-
     try:
         return brief(json.loads(str(call.get("arguments") or "{}")))
     except ValueError:  # a model wrote it
@@ -285,7 +291,6 @@ def _arguments(call: Mapping[str, Any]) -> str:
 @document_options
 def show_context(flags: Flags, session: str | None, model: str | None) -> None:
     """Show what the model would be sent for this session, with tokens per part and per plugin."""
-    from moryflow.runtime.documents import context_report
 
     async def work(host: Host) -> tuple[str, Report]:
         row = await find(host.store, session, flags)

@@ -13,6 +13,7 @@ from moryflow_sdk import ConfigError, Tool
 from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.base.events import now
+from moryflow.cli.failures import allowing
 from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import MODE, ON_ASK, Flags, InputCommand, document_options, host_options, json_object, noun
 from moryflow.cli.terminal.text import as_json, columns, plain, show
@@ -170,8 +171,6 @@ def _print(done: DirectResult, name: str, ms: int, output: str) -> int:
 
 def _or_a_rule(ruling: Ruling) -> str:
     """Return the commands that store what *always* would have stored; nothing where no rule would help."""
-    from moryflow.cli.failures import allowing
-
     rules = allowing((item.domain, item.pattern) for item in ruling.remember if item.scope == "user")
     return f"; or: {rules}" if rules else ""
 

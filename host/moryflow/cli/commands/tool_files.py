@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -39,8 +41,6 @@ def allow(flags: Flags, file: str) -> None:
 
     FILE is a path, or a name in the folder. Read it first: it runs with your rights.
     """
-    import os
-
     from moryflow.base.paths import home_folder
     from moryflow.plugins.consent import Consents
 
@@ -192,8 +192,6 @@ def absent_owner(host: Host, tool: str) -> str:
 
 def _defining(home: Path, tool: str) -> list[Path]:
     """Return the files of the tools folder that define a function, or are a program, of this name; they are not run."""
-    import ast
-
     from moryflow_sdk import PluginError
     from moryflow_sdk.support.own_files import own_programs
 

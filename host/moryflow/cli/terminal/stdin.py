@@ -16,6 +16,8 @@ from moryflow_sdk import ConfigError
 
 from moryflow.cli.options import Flags
 
+from .text import folded
+
 # ------------------------------------------------------------------------------------------------
 # A person at the terminal
 # ------------------------------------------------------------------------------------------------
@@ -104,8 +106,6 @@ def confirm(text: str, flags: Flags, *, default: bool = False, command: str = ""
 
 def folded_question(text: str) -> str:
     """Return a question in lines that the terminal need not wrap, with room for ``[y/N]:``, which click puts behind it."""
-    from .text import folded
-
     return folded(text + _OFFERED).removesuffix(_OFFERED)
 
 

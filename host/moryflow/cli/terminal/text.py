@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
@@ -67,7 +68,6 @@ def folded(text: str) -> str:
     A word that is longer than a line is left to the terminal, so that it can be copied.
     """
     import shutil
-    import textwrap
 
     found = terminal_width()
     width = shutil.get_terminal_size((found, 0)).columns if found else 0
@@ -128,8 +128,6 @@ def columns(rows: Iterable[Sequence[Any]], *, within: int = 0) -> str:
 def _wrapped(text: str, width: int) -> list[str]:
     if width < _READABLE or len(text) <= width:
         return [text]
-    import textwrap
-
     return textwrap.wrap(text, width)
 
 
