@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from moryflow_sdk import Command, Event, SystemBlock, ToolCall, ToolResult, Turn, hookimpl
+from moryflow_sdk.support.own_files import open_regular
 from moryflow_sdk.support.settings import Meta, Settings
 
 
@@ -201,12 +201,8 @@ def _bytes(path: Path, reading: _Reading) -> bytes:
 
     if sensitive(str(real.relative_to(reading.root))):
         raise PermissionError(1, "it leads to a file of secrets")
-    descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise PermissionError(1, "it is not a regular file")
-        if found.st_uid not in (os.geteuid(), 0):
+    with open_regular(real, follow=False) as file:
+        if os.fstat(file.fileno()).st_uid not in (os.geteuid(), 0):
             raise PermissionError(1, "it belongs to somebody else")
         return file.read(reading.left + 1)
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from moryflow_sdk import Command, SystemBlock, Tool, ToolContext, ToolError, Turn, hookimpl, tool
 from moryflow_sdk.support.markdown_files import WrongFile, read_markdown
-from moryflow_sdk.support.own_files import leads_nowhere
+from moryflow_sdk.support.own_files import leads_nowhere, open_regular
 from moryflow_sdk.support.settings import Settings
 from moryflow_sdk.support.texts import did_you_mean
 
@@ -247,16 +246,15 @@ def _may_be_shown(real: Path, folder: Path) -> bool:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a regular file; a pipe does not hang it.
+    """Return the text of a regular file.
 
     :raises OSError: it is something else, or too large.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
-            raise OSError(f"{path} is not a text file of at most {_LARGEST} bytes")
-        return file.read(_LARGEST).decode("utf-8-sig")
+    with open_regular(path, follow=False) as file:
+        data = file.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise OSError(f"{path} is larger than {_LARGEST} bytes")
+    return data.decode("utf-8-sig")
 
 
 def _no_such_skill(name: str, found: list[Skill]) -> ToolError:

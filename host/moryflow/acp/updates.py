@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Event, thaw
+from moryflow_sdk.support.own_files import open_regular
 from moryflow_sdk.support.texts import visible
 
 if TYPE_CHECKING:
@@ -82,17 +81,11 @@ def difference(path: Path, old: str | None, new: str) -> dict[str, Any]:
 def content_of(path: Path) -> str | None:
     """Return the text of a file; nothing of what is not there, is not a file, is not text, or is large."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_regular(path, follow=False) as file:
+            data = file.read(MOST_OF_A_FILE + 1)
+        return data.decode("utf-8") if len(data) <= MOST_OF_A_FILE else None
     except (OSError, ValueError):
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_OF_A_FILE:
-            return None
-        try:
-            return file.read(MOST_OF_A_FILE).decode("utf-8")
-        except (OSError, UnicodeDecodeError):
-            return None
 
 
 def previewed(preview: str, targets: Sequence[str], vault: Path) -> list[dict[str, Any]]:

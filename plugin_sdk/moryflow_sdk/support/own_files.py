@@ -1,16 +1,17 @@
-"""The files in a person's own folder: who else could have written them, and which cannot be used.
+"""Files that were found: who else could have written them, which cannot be used, and how to open one that may be a trap.
 
 A dangling link counts as a file.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from moryflow_sdk.errors import Diagnostic
 
@@ -73,6 +74,19 @@ def leads_nowhere(path: Path) -> str:
             what = "this" if place == path else str(place)
             return f"{what} is a link that leads nowhere: {place.readlink()}"
     return ""
+
+
+def open_regular(path: Path | str, *, follow: bool = True) -> BinaryIO:
+    """Open a file to read it, without waiting: a named pipe in its place would hold up whoever opens it.
+
+    :param follow: whether it may be a link.
+    :raises OSError: it cannot be opened, or is something else than a file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not an ordinary file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 class Doubt(NamedTuple):

@@ -10,10 +10,8 @@ on purpose, though it runs too: it runs when somebody asks for it by name.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import stat
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -21,6 +19,7 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from moryflow_sdk.support.own_files import open_regular
 from moryflow_sdk.support.patterns import braces
 
 
@@ -429,12 +428,9 @@ _ESCAPES = {"n": "\n", "t": "\t", "b": "\b"}
 def read_start(path: Path | str, most: int) -> bytes:
     """Return the first `most` bytes of a file.
 
-    :raises OSError: there is none, or it is not an ordinary file: a pipe would hold up whoever opens it.
+    :raises OSError: there is none, or it is not an ordinary file.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+    with open_regular(path) as stream:
         return stream.read(most)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow_sdk.support.own_files import doubt_about
+from moryflow_sdk.support.own_files import doubt_about, open_regular
 
 ROOT = os.geteuid() == 0
 
@@ -136,3 +136,15 @@ def test_one_open_folder_is_enough(tmp_path_factory: pytest.TempPathFactory, mod
     for place, mode in zip([*file.parents][: len(modes)], modes, strict=True):
         place.chmod(mode)
     assert (doubt_about(file) is not None) == any(mode in (0o775, 0o777) for mode in modes)
+
+
+def test_a_pipe_a_folder_and_a_link_in_place_of_a_file_are_refused_without_waiting(tmp_path: Path) -> None:
+    """Whoever opens a pipe waits for its other end (R13)."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "link").symlink_to("file")
+    for name, follow in (("pipe", True), (".", True), ("link", False)):
+        with pytest.raises(OSError, match=r"ordinary file|symbolic links"):
+            open_regular(tmp_path / name, follow=follow)
+    with open_regular(tmp_path / "link") as file:
+        assert file.read() == b"text"
