@@ -19,6 +19,7 @@ import click
 from moryflow.cli.failures import show_slips
 from moryflow.cli.open_host import host_for
 from moryflow.cli.options import Flags, document_options
+from moryflow.cli.terminal.interrupts import ENDING, run_on_loop
 from moryflow.cli.terminal.text import as_json, first_line, plain
 
 if TYPE_CHECKING:
@@ -54,8 +55,6 @@ def command(flags: Flags, paths: tuple[Path, ...], again: str | None, attach: st
     moryflow dev ./my-plugin --run 'hook fire chat.params {}'
     moryflow dev --attach
     """
-    from moryflow.cli.terminal.interrupts import run_on_loop
-
     words = _words(again or "")
     if attach is not None:
         if again or paths:
@@ -102,7 +101,7 @@ class _Loop:
 
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in ENDING:
             loop.add_signal_handler(number, stopped.set)
         async with await host_for(self._flags, development=self._paths, wait=_FIRST_WAIT) as host:
             self._host = host
@@ -251,7 +250,7 @@ async def _follow(flags: Flags, name: str) -> int:
     from moryflow.store import open_store
 
     stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ENDING:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     store = open_store(home_folder(None, os.environ))
     try:
