@@ -145,10 +145,10 @@ def chunk(kind: str, text: str, message: str = "") -> Update:
 
 
 class RunningCall:
-    """A call that has no result yet: where it works, what its files held before, what it shows."""
+    """A call that has no result yet: its title, where it works, what its files held before, what it shows."""
 
-    def __init__(self, targets: Sequence[str] = (), before: Mapping[Path, str | None] | None = None) -> None:
-        self.targets, self.before = targets, before or {}
+    def __init__(self, title: str = "", targets: Sequence[str] = (), before: Mapping[Path, str | None] | None = None) -> None:
+        self.title, self.targets, self.before = title, targets, before or {}
         self.shown = ""
         self.sent = 0.0
 
@@ -196,14 +196,15 @@ class UpdateMapper:
     def _started(self, event: Event, whose: str) -> None:
         data, call = event.data, event.data["call_id"]
         args = thaw(data["args"])
+        title = f"{whose}{title_of(data['tool'], args)}"
         if data["state"] == "pending" or call not in self._calls:
-            self._calls[call] = RunningCall()
+            self._calls[call] = RunningCall(title)
             self._send({"sessionUpdate": "tool_call", **self._new_call(call, data["tool"], args, whose)})
         if data["state"] == "running":
             targets = data.get("targets", ())
             edits = data.get("domain") == "edit"
             paths = [path for target in targets if edits and (path := path_of(target, self._vault)) is not None]
-            self._calls[call] = RunningCall(targets, {path: content_of(path) for path in paths})
+            self._calls[call] = RunningCall(title, targets, {path: content_of(path) for path in paths})
             places = places_of(targets, self._vault, args)
             shown = {"status": "in_progress", **({"locations": places} if places else {})}
             self._send({"sessionUpdate": "tool_call_update", "toolCallId": call, **shown})
@@ -235,7 +236,16 @@ class UpdateMapper:
         if terminal := self._terminals.pop((self._session.id, call), None):
             content = [{"type": "terminal", "terminalId": terminal}, *(content if status == "failed" else [])]
         update = {"sessionUpdate": "tool_call_update", "toolCallId": call, "status": status, "content": content}
-        self._send({**update, **({"title": data["title"]} if data.get("title") else {})})
+        if title := self._title_after(data, running.title):
+            update["title"] = title
+        self._send(update)
+
+    def _title_after(self, result: Mapping[str, Any], title: str) -> str:
+        """Return the title of a finished call: what the tool says of it; of a command, the command and how it failed."""
+        said = str(result.get("title") or "")
+        if not title or not said or self._domain(result["tool"]) != "bash":
+            return said
+        return title if said == "exit code 0" else f"{title} ({said})"
 
     def _plan(self, data: Mapping[str, Any]) -> None:
         """Tell of the plan that a plugin publishes; entries that are none are left out."""
@@ -281,7 +291,7 @@ class UpdateMapper:
             output = str(result.get("output") or "")
             status = "completed" if result.get("status") == "ok" else "failed"
             made = self._new_call(call["id"], call["name"], _arguments(call))
-            title = {"title": result["title"]} if result.get("title") else {}
+            title = {"title": said} if result and (said := self._title_after(result, made["title"])) else {}
             diff = (result.get("metadata") or {}).get("diff")
             content = [fenced(diff, "diff")] if isinstance(diff, str) else [fenced(output)] if output.strip() else []
             yield {"sessionUpdate": "tool_call", **made, **title, "status": status, "content": content}

@@ -39,11 +39,13 @@ export function Card({ call, result, shown }) {
 /** Text in which nothing hides: what reorders or cannot be seen stands there as an escape. */
 const visible = (text) => text.replace(/[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
-/** What a call is about, without the name of its tool. */
+/** What a call is about, without the name of its tool; of a command, the command and how it failed. */
 function target(tool, args, result) {
-  if (result?.title) return result.title.startsWith(`${tool} `) ? result.title.slice(tool.length + 1) : result.title;
+  const title = result?.title ?? "";
+  if (title && tool !== "bash") return title.startsWith(`${tool} `) ? title.slice(tool.length + 1) : title;
+  const ended = title && title !== "exit code 0" ? ` (${title})` : "";
   const values = Object.entries(args ?? {}).sort(([one], [other]) => (other === "path") - (one === "path")).map(([, value]) => value);
-  return values.filter((value) => typeof value === "string" || typeof value === "number").join(" ").slice(0, 160);
+  return values.filter((value) => typeof value === "string" || typeof value === "number").join(" ").slice(0, 160) + ended;
 }
 
 function Time({ known, ms: measured, done }) {

@@ -106,6 +106,16 @@ def test_full_access_asks_nothing(server: Server, tab: Tab) -> None:
     assert not page.evaluate("window.asked")
 
 
+def test_a_command_is_still_named_when_it_has_ended(server: Server, tab: Tab) -> None:
+    """How it ended stands behind it, unless it ended well (S0.47)."""
+    calls = [{"name": "bash", "arguments": {"command": command}} for command in ("true", "exit 3")]
+    session = server.session({"calls": calls}, "Done.", mode="full_access", confirm=True)
+    page = tab(server, session)
+    say(page, "Run them")
+    page.locator(".markdown", has_text="Done.").wait_for()
+    assert page.locator(".card .target").all_inner_texts() == ["true", "exit 3 (exit code 3)"]
+
+
 def test_circles_are_asked_about_once(server: Server, tab: Tab) -> None:
     """On, always, or stop: refusing one call would not end it (S0.61)."""
     call = {"calls": [{"name": "lengthy", "arguments": {"text": "a", "times": 1}}]}
@@ -258,6 +268,7 @@ def test_every_control_is_reached_by_keyboard(server: Server, tab: Tab) -> None:
     page.locator(".question").wait_for()
     page.locator(".card-head").first.click()
     page.locator(".question .answers button", has_text="Refuse").click()
+    page.locator(".markdown", has_text="Done.").wait_for()  # a turn that ends draws an open panel anew
     holding = {"": "", "Tree": ".tree li", "Prompt": ".blocks li", "Plugins": ".ledger tr", "Statistics": ".figures"}
     for panel, inside in holding.items():
         if panel:
