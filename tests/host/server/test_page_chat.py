@@ -268,8 +268,7 @@ def test_every_control_is_reached_by_keyboard(server: Server, tab: Tab) -> None:
     page.locator(".question").wait_for()
     page.locator(".card-head").first.click()
     page.locator(".question .answers button", has_text="Refuse").click()
-    page.locator(".markdown", has_text="Done.").wait_for()  # a turn that ends draws an open panel anew
-    holding = {"": "", "Tree": ".tree li", "Prompt": ".blocks li", "Plugins": ".ledger tr", "Statistics": ".figures"}
+    holding = {"": "", "Tree": ".tree li", "Prompt": ".blocks li", "Plugins": "summary b", "Statistics": ".figures"}
     for panel, inside in holding.items():
         if panel:
             _beside(page, panel).locator(inside).first.wait_for()
