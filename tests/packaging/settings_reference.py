@@ -80,7 +80,7 @@ def _below(root: Schema, here: Schema, path: str) -> Iterator[tuple[str, Schema,
         inner = list(_inside(root, found, f"{path}{name}"))
         said = str(given.get("description") or documented.get(name) or documented.get(_snake(name)) or "")
         if not inner or found.get("type") == "array":
-            yield f"{path}{name}", found, _plain(said) or ("a list of:" if inner else "")
+            yield f"{path}{name}", found, _plain(said) or ("entries with these keys:" if inner else "")
         yield from inner
 
 

@@ -20,8 +20,8 @@ ToolName = Annotated[str, Meta("a tool's name, or a glob over names", min_length
 class SystemText(Settings):
     """Text for the system prompt, and where it goes.
 
-    :ivar mode: where the text goes: behind the prompt, before it, or in its place.
-    :ivar text: what the model is told.
+    :ivar mode: put the text after the prompt, before it, or in its place.
+    :ivar text: the text for the model.
     """
 
     mode: Literal["append", "prepend", "replace"] = "append"
@@ -33,7 +33,7 @@ class Params(Settings):
 
     :ivar temperature: 0 is the least random.
     :ivar top_p: the share of likely words that the model chooses from.
-    :ivar max_tokens: of one answer.
+    :ivar max_tokens: the most tokens of one answer.
     """
 
     temperature: Annotated[float, Meta(ge=0, le=2, strict=True)] | None = None
@@ -51,7 +51,7 @@ class ChatHooks(Settings):
 class BeforeToolHook(Settings):
     """Arguments that a call gets when it does not give them itself.
 
-    :ivar merge_input: argument → value, where the call does not give one.
+    :ivar merge_input: values for arguments that the call does not give, by name.
     """
 
     tool: ToolName
@@ -62,7 +62,7 @@ class AfterToolHook(Settings):
     """Text around what a tool returned, taken as it is.
 
     :ivar prepend_text: put before the output.
-    :ivar append_text: put behind the output.
+    :ivar append_text: put after the output.
     """
 
     tool: ToolName

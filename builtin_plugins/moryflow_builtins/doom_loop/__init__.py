@@ -23,13 +23,13 @@ Limit = Annotated[int, Meta(gt=0, le=1_000_000, strict=True)]
 class DoomLoopSettings(Settings):
     """When a run counts as going in circles.
 
-    :ivar max_attempts: how often a loop may be refused, or passed over in full access, in one run; the next hit ends it.
-        What a person agrees to does not count.
-    :ivar max_tool_calls: calls a run may make before somebody is asked.
-    :ivar same_tool_threshold: the call that makes this many in a row with the same tool and effect is asked about.
-    :ivar max_signature_bytes: larger arguments are not compared; the tool's name alone counts.
-    :ivar cooldown_tool_calls: calls after a continuation that are not checked.
-    :ivar enabled: false looks for no loops.
+    :ivar max_attempts: how often a loop may be refused, or ignored in full access, in one run; the next loop ends the run.
+        Loops that a person agrees to do not count.
+    :ivar max_tool_calls: how many calls a run may make before a person is asked.
+    :ivar same_tool_threshold: how many calls in a row with the same tool and effect lead to a question.
+    :ivar max_signature_bytes: of calls with larger arguments, only the tool's name is compared.
+    :ivar cooldown_tool_calls: how many calls are not checked after a person let the run continue.
+    :ivar enabled: false: do not look for loops.
     """
 
     max_attempts: Limit = 3

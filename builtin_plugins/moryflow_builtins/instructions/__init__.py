@@ -24,10 +24,10 @@ class InstructionSettings(Settings):
     """Which instruction files are read, and how much of them.
 
     :ivar files: globs of more files, relative to the vault, absolute, or beginning with ``~``; and addresses of plain text.
-    :ivar claude: also ``~/.claude/CLAUDE.md``.
-    :ivar max_bytes: of one file, with what it includes; the rest is left out and said so.
-    :ivar total_bytes: of all together; files that do not fit any more are left out.
-    :ivar enabled: false reads none.
+    :ivar claude: read ``~/.claude/CLAUDE.md`` too.
+    :ivar max_bytes: how many bytes of a file are used, with the files that it includes; the rest is left out, and reported.
+    :ivar total_bytes: how many bytes are used of all files together; files that do not fit are left out.
+    :ivar enabled: false: read no instruction files.
     """
 
     enabled: bool = True

@@ -57,20 +57,21 @@ Files of secrets and what runs later belong to them and stand in tables of their
 class MemoryBankSettings(Settings):
     """How the memory bank is used.
 
-    :ivar guard_mode: ``off`` injects and protects only; ``warn`` reminds; ``block`` refuses high-risk writes.
-        ``MEMORY_BANK_GUARD_MODE`` in the environment stands above the user's file.
-    :ivar sensitive_paths: globs, relative to the working folder, whose change is high risk, in place of the built-in ones.
-    :ivar more_sensitive_paths: globs beside those.
-    :ivar high_risk_tools: tools whose every call is high risk, whatever it touches.
-    :ivar inject_characters: at most so much of MEMORY.md goes into the system prompt.
-    :ivar reader_files: more files than this in one turn, or more than ``readerLines`` lines, are the work of the agent
-        ``memory-reader``.
-    :ivar max_memory_lines: a longer MEMORY.md is a finding of ``memory-bank check``.
+    :ivar guard_mode: what happens before a write if the bank was not read: ``off``: nothing; ``warn``: a reminder; ``block``:
+        high-risk writes are refused. ``MEMORY_BANK_GUARD_MODE`` in the environment overrides the user's file.
+    :ivar sensitive_paths: globs for files whose change is high risk, relative to the working folder; they replace the
+        built-in ones.
+    :ivar more_sensitive_paths: more such globs; they do not replace the built-in ones.
+    :ivar high_risk_tools: tools of which every call is high risk.
+    :ivar inject_characters: how many characters of MEMORY.md go into the system prompt at most.
+    :ivar reader_files: to read more files than this in one turn, or more lines than ``readerLines``, the model is told to start
+        the agent ``memory-reader``.
+    :ivar max_memory_lines: ``memory-bank check`` reports a longer MEMORY.md.
     :ivar max_draft_characters: a longer proposal is refused.
-    :ivar remind: remind the model to read ``patterns.md`` first, or to propose, where a message or what was done speaks for it.
+    :ivar remind: remind the model to read ``patterns.md``, or to propose an entry, if a message or a change suggests it.
     :ivar propose_files: when this many files changed in one turn, the model is reminded to propose what is worth remembering.
     :ivar reader_lines: see ``readerFiles``.
-    :ivar max_file_lines: a longer file in ``details/`` is a finding of ``memory-bank check``.
+    :ivar max_file_lines: ``memory-bank check`` reports a longer file in ``details/``.
     """
 
     guard_mode: Literal["off", "warn", "block"] = "warn"

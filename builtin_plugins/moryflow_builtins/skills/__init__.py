@@ -27,7 +27,7 @@ config_path = "agents.runtime.skills"
 class SkillSettings(Settings):
     """Which skills are offered.
 
-    :ivar claude: also those in ``~/.claude/skills``.
+    :ivar claude: use the skills in ``~/.claude/skills`` too.
     """
 
     claude: bool = True

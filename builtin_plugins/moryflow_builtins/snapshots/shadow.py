@@ -122,11 +122,11 @@ def refuse_pipe(place: Path, name: str) -> None:
 class SnapshotSettings(Settings):
     """Which files can be brought back.
 
-    :ivar untracked: also files that the vault's own git does not track; without such a repository all files count.
-    :ivar ignored: also files that ``.gitignore`` leaves out.
+    :ivar untracked: also record files that the vault's git repository does not track; without a repository all are recorded.
+    :ivar ignored: also record files that ``.gitignore`` names.
     :ivar max_file_bytes: larger files are never recorded.
     :ivar timeout: seconds that git may take for one snapshot; a vault that takes longer is not recorded for a day.
-    :ivar enabled: false records no files, so ``undo`` takes back messages only.
+    :ivar enabled: false: record no files, so that ``undo`` takes back only messages.
     """
 
     enabled: bool = True

@@ -35,7 +35,7 @@ class TaskSettings(Settings):
     """How deep agents may start agents, and how long a sub-agent may work.
 
     :ivar depth: how many levels of sub-agents there may be; 0 means none.
-    :ivar minutes: after these a sub-agent is stopped.
+    :ivar minutes: how many minutes a sub-agent may work before it is stopped.
     """
 
     depth: Annotated[int, Meta(ge=0, le=3, strict=True)] = 1

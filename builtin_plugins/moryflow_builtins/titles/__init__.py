@@ -19,9 +19,9 @@ from moryflow_sdk.support.settings import Settings
 class TitleSettings(Settings):
     """How sessions get their titles.
 
-    :ivar model: a cheap model that writes them, ``session`` for the session's own; without one, the prompt's first words.
-        It writes the summaries that a person asks for, too; without one, the session's own does.
-    :ivar enabled: false leaves sessions with the first words of the prompt.
+    :ivar model: a cheap model that writes titles, or ``session`` for the session's own model; by default a title is the first
+        words of the prompt. The model also writes ``session summary``; by default the session's own model does.
+    :ivar enabled: false: titles are the first words of the prompt.
     """
 
     enabled: bool = True

@@ -35,10 +35,10 @@ Bytes = Annotated[int, Meta(gt=0, le=32 * 1024 * 1024 // CAP_FACTOR, strict=True
 class ToolLimits(Settings):
     """Other limits for one tool, or for those a glob names.
 
-    :ivar max_lines: lines shown, in place of the general limit; likewise the others.
-    :ivar max_bytes: bytes shown.
-    :ivar direction: which end is shown.
-    :ivar enabled: false shows the whole output.
+    :ivar max_lines: lines that the model reads, in place of the general limit.
+    :ivar max_bytes: bytes that the model reads, in place of the general limit.
+    :ivar direction: which end the model reads.
+    :ivar enabled: false: the model reads the whole output.
     """
 
     max_lines: Lines | None = None
@@ -50,12 +50,12 @@ class ToolLimits(Settings):
 class TruncationSettings(Settings):
     """How much of an output a model reads, and how long the whole is kept.
 
-    :ivar direction: which end is shown; without it the head, and of ``bash`` the tail.
+    :ivar direction: which end the model reads; by default the head, for ``bash`` the tail.
     :ivar tools: name or glob → other limits; of several that match, a later one wins and an exact name beats globs.
     :ivar max_lines: lines of an output that the model reads.
     :ivar max_bytes: bytes of an output that the model reads.
-    :ivar ttl_days: days that a whole output is kept in a file.
-    :ivar enabled: false cuts nothing that fits the host.
+    :ivar ttl_days: for how many days the whole output is kept in a file.
+    :ivar enabled: false: shorten nothing that the host's own limit allows.
     """
 
     max_lines: Lines = 2000

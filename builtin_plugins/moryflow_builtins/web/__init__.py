@@ -41,12 +41,12 @@ def _http(value: str) -> str:
 class SearchSettings(Settings):
     """Who is asked for ``web_search``.
 
-    :ivar service: without one, the first of `brave`, `tavily` and `exa` whose key is in the environment, or `searxng` where
-        there is an address.
-    :ivar address: of SearXNG; of another service only where it is reached elsewhere than usual.
+    :ivar service: the service that searches; by default the first of `brave`, `tavily` and `exa` whose key is in the
+        environment, or `searxng` if there is an address.
+    :ivar address: the address of SearXNG, or of another service if it does not have its usual address.
     :ivar api_key: the key itself; a variable is safer.
-    :ivar api_key_env: the environment variable with the key, where it is not the usual one, as `BRAVE_API_KEY` is.
-    :ivar results: at most.
+    :ivar api_key_env: the environment variable that holds the key, if it is not the usual one, such as `BRAVE_API_KEY`.
+    :ivar results: how many results a search returns at most.
     """
 
     service: Literal["searxng", "brave", "tavily", "exa", "ddgs"] | None = None
@@ -70,10 +70,10 @@ class SearchSettings(Settings):
 class WebSettings(Settings):
     """Limits of what is fetched, and who searches.
 
-    :ivar seconds: that a page or a search may take, with all that a page redirects to.
-    :ivar max_bytes: of a page, unpacked; the rest is not read.
-    :ivar behind_fake_ip: a proxy such as Clash or sing-box answers every name with an address of 198.18.0.0/15 and decides
-        itself where it leads; then these addresses are connected to.
+    :ivar seconds: how long a page, with all its redirects, or a search may take.
+    :ivar max_bytes: how many bytes of a page are read, counted after it is unpacked.
+    :ivar behind_fake_ip: true: allow connections to 198.18.0.0/15. Proxies such as Clash and sing-box give every name an
+        address in this network and decide themselves where it leads.
     """
 
     seconds: Annotated[float, Meta(gt=0, le=600, strict=True)] = 30

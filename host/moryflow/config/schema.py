@@ -19,8 +19,8 @@ Known = tuple[str, Any]
 class LimitSettings(Settings):
     """What one turn may use at most.
 
-    :ivar max_steps: model calls; an agent may have a lower limit of its own.
-    :ivar max_cost: US dollars, with what sub-agents spend.
+    :ivar max_steps: how many model calls a turn may make; an agent may set a lower limit.
+    :ivar max_cost: how many US dollars a turn may cost, sub-agents included.
     """
 
     max_steps: Annotated[int, Meta(gt=0, le=1_000_000)] | None = None
@@ -35,9 +35,9 @@ class RootSettings(Settings):
     schema_: Annotated[str | None, Meta("for editors; Moryflow does not read it")] = None
     model: Annotated[str | None, Meta("the model to use, for example openai/gpt-5", min_length=1)] = None
     profile: Annotated[Literal["local", "remote"], Meta("remote: external tools stay off")] = "local"
-    language: Annotated[Literal["en", "zh"], Meta("of what people are shown")] = "en"
+    language: Annotated[Literal["en", "zh"], Meta("the language of texts that people see")] = "en"
     disabled_plugins: Annotated[tuple[str, ...], Meta("plugins that are not loaded, by name")] = ()
-    only_plugins: Annotated[tuple[str, ...] | None, Meta("load these besides the built-in ones, no others")] = None
+    only_plugins: Annotated[tuple[str, ...] | None, Meta("load only these plugins, and the built-in ones")] = None
     safe_mode: Annotated[bool, Meta("load built-in plugins only, and ask about every call")] = False
     strict: Annotated[bool, Meta("a plugin that fails ends the run with exit code 6")] = False
     trace: Annotated[bool, Meta("after each `run`, print what the hooks did on standard error")] = False
@@ -56,22 +56,20 @@ class ChatSettings(Settings):
 class RunCommandSettings(Settings):
     """How ``moryflow run`` works."""
 
-    attach: Annotated[bool, Meta("let the server of this home do the work while it runs, as --attach does")] = False
+    attach: Annotated[bool, Meta("while a server of this home runs, let it do the work, as with --attach")] = False
 
 
 class EditorSettings(Settings):
     """What an editor does itself that speaks with ``moryflow acp``; both loosen what is promised, see ``docs/editors.md``."""
 
-    editor_writes: Annotated[bool, Meta("changes of texts are written by the editor, where it offers that", strict=True)] = (
-        False
-    )
-    editor_terminal: Annotated[bool, Meta("commands run in a terminal of the editor, outside the sandbox", strict=True)] = False
+    editor_writes: Annotated[bool, Meta("if the editor can write files, let it write changes of texts", strict=True)] = False
+    editor_terminal: Annotated[bool, Meta("run commands in a terminal of the editor, outside the sandbox", strict=True)] = False
 
 
 class AgentSettings(Settings):
     """Which agent answers."""
 
-    id: Annotated[str | None, Meta("the agent of new sessions; unknown: the default one", min_length=1)] = None
+    id: Annotated[str | None, Meta("the agent of new sessions; if it is unknown, the default agent", min_length=1)] = None
 
 
 class ModeSettings(Settings):
@@ -85,7 +83,7 @@ class PromptParams(Settings):
 
     :ivar temperature: 0 is the least random.
     :ivar top_p: the share of likely words that the model chooses from.
-    :ivar max_tokens: of one answer.
+    :ivar max_tokens: the most tokens of one answer.
     """
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
@@ -110,14 +108,14 @@ class PermissionRule(Settings):
 
     :ivar domain: what kind of thing a call does.
     :ivar pattern: what the target must match: ``vault:/src/**``, ``git status *``, ``https://example.org/*``, ``regex:…``.
-    :ivar decision: what happens to a call that matches.
+    :ivar decision: what to do with a call that matches.
     """
 
     domain: Literal["read", "edit", "bash", "web_fetch", "web_search", "mcp", "task", "tool"]
     pattern: str
     decision: Literal["allow", "ask", "deny"]
-    folder: Annotated[str | None, Meta("of a command: only in this folder, such as vault:/sub")] = None
-    contents: Annotated[dict[str, str], Meta("files that have to be as they were when this was stored")] = {}
+    folder: Annotated[str | None, Meta("for a command: only in this folder, such as vault:/sub")] = None
+    contents: Annotated[dict[str, str], Meta("files that must have these hashes, or the rule does not apply")] = {}
 
 
 Positive = Annotated[int, Meta(gt=0, le=100_000_000)]
@@ -130,20 +128,20 @@ UNKNOWN_WINDOW = 32_000
 class CompactionSettings(Settings):
     """When long conversations are shortened, and by how much."""
 
-    enabled: Annotated[bool, Meta("false: never by itself; a person can still compact")] = True
-    auto: Annotated[bool, Meta("false: as enabled=false")] = True
+    enabled: Annotated[bool, Meta("false: compact only when a person asks for it")] = True
+    auto: Annotated[bool, Meta("false is the same as enabled=false")] = True
     mode: Annotated[Literal["auto", "before", "background", "off"], Meta("when a summary is written")] = "auto"
     prune: Annotated[bool, Meta("replace old tool outputs by one line")] = True
     policy: Annotated[Literal["share", "buffer", "reserve"], Meta("what counts as too long")] = "share"
-    fallback_char_limit: Annotated[Positive, Meta("characters, where the window is unknown")] = 120_000
-    output_budget: Annotated[Positive | None, Meta("tokens kept for the answer")] = None
+    fallback_char_limit: Annotated[Positive, Meta("the limit in characters, if the window is unknown")] = 120_000
+    output_budget: Annotated[Positive | None, Meta("tokens of the window that are kept for the answer")] = None
     buffer: Annotated[Count, Meta("tokens below the window, for the policy buffer")] = 20_000
     reserve: Annotated[Count, Meta("tokens below the window, for the policy reserve")] = 16_384
-    keep_recent_tokens: Annotated[Positive, Meta("what stays verbatim at the end")] = 20_000
-    protected_turns: Annotated[Positive, Meta("the newest turns stay verbatim where they fit")] = 3
-    prune_protect_tokens: Annotated[Count, Meta("the newest tool outputs are not pruned")] = 40_000
-    prune_minimum_tokens: Annotated[Positive, Meta("prune only when it saves this much")] = 20_000
-    protected_tools: Annotated[tuple[str, ...], Meta("outputs never pruned, globs")] = (
+    keep_recent_tokens: Annotated[Positive, Meta("tokens at the end that stay word for word")] = 20_000
+    protected_turns: Annotated[Positive, Meta("how many of the newest turns stay word for word, if they fit")] = 3
+    prune_protect_tokens: Annotated[Count, Meta("tokens of the newest tool outputs that are not pruned")] = 40_000
+    prune_minimum_tokens: Annotated[Positive, Meta("prune only if this saves so many tokens")] = 20_000
+    protected_tools: Annotated[tuple[str, ...], Meta("tools whose outputs are never pruned; names and globs")] = (
         "task",
         "tasks_*",
         "write",
@@ -151,11 +149,11 @@ class CompactionSettings(Settings):
         "move",
         "delete",
     )
-    estimator: Annotated[str, Meta("chars, script, or the name of a plugin with count_tokens")] = "chars"
-    model: Annotated[str | None, Meta("the model that summarises; else the session's", min_length=1)] = None
+    estimator: Annotated[str, Meta("how to count tokens: chars, script, or a plugin with count_tokens")] = "chars"
+    model: Annotated[str | None, Meta("the model that writes summaries, in place of the session's", min_length=1)] = None
     instructions: Annotated[str, Meta("replaces the prompt of the summarizer")] = ""
-    max_output_tokens: Annotated[Positive, Meta("of a summary")] = 2048
-    timeout: Annotated[float, Meta("seconds for a whole compaction", gt=0, le=3600)] = 180.0
+    max_output_tokens: Annotated[Positive, Meta("the most tokens of a summary")] = 2048
+    timeout: Annotated[float, Meta("seconds that a compaction may take", gt=0, le=3600)] = 180.0
 
     @property
     def automatic(self) -> bool:
@@ -166,7 +164,7 @@ class CompactionSettings(Settings):
 class ExternalToolSettings(Settings):
     """Tools of the person's own, in the folder ``tools`` of Moryflow's home."""
 
-    enabled: Annotated[bool, Meta("load them")] = False
+    enabled: Annotated[bool, Meta("load the tools of the tools folder")] = False
 
 
 COMPACTION_PATH = "agents.runtime.compaction"

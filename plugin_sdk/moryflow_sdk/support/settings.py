@@ -232,21 +232,23 @@ class ServerSettings(Settings):
     """One MCP server: a program that is started, or an address.
 
     :ivar args: arguments of the program.
-    :ivar url: the address of a server that is not started here.
+    :ivar url: the address of a server that Moryflow does not start.
     :ivar timeout: seconds that a call may take.
-    :ivar enabled: false keeps the entry without using it.
-    :ivar always_load: tell the model of its tools at once, however many tokens they cost.
+    :ivar enabled: false keeps the entry, but does not use it.
+    :ivar always_load: offer its tools in every request, however many tokens they cost.
     """
 
-    type: Annotated[Literal["stdio", "http", "sse"] | None, Meta("stdio with command, else http")] = None
+    type: Annotated[Literal["stdio", "http", "sse"] | None, Meta("by default stdio if there is a command, else http")] = None
     command: Annotated[Text | None, Meta("the program, without its arguments")] = None
     args: tuple[Annotated[str, Meta(pattern=r"^[^\x00]*$")], ...] = ()
-    env: Annotated[dict[str, str], Meta("variables of the program besides PATH and HOME; ${NAME} is taken from yours")] = {}
-    cwd: Annotated[Text | None, Meta("a folder of the vault, relative to it; without one, a folder of Moryflow's")] = None
+    env: Annotated[
+        dict[str, str], Meta("variables of the program besides PATH and HOME; ${NAME} stands for your variable")
+    ] = {}
+    cwd: Annotated[Text | None, Meta("a folder of the vault to run in; by default a folder of Moryflow's")] = None
     url: Text | None = None
-    headers: Annotated[dict[str, str], Meta("sent with every request; ${NAME} is taken from your environment")] = {}
-    client_id: Annotated[Text | None, Meta("for mcp login, where the service registers no client by itself")] = None
-    client_secret: Annotated[Text | None, Meta("its secret, if it has one; ${NAME} is taken from your environment")] = None
+    headers: Annotated[dict[str, str], Meta("sent with every request; ${NAME} stands for your variable")] = {}
+    client_id: Annotated[Text | None, Meta("for mcp login, if clients cannot register themselves")] = None
+    client_secret: Annotated[Text | None, Meta("the client's secret, if it has one; ${NAME} stands for your variable")] = None
     timeout: Annotated[float, Meta("seconds", gt=0, allow_inf_nan=False)] | None = None
     enabled: bool = True
     always_load: bool = False
@@ -256,11 +258,11 @@ class ServersSettings(Settings):
     """MCP servers.
 
     :ivar servers: MCP servers by name.
-    :ivar search_above: tokens that the tools of all servers may cost; above them they are found with tool_search.
+    :ivar search_above: how many tokens the tools of all servers may cost; above that, the model finds them with tool_search.
     """
 
     servers: dict[str, ServerSettings] = {}
-    search_above: Annotated[int, Meta("tokens", ge=0, le=100_000_000, strict=True)] = 2000
+    search_above: Annotated[int, Meta(ge=0, le=100_000_000, strict=True)] = 2000
 
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.@-]{0,63}", re.ASCII)
