@@ -17,10 +17,11 @@ SECTIONS = {
 }
 HEAD = """# Cookbook
 
-Twenty plugins, each in one file: copy the one that is nearest to what you want to `~/.moryflow/plugins/`, and change it. Check
-it with `moryflow plugin check NAME`; keep `moryflow dev` open while you edit. The files are in `user_examples/cookbook/`, and
-`tests/user_examples/test_cookbook.py` runs every one of them. What a name means, the [reference](reference/plugin.md) says;
-settings go below `plugins.NAME` in `~/.moryflow/config.jsonc`. The vault is the folder that the agent works in.
+This page has twenty plugins, each in one file. Copy the one that is most like what you want to `~/.moryflow/plugins/`, and
+change it. Check it with `moryflow plugin check NAME`, and keep `moryflow dev` open while you edit. The files are in
+`user_examples/cookbook/`, and `tests/user_examples/test_cookbook.py` runs all of them. The [reference](reference/plugin.md)
+explains the names. A plugin's settings go below `plugins.NAME` in `~/.moryflow/config.jsonc`. The vault is the folder that the
+agent works in.
 """
 
 

@@ -1,6 +1,6 @@
 """A temperature for each agent, also for those of others.
 
-An agent of your own says its temperature in its file; this is for agents that a plugin or Moryflow brings.
+Your own agents set the temperature in their files; this plugin is for agents that a plugin or Moryflow brings.
 
 Try it: ``moryflow hook fire chat.params '{"params": {"temperature": 1}}'``.
 """

@@ -1,6 +1,6 @@
 """A question before anything in some folders changes.
 
-A rule in the configuration can do the same for one pattern; a plugin can say why, and holds in ``full_access`` too.
+A rule in the configuration can do the same for one pattern; a plugin can give a reason, and asks in ``full_access`` too.
 
 Try it: ``moryflow tool run write --path contracts/a.md --content x``.
 """

@@ -1,7 +1,7 @@
 """A plugin with settings and state: so many commands for each session, and no more.
 
-``turn.session_state`` is stored with the session: it is there again after a restart, and after ``undo`` it is what it was.
-Module globals are not state.
+``turn.session_state`` is stored with the session: a restart keeps it, and ``undo`` takes it back. Module globals are not
+state.
 
 Try it: ``moryflow run --config '{"plugins": {"call_budget": {"most": 1}}}' "Run ls twice"``.
 """

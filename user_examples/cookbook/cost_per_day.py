@@ -1,6 +1,6 @@
 """A log of what each day costs.
 
-One line for each model call, in a folder that belongs to the plugin and is kept when it is updated; a command adds them up.
+The plugin writes one line for each model call into its own folder, which an update keeps; a command adds the lines up.
 
 Try it: ``moryflow costs``, or ``moryflow costs --json``.
 """

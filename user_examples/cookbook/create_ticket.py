@@ -1,7 +1,7 @@
 """A tool that calls a web service with a secret key.
 
-The key is a setting of the plugin: no prompt, no log and no trace holds it. The address is one too, and what rules about
-``web_fetch`` are matched against.
+The key is a setting of the plugin, so no prompt, no log and no trace contains it. The address is a setting too, and rules
+for ``web_fetch`` are compared with it.
 
 Try it: ``moryflow plugin key set create_ticket api_key``, then ``moryflow tool run create_ticket --title "It rains in"``.
 """

@@ -1,7 +1,7 @@
 """A tool that answers SQL about a CSV file.
 
-Models add up badly, SQLite does not. The file is a target of the call, so your rules for files hold for it, and the tool
-opens what was judged.
+Models add up badly, SQLite does not. The file is a target of the call, so your rules for files apply, and the tool opens
+exactly the file that was judged.
 
 Try it: ``moryflow tool run csv_query --path sales.csv --sql "select city, sum(amount) from data group by city"``.
 """

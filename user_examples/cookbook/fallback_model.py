@@ -1,7 +1,7 @@
 """A model that falls back to a second service.
 
-When the first service is overloaded or cannot be reached, the next one is asked. Once words have come, a failure is passed
-on: half an answer of one model and half of another would be worse.
+If the first service is overloaded or cannot be reached, the plugin asks the next one. After the first words of an answer, it
+passes a failure on: half an answer of one model and half of another would be worse.
 
 Try it: put two services into ``plugins.fallback_model.services``, then ``moryflow run -m steady "Hello"``.
 """

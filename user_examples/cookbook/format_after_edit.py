@@ -1,6 +1,6 @@
 """A formatter that runs after every edit.
 
-The file is tidy at once, and the model is told to read it again before it edits further.
+The file is formatted at once, and the model is told to read it again before the next edit.
 
 Try it: ``moryflow tool run write --path a.py --content "x=1"``, then look at ``a.py``.
 """

@@ -1,6 +1,6 @@
 """A gate against edits of generated files.
 
-The next run of the generator would undo them. The file says itself that it was generated, so there is no list to keep.
+The next run of the generator would undo such edits. A generated file says so itself, so you need no list of files.
 
 Try it: ``moryflow tool run write --path api_pb2.py --content x``.
 """

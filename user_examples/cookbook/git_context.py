@@ -1,7 +1,7 @@
 """The date and the git branch in the system prompt.
 
-The model then needs no command to know them. The block is not marked stable: it stands last, so that the text before it is
-still served from the prompt cache.
+The model then needs no command to find them out. The block is not marked as stable, so it comes last, and the text before it
+still comes from the prompt cache.
 
 Try it: ``moryflow run "Which branch is this?"``.
 """

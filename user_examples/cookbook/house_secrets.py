@@ -1,7 +1,7 @@
 """Redaction of secrets, also of those that only your house knows.
 
-``redact`` knows the usual keys; patterns of your own come from the settings. With ``on_failure="withhold"`` nothing is sent
-on if the redactor itself fails.
+``redact`` knows the usual kinds of keys; the settings add your own patterns. With ``on_failure="withhold"``, nothing is sent
+if the redactor itself fails.
 
 Try it: ``moryflow hook fire tool.after '{"result": {"output": "ticket ACME-123456"}}'``.
 """

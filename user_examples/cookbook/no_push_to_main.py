@@ -1,9 +1,9 @@
 """A gate that keeps pushes off the main branch.
 
-What is in a branch can be reviewed first. The gate holds in ``full_access`` too, where no rule asks.
+Work in a branch can be reviewed before it reaches main. The gate also applies in ``full_access``, where no rule asks.
 
-Try it: ``moryflow permission explain bash "git push origin main"`` says what the rules decide, and
-``moryflow tool run bash --command "git push origin main"`` what this gate says.
+Try it: ``moryflow permission explain bash "git push origin main"`` shows what the rules decide, and
+``moryflow tool run bash --command "git push origin main"`` what this gate decides.
 """
 
 from __future__ import annotations

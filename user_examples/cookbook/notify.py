@@ -1,6 +1,6 @@
 """A sign when a turn has ended.
 
-For turns that take long enough to look elsewhere: a command of yours is run, or the terminal's bell rings.
+After a turn that took so long that you may look elsewhere, the plugin runs a command of yours or rings the terminal's bell.
 
 Try it: ``"plugins": {"notify": {"command": ["notify-send", "Moryflow"]}}``, then ``moryflow run "Hello"``.
 """

@@ -1,6 +1,6 @@
 """A limit on what the model reads of long test runs.
 
-The end of the output says what failed; the beginning only costs tokens. Errors of the tool itself stay whole.
+The end of the output says what failed; the beginning only costs tokens. Errors of the tool itself are not shortened.
 
 Try it: ``moryflow tool run bash --command "seq 200"``.
 """

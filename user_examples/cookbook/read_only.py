@@ -1,6 +1,6 @@
 """A read-only mode.
 
-For looking at a folder that must stay as it is: nothing is written and no command runs, whatever the rules and the mode say.
+Use it to look at a folder that must not change: nothing is written and no command runs, whatever the rules and the mode say.
 
 Try it: ``moryflow run --config '{"plugins": {"read_only": {"on": true}}}' "Where is the bug?"``.
 """

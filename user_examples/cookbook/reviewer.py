@@ -1,6 +1,6 @@
 """A sub-agent that reviews.
 
-Whoever wrote the code is a bad judge of it: the reviewer has a context of its own, only tools that read, and a low
+An agent is a bad judge of the code that it wrote. The reviewer has a separate context, only tools that read, and a low
 temperature. Other agents start it with ``task``.
 
 Try it: ``moryflow run "@reviewer Is there an error in main.py?"``.

@@ -2,7 +2,7 @@
 
 Green tests cost no model call: only a failure is sent to the agent.
 
-Try it: ``/run-tests`` in ``moryflow chat``; behind it stands what the test command gets, for example ``/run-tests -x``.
+Try it: ``/run-tests`` in ``moryflow chat``. Words after the name are passed to the test command, for example ``/run-tests -x``.
 """
 
 from __future__ import annotations

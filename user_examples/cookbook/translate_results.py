@@ -1,7 +1,7 @@
 """Results in another language.
 
-A small model translates what a tool returns before the conversation's model reads it. It is asked outside the conversation,
-and what it costs counts.
+A small model translates what a tool returns before the conversation's model reads it. The request is not part of the
+conversation, but its cost counts.
 
 Try it: ``moryflow run "Read liesmich.md"`` with ``"plugins": {"translate_results": {"tools": ["read"]}}``.
 """
