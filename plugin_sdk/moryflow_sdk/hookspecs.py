@@ -104,11 +104,11 @@ def plugin_start(ctx: PluginContext) -> Callable[[], Any] | None:  # type: ignor
 def tools(ctx: PluginContext) -> Iterable[Tool]:  # type: ignore[empty-body]
     """Add tools.
 
-    Called once per generation.
+    Called once at the start and once after each reload.
 
     :param ctx: this plugin's context; call ``ctx.invalidate()`` when the answer changes.
-    :returns: tools made with :func:`moryflow_sdk.tool`. An item that is not one is left out and reported; a name that
-        a built-in tool already has is refused.
+    :returns: tools made with :func:`moryflow_sdk.tool`. Any other item is left out and reported; the name of a
+        built-in tool is refused.
 
     For anything the model should be able to call.
     """
@@ -118,10 +118,10 @@ def tools(ctx: PluginContext) -> Iterable[Tool]:  # type: ignore[empty-body]
 def agents(ctx: PluginContext) -> Iterable[Agent]:  # type: ignore[empty-body]
     """Add agents.
 
-    Called once per generation.
+    Called once at the start and once after each reload.
 
     :param ctx: this plugin's context.
-    :returns: agents; one whose id is reserved or taken by an earlier tier is left out and reported.
+    :returns: agents. An agent whose id is reserved, or taken by an earlier tier, is left out and reported.
 
     For plugins that bring a way of working, not only a tool.
     """
@@ -131,10 +131,11 @@ def agents(ctx: PluginContext) -> Iterable[Agent]:  # type: ignore[empty-body]
 def models(ctx: PluginContext) -> Iterable[ModelProvider]:  # type: ignore[empty-body]
     """Add model providers.
 
-    Called once per generation.
+    Called once at the start and once after each reload.
 
     :param ctx: this plugin's context.
-    :returns: providers; those whose ``name`` or ``prefixes`` begin the name of the model are asked first, the others in order.
+    :returns: providers. For a model name that begins with a provider's ``name`` or ``prefixes``, this provider is asked first;
+        otherwise providers are asked in order.
 
     For another model service, another protocol, or a stand-in for tests.
     """
@@ -144,12 +145,12 @@ def models(ctx: PluginContext) -> Iterable[ModelProvider]:  # type: ignore[empty
 def commands(ctx: PluginContext) -> Iterable[Command]:  # type: ignore[empty-body]
     """Add commands to the command line or to ``chat``.
 
-    Called once per generation.
+    Called once at the start and once after each reload.
 
     :param ctx: this plugin's context.
-    :returns: commands; a name of the host's own is refused.
+    :returns: commands; the name of one of the host's commands is refused.
 
-    For what a person, not a model, does with the plugin.
+    For what a person, not the model, wants to do with the plugin.
     """
 
 
@@ -158,7 +159,7 @@ def system_blocks(turn: Turn) -> Iterable[SystemBlock]:  # type: ignore[empty-bo
     """Add blocks to the system prompt that no transform can remove.
 
     Called once per turn, after ``chat_system``; the blocks stay the same for all steps of the turn, so that prompt
-    caches survive.
+    caches stay valid.
 
     :param turn: the turn that begins.
     :returns: blocks, stable ones first; their ids must be unique.
@@ -176,14 +177,14 @@ def system_blocks(turn: Turn) -> Iterable[SystemBlock]:  # type: ignore[empty-bo
 def chat_messages(messages: Sequence[Message], turn: Turn) -> Sequence[Message] | None:  # type: ignore[empty-body]
     """Change the messages of the next request.
 
-    Called before every model call of purpose main or child.
+    Called before every model call of the conversation or of a sub-agent (purpose main or child).
 
     :param messages: the view built from the session, without the system prompt. A call and its result stay together.
     :param turn: the turn.
     :returns: the new sequence, or ``None`` to leave it. It changes this request only, never the session.
 
-    For inserting context or hiding parts. Returning other text for old messages on every step defeats prompt caches. If the
-    first message that is left is not a user's, the host puts a line before it, as providers require.
+    For inserting context or hiding parts. If the text of old messages differs in every step, prompt caches are useless. If the
+    first remaining message is not a user's, the host puts a line before it, as providers require.
     """
 
 
@@ -191,13 +192,13 @@ def chat_messages(messages: Sequence[Message], turn: Turn) -> Sequence[Message] 
 def chat_system(system: SystemPrompt, turn: Turn) -> SystemPrompt | None:  # type: ignore[empty-body]
     """Change the system prompt.
 
-    Called once per turn, for purpose main and child.
+    Called once per turn, for the conversation and for sub-agents (purpose main and child).
 
-    :param system: ordered blocks.
+    :param system: the blocks of the prompt, in order.
     :param turn: the turn.
     :returns: the new prompt, or ``None`` to leave it. The last value wins.
 
-    For house rules and roles. The same turn must get the same text twice.
+    For house rules and roles. If it is called twice for the same turn, it must return the same text.
     """
 
 
@@ -205,13 +206,13 @@ def chat_system(system: SystemPrompt, turn: Turn) -> SystemPrompt | None:  # typ
 def chat_params(params: ChatParams, turn: Turn) -> ChatParams | None:  # type: ignore[empty-body]
     """Change temperature, top-p, output limit or extra fields of the next model call.
 
-    Called before every model call but those of :class:`~moryflow_sdk.services.Complete`.
+    Called before every model call except those of :class:`~moryflow_sdk.services.Complete`.
 
-    :param params: what agent and configuration say; ``None`` fields mean the model's default.
+    :param params: the parameters from agent and configuration; a field that is ``None`` means the model's default.
     :param turn: the turn.
     :returns: the new parameters, or ``None`` to leave them.
 
-    For the defaults of a team and for experiments. What one agent needs belongs in its file.
+    For the defaults of a team and for experiments. Write the parameters of a single agent into its file.
     """
 
 
@@ -231,8 +232,8 @@ def tool_before(call: ToolCall, turn: Turn) -> ToolCall | Verdict | None:  # typ
     :returns: the call with other ``args``, or ``None``. Id and tool cannot be changed. A ``Deny``, ``Stop`` or ``Ask`` counts
         as if a gate had returned it; an ``Allow`` lifts nothing.
 
-    For defaults and rewriting. To forbid a call prefer :func:`tool_gate`: an implementation of this hook that raises or
-    overruns is skipped, and the call goes on; only a gate that fails has denied.
+    For defaults and rewriting. To forbid a call use :func:`tool_gate`: if an implementation of this hook raises or overruns,
+    it is skipped and the call continues; only a gate that fails denies the call.
     """
 
 
@@ -240,31 +241,31 @@ def tool_before(call: ToolCall, turn: Turn) -> ToolCall | Verdict | None:  # typ
 def tool_gate(call: ToolCall, turn: Turn) -> Verdict | None:  # type: ignore[empty-body]
     """Judge a call.
 
-    Called once per call, in call order; every implementation is asked. It is called again when the call leads to other
-    files or folders after a person's answer than before, and when a call that waits is taken up again later.
+    Called once per call, in call order; every implementation is called. It is called again if, after a person's answer, the
+    call leads to other files or folders than before, and when a call that waited is continued later.
 
-    :param call: what will run, exactly: validated arguments, resolved targets, hash.
+    :param call: exactly what will run: validated arguments, resolved targets, hash.
     :param turn: the turn; ``turn.mode`` and ``turn.grants`` are current.
     :returns: ``Allow``, ``Ask``, ``Deny``, ``Stop``, or ``None`` for no opinion. The most severe verdict counts.
 
     For rules that patterns cannot express. ``turn.rules.commands(target.given)`` names every command in a shell line, also in
-    ``sh -c "…"`` and behind ``cd x &&``: the gate on pushes to main in the cookbook goes by it. Raising, overrunning 2 s or
-    returning something else means deny, cause ``hook_failure``.
+    ``sh -c "…"`` and after ``cd x &&``; the gate on pushes to main in the cookbook uses it. If it raises, overruns 2 s or
+    returns something else, the call is denied with the cause ``hook_failure``.
     """
 
 
 @hookspec
 def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> Verdict | None:  # type: ignore[empty-body]
-    """Learn the final ruling before the body runs; tighten it if it must not stand.
+    """Learn the final ruling before the tool runs, and make it stricter if necessary.
 
-    Called once per call, after mode, headless and a person's answer were applied.
+    Called once per call, after the mode, a person's answer, or the absence of a person was applied.
 
     :param call: the call.
     :param ruling: what was decided, by whom and why.
     :param turn: the turn.
     :returns: a stricter verdict, or ``None``. A looser one is ignored.
 
-    For audit. Failing means deny in full access, else ask.
+    For audit. If it fails, the call is denied in full access, and otherwise asked about.
     """
 
 
@@ -274,14 +275,14 @@ def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | S
 
     Called once per finished call, also for errors (``result.status == "error"``), before truncation.
 
-    :param call: the call as it ran; its arguments are final. One that no gate has seen, because there is no such tool or its
-        arguments do not fit, has no ``hash`` and no arguments.
-    :param result: what the previous implementation returned, whole.
+    :param call: the call as it ran; its arguments are final. A call that no gate has seen, because there is no such tool or
+        the arguments do not fit, has no ``hash`` and no arguments.
+    :param result: the complete result, as the previous implementation returned it.
     :param turn: the turn.
-    :returns: the new result, or ``None`` to leave it; the last value wins. A ``Stop`` ends the turn behind this result.
+    :returns: the new result, or ``None`` to leave it; the last value wins. A ``Stop`` ends the turn after this result.
 
-    For redaction (with ``on_failure="withhold"``), formatting, annotation. To forbid a call use :func:`tool_gate`; to
-    keep output short do nothing, truncation runs after every plugin.
+    For redaction (with ``on_failure="withhold"``), formatting, annotation. To forbid a call use :func:`tool_gate`. To
+    keep output short you need do nothing: truncation runs after every plugin.
     """
 
 
@@ -294,13 +295,13 @@ def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | S
 def compaction(plan: CompactionPlan, turn: Turn) -> CompactionPlan | None:  # type: ignore[empty-body]
     """Change a compaction before it runs: protect nodes, add context, change instructions, supply the summary, decline.
 
-    Called once per compaction, in the order of transforms; may take up to 60 s.
+    Called once per compaction, in the order of transforms. It may take up to 60 s.
 
     :param plan: what will be summarised and what is kept.
     :param turn: the turn.
     :returns: the new plan, or ``None`` to leave it. A plan that is not valid is skipped.
 
-    For what a summary of your kind of work must not lose.
+    For facts of your kind of work that a summary must not lose.
     """
 
 
@@ -317,8 +318,8 @@ def event(event: Event, turn: Turn | None) -> None:
     deltas come through a bounded queue and may be dropped.
 
     :param event: the event.
-    :param turn: the turn it belongs to, ``None`` outside one.
-    :returns: nothing; whatever is returned or raised changes nothing.
+    :param turn: the turn that the event belongs to, or ``None`` if it belongs to none.
+    :returns: nothing; what it returns or raises has no effect.
 
     For notification and metrics.
     """

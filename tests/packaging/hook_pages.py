@@ -16,13 +16,13 @@ EXAMPLES = ROOT / "user_examples" / "hooks"
 TESTS = ROOT / "tests" / "user_examples" / "test_hook_examples.py"
 
 FAILURE = {
-    "life": "the plugin has failed",
-    "contribute": "that item is left out and reported",
+    "life": "the whole plugin has failed",
+    "contribute": "the item that fails is left out and reported",
     "transform": "it is skipped and the value stays as it was",
     "gate": "**deny**, cause `hook_failure`",
-    "observe": "ignored and reported",
+    "observe": "the failure is ignored and reported",
     "tool_decided": "**deny** in full access, else ask; cause `hook_failure`",
-    "tool_after": 'it is skipped; with `on_failure="withhold"` the result becomes an error and nothing of it is sent',
+    "tool_after": 'it is skipped; with `on_failure="withhold"` the result becomes an error and no part of it is sent',
 }
 """What a failing implementation does to the turn, by kind of hook; some hooks have a line of their own."""
 
@@ -35,10 +35,10 @@ VALUE = {
 }
 KINDS = {
     "life": "life cycle",
-    "contribute": "contributes",
+    "contribute": "contributes items",
     "transform": "transform: replaces `{value}`",
-    "gate": "gate: judges",
-    "observe": "observes",
+    "gate": "gate: judges a call",
+    "observe": "observer: changes nothing",
 }
 
 
@@ -83,8 +83,8 @@ def page(name: str) -> str:
         "",
         "## Its test",
         "",
-        f"`test_my_{name}.py`, in a folder with a copy of the plugin; `python3 -m pytest` runs it. The fixture `moryflow` is",
-        "[a host for tests](../testing.md) and comes with every installation.",
+        f"Save this as `test_my_{name}.py` beside a copy of the plugin, and run `python3 -m pytest`. The fixture `moryflow` is",
+        "[a host for tests](../testing.md), which every installation has.",
         "",
         f"```python\n{test_of(name)}\n```",
     ]
