@@ -195,7 +195,7 @@ class _ToolDecidedCallRulingTurn(Protocol):
 _ToolDecided = TypeVar("_ToolDecided", bound=Callable[[], Verdict | None | Awaitable[Verdict | None]] | _ToolDecidedCall | _ToolDecidedRuling | _ToolDecidedTurn | _ToolDecidedCallRuling | _ToolDecidedCallTurn | _ToolDecidedRulingTurn | _ToolDecidedCallRulingTurn)
 @overload
 def tool_decided(function: _ToolDecided, /) -> _ToolDecided:
-    """Learn the final ruling before the body runs; tighten it if it must not stand."""
+    """Learn the final ruling before the tool runs, and make it stricter if necessary."""
 @overload
 def tool_decided(
     *,

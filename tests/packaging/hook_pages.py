@@ -16,7 +16,7 @@ EXAMPLES = ROOT / "user_examples" / "hooks"
 TESTS = ROOT / "tests" / "user_examples" / "test_hook_examples.py"
 
 FAILURE = {
-    "life": "the whole plugin has failed",
+    "life": "the plugin has failed",
     "contribute": "the item that fails is left out and reported",
     "transform": "it is skipped and the value stays as it was",
     "gate": "**deny**, cause `hook_failure`",
