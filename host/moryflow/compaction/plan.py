@@ -11,13 +11,14 @@ from moryflow.store.messages import ContextBuilder, placeholders
 from moryflow.store.records import effective
 
 from .measure import Limit, Meter
-from .sections import Facts
 
 if TYPE_CHECKING:
     from moryflow_sdk import Message
 
     from moryflow.kernel.turn_context import TurnContext
     from moryflow.store import Node
+
+    from .sections import Facts
 
 Trigger = Literal["threshold", "background", "demand", "recovery"]
 
@@ -185,6 +186,8 @@ def plan_job(
     cut = find_cut(visible, sizes, keep=room.keep, room=room.tail, turns=settings.protected_turns, start=start, calm=room.calm)
     if cut is None:
         return None
+    from .sections import Facts  # a large output asks for a plan, and seldom gets a cut
+
     job = Job(
         meter=meter,
         trigger=trigger,
