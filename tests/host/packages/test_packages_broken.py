@@ -73,6 +73,15 @@ def test_check_finds_what_the_manifest_keeps_quiet_about(place: Any) -> None:
     assert "sly: ok" in place.run("plugin", "check", str(folder)).stdout
 
 
+def test_an_error_of_several_lines_does_not_look_like_a_verdict(place: Any) -> None:
+    """What a plugin says is set in below the line that names it (invariant 5)."""
+    (place.home / "plugins").mkdir(parents=True, exist_ok=True)
+    (place.home / "plugins" / "forger.py").write_text('raise RuntimeError("no\\nforger: ok, 1 ms in the probe")\n')
+    lines = place.run("plugin", "check", "forger", code=3).stdout.splitlines()
+    assert lines[0].startswith("forger failed (import): ") and lines[0].endswith("RuntimeError: no")
+    assert lines[1] == "    forger: ok, 1 ms in the probe"
+
+
 def test_safe_mode_and_moryflow_plugins_hold_for_the_list(place: Any) -> None:
     """What would be loaded is what is shown (CONTRACT §1)."""
     place.file("mine", "from moryflow_sdk import hookimpl\n@hookimpl\ndef tools():\n    return []\n")

@@ -113,15 +113,20 @@ def verdict_text(name: str, verdict: ProbeVerdict, undeclared: list[str]) -> str
     if not verdict.ok:
         place = f"{verdict.file}:{verdict.line}: " if verdict.line else f"{verdict.file}: " if verdict.file else ""
         hint = f"\n  next: {verdict.hint or f'change it, then moryflow plugin check {shlex.quote(name)}'}"
-        return f"{name} failed ({verdict.stage}): {place}{verdict.error}{hint}"
+        return f"{name} failed ({verdict.stage}): {place}{_indented(verdict.error)}{hint}"
     rows = [("hooks", " ".join(verdict.hooks)), ("tools", " ".join(verdict.tools)), ("changed", " ".join(verdict.changed))]
     wrong = ["its plugin.toml does not match its code"] * bool(undeclared) + ["not all of it can be used"] * bool(verdict.notes)
     state = f"loads, but {' and '.join(wrong)}" if wrong else "ok"
     lines = [f"{name}: {state}, {verdict.ms:.0f} ms in the probe"]
     lines += [f"  {line}" for line in columns([(key, value) for key, value in rows if value]).splitlines()]
     lines += [f"  not declared in plugin.toml: {', '.join(undeclared)}"] if undeclared else []
-    lines += [f"  {note.partition('; next: ')[0]}" for note in verdict.notes]
+    lines += [f"  {_indented(note.partition('; next: ')[0])}" for note in verdict.notes]
     return "\n".join(lines)
+
+
+def _indented(text: str) -> str:
+    """Return a plugin's text with its later lines set in, so that none of them looks like a verdict."""
+    return "\n    ".join(text.splitlines())
 
 
 def _undeclared(candidate: Candidate, verdict: ProbeVerdict) -> list[str]:
