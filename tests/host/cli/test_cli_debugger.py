@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,12 @@ Begin = Callable[..., Any]
 
 BREAKS = """
 from moryflow_sdk import *
-import time
+import asyncio, sys, time
+
+class SlowImport:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pdb":
+            time.sleep(4)
 
 @tool(domain="read", timeout=0.5)
 def plain(number: int) -> str:
@@ -28,6 +34,14 @@ async def waiting(number: int) -> str:
     breakpoint()
     return f"it was {number}"
 
+@tool(domain="read", timeout=3)
+async def unprepared(number: int) -> str:
+    "Look at NUMBER with a debugger that has to be imported first, slowly."
+    sys.meta_path.insert(0, SlowImport())
+    breakpoint()
+    await asyncio.sleep(0.01)
+    return f"it was {number}"
+
 @hookimpl(timeout=0.2)
 def tool_after(call, result):
     if call.tool == "hello":
@@ -36,7 +50,7 @@ def tool_after(call, result):
 
 @hookimpl
 def tools():
-    return [plain, waiting]
+    return [plain, waiting, unprepared]
 """
 SLOW = """
 from moryflow_sdk import *
@@ -78,6 +92,29 @@ def test_a_tool_stops_where_it_says_and_no_deadline_passes(breaks: Any, at_termi
     terminal.expect("(Pdb) ")
     terminal.type("c\n")
     terminal.expect("it was 8")
+    assert terminal.end() == 0
+
+
+def test_no_deadline_passes_where_ctrl_c_is_ignored(breaks: Any, at_terminal: Begin) -> None:
+    """A script that starts a command in the background has it ignored: no reason for Python's own debugger, with deadlines."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        terminal = at_terminal("tool", "run", "plain", "--number", "7")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    terminal.expect("(Pdb) ")
+    terminal.rest(1)
+    terminal.type("c\n")
+    terminal.expect("it was 7")
+    assert terminal.end() == 0
+
+
+def test_no_deadline_passes_while_the_debugger_is_imported(breaks: Any, at_terminal: Begin) -> None:
+    """On a slow machine that takes a while, at the first breakpoint."""
+    terminal = at_terminal("tool", "run", "unprepared", "--number", "7")
+    terminal.expect("(Pdb) ")
+    terminal.type("c\n")
+    terminal.expect("it was 7")
     assert terminal.end() == 0
 
 
@@ -158,11 +195,13 @@ def test_who_quits_the_debugger_ends_the_call_and_nothing_else(breaks: Any, at_t
 
 
 def test_a_breakpoint_is_passed_over_where_there_is_no_terminal(breaks: Any) -> None:
-    """In a script, or behind a pipe, nobody could answer the debugger."""
-    breaks.plugin("breaks", BREAKS.replace("time.sleep(0.6)", "pass"))
+    """In a script, or behind a pipe, nobody could answer the debugger; deadlines apply as if it stood nowhere."""
+    breaks.plugin("breaks", BREAKS.replace("timeout=0.5", "timeout=60").replace("time.sleep(0.6)", "pass"))
     done = breaks("tool", "run", "plain", "--number", "7")
     assert (done.returncode, done.stdout) == (0, "it was 7\n")
     assert "breakpoint() is passed over" in done.stderr
+    breaks.plugin("breaks", BREAKS.replace("sleep(0.6)", "sleep(60)"))
+    assert "plain took longer than 0.5 s" in breaks("tool", "run", "plain", "--number", "7").stderr
 
 
 def test_debug_lifts_every_deadline(cli: Any) -> None:

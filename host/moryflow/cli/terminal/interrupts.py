@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
@@ -67,7 +68,7 @@ def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """
     pythons = signal.default_int_handler
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not pythons:
-        return asyncio.run(work())
+        return asyncio.run(_debuggable(work))
     pressed, late = 0, False
     running: asyncio.Task[Any] | None = None
 
@@ -82,11 +83,10 @@ def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
     async def cancellable() -> T:
         nonlocal running
-        _install_breakpoint()
         running = asyncio.current_task()
         if pressed:
             raise asyncio.CancelledError
-        return await work()
+        return await _debuggable(work)
 
     signal.signal(signal.SIGINT, received)
     try:
@@ -112,11 +112,11 @@ BUSY = 5.0
 """Seconds in which the loop should have come to stand still; a loop that does not is blocked, and draws nothing either."""
 
 
-def _install_breakpoint() -> None:
-    """Let ``breakpoint()`` work in code that the running loop calls or waits for, unless something else has taken it."""
-    hook = _Breakpoint(asyncio.get_running_loop())
+async def _debuggable(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Do `work`, with a ``breakpoint()`` that stops the clock of this loop, unless something else has taken it."""
     if sys.breakpointhook is sys.__breakpointhook__ or isinstance(sys.breakpointhook, _Breakpoint):
-        sys.breakpointhook = hook
+        sys.breakpointhook = _Breakpoint(asyncio.get_running_loop())
+    return await work()
 
 
 class _Breakpoint:
@@ -128,13 +128,17 @@ class _Breakpoint:
     def __call__(self, *args: object, **options: object) -> Any:
         frame = inspect.currentframe()
         named = os.environ.get("PYTHONBREAKPOINT")
-        if named != "0":
-            lift_deadlines()
         if named:
+            if named != "0":
+                lift_deadlines()
             return sys.__breakpointhook__(*args, **options)
         if not (sys.__stdin__ and sys.__stdin__.isatty() and os.isatty(1)):
             log.warning("breakpoint() is passed over: there is no terminal to debug at")
             return None
+        lift_deadlines()
+        if "pdb" not in sys.modules:
+            with self.pause():  # deadlines that have begun do not count how long this takes
+                import_module("pdb")
         return _debugger(self.pause).set_trace(frame and frame.f_back)
 
     @contextmanager
