@@ -202,8 +202,8 @@ def test_settings_are_what_they_are_said_to_be() -> None:
 @pytest.mark.parametrize(
     ("result", "problem"),
     [
-        ("str", "tool_gate: it says that it returns str, which the hook does not take; it takes Allow, Ask, Deny, Stop, None"),
-        ("bool | None", "tool_gate: it says that it returns bool, which the hook does not take"),
+        ("str", "tool_gate: its return type is str, but the hook takes Allow, Ask, Deny, Stop, None"),
+        ("bool | None", "tool_gate: its return type is bool, but the hook takes"),
         ("Deny | None", ""),
         ("object", ""),
         ("OnlyForTypeCheckers", ""),

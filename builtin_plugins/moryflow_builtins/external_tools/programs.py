@@ -161,7 +161,7 @@ def program_tool(ctx: PluginContext, path: Path) -> Tool:
     found = [*([header] if header else ()), *manifests]
     if not found:
         step = f'add a block "/// moryflow" to it, or write {path.with_suffix(".toml").name} beside it'
-        raise PluginError("it says nowhere what tool it is", where=str(path), next_step=step)
+        raise PluginError("it does not say which tool it is", where=str(path), next_step=step)
     if len(found) > 1:
         names = " and ".join(str(item.file) for item in found)
         raise PluginError(f"it is described twice: in {names}", where=str(path), next_step="keep one of them")

@@ -338,7 +338,7 @@ def check(ctx: click.Context, context: Any) -> None:
     """Validate structure, schema, links, pointers and sizes. Exit code 3 when something is wrong."""
     found, count = _within(context, check_bank)
     context.print(
-        document("memory_bank.check", found, files=count), text=findings_text(found, f"{count} files, nothing is wrong")
+        document("memory_bank.check", found, files=count), text=findings_text(found, f"{count} files, no problems found")
     )
     ctx.exit(3 if found else 0)
 

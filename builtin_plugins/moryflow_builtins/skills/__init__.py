@@ -171,7 +171,7 @@ def _name_problem(name: Any) -> str:
     if not isinstance(name, str) or not name:
         return "it has no name: add a line 'name: …' to its frontmatter"
     if len(name) > LONGEST_NAME or not NAME.match(name):
-        return f"the name {name[:80]!r} may hold small letters, digits and single hyphens, at most {LONGEST_NAME}"
+        return f"the name {name[:80]!r} may hold lower-case letters, digits and single hyphens, at most {LONGEST_NAME}"
     return ""
 
 

@@ -118,7 +118,7 @@ async def slash(verb: str, rest: str, turn: Turn) -> SlashResult:
             f"nothing was done: {names} changed since, not by the agent; /{verb} keep leaves that, /{verb} force overwrites it"
         )
     finished = await carry_out(turn, plan)
-    done = {"undo": "undone", "redo": "done again"}[verb]
+    done = {"undo": "undone", "redo": "redone"}[verb]
     files = f"; restored {', '.join(finished.touched)}" if finished.touched else ""
     return SlashResult("\n".join([visible(f"{done}: {plan.title}{files}"), *overwritten_files(finished)]))
 
@@ -197,4 +197,4 @@ def _agree(plan: Plan, *, yes: bool, force: bool) -> None:
 
 def _summary(plan: Plan, touched: Sequence[str]) -> str:
     count = f"{len(touched)} file{'s' if len(touched) != 1 else ''} restored"
-    return visible(f"{'undone' if plan.verb == 'undo' else 'done again'}: {plan.title or '(no text)'}; {count}")
+    return visible(f"{'undone' if plan.verb == 'undo' else 'redone'}: {plan.title or '(no text)'}; {count}")

@@ -258,11 +258,11 @@ class Shadow:
         """Return why no snapshot has a file that a call wrote; empty where one would have it."""
         place = Path(self.vault, path)
         if not place.is_relative_to(self.vault):
-            return "it lies outside this folder"
+            return "it is outside this folder"
         if self._home is not None and place.is_relative_to(self._home):
             return "it lies in Moryflow's own folder"
         if any((self.vault / above / ".git").exists() for above in Path(path).parents if above != Path()):
-            return "it lies in a git repository inside this folder"
+            return "it is in a git repository inside this folder"
         if not self._settings.ignored and self._is_ignored(path):
             return ".gitignore names it, and agents.runtime.snapshots.ignored is false"
         tracked = None if self._settings.untracked else self._tracked()

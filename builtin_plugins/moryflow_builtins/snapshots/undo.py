@@ -203,7 +203,7 @@ def _notes(found: FoundSegments, absent: Sequence[str]) -> list[str]:
         said.append(f"what session {', '.join(absent)} changed in files is not recorded here ({why}); they stay as they are")
     commands = sorted({tool for segment in found.segments for tool in segment.commands})
     if commands:
-        said.append(f"what {', '.join(commands)} did outside this folder, to ignored files or over a network stays done")
+        said.append(f"what {', '.join(commands)} did outside this folder, to ignored files or over a network is not undone")
     return said
 
 

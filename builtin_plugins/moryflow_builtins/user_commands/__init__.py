@@ -43,7 +43,7 @@ _PLACE = re.compile(r"\$(ARGUMENTS|[1-9])(?![A-Za-z0-9_])")
 def command_in(path: Path) -> list[Command | Diagnostic]:
     """Return the command in a file and what is wrong with it; a file needs no frontmatter."""
     if not _NAME.match(path.stem):
-        return [_wrong(path, "name", "the name may hold small letters, digits, '-' and '_'")]
+        return [_wrong(path, "name", "the name may hold lower-case letters, digits, '-' and '_'")]
     try:
         read = read_markdown(path) if _has_head(path) else _without_head(path)
     except WrongFile as wrong:

@@ -71,7 +71,7 @@ def tool_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset(), 
     :param taken: names of tools there are.
     :raises ConfigError: the name cannot be one of a tool.
     """
-    _check(name, _TOOL, "a tool", "small letters, digits and _, beginning with a letter", name.lower().replace("-", "_"))
+    _check(name, _TOOL, "a tool", "lower-case letters, digits and _, beginning with a letter", name.lower().replace("-", "_"))
     if keyword.iskeyword(name):
         raise ConfigError(f"{name!r} is a keyword of Python", next_step=f"moryflow new tool my_{name}")
     if name in _SPOKEN:
@@ -109,7 +109,7 @@ def plugin_scaffold(
     """
     short = name.removeprefix("moryflow-")
     near = re.sub(r"[\s_]+", "-", name.strip().lower())
-    _check(short, _PLUGIN, "a plugin", "small letters, digits and -, beginning with a letter", near)
+    _check(short, _PLUGIN, "a plugin", "lower-case letters, digits and -, beginning with a letter", near)
     _check_free(short, taken, "a plugin", f"my-{short}")
     tool = short.replace("-", "_")
     tool = f"{tool}_tool" if keyword.iskeyword(tool) or tool in _SPOKEN | tools else tool

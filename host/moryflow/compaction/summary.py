@@ -46,7 +46,10 @@ if TYPE_CHECKING:
 _HUGE_SHARE = 0.5
 _READ_MOST, _READ_BYTES = 200, 1000
 """Stored outputs that are opened for one summary, and how much of each."""
-_UNCLOSED = "the summary does not end as it was asked to; look at it (moryflow session show), undo it (session undo-compaction)"
+_UNCLOSED = (
+    "the summary lacks the closing line that was asked for; read it (moryflow session show), or undo it "
+    "(session undo-compaction)"
+)
 
 
 class Declined(MoryflowError):

@@ -111,7 +111,7 @@ def _fault(layer: Layer, place: tuple[str | int, ...], location: tuple[str | int
     if isinstance(place[-1] if place else "", int):
         value, name, left_out = layer.find(location), dotted(location), "the entry is left out"
     else:
-        left_out = "the default holds" if layer.source == "user" else "it is left out"
+        left_out = "the default is used" if layer.source == "user" else "it is left out"
         value, name = layer.find(place), dotted(place)
     plain = value is not MISSING and not isinstance(value, Mapping | list)
     key = next((name for name in reversed(location) if isinstance(name, str)), "")
@@ -267,7 +267,7 @@ ELSEWHERE = {
     "tools": "agents.runtime.tools",
     "plugin": "plugins",
 }
-"""Names that other systems, and agent files, have for settings; in small letters."""
+"""Names that other systems, and agent files, have for settings; in lower-case letters."""
 
 _VARIABLE = re.compile(r"\$\{[^}]*\}|\$[A-Za-z_]\w*|\{env:[^}]*\}|%[A-Za-z_]\w*%")
 

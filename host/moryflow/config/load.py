@@ -112,7 +112,7 @@ def _finite(layer: Layer, problems: list[Problem]) -> Layer:
     """Drop numbers that became infinite, for example 1e400."""
     places: list[tuple[str | int, ...]] = []
     _walk(layer.value, (), places.append)
-    message = "the number is too large; the default holds"
+    message = "the number is too large; the default is used"
     problems.extend(layer.problem(place, f"{dotted(place)}: {message}", code="config_value") for place in places)
     for place in reversed(places):
         layer = layer.without(place)

@@ -70,7 +70,7 @@ def check_value(known: Sequence[Known], key: str, text: str) -> Any:
         first = problems[0]
         hint = first.hint or f"moryflow config explain {key}"
         said = first.message
-        for end in ("; the default holds", "; the entry is left out", "; it is ignored"):
+        for end in ("; the default is used", "; the entry is left out", "; it is ignored"):
             said = said.removesuffix(end)
         raise ConfigError(said, where="" if key in said else key, next_step=hint)
     return value

@@ -75,14 +75,14 @@ class Deadline:
     def timeout_error(self) -> ToolError:
         """Return the error of a body that was given up, with the place where its time can be changed."""
         tool = self.owned.tool
-        text = f"{tool.name} took longer than {self.seconds:g} s and was given up"
+        text = f"{tool.name} took longer than {self.seconds:g} s and was abandoned"
         if not self.owned.foreign:
             return ToolError(text, code="timeout")
         file, line = place_of(tool.function)
         if tool.source and file != tool.source:  # it runs in a process of its own
             file, line = tool.source, 0
         place = f" in {Path(file).name}{f':{line}' if line else ''}" if file else ""
-        return ToolError(text, code="timeout", next_step=f"if it needs longer, @tool(timeout=SECONDS){place} says so")
+        return ToolError(text, code="timeout", next_step=f"to allow more time, set @tool(timeout=SECONDS){place}")
 
 
 async def _run_in_task(work: Awaitable[Any]) -> Any:

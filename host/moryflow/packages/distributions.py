@@ -383,7 +383,7 @@ def screen(package: PluginPackage, *, origin: str, also: Sequence[tuple[str, str
         lines.append("  would also be installed: " + ", ".join(f"{name} {version}" for name, version in also))
     if package.start_files:
         lines.append(f"  runs at every start of Python: {', '.join(package.start_files)}")
-    lines.append("  Nothing of this is enforced: a plugin is Python code that runs with your rights.")
+    lines.append("  None of this is enforced: a plugin is Python code that runs with your rights.")
     return "\n".join(lines)
 
 

@@ -25,7 +25,7 @@ from .sources import Fingerprints
 FOLDERS = ("plugins", "tools")
 """The folders of the home whose files are code."""
 FILE = "consents.json"
-WAITS = "it appeared while Moryflow ran and may be an agent's work, so it waits for your yes"
+WAITS = "it appeared while Moryflow was running, so an agent may have written it; it waits for your consent"
 
 
 class Consents:

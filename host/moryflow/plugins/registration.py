@@ -187,8 +187,8 @@ def _check_result(hook: str, function: Any) -> None:
     taken = _taken(hook)
     odd = [said for said in _results(function) if not any(_related(said, one) for one in taken)]
     if odd and HOOKS[hook].kind != "observe":
-        text = f"{hook}: it says that it returns {_named(odd)}, which the hook does not take; it takes {_named(taken)}"
-        raise LoadFailure("register", text, hint="change what stands behind ->, and what it returns", **_place(function))
+        text = f"{hook}: its return type is {_named(odd)}, but the hook takes {_named(taken)}"
+        raise LoadFailure("register", text, hint="change the type behind ->, and what it returns", **_place(function))
 
 
 @cache
@@ -293,7 +293,7 @@ def _plain(message: str, seen: list[tuple[str, Any]]) -> str:
         return " ".join(message.split())
     given, taken = parameters(getattr(hookspecs, hook)), parameters(seen[-1][1])
     unknown = [name for name in taken if name not in given]
-    return f"{hook}: takes {', '.join(unknown)}, which the hook does not give; it gives {', '.join(given)}"
+    return f"{hook}: unknown argument {', '.join(unknown)}; the hook gives {', '.join(given)}"
 
 
 MOST_TOOLS = 256

@@ -137,7 +137,7 @@ class HttpResponse:
     def __init__(self, wire: HttpClient, connection: Connection, head: h11.Response) -> None:
         self.status: int = head.status_code
         self.headers: dict[str, str] = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        """The header lines; names in small letters, and of several with one name the last."""
+        """The header lines; names in lower-case letters, and of several with one name the last."""
         self._wire = wire
         self._connection: Connection | None = connection
         self._body = connection.pieces()

@@ -64,7 +64,7 @@ def test_a_block_stands_in_the_comments_of_any_language(prefix):
 
 OK = "description = 'x'"
 WRONG = {
-    "nothing": (script("cat", ""), None, "it says nowhere what tool it is"),
+    "nothing": (script("cat", ""), None, "it does not say which tool it is"),
     "no end": (script("cat", "# /// moryflow\n# description = 'x'\n"), 2, "has no end"),
     "1 MB": (script("cat", "# /// moryflow\n" + "# # x\n" * 170_000 + "# ///\n"), 2, "has no end"),
     "toml": (script("cat", "# /// moryflow\n# description = 'x'\n# name = \n# ///\n"), 4, "not valid TOML"),
@@ -89,7 +89,7 @@ WRONG = {
     "targets": (script("cat", f"# /// moryflow\n# {OK}\n# targets = ['path']\n# ///\n"), 4, "targets names 'path'"),
     "name": (script("cat", f"# /// moryflow\n# {OK}\n# name = 'a b'\n# ///\n"), None, "'a b' is not a tool name"),
     "built-in": (script("cat", f"# /// moryflow\n# {OK}\n# name = 'bash'\n# ///\n"), None, "the name 'bash' is taken"),
-    "binary": (b"\x7fELF\0\xff" * 1000, None, "it says nowhere what tool it is"),
+    "binary": (b"\x7fELF\0\xff" * 1000, None, "it does not say which tool it is"),
 }
 
 
@@ -406,6 +406,6 @@ def test_doctor_names_a_program_that_cannot_be_used(box):
     assert f"warn  external_tools: {file}:3: description must be a text that is not empty, not 3\n" in said
     assert "next: change say, then moryflow tool check\n" in said
     checked = box.bench.cli("config", "check")
-    assert (checked.returncode, checked.stdout) == (0, f"{box.bench.home / 'config.jsonc'}: nothing is wrong\n")
+    assert (checked.returncode, checked.stdout) == (0, f"{box.bench.home / 'config.jsonc'}: no problems found\n")
     listed = box.bench.cli("tool", "check")
-    assert listed.returncode == 3 and f"{file}: nothing of it can be used" in listed.stdout
+    assert listed.returncode == 3 and f"{file}: it cannot be used" in listed.stdout

@@ -101,8 +101,8 @@ async def test_the_switch_reaches_the_prompt(vault, home, person, claude):
     ("text", "problem"),
     [
         ("---\ndescription: d\n---\nx", "it has no name"),
-        ("---\nname: Bad Name\ndescription: d\n---\nx", "may hold small letters"),
-        ("---\nname: a--b\ndescription: d\n---\nx", "may hold small letters"),
+        ("---\nname: Bad Name\ndescription: d\n---\nx", "may hold lower-case letters"),
+        ("---\nname: a--b\ndescription: d\n---\nx", "may hold lower-case letters"),
         ("---\nname: " + "a" * 65 + "\ndescription: d\n---\nx", "at most 64"),
         ("---\nname: good\n---\nx", "it has no description"),
         ("---\nname: good\ndescription: " + "d" * 1025 + "\n---\nx", "longer than 1024"),

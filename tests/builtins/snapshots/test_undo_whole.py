@@ -220,9 +220,9 @@ async def test_named_files_that_no_snapshot_has_are_named_with_the_reason(desk):
     await desk.turn({"calls": calls}, says("done"), prompt="go")
     done = desk.cli("session", "undo", "-y")
     assert "not included: secret/a.txt: .gitignore names it" in done.stderr
-    assert "not included: inner/b.txt: it lies in a git repository inside this folder" in done.stderr
+    assert "not included: inner/b.txt: it is in a git repository inside this folder" in done.stderr
     if outside.exists():
-        assert f"not included: {outside}: it lies outside this folder" in done.stderr
+        assert f"not included: {outside}: it is outside this folder" in done.stderr
 
 
 def test_a_step_that_was_killed_is_not_undone_without_a_word(desk):

@@ -298,7 +298,7 @@ def test_the_check_names_what_cannot_be_used(bench):
     folder.mkdir()
     (folder / "a.md").write_bytes(head(GOOD))
     done = bench.cli("agent", "check")
-    assert (done.returncode, done.stdout) == (0, "1 agent file, nothing is wrong\n")
+    assert (done.returncode, done.stdout) == (0, "1 agent file, no problems found\n")
     (folder / "b.md").write_bytes(head(GOOD))
     (folder / "c.md").write_bytes(head('{"id": "plan"}'))
     done = bench.cli("agent", "check")
@@ -327,7 +327,7 @@ def test_a_tool_that_is_not_there_is_named(bench, tools, said):
     done = bench.cli("agent", "check")
     assert done.returncode == 0
     if not said:
-        assert done.stdout == "1 agent file, nothing is wrong\n"
+        assert done.stdout == "1 agent file, no problems found\n"
         return
     assert said.removesuffix("; next: moryflow agent check") in done.stdout
     assert said.partition(":4")[2] in bench.cli("agent", "list").stderr

@@ -67,7 +67,7 @@ def test_new_code_is_asked_about_before_the_next_turn(cli: Any, at_terminal: Beg
     terminal = at_terminal("chat", "-m", cli.script("fine"), columns=300)
     terminal.expect("\n>")
     save(cli.home / "plugins" / "fresh.py")
-    terminal.expect("waits for your yes")
+    terminal.expect("waits for your consent")
     terminal.type("/tools\r")
     terminal.expect("may it run? [y/N]")
     terminal.type(f"{answer}\r")

@@ -146,7 +146,7 @@ def test_what_a_file_with_tools_exports_costs_that_file(cli: Any, tools: str) ->
     done = cli("tool", "check")
     assert done.returncode == 3
     assert "good.py: ok (fine)" in done.stdout
-    assert "bad.py: nothing of it can be used" in done.stdout
+    assert "bad.py: it cannot be used" in done.stdout
     assert "there is no tool 'nobody'" in cli("tool", "run", "nobody").stderr
 
 

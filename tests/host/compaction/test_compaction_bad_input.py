@@ -113,7 +113,7 @@ async def test_a_summarizer_that_obeys_under_the_right_headings_is_told_of(bench
     assert done.text == "the answer" and path[: len(before)] == before
     assert "Denied (do not work around):\n- read src/a.py: no" in shown and "Read:" not in shown
     assert "nothing was touched" not in shown
-    assert "does not end as it was asked to" in bench.compactions("done")[0]["remarks"][0]
+    assert "lacks the closing line that was asked for" in bench.compactions("done")[0]["remarks"][0]
     assert undone[0] == order and not any("【会话摘要】" in text for text in undone)
 
 

@@ -211,7 +211,7 @@ def test_a_wrong_value_is_dropped_alone(tmp_path: Path) -> None:
     assert config.section("agents.runtime.truncation") == {"direction": "tail"}
     assert config.get("agents.runtime.mode.default", "agent") == "agent"
     assert [(problem.code, problem.line) for problem in config.problems] == [("config_value", 2), ("config_value", 3)]
-    assert "the default holds" in config.problems[1].message
+    assert "the default is used" in config.problems[1].message
 
 
 def test_ask_is_an_alias_of_agent(tmp_path: Path) -> None:

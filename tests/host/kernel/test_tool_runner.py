@@ -97,11 +97,11 @@ async def test_a_tool_that_never_ends_is_given_up_and_its_author_told_where_more
     """The result says how long it was and which line says otherwise (invariant 9)."""
     file = bench.user("mine", TOOLS)
     started = await bench.start()
-    with pytest.raises(ToolError, match="was given up") as raised:
+    with pytest.raises(ToolError, match="was abandoned") as raised:
         await asyncio.wait_for(run(started, name), 300)
     line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if f"def {name}" in text) - 1
     assert raised.value.code == "timeout"
-    assert raised.value.next_step == f"if it needs longer, @tool(timeout=SECONDS) in mine.py:{line} says so"
+    assert raised.value.next_step == f"to allow more time, set @tool(timeout=SECONDS) in mine.py:{line}"
 
 
 async def test_a_hanging_tool_costs_its_plugin_a_thread_and_not_its_gates(bench: Any):
@@ -110,11 +110,11 @@ async def test_a_hanging_tool_costs_its_plugin_a_thread_and_not_its_gates(bench:
     scope = await bench.scope()
     started = scope.plugin_set
     for _ in range(MOST_REPLACED):
-        with pytest.raises(ToolError, match="given up"):
+        with pytest.raises(ToolError, match="abandoned"):
             await run(started, "hangs")
         assert await run(started, "work", seconds=0) == "moryflow-mine"
         assert await gated(bench, scope) == []
-    with pytest.raises(ToolError, match="given up"):
+    with pytest.raises(ToolError, match="abandoned"):
         await run(started, "hangs")
     with pytest.raises(ToolError, match="not called any more") as raised:
         await run(started, "work", seconds=0)

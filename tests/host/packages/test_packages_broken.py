@@ -112,6 +112,6 @@ def test_a_file_that_appeared_while_a_host_ran_waits_for_enable(place: Any) -> N
     Consents(place.home).hold(file)
     row = place.row("mine")
     assert row["status"] == "pending" and "moryflow plugin enable mine" in row["reason"]
-    assert "your consent is noted" in place.run("plugin", "enable", "mine").stdout
+    assert "your consent is recorded" in place.run("plugin", "enable", "mine").stdout
     assert Consents(place.home).waiting() == {}
     assert "not loaded yet" in place.row("mine")["reason"]

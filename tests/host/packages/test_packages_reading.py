@@ -165,7 +165,7 @@ def test_a_package_without_a_manifest_says_so() -> None:
     """What it does is not known, and that is what the screen says; what comes along stands there too (R18)."""
     text = screen(PluginPackage("x", "1.0", (Card("x"),)), origin="somewhere", also=[("helper", "2.0")])
     assert "It has no plugin.toml" in text and "would also be installed: helper 2.0" in text
-    assert "Nothing of this is enforced" in text
+    assert "None of this is enforced" in text
 
 
 @pytest.mark.parametrize("content", [b"", b"PK nonsense", b"PK\x05\x06" + bytes(18)])

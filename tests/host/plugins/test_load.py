@@ -73,7 +73,7 @@ BROKEN: dict[str, tuple[str, str, str, int, str]] = {
     "gate_type": ("gate = 'yes'\n" + GOOD, "manifest", "`gate`", 0, ""),
     "hook": ("@hookimpl\ndef tool_gat(call): ...\n", "register", "unknown hook 'tool_gat'", 2, "did you mean 'tool_gate'?"),
     "argument": ("@hookimpl\ndef tool_gate(cal): ...\n", "register",
-                 "takes cal, which the hook does not give; it gives call, turn", 2, ""),
+                 "unknown argument cal; the hook gives call, turn", 2, ""),
     "timeout": ("@hookimpl(timeout=-1)\ndef tool_gate(call): ...\n", "register", "timeout=-1", 2, ""),
     "endless": ("@hookimpl(timeout=float('inf'))\ndef tool_gate(call): ...\n", "register", "timeout=inf", 2, ""),
     "withholding": ("@hookimpl(on_failure='withhold')\ndef tool_gate(call): ...\n", "register", "is for transforms", 2, ""),

@@ -151,7 +151,7 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
         hook("event", "turn.log", "event, turn"),
         ("outside a turn", "turn is None"),
     ),
-    (tools.test_its_tools_have_names_that_models_accept, offering("Look"), ("'Look'", "small letters")),
+    (tools.test_its_tools_have_names_that_models_accept, offering("Look"), ("'Look'", "lower-case letters")),
     (tools.test_its_tools_are_described, offering(description="Looks."), ("what the model reads",)),
     (tools.test_its_parameters_are_described, offering(arguments="topic: str"), ("'topic'", "Annotated")),
     (load.test_python_warns_of_nothing_in_it, offering() + 'DIGITS = "\\d"\n', ("invalid escape", "fix")),

@@ -83,5 +83,5 @@ def check_agents(flags: Flags) -> int:
     rows = from_host(flags, work, quiet=True)
     lines = [problem for row in rows for problem in row["problems"]]
     count = f"{len(rows)} agent file{'' if len(rows) == 1 else 's'}"
-    show(flags, rows, plain("\n".join(lines)) or f"{count}, nothing is wrong")
+    show(flags, rows, plain("\n".join(lines)) or f"{count}, no problems found")
     return 0 if all(row["ok"] for row in rows) else 3

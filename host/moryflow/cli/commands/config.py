@@ -147,7 +147,7 @@ def check(flags: Flags) -> int:
     failed = any(problem.fatal for problem in problems) or (flags.strict and bool(problems))
     document = {"ok": not failed, "file": str(config.path), "problems": [problem._asdict() for problem in problems]}
     lines = [f"{'error' if problem.fatal else 'warning'}: {plain(str(problem))}" for problem in problems]
-    show(flags, document, "\n".join(lines) or f"{config.path}: nothing is wrong")
+    show(flags, document, "\n".join(lines) or f"{config.path}: no problems found")
     return 3 if failed else 0
 
 

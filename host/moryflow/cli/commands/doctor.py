@@ -149,7 +149,7 @@ def _config(host: Host) -> Iterable[DoctorFinding]:
     for problem in problems:
         yield DoctorFinding("config", "bad" if problem.fatal else "warning", str(problem), "moryflow config check")
     if not problems:
-        there = "nothing is wrong in" if host.config.path.exists() else "not there, defaults hold:"
+        there = "no problems found in" if host.config.path.exists() else "not there, the defaults apply:"
         yield DoctorFinding("config", "ok", f"{there} {host.config.path}")
 
 

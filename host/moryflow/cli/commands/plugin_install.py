@@ -166,7 +166,7 @@ def enable(flags: Flags, name: str) -> int:
     if row is not None and row.candidate is not None and row.record.tier != "builtin":
         [verdict] = probe_verdicts(desk, [row.candidate])
         if not verdict.ok:
-            again = "\n  it stays as it was; moryflow plugin uninstall removes it" if name not in listed else ""
+            again = "\n  nothing was changed; moryflow plugin uninstall removes it" if name not in listed else ""
             show(
                 desk.flags,
                 {"enabled": False, "error": verdict.error, "stage": verdict.stage},
@@ -194,7 +194,7 @@ def _agree(desk: Desk, row: Row | None) -> list[str]:
         return []
     if row.candidate.tier == "user":
         given = Consents(desk.home).give(row.candidate.target)
-        return [f"your consent is noted for {row.candidate.target}"] if given else []
+        return [f"your consent is recorded for {row.candidate.target}"] if given else []
     return _lock(desk, row) if row.candidate.tier == "installed" else []
 
 

@@ -353,7 +353,7 @@ def undo_compaction(flags: Flags, session: str | None) -> None:
         return {"session": row.id, "voided": await undo(await host.resume(row.vault, row.id))}
 
     done = with_host(flags, work, quiet=True)
-    show(flags, done, f"undone: {done['session']} shows everything again that it hid")
+    show(flags, done, f"undone: {done['session']} shows again what the summary had replaced")
 
 
 @click.command("records")

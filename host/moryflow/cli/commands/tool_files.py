@@ -127,7 +127,7 @@ async def make(found: ToolEnvironment, path: Path, flags: Flags) -> None:
     if found.installed():
         return
     if Consents(found.folder.parents[3]).is_waiting(path):
-        raise ConfigError("it waits for your yes", where=str(path), next_step=f"moryflow tool allow {path.name}")
+        raise ConfigError("it waits for your consent", where=str(path), next_step=f"moryflow tool allow {path.name}")
     asked = f"{path} needs {', '.join(found.packages)}. Install into an environment of its own?"
     confirm(asked, flags, default=True, command=f"moryflow tool install {path.name} -y")
 
@@ -259,7 +259,7 @@ def _row(host: Host, path: Path) -> dict[str, Any]:
 
 
 def _lines(row: dict[str, Any]) -> str:
-    state = "ok" if row["ok"] else "not all of it can be used" if row["tools"] else "nothing of it can be used"
+    state = "ok" if row["ok"] else "not all of it can be used" if row["tools"] else "it cannot be used"
     names = f" ({', '.join(row['tools'])})" if row["tools"] else ""
     said = [*row["problems"], *(f"warning: {warning}" for warning in row["warnings"])]
     return "\n".join([f"{row['file']}: {state}{names}", *(f"  {line}" for line in said)])

@@ -86,7 +86,7 @@ def examine(request: Mapping[str, Any], shared: SharedCode, mark: Mark) -> dict[
         failed = "" if found["ok"] or raised else f"{found['error']}; "
         found["line"] = line_of(harmed[0], str(found.get("file") or request.get("root") or request.get("file")))
         found |= {"ok": False, "fatal": True, "stage": "import", "hint": hint}
-        found["error"] = f"{failed}it changes what belongs to everyone: {'; '.join(harmed[:3])}"
+        found["error"] = f"{failed}it changes something that all code shares: {'; '.join(harmed[:3])}"
     elif found["ok"]:
         mark("atexit")  # a hang or an exit there would be the host's
         atexit._run_exitfuncs()

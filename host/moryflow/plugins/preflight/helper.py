@@ -329,7 +329,7 @@ def _exit_verdict(child: RunningProbe) -> dict[str, Any] | None:
         return child.verdict
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
-        return _fatal_verdict(child, f"it ended the process without a word (exit code {code})")
+        return _fatal_verdict(child, f"it ended the process without a message (exit code {code})")
     name = signal.Signals(-code).name
     if name == "SIGXCPU":
         return _fatal_verdict(child, "it used up its processor time") | {"timeout": True}

@@ -70,7 +70,7 @@ class AdmissionPolicy:
         :raises LoadFailure: it was, with what came out.
         """
         if self.doubted and _root(candidate) in self.doubted:
-            text = "it changed while a shell command ran, so what is there now waits for your yes"
+            text = "it changed while a shell command ran, so the new version waits for your consent"
             raise Pending("consent", text, file=candidate.file, hint="say yes in dev or chat, or start Moryflow again")
         verdict = self.cache.get(_key(candidate, digest))
         if verdict is None:

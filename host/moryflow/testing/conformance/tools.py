@@ -23,7 +23,7 @@ def test_its_tools_have_names_that_models_accept(plugin_subject: Subject) -> Non
     """Small letters, digits and ``_``: what every provider takes."""
     for tool in plugin_subject.tools:
         if not _NAME.match(tool.name):
-            plugin_subject.fail(f"the tool is called {tool.name!r}", "use small letters, digits and _", tool.function)
+            plugin_subject.fail(f"the tool is called {tool.name!r}", "use lower-case letters, digits and _", tool.function)
 
 
 def test_its_tools_are_described(plugin_subject: Subject) -> None:

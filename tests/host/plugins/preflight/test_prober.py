@@ -75,7 +75,7 @@ async def test_good_code_passes_with_what_it_brings(home):
         ("raise KeyboardInterrupt\n", "import", 1, "KeyboardInterrupt"),
         ("class E(Exception):\n    def __str__(self): raise ValueError\nraise E\n", "import", 3, "its text cannot be shown"),
         ("from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_gat(): ...\n", "register", 2, "unknown hook"),
-        ("from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_gate(cal): ...\n", "register", 2, "takes cal"),
+        ("from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_gate(cal): ...\n", "register", 2, "unknown argument cal"),
     ],
 )
 async def test_code_that_raises_is_named_and_harmless(home, source, stage, line, error):
@@ -373,7 +373,7 @@ async def test_a_plugin_may_do_what_it_likes_with_libraries_of_its_own(home, tmp
 
 @pytest.mark.parametrize(
     ("body", "error"),
-    [("os._exit(9)", "without a word (exit code 9)"), ("time.sleep(60)", "did not finish")],
+    [("os._exit(9)", "without a message (exit code 9)"), ("time.sleep(60)", "did not finish")],
 )
 async def test_code_that_keeps_the_host_from_ending_is_refused(home, body, error):
     """What it registers to run at the end runs in the probe too (ARCHITECTURE §4, probe)."""

@@ -25,15 +25,15 @@ MISTAKES = {
     "syntax": ("x = 1\ndef broken(:\n", "import", 2, "SyntaxError: invalid syntax (column 12)"),
     "import": ("import not_there\n", "import", 1, "No module named 'not_there'"),
     "unknown hook": (f"{HOOK}def tool_gat(): ...\n", "register", 2, "did you mean 'tool_gate'?"),
-    "bad signature": (f"{HOOK}def tool_gate(cal): ...\n", "register", 2, "takes cal, which the hook does not give"),
+    "bad signature": (f"{HOOK}def tool_gate(cal): ...\n", "register", 2, "unknown argument cal; the hook gives"),
     "raise": ("x = 1\n1 / 0\n", "import", 2, "ZeroDivisionError"),
     "raise in a hook": (f"{HOOK}def tools():\n    1 / 0\n", "contribute", 4, "ZeroDivisionError"),
     "raise at the start": (f"{HOOK}def plugin_start():\n    1 / 0\n", "start", 4, "ZeroDivisionError"),
     "hang": ("while True: pass\n", "import", 1, "it did not finish in 2 s"),
     "wrong return type": (f"{HOOK}def tools():\n    return 3\n", "contribute", 0, "a list of items is expected, not int"),
     "exit": ("import sys\nsys.exit(3)\n", "import", 2, "it called sys.exit(3)"),
-    "hard exit": ("import os\nos._exit(3)\n", "import", 0, "it ended the process without a word (exit code 3)"),
-    "patching": ("import json\njson.loads = None\n", "import", 0, "it changes what belongs to everyone: json.loads"),
+    "hard exit": ("import os\nos._exit(3)\n", "import", 0, "it ended the process without a message (exit code 3)"),
+    "patching": ("import json\njson.loads = None\n", "import", 0, "it changes something that all code shares: json.loads"),
 }
 
 
