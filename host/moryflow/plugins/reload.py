@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,7 +33,7 @@ SETTLE = 0.025
 PATIENCE = 0.2
 """Seconds after which a row of saves without a pause is taken all the same."""
 HEARING = 0.01
-"""Seconds that the system may take to tell of a change."""
+"""Seconds that the system may take to tell of a change outside the home; files of the home are looked at themselves."""
 INSTALLING = 0.5
 """Seconds of quiet after a package was installed: its files come one by one."""
 INSTALLED = (3.0, 10.0)
@@ -81,6 +82,7 @@ class Reloader:
         self._later: list[asyncio.TimerHandle] = []
         self._due = asyncio.Event()
         self._saved = self._taken = 0
+        self._states: dict[Path, tuple[int, int]] = {}
         self._took = asyncio.Event()
         """Set, and replaced by a new one, each time that changes were taken."""
         self._written: list[Path] = []
@@ -107,6 +109,7 @@ class Reloader:
         self._host.before_turn = self.settled
         self._sites = {Path(entry) for entry in search_path() if any(Path(entry).glob("*.dist-info"))}
         self._rewatch()
+        self._states = _file_states(self._host.home)
         self._task = asyncio.create_task(self._run())
 
     async def aclose(self) -> None:
@@ -129,6 +132,8 @@ class Reloader:
     async def settled(self) -> None:
         """Wait until what was saved before this call holds, or was kept out; what is saved meanwhile is not waited for."""
         await asyncio.sleep(HEARING)
+        if self._states != _file_states(self._host.home):  # a busy system tells late
+            self._soon(SETTLE)
         saved = self._saved
         while self._task is not None and not self._task.done() and self._taken < saved:
             await self._took.wait()
@@ -280,6 +285,7 @@ class Reloader:
         # A folder that is new is watched from here on; what was put into it before that was not heard of.
         self._rewatch()
         self._hold_new()
+        self._states = _file_states(host.home)
         await host.refresh()
         ms = (time.monotonic() - since) * 1000 if since else 0.0
         self._rewatch()
@@ -291,6 +297,19 @@ class Reloader:
         self._host.bus.publish(Event(type="reload", session="", ts=now(), data=report.as_event()))
         if self._tell is not None:
             self._tell(report)
+
+
+def _file_states(home: Path) -> dict[Path, tuple[int, int]]:
+    """Return the time and size of each file of the home that a generation is made of."""
+    paths = [*(home / name for name in _HOME_FILES), *(home / "agents").rglob("*.md")]
+    for path in map(home.joinpath, items(home)):
+        paths += path.rglob("*.py") if path.is_dir() else [path]
+    states: dict[Path, tuple[int, int]] = {}
+    for path in paths:
+        with suppress(OSError):  # it is not there, or has just gone
+            found = path.stat()
+            states[path] = found.st_mtime_ns, found.st_size
+    return states
 
 
 def _nothing() -> None:
