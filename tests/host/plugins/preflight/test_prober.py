@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
@@ -47,8 +48,21 @@ def written(home: Path, source: str, name: str = "mine") -> Candidate:
     return Candidate(name, "user", str(file), str(file), file=str(file))
 
 
-async def probed(home: Path, source: str, seconds: float = 2.0) -> ProbeVerdict:
+ENOUGH = 60.0
+"""Seconds for code that ends, on the slowest machine."""
+
+
+async def probed(home: Path, source: str, seconds: float = ENOUGH) -> ProbeVerdict:
     return await probe(written(home, source), home=home, seconds=seconds)
+
+
+def probed_until(home: Path, source: str, done: Callable[[ProbeVerdict], bool]) -> ProbeVerdict:
+    """Return the verdict on code that may hang: a slow machine, where it has not come so far in a second, gets more time."""
+    for seconds in (1.0, 4.0, 16.0):
+        [verdict] = probe_all([written(home, source)], home=home, config={}, seconds=seconds)
+        if done(verdict):
+            break
+    return verdict
 
 
 @pytest.mark.parametrize("reading", ["import sys; sys.stdin.read()", "input()", "import os; os.read(0, 1)"])
@@ -88,7 +102,7 @@ async def test_code_that_raises_is_named_and_harmless(home, source, stage, line,
 @pytest.mark.parametrize(
     ("source", "stage", "line", "error"),
     [
-        ("x = 1\nwhile True: pass\n", "import", 2, "it did not finish in 1 s"),
+        ("x = 1\nwhile True: pass\n", "import", 2, "it did not finish in "),
         ("import time\ntime.sleep(60)\n", "import", 2, "it did not finish"),
         ("def __getattr__(name):\n    while True: pass\n", "register", 2, "it did not finish"),
         (LATE.format(body="while True: pass"), "contribute", 4, "it did not finish"),
@@ -111,11 +125,20 @@ async def test_code_that_raises_is_named_and_harmless(home, source, stage, line,
 )
 async def test_code_that_the_host_would_not_survive_costs_the_probe(home, source, stage, line, error):
     """An endless loop, ``os._exit``, a crash or a memory bomb: named, with the line where it is known (ARCHITECTURE §4)."""
-    verdict = await probed(home, source, 1.0)
-    assert (verdict.ok, verdict.fatal, verdict.stands, verdict.stage) == (False, True, False, stage)
-    assert error in verdict.error and verdict.file.endswith("mine.py")
-    assert line in (0, verdict.line)
-    assert not verdict.timeout or "gives it more time" in verdict.hint
+
+    def is_as_expected(verdict: ProbeVerdict) -> bool:
+        return verdict.stage == stage and error in verdict.error and line in (0, verdict.line)
+
+    verdict = probed_until(home, source, is_as_expected)
+    assert is_as_expected(verdict), verdict
+    assert (verdict.ok, verdict.fatal, verdict.stands) == (False, True, False)
+    assert verdict.file.endswith("mine.py")
+
+
+async def test_a_person_is_told_how_code_gets_more_time(home):
+    """Where it had the usual time, and no more (STYLE, errors)."""
+    verdict = await probed(home, "import time\ntime.sleep(60)\n", 1.0)
+    assert verdict.error == "it did not finish in 1 s" and "gives it more time" in verdict.hint
 
 
 @pytest.mark.parametrize(
@@ -129,7 +152,7 @@ async def test_code_that_the_host_would_not_survive_costs_the_probe(home, source
 )
 async def test_code_that_fills_memory_is_ended_far_below_what_the_machine_has(home, source, stage, line):
     """Whatever it does about a MemoryError; it is not probed again and never imported (ARCHITECTURE §4, invariant 5)."""
-    verdict = await probed(home, source, 60.0)
+    verdict = await probed(home, source)
     assert (verdict.ok, verdict.fatal, verdict.stands, verdict.stage) == (False, True, False, stage)
     assert "it fills more than 512 MB of memory" in verdict.error and verdict.line in (0, line)
     known = AdmissionPolicy(home).cached(written(home, source))
@@ -158,8 +181,12 @@ while not os.path.exists({note!r}): time.sleep(0.01)
 async def test_what_a_probe_began_ends_with_it(home, tmp_path, begin, end):
     """In its group or out of it, whether the probe ends well, alone or at its deadline (ARCHITECTURE §4)."""
     note = tmp_path / "pids"
-    await probed(home, STRAY.format(begin=begin, end=end, note=str(note)), 1.0)
-    assert note.exists() or "fork()" in begin  # a daemon may be ended before its first word
+    source = STRAY.format(begin=begin, end=end, note=str(note))
+    if "fork()" in begin:  # a daemon may be ended before its first word, for which the code waits
+        await probed(home, source, 1.0)
+    else:
+        probed_until(home, source, lambda _: note.exists())
+        assert note.exists()
     pids = note.read_text().split() if note.exists() else []
     for _ in range(10_000):
         if not any(Path(f"/proc/{pid}").exists() for pid in pids):
@@ -172,19 +199,19 @@ async def test_what_a_probe_began_ends_with_it(home, tmp_path, begin, end):
 async def test_memory_that_its_own_processes_fill_counts(home):
     """A fork that fills memory is as bad as the code itself (ARCHITECTURE §4)."""
     source = "import os, time\nif os.fork() == 0:\n    x = b'x' * (600 << 20)\n    time.sleep(60)\nos.wait()\n"
-    verdict = await probed(home, source, 30.0)
+    verdict = await probed(home, source)
     assert (verdict.ok, verdict.fatal) == (False, True) and "MB of memory" in verdict.error
 
 
 async def test_memory_that_was_given_back_counts_too(home):
     """The host would have had to find it, at each start (ARCHITECTURE §4)."""
-    verdict = await probed(home, "x = b'x' * (1100 << 20)\ndel x\n", 60.0)
+    verdict = await probed(home, "x = b'x' * (1100 << 20)\ndel x\n")
     assert (verdict.ok, verdict.fatal) == (False, True) and "MB of memory" in verdict.error
 
 
 async def test_code_that_needs_some_memory_passes(home):
     """A library with tables of 100 MB is not a bomb (ARCHITECTURE §4)."""
-    assert (await probed(home, "x = b'x' * (100 << 20)\n" + HELLO, 60.0)).ok
+    assert (await probed(home, "x = b'x' * (100 << 20)\n" + HELLO)).ok
 
 
 async def test_who_gave_it_more_time_is_not_told_to(home):
@@ -218,7 +245,7 @@ async def test_probes_are_forked_from_one_warm_helper_two_at_a_time(home):
         Path(__file__).with_suffix(".txt").write_text(f"{os.getpid()} {os.getppid()} {begun} {time.monotonic()}")
     """
     items = [written(home, dedent(source), f"plugin_{number}") for number in range(5)]
-    verdicts = await asyncio.gather(*(probe(item, home=home) for item in items))
+    verdicts = await asyncio.gather(*(probe(item, home=home, seconds=ENOUGH) for item in items))
     assert all(verdict.ok for verdict in verdicts)
     rows = [Path(item.target).with_suffix(".txt").read_text().split() for item in items]
     assert len({row[0] for row in rows}) == 5
@@ -240,7 +267,7 @@ def test_verdicts_are_of_one_python_and_of_what_is_installed(home, tmp_path, mon
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: needed\nVersion: {version}\n")
 
     install("1.0")
-    [verdict] = probe_all([item], home=home, config={})
+    [verdict] = probe_all([item], home=home, config={}, seconds=ENOUGH)
     assert verdict.fresh
     assert AdmissionPolicy(home).cached(item) is not None
     install("2.0")
@@ -353,7 +380,7 @@ async def test_good_code_that_uses_much_has_changed_nothing(home):
         "import typing\nclass P(typing.Protocol):\n    def f(self): ...\nclass Q(P): pass\nQ()\n"
         "class M(pydantic.BaseModel):\n    a: int = 1\nM(a=2).model_dump_json()\n"
     )
-    verdict = await probed(home, f"import pydantic, {modules}, {python}, {ours}\n{use}{HELLO}", seconds=10)
+    verdict = await probed(home, f"import pydantic, {modules}, {python}, {ours}\n{use}{HELLO}")
     assert (verdict.ok, verdict.error, verdict.changed) == (True, "", ())
 
 
@@ -368,7 +395,7 @@ async def test_a_plugin_may_do_what_it_likes_with_libraries_of_its_own(home, tmp
         (package / name).write_text(text)
         (package / name).chmod(0o600)
     found = Candidate("mine", "user", str(package), str(package), file=str(package / "__init__.py"))
-    assert (await probe(found, home=home)).ok
+    assert (await probe(found, home=home, seconds=ENOUGH)).ok
 
 
 @pytest.mark.parametrize(
@@ -377,7 +404,8 @@ async def test_a_plugin_may_do_what_it_likes_with_libraries_of_its_own(home, tmp
 )
 async def test_code_that_keeps_the_host_from_ending_is_refused(home, body, error):
     """What it registers to run at the end runs in the probe too (ARCHITECTURE §4, probe)."""
-    verdict = await probed(home, f"import atexit, os, time\natexit.register(lambda: {body})\n", seconds=1.0)
+    source = f"import atexit, os, time\natexit.register(lambda: {body})\n"
+    verdict = probed_until(home, source, lambda verdict: verdict.stage == "atexit")
     assert (verdict.ok, verdict.stage) == (False, "atexit") and error in verdict.error
 
 
@@ -416,9 +444,11 @@ def _runs(pid: int) -> bool:
 async def test_two_probes_run_at_a_time(home):
     """More of them wait for their turn, and each has its own time (ARCHITECTURE §4)."""
     admission = AdmissionPolicy(home)
-    await probe(written(home, HELLO), home=home)
+    await probe(written(home, HELLO), home=home, seconds=ENOUGH)
     slow = [written(home, f"import time\ntime.sleep(0.3)\nx = {number}\n", f"slow{number}") for number in range(4)]
     started = time.monotonic()
+    for item in slow:
+        admission.ask(item, {}, seconds=ENOUGH)
     await admission.examine(slow, {}, wait=300)
     assert all(admission.cached(item).ok for item in slow)
     assert time.monotonic() - started > 0.55
@@ -428,7 +458,7 @@ async def test_a_verdict_is_kept_by_content_and_surroundings(home):
     """Known code costs a look-up; another content, Python or dependency is probed again (ARCHITECTURE §4)."""
     item = written(home, HELLO)
     assert AdmissionPolicy(home).cached(item) is None
-    assert (await probe(item, home=home)).fresh
+    assert (await probe(item, home=home, seconds=ENOUGH)).fresh
     known = AdmissionPolicy(home).cached(item)
     assert known is not None and known.ok and not known.fresh
     written(home, HELLO + "\n# changed")
@@ -470,9 +500,9 @@ def test_a_file_with_tools_is_imported_and_no_more(home):
     file = home / "tools.py"
     file.write_text("def tool_gat(): ...\n")
     file.chmod(0o600)
-    assert [verdict.ok for verdict in probe_all([file], home=home, config={})] == [True]
+    assert [verdict.ok for verdict in probe_all([file], home=home, config={}, seconds=ENOUGH)] == [True]
     file.write_text("x = 1\n1 / 0\n")
-    assert [(verdict.line, verdict.ok) for verdict in probe_all([file], home=home, config={})] == [(2, False)]
+    assert [(verdict.line, verdict.ok) for verdict in probe_all([file], home=home, config={}, seconds=ENOUGH)] == [(2, False)]
 
 
 def test_a_helper_that_is_killed_is_replaced(home):
@@ -480,10 +510,10 @@ def test_a_helper_that_is_killed_is_replaced(home):
     prober = Prober()
     admission = AdmissionPolicy(home, prober=prober)
     try:
-        killer = admission.ask(written(home, "import os\nos.kill(os.getppid(), 9)\n", "killer"), {})
-        other = admission.ask(written(home, HELLO, "other"), {})
+        killer = admission.ask(written(home, "import os\nos.kill(os.getppid(), 9)\n", "killer"), {}, seconds=ENOUGH)
+        other = admission.ask(written(home, HELLO, "other"), {}, seconds=ENOUGH)
         assert "ended the process that probed it" in killer.result(300).error
-        assert admission.ask(written(home, HELLO, "third"), {}).result(300).ok
+        assert admission.ask(written(home, HELLO, "third"), {}, seconds=ENOUGH).result(300).ok
         assert other.result(300).ok
     finally:
         prober.close()
