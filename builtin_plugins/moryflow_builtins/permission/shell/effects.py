@@ -423,6 +423,7 @@ class CommandEffects:
         self.stdin = stdin
         self.stdin_file = stdin_file
         self.code: list[Arg] = []
+        self.scripts: list[Arg] = []
         self.runs: list[Arg] = []
         self.sought: list[SoughtFiles] = []
 

@@ -173,15 +173,18 @@ class FileJudge:
     def limits(self, text: str, bases: Bases = UNKNOWN) -> None:
         """Look in a text that was not understood for paths that no mode opens, as if they were written to."""
         folders = [base or self._folder for base in bases]
+        user_home = self._resolve("~", "read", None).path or ""
         tokens = (token.group() for token in _TOKENS.finditer(text))
         for token in islice((token for token in tokens if "/" in token or "~" in token), MAX_TOKENS):
             for path in _paths_in_word(token):
-                part = judge_pattern(self._policy, self._resolve("~", "edit", None).path or "", path)
+                part = None
                 for base in folders:
+                    whole = path if path[:1] in "~/$" else f"{base}/{path}"
+                    part = part or judge_pattern(self._policy, user_home, whole)
                     target = self._resolve(path, "read", base)
                     part = part or (None if target.error else hard_limit(self._policy, target, "edit", whole=False))
                 if part is not None:
-                    self._add(part)
+                    self._add(part._replace(reason=f"{part.reason}; this command may do more than read it"))
 
     def folder_of_writer(self, bases: Bases, *, asks: bool) -> None:
         """Judge where a command works that may change what is there: never in Moryflow's own folder.

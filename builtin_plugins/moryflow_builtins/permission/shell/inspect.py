@@ -12,6 +12,7 @@ from moryflow_sdk.support.protected_files import sensitive
 from . import interpreters, moryflow_command, scripts, transfer, wrappers
 from .effects import (
     MAX_PIECES,
+    BulkChange,
     CommandEffects,
     Inspector,
     SoughtFiles,
@@ -96,6 +97,9 @@ def inspect(args: Sequence[Arg], effects: CommandEffects) -> None:
     else:
         _inspect_unknown(name, args, effects)
     inspect_upload(name, args, effects)
+    if any(_REMOVING[name].fullmatch(arg.text) for arg in args[1:] if name in _REMOVING):
+        effects.writes += map(WrittenFile, effects.reads)
+        effects.bulk_changes.append(BulkChange(name, tuple(effects.reads), how="changed"))
     if not effects.runs:  # what is named is run in place of what would be found
         effects.sought += [SoughtFiles(names, upward) for names, upward in LOOKS_FOR.get(name, ())]
     effects.may_write |= name in LOOKS_FOR
@@ -103,6 +107,15 @@ def inspect(args: Sequence[Arg], effects: CommandEffects) -> None:
     for index, arg in enumerate(args[1:], 1):
         _file_addresses(index, arg, effects)
 
+
+_REMOVING = {
+    **dict.fromkeys(("tar", "gtar"), re.compile(r"--rem[a-z-]*")),
+    "rsync": re.compile(r"--remove-s(?:ource|ent)-files"),
+    "zip": re.compile(r"-[A-Za-z]*m[A-Za-z]*|--mo(?:v|ve)?"),
+    **dict.fromkeys(("7z", "7za", "7zr", "7zz"), re.compile(r"-sdel", re.IGNORECASE)),
+    "rar": re.compile(r"-d[fr]", re.IGNORECASE),
+}
+"""Options with which an archiver removes what it has read."""
 
 _FILE_ADDRESS = re.compile(r"(?:\A|[=@,<+\"'(])fileb?:(//)?", re.IGNORECASE)
 _PATTERN = re.compile(r"[\[{]")

@@ -18,6 +18,7 @@ _SHELLS = (
     "bash", "sh", "dash", "zsh", "ksh", "mksh", "ash", "yash", "rbash", "fish", "csh", "tcsh", "pwsh", "powershell",
 )  # fmt: skip
 _FOREIGN = frozenset({"fish", "csh", "tcsh", "pwsh", "powershell"})
+_SCRIPTING = frozenset({"python", "perl", "ruby", "node", "php", "lua", "tclsh", "Rscript", "julia"})
 _LANGUAGES: dict[str, str] = {
     # name: its options; c = code, r = a file of code that is run first, g = it does something else entirely
     "python": "c=c m=c W=v X=v Q=v i=g",
@@ -120,6 +121,7 @@ def _run_shell(args: Sequence[Arg], index: int, effects: CommandEffects, *, text
     if not reads_stdin:
         effects.reads.append(args[index])
         effects.runs.append(args[index])
+        effects.scripts.append(args[index])
         effects.guard(index, f"{name} runs the commands in {args[index].text}")
     elif effects.stdin is not None:
         effects.texts.append(InnerText(effects.stdin_text, fed=True))
@@ -174,6 +176,7 @@ def _run_file(args: Sequence[Arg], index: int, effects: CommandEffects, name: st
     effects.reads += operands if runs_code else operands[:1]
     if not runs_code:
         effects.runs.append(operands[0])
+        effects.scripts += operands[:1] if name in _SCRIPTING else ()
         effects.guard(index, f"{args[0].text} runs the code in {operands[0].text}")
         effects.perhaps += operands[1:]
 
@@ -252,6 +255,7 @@ def inspect_source(args: Sequence[Arg], effects: CommandEffects) -> None:
     effects.guard(min(1, len(args) - 1), f"{args[0].text} runs the commands in a file")
     effects.reads += args[1:2]
     effects.runs += args[1:2]
+    effects.scripts += args[1:2]
     effects.moved = True
 
 

@@ -142,7 +142,7 @@ class Judge:
         if effects.base is not None and effects.reads_here:
             self._file_judge.file(effects.base, "edit", bases, asks=True)
         self._files(effects, args, there, exact=exact)
-        self._own_folder(line, effects, there, exact=exact)
+        self._own_folder(line, effects, there, raw, exact=exact)
         self._judge_hidden(effects, args)
         after = self._inside(line, answers, there, exact=exact)
         return after if effects.base is None else FoldersAfter(bases, bases)
@@ -181,19 +181,26 @@ class Judge:
         if any(guard.unseen for guard in effects.guards):
             self._refuse_text(self._command)
 
-    def _own_folder(self, line: CommandLine, effects: CommandEffects, bases: Bases, *, exact: bool) -> None:
+    def _own_folder(self, line: CommandLine, effects: CommandEffects, bases: Bases, raw: str, *, exact: bool) -> None:
         """Refuse what may change Moryflow's own folder: in words of a program that does more than read them, or unseen."""
         inside = {id(word) for inner in effects.inner for word in inner.args}
+        inside |= {id(file) for file in effects.scripts}  # is read, and run
         words = [arg for arg in line.args[1:] if id(arg) not in inside]
         may_write = (effects.may_write or bool(effects.guards) or not effects.known) and not is_own(name_of(line.args))
-        suspects = (*(words if may_write else ()), *(arg for arg in line.assigned if arg.text.startswith("GIT_")))
+        assigned = (arg for arg in line.assigned if (may_write and line.args) or arg.text.startswith("GIT_"))
+        suspects = (*(words if may_write else ()), *assigned)
         for text in dict.fromkeys(word.text for word in suspects):
             self._file_judge.limits(text, bases)
         if may_write and line.args:
             self._file_judge.folder_of_writer(bases, asks=effects.may_write and not exact)
-        unseen = any(guard.unseen for guard in effects.guards) or not all(write.path.static for write in effects.writes)
+        unseen = any(guard.unseen for guard in effects.guards)
+        unseen |= None in bases and (may_write or bool(effects.writes))
         if unseen or (may_write and not all(word.static for word in words)):
             self._limits_of_whole()
+        elif unknown := [write.path.text for write in effects.writes if not write.path.static]:
+            # what it only reads may be there; what it writes may be named by any other part
+            for text in (*unknown, self._command.replace(raw, "", 1)):
+                self._file_judge.limits(text, bases)
 
     def _limits_of_whole(self) -> None:
         """Look through the whole command for what no mode opens: a part of it may write what another part names."""

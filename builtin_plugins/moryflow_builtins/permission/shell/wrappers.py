@@ -129,7 +129,9 @@ def inspect_wrapper(args: Sequence[Arg], effects: CommandEffects) -> None:
         effects.texts += [*map(InnerText, args[start:]), InnerText(join_words(args[start:]))]
         return
     if name == "flock" and start > 1:  # it makes the file, if it is not there
-        effects.writes += [WrittenFile(arg, asks=True) for arg in args[1:start] if "/" in arg.text or arg.text[0] in ".~"]
+        effects.writes += [
+            WrittenFile(arg, asks=True) for arg in args[1:start] if "/" in arg.text or arg.text[:1] in (".", "~")
+        ]
     inner = tuple(args[start:])
     if name == "capsh":  # what follows -- is for a shell
         inner = (Arg("bash"), *inner)
