@@ -82,7 +82,7 @@ def make_agent(
     """
     unknown = {str(key): _meant(str(key)) for key in metadata if key not in _KNOWN and key not in _DENIED}
     warnings: list[Remark] = [((key,), f"the field {key!a:.80} {_ignored(near)}") for key, near in unknown.items()]
-    tools, denied = _tools(metadata.get("tools", [] if "tools" in unknown.values() else None), warnings)
+    tools, denied = _tools([] if "tools" in unknown.values() else metadata.get("tools"), warnings)
     denied = (*denied, *_denied_elsewhere(metadata, warnings))
     rules = _trusted(_rules(metadata.get("permission"), source, warnings), distrusted, warnings)
     if misspelt := next((key for key, near in unknown.items() if near == "permission"), ""):
@@ -119,12 +119,18 @@ def _denied_elsewhere(metadata: Mapping[str, Any], warnings: list[Remark]) -> tu
     """Return the tools that an agent file of another system takes away; a list that is not understood takes all."""
     denied: tuple[str, ...] = ()
     for key in _DENIED:
-        if key in metadata:
-            names = _names(metadata[key])
-            denied += ("*",) if names is None else names
-            if names is None:
-                warnings.append(((key,), f"{key} must be a list of names; the agent gets no tools"))
-    return denied
+        if metadata.get(key) is None:
+            continue
+        names = _names(metadata[key])
+        if names is None:
+            warnings.append(((key,), f"{key} must be a list of names; the agent gets no tools"))
+        for name in ("*",) if names is None else names:
+            tool, part, _ = name.partition("(")
+            denied += (tool, _spelled_here(tool))
+            if part:
+                text = f"{key}: {name!a:.60} takes all of {tool!a:.60} away; a part is taken away by permission rules"
+                warnings.append(((key,), text))
+    return tuple(dict.fromkeys(denied))
 
 
 def _ignored(near: str) -> str:

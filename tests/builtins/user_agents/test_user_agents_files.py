@@ -103,6 +103,9 @@ def test_what_is_ignored_of_a_file_is_named_with_its_line(head):
         ("disallowedTools: Bash, WebFetch", None, ("Bash", "bash", "WebFetch", "web_fetch")),
         ("disallowed-tools: [bash]", None, ("bash",)),
         ("disallowedTools: 5", None, ("*",)),
+        ("disallowedTools:", None, ()),
+        ('disallowedTools: ["Bash(rm:*)"]', None, ("Bash", "bash")),
+        ("tools: [read, bash]\ndenyTools: [bash]", (), ()),
         ("tools: read, ls\ndisallowedTools: ls", ("read", "ls"), ("ls",)),
         ("allowedTools: [read]", (), ()),
         ("allowed-tools: read", (), ()),
@@ -113,7 +116,7 @@ def test_a_field_that_takes_tools_away_never_leaves_them(field, tools, denied):
     """What other systems call it is understood, or the agent gets no tools (R37, S0.90)."""
     agent, problems = parse_agent(f"---\nname: A\ndescription: d\n{field}\n---\nb\n".encode(), "a.md", default_id="a")
     assert (agent.tools, agent.deny_tools) == (tools, denied)
-    assert bool(problems) == (tools == () or denied == ("*",))
+    assert bool(problems) == (tools == () or denied == ("*",) or "(" in field)
 
 
 def test_a_mistake_in_a_rule_makes_its_domain_ask():
