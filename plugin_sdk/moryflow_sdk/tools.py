@@ -31,8 +31,8 @@ class Tool:
     :param offered: whether the tool is described to a model; one that is not offered is refused when called.
     :param offered_in: whether the tool is of use in a turn, called often; if not, it is neither described to the model nor run.
     :param found_in: for a tool that is described to a model only after it was found, as with ``tool_search``: the names of the
-        tools found in this session, in that order. Tools that are found together share one function, which is called once
-        before each step. They are listed behind all others, so that the request keeps its beginning.
+        plugin's tools that this session has found, in that order. The tools of a plugin share one function, which is called
+        once before each step. They are listed behind all others, so that the request keeps its beginning.
     :param mentions: what a person typed → the arguments of each call of the tool that it asks for, such as the resource behind
         ``@server:uri``. These calls are the first step of the turn, before the model is asked, and pass every gate.
     :param preview: what the question shows of a call, such as the content or the diff of a write; the arguments, if there is no

@@ -38,7 +38,7 @@ def kind_of(tool: str, domain: str) -> str:
 
 def title_of(tool: str, args: Any) -> str:
     """Return a call in one line: the tool and what it is about."""
-    values = (args.get("path"), *args.values()) if isinstance(args, Mapping) else (args,)
+    values = (args.get("path"), args.get("command"), *args.values()) if isinstance(args, Mapping) else (args,)
     about = next((str(value) for value in values if isinstance(value, str) and value.strip()), "")
     line = visible(f"{tool} {about.strip().partition(chr(10))[0]}".strip())
     return line if len(line) <= TITLE else f"{line[: TITLE - 1]}…"
@@ -243,7 +243,7 @@ class UpdateMapper:
     def _title_after(self, result: Mapping[str, Any], title: str) -> str:
         """Return the title of a finished call: what the tool says of it; of a command, the command and how it failed."""
         said = str(result.get("title") or "")
-        if not title or not said or self._domain(result["tool"]) != "bash":
+        if not title or not said or self._domain(str(result.get("tool"))) != "bash":
             return said
         return title if said == "exit code 0" else f"{title} ({said})"
 

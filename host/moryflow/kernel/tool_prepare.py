@@ -34,9 +34,9 @@ def offered_tools(scope: TurnContext) -> Mapping[str, RegisteredTool]:
 def _found(scope: TurnContext) -> dict[str, RegisteredTool]:
     """Return the tools that this session has found, in that order; each plugin is asked once."""
     hidden = scope.to_be_found
-    finders = {id(owned.tool.found_in): owned for owned in hidden.values()}
-    names = [(name, asked.tool.found_in) for asked in finders.values() for name in _names_found(asked, scope)]
-    return {name: hidden[name] for name, finder in names if name in hidden and hidden[name].tool.found_in is finder}
+    asked = {owned.plugin: owned for owned in hidden.values()}
+    names = [(name, plugin) for plugin, owned in asked.items() for name in _names_found(owned, scope)]
+    return {name: hidden[name] for name, plugin in names if name in hidden and hidden[name].plugin == plugin}
 
 
 def _names_found(owned: RegisteredTool, scope: TurnContext) -> list[str]:

@@ -2,11 +2,15 @@
 
 import json
 import socket
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.kernel.tool_prepare import canonical, digest, parse, validate_arguments
+from moryflow.hooks.plugin_set import RegisteredTool
+from moryflow.kernel.tool_prepare import canonical, digest, offered_tools, parse, validate_arguments
 from moryflow_sdk import Tool, ToolError, tool
 
 JSON = st.recursive(
@@ -163,3 +167,23 @@ def test_what_a_schema_refers_to_is_not_fetched(tmp_path, monkeypatch):
             validate_arguments(shaped({"type": "object", "properties": {"a": {"$ref": address}}}), {"a": 1})
     dialect = {"type": "object", "properties": {"a": {"$ref": "https://json-schema.org/draft/2020-12/schema"}}}
     assert validate_arguments(shaped(dialect), {"a": {"type": "string"}}) == {"a": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("found", "offered"),
+    [
+        (lambda turn: ["b", "a", "c", "unknown"], ["b", "a"]),
+        (lambda turn: [], []),
+        (lambda turn: 1 / 0, []),
+        (lambda turn: None, []),
+        (lambda turn: 3, []),
+        (lambda turn: [["a"], None], []),
+    ],
+)
+def test_tools_that_were_found_come_in_the_order_in_which_they_were(found: Any, offered: list[str]) -> None:
+    """A plugin names its own only, and one that cannot say has found none (S2.12)."""
+    life: Any = None
+    hidden = {name: RegisteredTool(replace(peek, name=name, found_in=found), "finder", "user", life) for name in "ab"}
+    others = {"c": RegisteredTool(replace(peek, name="c", found_in=lambda turn: []), "other", "user", life)}
+    scope: Any = SimpleNamespace(offered={}, to_be_found={**hidden, **others}, view=lambda plugin: plugin)
+    assert list(offered_tools(scope)) == offered

@@ -113,7 +113,7 @@ def verdict_text(name: str, verdict: ProbeVerdict, undeclared: list[str]) -> str
     if not verdict.ok:
         place = f"{verdict.file}:{verdict.line}: " if verdict.line else f"{verdict.file}: " if verdict.file else ""
         hint = f"\n  next: {verdict.hint or f'change it, then moryflow plugin check {shlex.quote(name)}'}"
-        return f"{name} failed ({verdict.stage}): {place}{_indented(verdict.error)}{hint}"
+        return f"{_indented(f'{name} failed ({verdict.stage}): {place}{verdict.error}')}{hint}"
     rows = [("hooks", " ".join(verdict.hooks)), ("tools", " ".join(verdict.tools)), ("changed", " ".join(verdict.changed))]
     wrong = ["its plugin.toml does not match its code"] * bool(undeclared) + ["not all of it can be used"] * bool(verdict.notes)
     state = f"loads, but {' and '.join(wrong)}" if wrong else "ok"
