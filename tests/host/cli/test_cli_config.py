@@ -245,6 +245,12 @@ def test_doctor_names_what_is_wrong_and_what_fixes_it(cli: Any) -> None:
     assert {item["name"] for item in document["findings"] if item["state"] == "bad"} >= {"plugin", "config", "model", "vault"}
 
 
+def test_doctor_warns_of_a_vault_inside_moryflows_own_folder(cli: Any) -> None:
+    """Most commands would be refused there (R14)."""
+    (cli.home / "work").mkdir(parents=True)
+    assert "is in Moryflow's own folder" in cli("doctor", "--vault", str(cli.home / "work")).stdout
+
+
 def test_doctor_shows_what_plugins_say_of_themselves(cli: Any) -> None:
     """A plugin's function `doctor` yields (state, text, next step); one that raises is named."""
     cli.plugin("healthy", "def doctor():\n    yield 'warning', 'no sandbox here', 'install one'\n")

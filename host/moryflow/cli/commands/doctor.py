@@ -235,7 +235,12 @@ def _vault(vault: Path | None, home: Path) -> Iterable[DoctorFinding]:
         yield DoctorFinding("vault", "bad", _error_text(error), error.next_step)
         return
     if home.resolve().is_relative_to(folder):
-        yield DoctorFinding("vault", "warning", f"{folder} holds Moryflow's own folder", "work in a project's folder instead")
+        yield DoctorFinding(
+            "vault", "warning", f"{folder} contains Moryflow's own folder", "work in a project's folder instead"
+        )
+    elif folder.is_relative_to(home.resolve()):
+        text = f"{folder} is in Moryflow's own folder, which tools may not change"
+        yield DoctorFinding("vault", "warning", text, "work in a project's folder instead")
     else:
         yield DoctorFinding("vault", "ok", str(folder))
 
