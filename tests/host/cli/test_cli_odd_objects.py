@@ -98,7 +98,7 @@ def test_harm_of_a_plugin_that_fails_is_not_done_to_the_host(cli: Any, line: str
     cli.plugin("bad", f"{line}\nraise ValueError('after that')\n")
     done = cli("tool", "list")
     assert done.returncode == 0, done.stderr
-    assert "it changes what belongs to everyone" in done.stderr
+    assert "it changes something that all code shares" in done.stderr
 
 
 def test_a_finder_that_raises_is_not_let_in(cli: Any) -> None:
