@@ -62,7 +62,7 @@ class ToolError(MoryflowError):
 
 
 class Denied(MoryflowError):
-    """The person refused, or nobody could be asked; raised by :meth:`ToolContext.ask`."""
+    """A rule, a plugin or the person refused, or nobody could be asked; raised by :meth:`ToolContext.ask`."""
 
     code = "denied"
 
