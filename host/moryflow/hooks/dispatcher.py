@@ -392,7 +392,7 @@ def _failure_of(implementation: Implementation, error: BaseException, ns: int) -
             raise error
     if isinstance(error, PluginUnresponsive):
         return CallOutcome(None, 0, "skipped", error)
-    foreign_late = implementation.life.serial and isinstance(error, TimeoutError) and ns >= implementation.timeout * 1e9
+    foreign_late = implementation.life.serial and isinstance(error, TimeoutError) and ns >= limit(implementation.timeout) * 1e9
     if isinstance(error, CallTimeout) or foreign_late:
         return CallOutcome(None, ns, "timeout", TimeoutError())
     return CallOutcome(None, ns, "failed", error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from moryflow.hooks import threads
 from moryflow_sdk import HOOKS
 
 SECONDS = {
@@ -30,3 +31,15 @@ async def test_a_hook_that_names_no_time_has_that_of_its_kind(bench: Any, tier: 
     kept = {hook for plugin, hook in found}
     assert found == {**{("plain", hook): SECONDS[hook] for hook in kept}, **{("slow", hook): 7.0 for hook in kept}}
     assert {"system_blocks", "chat_messages", "tool_gate", "tool_decided", "compaction", "event"} <= kept
+
+
+@pytest.mark.parametrize("kind", ["", "async "])
+async def test_a_timeout_of_the_plugin_itself_is_its_own_while_somebody_debugs(bench: Any, kind: str, monkeypatch):
+    """Without deadlines none can have passed: the person reads what the plugin raised, and where."""
+    body = "import time\n    time.sleep(0.02)\n    raise TimeoutError('the printer did not answer')"
+    bench.user("mine", f"@hookimpl(timeout=0.01)\n{kind}def chat_system(system):\n    {body}\n")
+    scope = await bench.scope()
+    monkeypatch.setattr(threads, "_lifted", True)
+    await bench.dispatcher.transform(scope, "chat_system", ())
+    (failure,) = scope.failures
+    assert failure.outcome == "failed" and "the printer did not answer" in failure.error
