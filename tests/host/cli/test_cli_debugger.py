@@ -72,6 +72,28 @@ def tools():
     return [late]
 """
 
+COMMAND = """
+import asyncio
+import click
+from moryflow_sdk import *
+
+@hookimpl(timeout=0.3)
+async def commands():
+    breakpoint()
+    await asyncio.sleep(0)
+    return [Command(name="ask", help="Ask.", cli=built)]
+
+def built():
+    @click.command()
+    @click.pass_obj
+    def ask(context):
+        "Ask."
+        word = "own"
+        breakpoint()
+        click.echo(f"{word} answer")
+    return ask
+"""
+
 
 @pytest.fixture
 def breaks(cli: Any) -> Any:
@@ -171,6 +193,24 @@ def test_one_hook_is_debugged_without_a_turn(breaks: Any, at_terminal: Begin) ->
     terminal.type("c\n")
     terminal.expect("x (seen)")
     assert terminal.end() == 0
+
+
+def test_a_command_of_a_plugin_stops_in_its_hooks_and_in_itself(cli: Any, at_terminal: Begin) -> None:
+    """While the host opens, and between two uses of its loop: no deadline passes, and Ctrl-C ends nothing."""
+    cli.plugin("asks", COMMAND)
+    terminal = at_terminal("ask")
+    terminal.expect("(Pdb) ")
+    terminal.rest(0.6)
+    terminal.interrupt()
+    terminal.expect("(Pdb) ")
+    terminal.type("c\n")
+    terminal.expect("(Pdb) ")
+    terminal.type("word = 'other'\n")
+    terminal.expect("(Pdb) ")
+    terminal.type("c\n")
+    terminal.expect("other answer")
+    assert terminal.end() == 0
+    assert "took longer" not in terminal.text
 
 
 def test_a_tool_is_debugged_at_each_save(breaks: Any, at_terminal: Begin) -> None:

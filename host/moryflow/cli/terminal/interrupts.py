@@ -113,10 +113,14 @@ BUSY = 5.0
 
 
 async def _debuggable(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Do `work`, with a ``breakpoint()`` that stops the clock of this loop, unless something else has taken it."""
-    if sys.breakpointhook is sys.__breakpointhook__ or isinstance(sys.breakpointhook, _Breakpoint):
-        sys.breakpointhook = _Breakpoint(asyncio.get_running_loop())
+    stop_at_breakpoints(asyncio.get_running_loop())
     return await work()
+
+
+def stop_at_breakpoints(loop: asyncio.AbstractEventLoop) -> None:
+    """Let ``breakpoint()`` stop the clock of `loop`, unless something else has taken it."""
+    if sys.breakpointhook is sys.__breakpointhook__ or isinstance(sys.breakpointhook, _Breakpoint):
+        sys.breakpointhook = _Breakpoint(loop)
 
 
 class _Breakpoint:
@@ -145,7 +149,7 @@ class _Breakpoint:
     def pause(self) -> Iterator[None]:
         """Let the loop stand still, and the terminal be as a shell leaves it."""
         with _one_at_a_time, ExitStack() as stack:
-            if asyncio._get_running_loop() is self._loop:
+            if asyncio._get_running_loop() is self._loop or not self._loop.is_running():
                 stack.enter_context(self._still(signal.default_int_handler))
             else:
                 stack.enter_context(self._held())
