@@ -10,7 +10,7 @@ import stat
 import threading
 import zlib
 from base64 import b64encode
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -142,12 +142,13 @@ class HttpResponse:
         self._connection: Connection | None = connection
         self._body = connection.pieces()
 
-    def pieces(self) -> AsyncIterator[bytes]:
-        """Return the body as it comes, unpacked where a server compresses although it was asked not to.
+    def pieces(self) -> AsyncGenerator[bytes]:
+        """Return the body as it comes, unpacked where a server compresses although it was asked not to; call it once.
 
         :raises Undecodable: it is compressed in a way that cannot be read.
         """
-        return unpacked(self._body, self.headers.get("content-encoding", ""))
+        self._body = unpacked(self._body, self.headers.get("content-encoding", ""))
+        return self._body
 
     @property
     def has_ended(self) -> bool:
@@ -347,8 +348,8 @@ _READ = ("gzip", "x-gzip", "deflate")
 _PACKED = (*_READ, "br", "zstd", "compress", "x-compress")
 
 
-def unpacked(pieces: AsyncIterator[bytes], named: str) -> AsyncIterator[bytes]:
-    """Return a body as it was before it was packed; `named` is its ``content-encoding``.
+def unpacked(pieces: AsyncGenerator[bytes], named: str) -> AsyncGenerator[bytes]:
+    """Return a body as it was before it was packed, which closes `pieces` with itself; `named` is its ``content-encoding``.
 
     Whatever stands there beside the compressions, a character set or "none", is not a compression.
 
@@ -362,25 +363,26 @@ def unpacked(pieces: AsyncIterator[bytes], named: str) -> AsyncIterator[bytes]:
     return _unpack(pieces, codings[0])
 
 
-async def _unpack(pieces: AsyncIterator[bytes], coding: str) -> AsyncGenerator[bytes]:
+async def _unpack(packed: AsyncGenerator[bytes], coding: str) -> AsyncGenerator[bytes]:
     """Yield what was compressed, at most so much at a time; servers may compress each event by itself."""
     head, unpacker = b"", None
-    async for piece in pieces:
-        if unpacker is None:
-            head += piece
-            if len(head) < 2:
-                continue
-            piece, unpacker = head, zlib.decompressobj(_window(head, coding))
-        out = b""
-        while piece or len(out) == AT_ONCE:
-            try:
-                out = unpacker.decompress(piece, AT_ONCE)
-            except zlib.error as error:
-                raise Undecodable(str(error)) from error
-            yield out
-            piece = unpacker.unconsumed_tail
-            if unpacker.eof:
-                piece, unpacker = unpacker.unused_data, zlib.decompressobj(_window(b"", coding))
+    async with contextlib.aclosing(packed) as pieces:
+        async for piece in pieces:
+            if unpacker is None:
+                head += piece
+                if len(head) < 2:
+                    continue
+                piece, unpacker = head, zlib.decompressobj(_window(head, coding))
+            out = b""
+            while piece or len(out) == AT_ONCE:
+                try:
+                    out = unpacker.decompress(piece, AT_ONCE)
+                except zlib.error as error:
+                    raise Undecodable(str(error)) from error
+                yield out
+                piece = unpacker.unconsumed_tail
+                if unpacker.eof:
+                    piece, unpacker = unpacker.unused_data, zlib.decompressobj(_window(b"", coding))
 
 
 def _window(head: bytes, coding: str) -> int:

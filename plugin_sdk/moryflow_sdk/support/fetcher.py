@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, ip_address
 from typing import TYPE_CHECKING, Any
@@ -199,10 +200,11 @@ async def _body(connection: Connection, encoding: str, most: int) -> tuple[bytes
         raise ToolError(f"the answer is packed as {named!r:.60}, which was not asked for")
     content = bytearray()
     try:
-        async for piece in unpacked(connection.pieces(), named):
-            content += piece
-            if len(content) > most:
-                return bytes(content[:most]), True
+        async with aclosing(unpacked(connection.pieces(), named)) as pieces:
+            async for piece in pieces:
+                content += piece
+                if len(content) > most:
+                    return bytes(content[:most]), True
     except Undecodable as error:
         raise ToolError(f"the answer is not packed as it says: {error}") from None
     return bytes(content), False

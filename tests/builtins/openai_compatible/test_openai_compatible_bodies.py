@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import sys
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
 import pytest
 from moryflow.testing.replies import LoopbackServer, Reply, calls, chunk, text
@@ -102,11 +103,24 @@ async def test_a_compression_that_cannot_be_read_is_named(coding: str) -> None:
 async def test_a_bomb_is_unpacked_a_little_at_a_time() -> None:
     """A body of little bytes may hold a thousand times as many (R27)."""
 
-    async def body() -> AsyncIterator[bytes]:
+    async def body() -> AsyncGenerator[bytes]:
         yield gzip.compress(bytes(1 << 24))
 
     sizes = [len(piece) async for piece in unpacked(body(), "gzip")]
     assert sum(sizes) == 1 << 24 and max(sizes) <= AT_ONCE
+
+
+async def test_an_answer_that_was_packed_is_closed_where_its_reader_stopped() -> None:
+    """Nothing of it is left to the event loop, which would have to wake for it."""
+    endless = gzip.compress(ANSWER + b": more\n\n" * 20_000)
+    before = sys.get_asyncgen_hooks()
+    dropped: list[object] = []
+    sys.set_asyncgen_hooks(finalizer=dropped.append)
+    try:
+        assert said(await events(Reply(endless, headers={"content-encoding": "gzip"}))) == "hello"
+    finally:
+        sys.set_asyncgen_hooks(*before)
+    assert dropped == []
 
 
 async def test_a_flood_of_small_events_leaves_the_host_its_turns() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import sys
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -204,8 +205,13 @@ async def test_bodies_are_unpacked(encoding: str, packed: bytes) -> None:
 async def test_of_a_bomb_only_so_much_is_unpacked() -> None:
     """Sixty-four megabytes of nothing are 64 KB on the wire."""
     async with serving(answer(gzip.compress(bytes(64 << 20)), content_encoding="gzip")) as world:
-        got = await world.fetcher(most=1000).fetch("http://example.org/")
-    assert (len(got.body), got.cut) == (1000, True)
+        before, dropped = sys.get_asyncgen_hooks(), []
+        sys.set_asyncgen_hooks(finalizer=dropped.append)
+        try:
+            got = await world.fetcher(most=1000).fetch("http://example.org/")
+        finally:
+            sys.set_asyncgen_hooks(*before)
+    assert (len(got.body), got.cut, dropped) == (1000, True, [])
 
 
 async def test_what_never_ends_is_cut() -> None:
