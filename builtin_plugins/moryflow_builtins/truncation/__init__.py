@@ -341,7 +341,7 @@ class WholeOutput:
         for start in range(0, len(self.content), AT_ONCE):
             lines += self.content.count("\n", start, start + AT_ONCE)
             await asyncio.sleep(0)
-        self.lines = lines + (not self.content.endswith("\n"))
+        self.lines = lines + (self.content[-1:] not in ("", "\n"))
 
     def size(self) -> int:
         """Return how many bytes of UTF-8 it has."""
