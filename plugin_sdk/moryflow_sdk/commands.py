@@ -34,7 +34,7 @@ class CommandContext(Protocol):
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """All tools of the current generation."""
+        """All tools of the plugins that are loaded now."""
         ...
 
     def run(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None, vault: Path | None = None) -> Any:

@@ -57,7 +57,10 @@ class PluginContext(Protocol):
     code_loader: CodeLoader
 
     def invalidate(self) -> None:
-        """Ask for a new generation because this plugin contributes something else now."""
+        """Ask for a new generation, because this plugin contributes something else now.
+
+        A generation is the set of loaded plugins with what they contribute; a turn keeps the one it began with.
+        """
         ...
 
 
@@ -71,7 +74,7 @@ class Turn(Protocol):
     :ivar purpose: what the model calls of this turn are for: ``main``, ``child``, ``direct`` (no model), ``compact``, …
     :ivar profile: ``local``, or ``remote`` for a person who is not at this machine.
     :ivar headless: whether there is nobody to ask.
-    :ivar plugin_set: content hash of the generation.
+    :ivar plugin_set: content hash of the generation: the loaded plugins and what they contribute.
     :ivar data_dir: a folder of the plugin's own, kept across updates.
     :ivar config: the plugin's settings, an instance of its ``config_model`` (or a plain mapping).
     :ivar log: a logger of the plugin's own; the command line shows its warnings on standard error.

@@ -430,7 +430,7 @@ class CodeLoader(Protocol):
         ...
 
     def load(self, path: Path) -> ModuleType:
-        """Return the module; a file that has not changed since the previous generation is not run again.
+        """Return the module; a file that has not changed since plugins were last loaded is not run again.
 
         Runs the file's code on the calling thread: call it off the loop, and do not wait for ever.
 

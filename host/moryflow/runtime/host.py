@@ -271,7 +271,7 @@ class Host:
 
     async def refresh(self, *, wait: float | None = None) -> bool:
         """Take configuration, plugins and agents as they are now, for turns that begin from here on; return whether
-        the plugins differ. Turns that run keep the generation they began with.
+        the plugins differ. Turns that run keep the plugins they began with.
 
         :param wait: seconds to wait for the probe of new code, if other than at the start.
         """
