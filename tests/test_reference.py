@@ -39,6 +39,13 @@ def test_every_page_says_how_stable_it_is():
     assert silent == []
 
 
+def test_every_helper_for_plugins_is_on_its_page():
+    """And nothing that is gone."""
+    named = re.findall(r"`(\w+)`", "".join(re.findall(r"^\|(.*?)\|", (ROOT / "docs" / "support.md").read_text("utf-8"), re.M)))
+    there = [path.stem for path in (ROOT / "plugin_sdk" / "moryflow_sdk" / "support").glob("[!_]*.py")]
+    assert sorted(named) == sorted(there)
+
+
 def test_an_example_of_each_command_is_understood(generator, tmp_path, monkeypatch):
     """Its options and arguments are those of the command."""
     monkeypatch.chdir(tmp_path)
