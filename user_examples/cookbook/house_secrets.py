@@ -1,7 +1,7 @@
 """Redaction of secrets, also of those that only your house knows.
 
 ``redact`` knows the usual kinds of keys; the settings add your own patterns. With ``on_failure="withhold"``, nothing is sent
-if the redactor itself fails.
+if the redactor itself fails or is late; an output may have 32 MiB, and so it gets half a minute.
 
 Try it: ``moryflow hook fire tool.after '{"result": {"output": "ticket ACME-123456"}}'``.
 """
@@ -23,7 +23,7 @@ class Settings(BaseModel, frozen=True):
 config_model = Settings
 
 
-@hookimpl(on_failure="withhold")
+@hookimpl(on_failure="withhold", timeout=30.0)
 def tool_after(result: ToolResult, turn: Turn) -> ToolResult | None:
     """Replace what must not be read."""
     clean = redact(result.output)
