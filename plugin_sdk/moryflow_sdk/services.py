@@ -55,6 +55,7 @@ class Artifact(Frozen):
 
     :param path: the absolute path of its file; `size` in bytes, `sha256` of its content.
     :param created: UTC, ISO 8601; `expires` likewise, ``None`` for one that stays.
+    :param lines: counted when it is stored and not recorded: known from :meth:`Artifacts.store` alone.
     """
 
     id: str
@@ -67,6 +68,7 @@ class Artifact(Frozen):
     created: str
     expires: str | None = None
     state: Literal["stored", "expired"] = "stored"
+    lines: int | None = None
 
 
 class NodeView(Frozen):
@@ -282,7 +284,7 @@ class Artifacts(Protocol):
     """Outputs that are too large for the context."""
 
     async def store(self, content: str | bytes | Path, *, call_id: str, tool: str, ttl_days: float | None = 7) -> Artifact:
-        """Store an output; a :class:`Path` is a spooled file that is moved, not read.
+        """Store an output; a :class:`Path` is a spooled file that is moved, not copied.
 
         :raises OSError: neither the vault nor the home can be written.
         """

@@ -5,18 +5,16 @@ The last of ``tool_after``, for every tool without exception. The file is an art
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from moryflow_sdk import Agent, Artifact, Command, Event, MoryflowError, ToolCall, ToolResult, Turn, hookimpl
+from moryflow_sdk import Agent, Command, Event, MoryflowError, ToolCall, ToolResult, Turn, hookimpl
 from moryflow_sdk.support.settings import Meta, Settings
 
 CAP_FACTOR = 4
@@ -109,9 +107,9 @@ async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResu
         return _as_text(result, source)
     shown = preview(source.first, source.last, limits)
     kept = await _keep(call, result, turn, source, shown)
-    about = {"shown_bytes": shown.bytes, "bytes": kept.size, "lines": source.lines, "marks": marks(kept.output_id)}
+    about = {"shown_bytes": shown.bytes, "bytes": kept.size, "lines": kept.lines, "marks": marks(kept.output_id)}
     return result.replace(
-        output=_with_notice(shown, notice(shown, kept.size, source.lines, kept.rest)),
+        output=_with_notice(shown, notice(shown, kept.size, kept.lines, kept.rest)),
         output_id=kept.output_id,
         path=kept.path,
         spool=None,
@@ -316,10 +314,6 @@ def _encode(text: str) -> bytes:
     return text.encode(*_CODEC)
 
 
-AT_ONCE = 256 * 1024
-"""Characters whose lines are counted in one go."""
-
-
 class WholeOutput:
     """An output: `first` and `last` hold at least what a preview may show, `content` is what is stored."""
 
@@ -328,20 +322,9 @@ class WholeOutput:
         self.first = first
         self.last = last
 
-    @cached_property
     def lines(self) -> int | None:
-        """How many lines it has, if that is known without reading a file."""
+        """Return how many lines it has, if that is known without reading a file."""
         return count_lines(self.content) if isinstance(self.content, str) else None
-
-    async def count(self) -> None:
-        """Count the lines of a text; in pieces, for no other thread runs while the interpreter counts one."""
-        if isinstance(self.content, Path):
-            return
-        lines = 0
-        for start in range(0, len(self.content), AT_ONCE):
-            lines += self.content.count("\n", start, start + AT_ONCE)
-            await asyncio.sleep(0)
-        self.lines = lines + (self.content[-1:] not in ("", "\n"))
 
     def size(self) -> int:
         """Return how many bytes of UTF-8 it has."""
@@ -355,9 +338,10 @@ class WholeOutput:
 
 
 class Kept(NamedTuple):
-    """What became of the whole: how large it is, where it is, and what the model is told about that."""
+    """What became of the whole: its bytes and lines, what the model is told about it, and where it is."""
 
     size: int
+    lines: int | None
     rest: str
     output_id: str | None = None
     path: str | None = None
@@ -382,22 +366,18 @@ async def _keep(call: ToolCall, result: ToolResult, turn: Turn, source: WholeOut
     """Store the whole, unless it is stored already; when nothing can be written, say so."""
     page = result.path if result.output_id else _stored_page(call, turn)
     if page is not None:
-        return Kept(source.size(), page_rest(page), result.output_id or _id_of(page), page)
-    try:  # 20 MB are hashed and written in 20 ms, and their lines counted in 7: side by side
-        stored, _ = await asyncio.gather(_store(call, turn, source), source.count())
+        return Kept(source.size(), source.lines(), page_rest(page), result.output_id or _id_of(page), page)
+    try:
+        stored = await turn.artifacts.store(source.content, call_id=call.id, tool=call.tool, ttl_days=turn.config.ttl_days)
     except (OSError, MoryflowError) as error:
         reason = f"{error.strerror or error}" if isinstance(error, OSError) else error.message
-        size = source.size()
+        size, lines = source.size(), source.lines()
         turn.emit("lost", call_id=call.id, tool=call.tool, reason=reason, bytes=size)
         if isinstance(source.content, Path):
             _discard(source.content)
-        return Kept(size, lost_rest(reason))
-    rest = stored_rest(stored.path, shown, stored.size, source.lines, turn.config.limits("read"), turn.agent)
-    return Kept(stored.size, rest, stored.id, stored.path)
-
-
-async def _store(call: ToolCall, turn: Turn, source: WholeOutput) -> Artifact:
-    return await turn.artifacts.store(source.content, call_id=call.id, tool=call.tool, ttl_days=turn.config.ttl_days)
+        return Kept(size, lines, lost_rest(reason))
+    rest = stored_rest(stored.path, shown, stored.size, stored.lines, turn.config.limits("read"), turn.agent)
+    return Kept(stored.size, stored.lines, rest, stored.id, stored.path)
 
 
 def _with_notice(shown: Preview, notice: str) -> str:

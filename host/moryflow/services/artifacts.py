@@ -17,6 +17,7 @@ import secrets
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -102,6 +103,7 @@ class ArtifactService:
             path=str(stored.path),
             size=stored.size,
             sha256=stored.sha256,
+            lines=stored.lines,
             created=written(created),
             expires=written(created + timedelta(days=ttl_days)) if ttl_days else None,
         )
@@ -200,11 +202,16 @@ class OutputFolder(NamedTuple):
         return self.root / self.name
 
 
+Measures = tuple[int, int, str]
+"""Bytes, lines and SHA-256 of a content; a last line without a line end counts."""
+
+
 class Stored(NamedTuple):
-    """A file that was stored: where, how many bytes, and the SHA-256 of them."""
+    """A file that was stored: where, and what is in it."""
 
     path: Path
     size: int
+    lines: int
     sha256: str
 
 
@@ -240,10 +247,8 @@ def put(content: Content, name: str, places: Iterable[OutputFolder]) -> Stored:
     for place in places:
         try:
             with open_folder(place, create=True) as folder:
-                size, digest = (
-                    _move(folder, name, content) if isinstance(content, Path) else _fill(folder, name, _chunks(content))
-                )
-            return Stored(place.path / name, size, digest)
+                measures = _move(folder, name, content) if isinstance(content, Path) else _fill(folder, name, _chunks(content))
+            return Stored(place.path / name, *measures)
         except OSError as error:
             problem = error
     raise problem
@@ -313,7 +318,7 @@ def _keep_out_of_git(folder: int) -> None:
             os.close(ignore)
 
 
-def _move(folder: int, name: str, source: Path) -> tuple[int, str]:
+def _move(folder: int, name: str, source: Path) -> Measures:
     """Take over a spooled file: by name on the same disk, else by copying."""
     file = os.open(source, _READ)
     try:
@@ -334,7 +339,7 @@ def _move(folder: int, name: str, source: Path) -> tuple[int, str]:
     return filled
 
 
-def _fill(folder: int, name: str, pieces: Iterable[bytes]) -> tuple[int, str]:
+def _fill(folder: int, name: str, pieces: Iterable[bytes]) -> Measures:
     """Write a new file; one that cannot be finished is removed again."""
     file = os.open(name, _NEW, 0o600, dir_fd=folder)
     try:
@@ -347,16 +352,20 @@ def _fill(folder: int, name: str, pieces: Iterable[bytes]) -> tuple[int, str]:
         os.close(file)
 
 
-def _measure(pieces: Iterable[bytes], file: int | None = None) -> tuple[int, str]:
-    """Return size and SHA-256 of `pieces`, writing them to `file` on the way."""
-    size, digest = 0, hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-        size += len(piece)
-        rest = memoryview(piece) if file is not None else b""
-        while file is not None and rest:
-            rest = rest[os.write(file, rest) :]
-    return size, digest.hexdigest()
+def _measure(pieces: Iterable[bytes], file: int | None = None) -> Measures:
+    """Measure `pieces`, writing them to `file` on the way; a piece is hashed while it is written and its lines are counted."""
+    size = lines = 0
+    piece, digest = b"", hashlib.sha256()
+    with ThreadPoolExecutor(1) as hasher:
+        for piece in pieces:
+            hashed = hasher.submit(digest.update, piece)
+            size += len(piece)
+            lines += piece.count(b"\n")
+            rest = memoryview(piece) if file is not None else b""
+            while file is not None and rest:
+                rest = rest[os.write(file, rest) :]
+            hashed.result()
+    return size, lines + (piece[-1:] not in (b"", b"\n")), digest.hexdigest()
 
 
 def _chunks(content: str | bytes) -> Iterator[bytes]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from moryflow_builtins import truncation
-from moryflow_builtins.truncation import Limits, WholeOutput, count_lines, exceeds, head, preview, tail
+from moryflow_builtins.truncation import Limits, count_lines, exceeds, head, preview, tail
 
 TEXTS = st.one_of(
     st.text(alphabet=st.sampled_from("ab\n\r é漢😀\udcff"), max_size=200),
@@ -60,15 +59,6 @@ def test_both_ends_together_stay_within_the_limits_and_do_not_overlap(text, line
 def test_over_means_strictly_over_either_limit(text, lines, size):
     """Exactly at a limit is within it (D40)."""
     assert exceeds(text, Limits(lines, size)) == (size_of(text) > size or count_lines(text) > lines)
-
-
-@pytest.mark.parametrize("text", ["", "\n", "a", "a\n", "a\nb", "\n" * 7 + "a"])
-async def test_lines_that_are_counted_in_pieces_are_as_many(text, monkeypatch):
-    """Also of an empty text, and where a piece ends between two lines."""
-    monkeypatch.setattr(truncation, "AT_ONCE", 2)
-    output = WholeOutput(text, text, text)
-    await output.count()
-    assert output.lines == count_lines(text)
 
 
 def test_the_default_limits_are_met_exactly():

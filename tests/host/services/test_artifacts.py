@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 import resource
 import stat
 import threading
@@ -77,7 +78,7 @@ def age(path: Path, days: float) -> Path:
 
 @given(st.text(max_size=3000).filter(lambda text: not any("\ud800" <= c <= "\udfff" for c in text)))
 def test_the_file_holds_exactly_the_bytes_of_the_output(text):
-    """What is stored equals the original, and size and hash are of it (S0.52, D62)."""
+    """What is stored equals the original, and size, hash and number of lines are of it (S0.52, D62)."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -85,6 +86,7 @@ def test_the_file_holds_exactly_the_bytes_of_the_output(text):
         data = text.encode()
         assert stored.path.read_bytes() == data
         assert (stored.size, stored.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+        assert stored.lines == len(re.findall(r"[^\n]*\n|[^\n]+\Z", text))
 
 
 @given(st.text(max_size=60))
@@ -99,7 +101,7 @@ async def test_content_larger_than_one_chunk_is_stored_whole(service):
     """Several chunks, characters of every width (S0.52)."""
     text = "aé漢😀" * 600_000
     row = await service.store(text, call_id="c", tool="big")
-    assert Path(row.path).read_bytes() == text.encode() and row.size == len(text.encode())
+    assert Path(row.path).read_bytes() == text.encode() and (row.size, row.lines) == (len(text.encode()), 1)
     assert row.sha256 == hashlib.sha256(text.encode()).hexdigest()
 
 
