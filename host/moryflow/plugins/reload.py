@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -33,7 +34,7 @@ SETTLE = 0.025
 PATIENCE = 0.2
 """Seconds after which a row of saves without a pause is taken all the same."""
 HEARING = 0.01
-"""Seconds that the system may take to tell of a change outside the home; files of the home are looked at themselves."""
+"""Seconds that the system may take to tell of a change of a path that a plugin watches; of code, the files are looked at."""
 INSTALLING = 0.5
 """Seconds of quiet after a package was installed: its files come one by one."""
 INSTALLED = (3.0, 10.0)
@@ -109,7 +110,7 @@ class Reloader:
         self._host.before_turn = self.settled
         self._sites = {Path(entry) for entry in search_path() if any(Path(entry).glob("*.dist-info"))}
         self._rewatch()
-        self._states = _file_states(self._host.home)
+        self._states = _file_states(self._host.home, self._written)
         self._task = asyncio.create_task(self._run())
 
     async def aclose(self) -> None:
@@ -132,8 +133,9 @@ class Reloader:
     async def settled(self) -> None:
         """Wait until what was saved before this call holds, or was kept out; what is saved meanwhile is not waited for."""
         await asyncio.sleep(HEARING)
-        if self._states != _file_states(self._host.home):  # a busy system tells late
-            self._soon(SETTLE)
+        states = _file_states(self._host.home, self._written)
+        for path in {path for path, _ in states.items() ^ self._states.items()}:  # a busy system tells late
+            self._saved_to(path)
         saved = self._saved
         while self._task is not None and not self._task.done() and self._taken < saved:
             await self._took.wait()
@@ -158,6 +160,10 @@ class Reloader:
             if path.is_relative_to(folder):
                 for callback in callbacks:
                     _call(callback, path)
+        self._saved_to(path)
+
+    def _saved_to(self, path: Path) -> None:
+        """Take what was saved to `path`, if a generation is made of it."""
         home = self._host.home
         if not path.is_relative_to(home):
             root = next((root for root in self._written if path.is_relative_to(root)), None)
@@ -285,7 +291,7 @@ class Reloader:
         # A folder that is new is watched from here on; what was put into it before that was not heard of.
         self._rewatch()
         self._hold_new()
-        self._states = _file_states(host.home)
+        self._states = _file_states(host.home, self._written)
         await host.refresh()
         ms = (time.monotonic() - since) * 1000 if since else 0.0
         self._rewatch()
@@ -299,17 +305,24 @@ class Reloader:
             self._tell(report)
 
 
-def _file_states(home: Path) -> dict[Path, tuple[int, int]]:
-    """Return the time and size of each file of the home that a generation is made of."""
-    paths = [*(home / name for name in _HOME_FILES), *(home / "agents").rglob("*.md")]
-    for path in map(home.joinpath, items(home)):
-        paths += path.rglob("*.py") if path.is_dir() else [path]
+def _file_states(home: Path, written: Iterable[Path]) -> dict[Path, tuple[int, int]]:
+    """Return the time and size of each file that a generation is made of: of the home, and of the code in `written`."""
+    roots = (home / "agents", *map(home.joinpath, items(home)), *written)
     states: dict[Path, tuple[int, int]] = {}
-    for path in paths:
+    for path in (*(home / name for name in _HOME_FILES), *(path for root in roots for path in _sources(root))):
         with suppress(OSError):  # it is not there, or has just gone
             found = path.stat()
             states[path] = found.st_mtime_ns, found.st_size
     return states
+
+
+def _sources(root: Path) -> Iterator[Path]:
+    """Yield the files of a folder that may matter, or the one file."""
+    if not root.is_dir():
+        yield root
+    for folder, names, leaves in os.walk(root):
+        names[:] = [name for name in names if name != "__pycache__" and not name.startswith(".")]
+        yield from (Path(folder, leaf) for leaf in leaves if is_source(f"{folder}/{leaf}"))
 
 
 def _nothing() -> None:

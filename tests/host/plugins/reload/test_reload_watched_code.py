@@ -36,6 +36,32 @@ async def test_a_write_to_a_plugin_that_is_being_written_asks_in_every_mode(home
         assert (await host.call_tool("write", free, vault=home.vault, mode=mode, options=options)).result.status == "ok"
 
 
+async def test_what_is_saved_right_before_a_call_holds_although_the_system_has_not_told_of_it(home, monkeypatch):
+    """Of a plugin that is being written elsewhere as of one in the home; a busy system tells late (S0-i, issue 5)."""
+    alone, package = home.vault / "mine.py", home.vault / "pack"
+    home.tool().rename(alone)
+    home.tool(name="packed").rename(home.write("../vault/pack/__init__.py", ""))
+    async with home.open(wait=60, development=[alone, package]):
+        monkeypatch.setattr(home.reloader._watcher, "_heard", lambda _: None)
+        alone.write_text(alone.read_text().replace("one", "another"))
+        assert (await home.says(), await home.says("packed")) == ("another", "one")
+        (package / "__init__.py").write_text((package / "__init__.py").read_text().replace("one", "other"))
+        assert await home.says("packed") == "other"
+        taken = home.reloader._taken
+        assert (await home.says(), home.reloader._taken) == ("another", taken), "nothing was saved since"
+
+
+async def test_what_a_shell_command_changed_waits_although_the_system_has_not_told_of_it(home, monkeypatch):
+    """The next turn does not take it for what the person saved (ARCHITECTURE §7, R21)."""
+    code = home.vault / "mine.py"
+    home.tool().rename(code)
+    async with home.open(wait=60, development=[code]):
+        monkeypatch.setattr(home.reloader._watcher, "_heard", lambda _: None)
+        home.reloader._shells.add("call_1_1")
+        code.write_text(code.read_text().replace("one", "two"))
+        assert await home.says() == "one" and home.reloader.asking == [str(code)]
+
+
 async def test_what_changed_while_a_shell_command_ran_waits_for_a_person(home):
     """The command may have written it: the version before goes on until a yes (ARCHITECTURE §7, R21)."""
     code = home.vault / "mine.py"
