@@ -42,6 +42,8 @@ INSTALLED = (3.0, 10.0)
 AGAIN = 1.0
 """Seconds between two new generations that plugins ask for."""
 _HOME_FILES = ("config.jsonc", "consents.json", "secrets.json")
+_TEXTS = ("agents", "commands")
+"""The folders of the home whose Markdown files are contributions."""
 _LINGER = 0.2
 """Seconds after the end of a shell command in which a change may still be its."""
 _GONE = 2.0
@@ -175,7 +177,7 @@ class Reloader:
                 self._look_again()
             return
         parts = path.relative_to(home).parts
-        if not parts or parts[0] not in (*_HOME_FILES, *FOLDERS, "agents"):
+        if not parts or parts[0] not in (*_HOME_FILES, *FOLDERS, *_TEXTS):
             return
         if parts[0] in FOLDERS:
             self._hold_new()
@@ -251,7 +253,7 @@ class Reloader:
     def _rewatch(self) -> None:
         """Watch what the present generation is made of."""
         home = self._host.home
-        folders = {home: False, **{home / name: True for name in (*FOLDERS, "agents")}}
+        folders = {home: False, **{home / name: True for name in (*FOLDERS, *_TEXTS)}}
         self._written = being_written(home, self._host.development)
         folders |= {path if path.is_dir() else path.parent: path.is_dir() for path in self._written}
         folders |= dict.fromkeys(self._sites - folders.keys(), False)
@@ -307,7 +309,7 @@ class Reloader:
 
 def _file_states(home: Path, written: Iterable[Path]) -> dict[Path, tuple[int, int]]:
     """Return the time and size of each file that a generation is made of: of the home, and of the code in `written`."""
-    roots = (home / "agents", *map(home.joinpath, items(home)), *written)
+    roots = (*map(home.joinpath, (*_TEXTS, *items(home))), *written)
     states: dict[Path, tuple[int, int]] = {}
     for path in (*(home / name for name in _HOME_FILES), *(path for root in roots for path in _sources(root))):
         with suppress(OSError):  # it is not there, or has just gone

@@ -81,6 +81,15 @@ async def test_what_is_ignored_of_a_saved_file_is_said(home):
         assert f"file {file}:4: modelSettings.temperature: 'hot' cannot be used and is dropped" in line
 
 
+async def test_a_command_that_is_saved_is_there_at_once(home):
+    """Also the first one, in a folder that was not there; as agents and tools are."""
+    async with home.open() as host:
+        home.write("commands/review.md", "Read $1.\n")
+        (line,) = (await home.report()).lines()
+        assert line.endswith(": command review: added")
+        assert "review" in host.plugin_set.commands
+
+
 async def test_a_report_of_settings_holds_no_secret(home):
     """``dev`` shows that a key is another one, not what it was and is (D49)."""
     mine = {"api_key": "old9secret", "url": "https://me:old9word@host/", "city": "Rome"}
