@@ -232,6 +232,9 @@ def test_only_the_users_own_file_attaches(tmp_path: Path) -> None:
     file.write_text('{"run": {"attach": true}}')
     file.chmod(0o666)
     assert not is_set(str(file))
+    file.unlink()
+    os.mkfifo(file)
+    assert not is_set(str(file)), "nobody writes to it, and it is not waited for"
 
 
 def test_the_quick_start_imports_neither_the_host_nor_a_framework(shared: Server) -> None:
