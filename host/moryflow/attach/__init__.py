@@ -21,7 +21,10 @@ def is_set(path: str) -> bool:
             return False
         import json
 
-        found = json.loads(text if "//" not in text and "/*" not in text else _without_comments(text))
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = json.loads(_as_json(text))
         return found["run"]["attach"] is True
     except (OSError, ValueError, KeyError, TypeError):
         return False
@@ -32,10 +35,13 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _without_comments(text: str) -> str:
+def _as_json(text: str) -> str:
+    """Return JSON with comments as plain JSON: without comments, and without the comma behind a last item."""
     import re
 
-    return re.sub(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', lambda found: found[1] or " ", text, flags=re.DOTALL)
+    for left_out in (r"//[^\n]*|/\*.*?\*/", r",(?=\s*[}\]])"):
+        text = re.sub(rf'("(?:\\.|[^"\\])*")|{left_out}', lambda found: found[1] or " ", text, flags=re.DOTALL)
+    return text
 
 
 def home_of(environ: Mapping[str, str]) -> str:

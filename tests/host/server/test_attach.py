@@ -221,6 +221,7 @@ def test_only_the_users_own_file_attaches(tmp_path: Path) -> None:
     for text, wanted in (
         ('{"run": {"attach": true}}', True),
         ('// mine\n{"model": "http://x", /* yes */ "run": {"attach": true}}', True),
+        ('{"model": "a,}", "run": {"attach": true,}, // the server\n}', True),
         ('{"run": {"attach": false}}', False),
         ('{"run": {"attach": "http://127.0.0.1:1"}}', False),
         ('{"attach": true}', False),
