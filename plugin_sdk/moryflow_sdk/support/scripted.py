@@ -122,10 +122,9 @@ def _turn(value: Any, where: str) -> ScriptedTurn:
         return ScriptedTurn.model_validate(_written_out(value))
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ModelError(
-            f"this turn of the script is not valid: {place}: {first['msg']}", code="missing", where=where
-        ) from error
+        said = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        message, step = f"this turn of the script is not valid: {said}", "correct that turn"
+        raise ModelError(message, code="missing", where=where, next_step=step) from error
 
 
 def _written_out(turn: Any) -> Any:

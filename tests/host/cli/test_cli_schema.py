@@ -43,10 +43,23 @@ def test_an_answer_that_never_fits_fails_the_command(cli: Any) -> None:
     assert (result["steps"], result["exit_code"], result["status"], "value" in result) == (2, 1, "failed", False)
 
 
-@pytest.mark.parametrize("given", ["{", "[]", "nowhere.json", '{"type": "nothing"}'])
-def test_what_is_no_schema_is_refused_before_the_model_is_asked(cli: Any, given: str) -> None:
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("{", "--schema: this is not JSON: line 1 Unexpected end of input at column 2"),
+        ("[]", "[]: cannot read the file"),
+        ("nowhere.json", "nowhere.json: cannot read the file"),
+        ('{"type": "nothing"}', "type: not a JSON Schema"),
+        ('{"a":' * 4000, "--schema: this is nested too deeply"),
+        ("latin", "latin: the file is not UTF-8 text"),
+    ],
+    ids=["broken", "no object", "missing", "no type", "deep", "not text"],
+)
+def test_what_is_no_schema_is_refused_before_the_model_is_asked(cli: Any, given: str, said: str) -> None:
     """With a sentence, where it stands, and exit code 2."""
+    (cli.vault / "latin").write_bytes(b'{"title": "\xe9"}')
     done = cli("run", "-m", cli.script("never"), "who?", "--schema", given)
     assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
     assert "next:" in done.stderr
     assert "Traceback" not in done.stderr

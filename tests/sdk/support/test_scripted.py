@@ -102,6 +102,7 @@ async def test_a_file_is_a_list_or_lines(tmp_path: Path, content: str) -> None:
         ('{"text": "a"}\nnonsense\n', ":2"),
         ('[{"txt": "a"}]', "turn 1"),
         ('[{"error": "no such code"}]', "turn 1"),
+        ("5", "turn 1"),
         (None, "script.json"),
     ],
 )
@@ -113,6 +114,7 @@ def test_a_file_that_is_no_script_is_named_with_its_line(tmp_path: Path, content
     with pytest.raises(ModelError) as caught:
         read_script(file)
     assert caught.value.code == "missing" and where in caught.value.where
+    assert caught.value.next_step and ": :" not in caught.value.message
 
 
 def test_only_names_with_the_prefix_are_scripts() -> None:

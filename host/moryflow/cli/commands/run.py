@@ -99,8 +99,16 @@ def _schema(given: str) -> AnswerSchema:
     inline = given.lstrip().startswith("{")
     try:
         return AnswerSchema(json5.loads(given if inline else Path(given).read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        said = f"cannot read the file: {error.strerror}" if isinstance(error, OSError) else f"this is not JSON: {error}"
+    except (OSError, ValueError, RecursionError) as error:
+        match error:
+            case OSError():
+                said = f"cannot read the file: {error.strerror}"
+            case UnicodeError():
+                said = "the file is not UTF-8 text"
+            case RecursionError():
+                said = "this is nested too deeply"
+            case _:
+                said = f"this is not JSON: {str(error).replace('<string>:', 'line ')}"
         where = "--schema" if inline else given
         raise ConfigError(said, where=where, next_step='--schema \'{"type": "object"}\', or the name of a file') from error
 
