@@ -14,7 +14,7 @@ def wanted() -> bool:
 def is_set(path: str) -> bool:
     """Whether the user's own configuration file, which nobody else may write, says ``run.attach: true``."""
     try:
-        with open(path, encoding="utf-8", opener=_open_at_once) as file:  # noqa: PTH123
+        with open(path, encoding="utf-8", opener=_open_at_once) as file:
             status = os.fstat(file.fileno())
             text = file.read(1 << 22)
         if '"attach"' not in text or status.st_uid != os.geteuid() or status.st_mode & 0o022:

@@ -75,7 +75,8 @@ def _git_address(given: str) -> str | None:
 
 
 def _looks_like_path(given: str) -> bool:
-    return os.sep in given or given.startswith((".", "~")) or given.endswith((".py", *_ARCHIVES))
+    named = os.sep in given or given.startswith((".", "~")) or given.endswith((".py", *_ARCHIVES))
+    return named or (Path(given).suffix != "" and Path(given).is_file())
 
 
 def _local(given: str, *, editable: bool) -> PackageOrigin:

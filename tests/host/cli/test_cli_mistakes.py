@@ -89,6 +89,13 @@ def test_a_path_that_is_no_plugin_is_named(cli: Any, make: Any, code: int, said:
     assert "next: " in done.stdout + done.stderr and str(path) in done.stdout + done.stderr
 
 
+def test_a_file_that_was_checked_is_checked_again_by_its_path(cli: Any) -> None:
+    """No plugin has its name: the next command is the same one."""
+    (cli.vault / "broken.py").write_text("def f(: pass\n")
+    done = cli("plugin", "check", "./broken.py")
+    assert done.returncode == 3 and done.stdout.endswith("next: change it, then moryflow plugin check ./broken.py\n")
+
+
 def test_a_native_module_is_not_checked_as_python(cli: Any) -> None:
     """``plugin check x.so`` says that it is not a plugin; an empty one was good before (invariant 5)."""
     (cli.vault / "x.so").write_bytes(b"")

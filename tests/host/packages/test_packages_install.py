@@ -67,6 +67,7 @@ def test_no_file_that_runs_at_every_start_creeps_in(place: Any) -> None:
     [
         (("--", "--index-url=x"), "is not the name of a package"),
         (("./nowhere",), "there is nothing to install"),
+        (("notes.txt",), "notes.txt: this is neither a wheel, an archive nor a Python file"),
         (("http://example.invalid/x.zip",), "is not an address of a git repository"),
         (("git+ext::sh",), "is not fetched safely"),
         (("not-there-at-all", "-y"), "cannot be fetched"),
@@ -74,6 +75,7 @@ def test_no_file_that_runs_at_every_start_creeps_in(place: Any) -> None:
 )
 def test_what_cannot_be_installed_is_named(place: Any, given: tuple[str, ...], said: str) -> None:
     """An operand never becomes an option of pip, and git is spoken to by safe transports only (R26, R15)."""
+    (place.work / "notes.txt").write_text("buy milk\n", "utf-8")
     done = place.run("plugin", "install", *given, code=None)
     assert done.returncode in (1, 2) and said in done.stderr
 

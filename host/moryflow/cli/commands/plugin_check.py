@@ -52,9 +52,8 @@ def check(flags: Flags, what: str | None) -> int:
         warnings = slips(_code(candidate)) if verdict.ok else []
         about = {"ok": good, "undeclared": undeclared, "warnings": warnings}
         documents.append({"name": candidate.name, **asdict(verdict), **about})
-        texts.append(
-            "\n".join([verdict_text(candidate.name, verdict, undeclared), *(f"  warning: {each}" for each in warnings)])
-        )
+        text = verdict_text(candidate.name, verdict, undeclared, again=what)
+        texts.append("\n".join([text, *(f"  warning: {each}" for each in warnings)]))
     document = documents[0] if what is not None and len(documents) == 1 else documents
     show(desk.flags, document, plain("\n".join(texts)) or "there are no plugins but the built-in ones")
     return 0 if all(document["ok"] for document in documents) else 3
@@ -108,11 +107,14 @@ def with_clashes(verdict: ProbeVerdict, taken: Mapping[str, str]) -> ProbeVerdic
     return replace(verdict, tools=tools, notes=(*verdict.notes, *notes))
 
 
-def verdict_text(name: str, verdict: ProbeVerdict, undeclared: list[str]) -> str:
-    """Return a verdict for people: a line when it is good; what, where and what helps when it is not."""
+def verdict_text(name: str, verdict: ProbeVerdict, undeclared: list[str], *, again: str | None = None) -> str:
+    """Return a verdict for people: a line when it is good; what, where and what helps when it is not.
+
+    :param again: what was checked, if it was not called `name`.
+    """
     if not verdict.ok:
         place = f"{verdict.file}:{verdict.line}: " if verdict.line else f"{verdict.file}: " if verdict.file else ""
-        hint = f"\n  next: {verdict.hint or f'change it, then moryflow plugin check {shlex.quote(name)}'}"
+        hint = f"\n  next: {verdict.hint or f'change it, then moryflow plugin check {shlex.quote(again or name)}'}"
         return f"{_indented(f'{name} failed ({verdict.stage}): {place}{verdict.error}')}{hint}"
     rows = [("hooks", " ".join(verdict.hooks)), ("tools", " ".join(verdict.tools)), ("changed", " ".join(verdict.changed))]
     wrong = ["its plugin.toml does not match its code"] * bool(undeclared) + ["not all of it can be used"] * bool(verdict.notes)
