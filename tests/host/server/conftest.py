@@ -1,10 +1,12 @@
-"""A real ``moryflow serve`` in a process of its own, and a client of a few lines."""
+"""A real ``moryflow serve`` in a process of its own, a client of a few lines, and its page in a real Chromium."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +23,10 @@ from forked_command import Running
 MORYFLOW = [sys.executable, "-m", "moryflow"]
 PATIENCE = 60.0
 """Seconds after which a wait has failed, on the slowest machine."""
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = ["--no-sandbox", "--host-resolver-rules=MAP evil.test 127.0.0.1, MAP rebind.test 127.0.0.1"]
+ASKS = {"text": "I ask first.", "calls": [{"name": "danger", "arguments": {"what": "a thing"}}]}
 
 HOLDING = """
 from moryflow_sdk import *
@@ -240,3 +246,67 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("shared")
     with servers(folder, made_home(folder)) as start:
         yield start()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A browser of the system's."""
+    if CHROMIUM is None:
+        pytest.skip("no chromium on this machine: apt-get install chromium")
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=PATIENCE * 1000)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Open tabs; a page error, or a request to anywhere else, fails the test."""
+    contexts: list[Any] = []
+    wrong: list[str] = []
+
+    def tab(server: Server, session: str = "", **how: Any) -> Any:
+        context = browser.new_context(**how)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE * 1000)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda request: _own(request.url) or wrong.append(request.url))
+        page.goto(server.post("/codes", {}, 201)["link"])
+        # the shell has the list too, before the code of the link is exchanged; on a phone it is there unseen
+        page.wait_for_selector(".sessions .new", state="attached")
+        if session:
+            page.evaluate("id => { location.hash = id; location.reload(); }", session)
+            page.wait_for_selector(".composer #message")  # the page before the reload has a #message too
+        return page
+
+    yield tab
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def _own(address: str) -> bool:
+    return re.match(r"(http://(127\.0\.0\.1|localhost):|blob:|data:)", address) is not None
+
+
+def expect(what: Any) -> Any:
+    """Return playwright's assertions about a locator or a page; they wait for what an event, a request or a timer brings."""
+    from playwright.sync_api import expect
+
+    return expect(what)
+
+
+def say(page: Any, text: str) -> None:
+    """Type a prompt and send it."""
+    page.fill("#message", text)
+    page.press("#message", "Enter")
+
+
+def finished(page: Any, text: str) -> None:
+    """Wait for the end of a turn, whose answer has this text."""
+    page.locator(".assistant:not(.live) .markdown", has_text=text).last.wait_for()
+    expect(page.locator("main > .transcript > .doing")).to_have_count(0)

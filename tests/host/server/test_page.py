@@ -6,74 +6,20 @@ import gzip
 import hashlib
 import http.server
 import re
-import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import Server
+from .conftest import ASKS, Server, expect, finished, say
 
 ROOT = Path(__file__).resolve().parents[3]
 BUILT, SOURCES = ROOT / "host" / "moryflow" / "server" / "page", ROOT / "host" / "web"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-ASKS = {"text": "I ask first.", "calls": [{"name": "danger", "arguments": {"what": "a thing"}}]}
-FLAGS = ["--no-sandbox", "--host-resolver-rules=MAP evil.test 127.0.0.1, MAP rebind.test 127.0.0.1"]
 AXE = SOURCES / "node_modules" / "axe-core" / "axe.min.js"
 LIMIT = 80 * 1024
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A browser of the system's."""
-    if CHROMIUM is None:
-        pytest.skip("no chromium on this machine: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def tab(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Open tabs; a page error, or a request to anywhere else, fails the test."""
-    contexts: list[Any] = []
-    wrong: list[str] = []
-
-    def tab(server: Server, session: str = "", **how: Any) -> Any:
-        context = browser.new_context(**how)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(60_000)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda request: _own(request.url) or wrong.append(request.url))
-        page.goto(server.post("/codes", {}, 201)["link"])
-        # the shell has the list too, before the code of the link is exchanged; on a phone it is there unseen
-        page.wait_for_selector(".sessions .new", state="attached")
-        if session:
-            page.evaluate("id => { location.hash = id; location.reload(); }", session)
-            page.wait_for_selector("#message")
-        return page
-
-    yield tab
-    for context in contexts:
-        context.close()
-    assert wrong == []
-
-
-def _own(address: str) -> bool:
-    return re.match(r"(http://(127\.0\.0\.1|localhost):|blob:|data:)", address) is not None
-
-
-def say(page: Any, text: str) -> None:
-    """Type a prompt and send it."""
-    page.fill("#message", text)
-    page.press("#message", "Enter")
 
 
 def test_the_built_page_is_that_of_the_sources() -> None:
@@ -107,9 +53,9 @@ def test_prompt_tool_approval_result_reload(server: Server, tab: Callable[..., A
     say(page, "Do it")
     card = page.locator(".card", has_text="danger")
     card.locator(".question").wait_for()
-    assert page.title().startswith("? ")
-    assert page.locator("link[rel=icon]").get_attribute("href") == "/page/asking.svg"
-    assert "tool:danger" in card.locator(".question").inner_text()
+    expect(page).to_have_title(re.compile(r"^\? "))
+    expect(page.locator("link[rel=icon]")).to_have_attribute("href", "/page/asking.svg")
+    expect(card.locator(".question")).to_contain_text("tool:danger")
     assert page.locator(".question button.primary").evaluate("button => button !== document.activeElement")
     page.keyboard.press("Tab")
     page.locator(".sessions .new").focus()
@@ -117,16 +63,22 @@ def test_prompt_tool_approval_result_reload(server: Server, tab: Callable[..., A
     page.keyboard.press("a")
     page.locator(".question:focus").wait_for()
     page.keyboard.press("y")
-    page.locator(".markdown strong", has_text="done").wait_for()
+    finished(page, "All done.")
     assert (server.home.parent / "files" / "did").read_text() == "a thing"
-    page.locator(".doing").wait_for(state="detached")
-    page.locator(".live").wait_for(state="detached")
-    before = page.locator("[role=log]").inner_text()
+    page.locator(".card.ok .time").wait_for()
+    before = page.locator("[role=log]").evaluate(TIMELESS)
     page.reload()
     page.locator(".markdown strong", has_text="done").wait_for()
-    timeless = [re.sub(r"\n[\d.]+ m?s\b", "", text) for text in (before, page.locator("[role=log]").inner_text())]
-    assert timeless[0] == timeless[1]
-    page.wait_for_function("() => document.title === 'Do it · Moryflow'")
+    page.locator(".card.ok .time").wait_for()
+    assert page.locator("[role=log]").evaluate(TIMELESS) == before
+    expect(page).to_have_title("Do it · Moryflow")
+
+
+TIMELESS = """log => {
+    const copy = log.cloneNode(true);
+    for (const time of copy.querySelectorAll(".time")) time.textContent = "";
+    return copy.textContent;
+}"""
 
 
 def test_two_tabs_and_a_refusal(server: Server, tab: Callable[..., Any]) -> None:
@@ -140,8 +92,8 @@ def test_two_tabs_and_a_refusal(server: Server, tab: Callable[..., Any]) -> None
     one.locator(".question form input").fill("not today")
     one.keyboard.press("Enter")
     other.locator(".markdown", has_text="As you like.").wait_for()
-    assert other.locator(".question").count() == 0
-    assert other.locator(".card.denied").count() == 1
+    expect(other.locator(".question")).to_have_count(0)
+    expect(other.locator(".card.denied")).to_have_count(1)
     [answered] = server.get("/approvals")
     assert (answered["reply"], answered["message"]) == ("reject", "not today")
 
@@ -154,7 +106,7 @@ def test_a_question_of_another_session_is_found(server: Server, tab: Callable[..
     page.locator(".asking button").click()
     page.locator(".question:focus").wait_for()
     page.locator(".question").press("s")  # the session is still being loaded, and a card that is drawn anew has no focus
-    page.locator(".ended", has_text="stopped").wait_for()
+    expect(page.locator(".ended", has_text="stopped")).to_be_visible()
 
 
 @pytest.mark.slow
@@ -164,26 +116,27 @@ def test_a_killed_server_loses_nothing_of_a_tab(start: Callable[..., Server], ta
     session = server.session("One.", "Two.")
     page, *others = [tab(server, session) for _ in range(5)]
     say(page, "first")
-    page.locator(".markdown", has_text="One.").wait_for()
+    for one in (page, *others):
+        finished(one, "One.")
     server.end(signal.SIGKILL)
     for one in (page, *others):
         one.locator(".offline").wait_for()
     say(page, "second")
     page.locator(".queue li", has_text="second").wait_for()
-    say(page, "/undo")
-    page.wait_for_function("() => document.querySelector('#message').value === '/undo'")
-    assert page.locator(".queue li").count() == 1
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/commands")):
+        say(page, "/undo")
+    expect(page.locator("#message")).to_have_value("/undo")
+    expect(page.locator(".queue li")).to_have_count(1)
     page.fill("#message", "a draft")
     start(port=server.port)
     page.locator(".markdown", has_text="One.").nth(1).wait_for()  # the script begins anew with its process
     for one in (page, *others):
         one.locator(".markdown", has_text="One.").nth(1).wait_for()
         one.locator(".offline").wait_for(state="detached")
-    assert page.input_value("#message") == "a draft"
-    assert page.locator("article.user").count() == 2
+    expect(page.locator("#message")).to_have_value("a draft")
+    expect(page.locator("article.user")).to_have_count(2)
     page.reload()
-    page.wait_for_selector("#message")
-    assert page.input_value("#message") == "a draft"
+    expect(page.locator(".composer #message")).to_have_value("a draft")
 
 
 def test_a_prompt_waits_while_another_runs(server: Server, tab: Callable[..., Any]) -> None:
@@ -196,21 +149,25 @@ def test_a_prompt_waits_while_another_runs(server: Server, tab: Callable[..., An
     page.locator(".queue li", has_text="second").wait_for()
     (server.home.parent / "files" / "go").touch()
     page.locator(".markdown", has_text="Two.").wait_for()
-    assert page.locator(".queue li").count() == 0
+    expect(page.locator(".queue li")).to_have_count(0)
 
 
 def test_full_access_is_confirmed_once(server: Server, tab: Callable[..., Any]) -> None:
     """Per session, left of the input (S0.69); no keeps the mode as it is."""
     session = server.session("One.")
     page = tab(server, session)
+    changes: list[str] = []
+    page.on("request", lambda request: request.method == "PATCH" and changes.append(request.post_data))
     mode = page.locator("select.mode")
     mode.select_option("full_access")
     page.locator("dialog button", has_text="Cancel").click()
+    expect(page.locator("dialog")).to_have_count(0)
     assert server.get(f"/sessions/{session}")["mode"] == "agent"
     mode.select_option("full_access")
     page.locator("dialog button", has_text="Yes").click()
     page.locator("select.mode.full_access").wait_for()
     assert server.get(f"/sessions/{session}")["mode"] == "full_access"
+    assert len(changes) == 1
 
 
 def test_a_long_output_is_read_by_range(server: Server, tab: Callable[..., Any]) -> None:
@@ -246,7 +203,8 @@ def test_what_a_model_writes_is_text(server: Server, tab: Callable[..., Any]) ->
     session = server.session({"text": HOSTILE, "calls": [call]}, HOSTILE)
     page = tab(server, session)
     say(page, HOSTILE)
-    page.locator(".markdown a", has_text="ok").last.wait_for()
+    expect(page.locator(".assistant:not(.live) .markdown a", has_text="ok")).to_have_count(2)
+    expect(page.locator(".doing")).to_have_count(0)
     page.locator(".card-head").click()
     page.locator(".card-body").wait_for()
     links = page.eval_on_selector_all("[role=log] a", "all => all.map(one => one.getAttribute('href'))")
@@ -255,7 +213,7 @@ def test_what_a_model_writes_is_text(server: Server, tab: Callable[..., Any]) ->
         assert page.locator(f"[role=log] {forbidden}").count() == 0, forbidden
     assert page.title() != "taken"
     page.reload()
-    page.locator(".markdown a", has_text="ok").last.wait_for()
+    expect(page.locator(".markdown a", has_text="ok")).to_have_count(2)
 
 
 def test_a_line_of_five_megabytes_is_shown(server: Server, tab: Callable[..., Any]) -> None:
@@ -265,7 +223,7 @@ def test_a_line_of_five_megabytes_is_shown(server: Server, tab: Callable[..., An
     say(page, "go")
     page.locator(".markdown pre").wait_for()
     say(page, "more")
-    page.locator(".markdown", has_text="Next.").wait_for()
+    expect(page.locator(".markdown", has_text="Next.")).to_be_visible()
 
 
 def test_a_turn_that_ends_while_the_page_loads_holds_nothing_up(server: Server, tab: Callable[..., Any]) -> None:
@@ -360,6 +318,10 @@ class _Blank(http.server.BaseHTTPRequestHandler):
         pass
 
 
+PANELS = (".tree li", ".blocks li", ".plugins li", ".figures")
+"""What stands in each panel once it is loaded."""
+
+
 @pytest.mark.parametrize(("width", "scheme", "language"), [(1280, "light", "en"), (1280, "dark", "zh-CN"), (375, "dark", "en")])
 def test_nothing_stands_in_the_way_of_anybody(
     server: Server, tab: Callable[..., Any], width: int, scheme: str, language: str
@@ -371,10 +333,11 @@ def test_nothing_stands_in_the_way_of_anybody(
     page = tab(server, session, viewport={"width": width, "height": 800}, color_scheme=scheme, locale=language)
     say(page, "Do it")
     page.locator(".question").wait_for()
-    for place in (None, *range(page.locator(".session-head nav button").count())):
+    expect(page.locator(".session-head nav button")).to_have_count(len(PANELS))
+    for place in (None, *range(len(PANELS))):
         if place is not None:
             page.locator(".session-head nav button").nth(place).click()
-            page.locator(".panel").wait_for()
+            page.locator(".panel").locator(PANELS[place]).first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.evaluate(f"{AXE.read_text()}; 0")
         found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
@@ -388,16 +351,16 @@ def test_a_branch_is_edited_and_the_tree_leads_back(server: Server, tab: Callabl
     session = server.session("One.", "Two.")
     page = tab(server, session)
     say(page, "first")
-    page.locator(".markdown", has_text="One.").wait_for()
+    finished(page, "One.")
     page.locator("article.user").hover()
     page.locator("article.user button", has_text="Edit and branch").click()
-    page.wait_for_function("() => document.querySelector('#message').value === 'first'")
+    expect(page.locator("#message")).to_have_value("first")
     say(page, "second")
-    page.locator(".markdown", has_text="Two.").wait_for()
+    finished(page, "Two.")
     page.locator(".session-head nav button", has_text="Tree").click()
     page.locator(".tree button", has_text="One.").click()
     page.locator(".transcript .markdown", has_text="One.").wait_for()
-    assert page.locator(".transcript .markdown", has_text="Two.").count() == 0
+    expect(page.locator(".transcript .markdown", has_text="Two.")).to_have_count(0)
 
 
 def test_many_cards_stay_usable(server: Server, tab: Callable[..., Any]) -> None:

@@ -6,11 +6,10 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from .conftest import Server
-from .test_page import browser, say, tab  # noqa: F401  fixtures
+from .conftest import Server, expect, say
 
 
-def test_a_turn_of_a_killed_server_is_not_shown_as_running(start: Callable[..., Server], tab: Callable[..., Any]) -> None:  # noqa: F811
+def test_a_turn_of_a_killed_server_is_not_shown_as_running(start: Callable[..., Server], tab: Callable[..., Any]) -> None:
     """The next server knows that nothing runs: the card says so, and a prompt that waited is sent."""
     server = start()
     session = server.session({"calls": [{"name": "hold", "arguments": {}}]}, "One.")
@@ -25,4 +24,4 @@ def test_a_turn_of_a_killed_server_is_not_shown_as_running(start: Callable[..., 
     start(port=server.port)
     page.locator("article.user", has_text="second").wait_for()
     page.locator(".card.running").wait_for(state="detached")
-    assert page.locator(".queue li").count() == 0
+    expect(page.locator(".queue li")).to_have_count(0)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from .conftest import Server
-from .test_page import ASKS, browser, say, tab
-
-__all__ = ("browser", "tab")
+from .conftest import ASKS, Server, expect, finished, say
 
 DRAFT = "Sums are kept in cents."
 WHY = "Floats lose money."
@@ -49,13 +47,13 @@ def test_a_proposal_for_the_memory_is_written_or_dropped(server: Server, tab: Ca
     say(page, "Keep that we count in cents.")
     proposal = page.locator(".proposal")
     proposal.locator(".added", has_text=DRAFT).wait_for()
-    assert WHY in proposal.inner_text()
+    expect(proposal).to_contain_text(WHY)
     page.locator(".markdown", has_text="Shall I?").wait_for()
     proposal.locator("button", has_text="mb:no").click()
     page.locator(".markdown", has_text="Dropped.").wait_for()
-    assert page.locator("article.user").last.locator("p").inner_text().startswith("mb:no p-")
-    assert proposal.locator("button").count() == 0
-    assert proposal.locator(".added").count() == 1
+    expect(page.locator("article.user").last.locator("p")).to_have_text(re.compile("^mb:no p-"))
+    expect(proposal.locator("button")).to_have_count(0)
+    expect(proposal.locator(".added")).to_have_count(1)
 
 
 def test_a_proposal_is_written_below_the_call(server: Server, tab: Callable[..., Any]) -> None:
@@ -115,7 +113,7 @@ def test_authors_see_plugins_what_they_did_and_why(server: Server, tab: Callable
     assert home["clients"] >= 1
     panel = beside(page, "Statistics")
     panel.locator(".bars th", has_text="lengthy").wait_for()
-    assert panel.locator(".figures dd").first.inner_text() == "1"
+    expect(panel.locator(".figures dd").first).to_have_text("1")
 
 
 def test_files_and_pictures_go_along(server: Server, tab: Callable[..., Any]) -> None:
@@ -126,7 +124,7 @@ def test_files_and_pictures_go_along(server: Server, tab: Callable[..., Any]) ->
     page.keyboard.type("Look at @READ")
     page.locator(".names [aria-selected=true]", has_text="README.md").wait_for()
     page.keyboard.press("Enter")
-    assert page.input_value("#message") == "Look at @README.md "
+    expect(page.locator("#message")).to_have_value("Look at @README.md ")
     give = """([kind, name, type, text]) => {
         const data = new DataTransfer();
         data.items.add(new File([Uint8Array.from(atob(text), one => one.charCodeAt(0))], name, {type}));
@@ -142,19 +140,22 @@ def test_files_and_pictures_go_along(server: Server, tab: Callable[..., Any]) ->
     page.locator(".markdown", has_text="One.").wait_for()
     sent = page.locator("article.user")
     assert sent.locator("img").evaluate("image => image.decode().then(() => image.naturalWidth)") == 1
-    assert sent.locator("summary", has_text="notes.txt").count() == 1
-    assert page.locator(".attached li").count() == 0
+    expect(sent.locator("summary", has_text="notes.txt")).to_have_count(1)
+    expect(page.locator(".attached li")).to_have_count(0)
 
 
 def test_a_file_is_named_while_the_session_still_loads(server: Server, tab: Callable[..., Any]) -> None:
     """Its folder is not known then; the names come with it, and nothing breaks before (S0.47)."""
     session = server.session("One.")
     page = tab(server, session)
-    held, over = list[Any](), threading.Event()
+    held, over, early = list[Any](), threading.Event(), list[str]()
+    page.on("request", lambda request: "/files" in request.url and not over.is_set() and early.append(request.url))
     page.route(f"**/sessions/{session}?*", lambda route: route.continue_() if over.is_set() else held.append(route))
     page.reload()
     page.locator("#message").press_sequentially("Look at @READ")
+    expect(page.locator("#message")).to_have_value("Look at @READ")
     assert page.locator(".names li").count() == 0
+    assert early == []
     over.set()
     for route in held:
         route.continue_()
@@ -185,9 +186,10 @@ def test_a_sub_agent_is_shown_with_its_whole_run(server: Server, tab: Callable[.
     session = server.session(*answers)
     page = tab(server, session)
     say(page, "How many?")
-    page.locator(".transcript > [role=log] > .assistant .markdown", has_text="All done.").wait_for()
+    finished(page, "All done.")
     thoughts = page.locator("details.reasoning").first
-    assert thoughts.get_attribute("open") is None
+    thoughts.wait_for()
+    expect(thoughts).to_have_js_property("open", False)
     page.locator(".child summary").click()
     page.locator(".child .markdown", has_text="There is one file.").wait_for()
     page.locator(".child .user", has_text="Count the files.").wait_for()
@@ -200,7 +202,7 @@ def test_code_gets_its_colours(server: Server, tab: Callable[..., Any]) -> None:
     server.whole_turn(session)
     page = tab(server, session)
     page.locator("code .hljs-keyword", has_text="def").wait_for()
-    assert page.locator("code").first.inner_text() == "def greet():\n    return '<img src=x onerror=alert(1)>'\n"
+    assert page.locator("code").first.text_content() == "def greet():\n    return '<img src=x onerror=alert(1)>'\n"
     assert page.locator("[role=log] img").count() == 0
 
 
@@ -211,13 +213,17 @@ def test_a_slash_command_is_run(server: Server, tab: Callable[..., Any]) -> None
     page = tab(server, session)
     say(page, "/undo")
     page.locator(".notice", has_text="undo").wait_for()
-    assert page.locator("article.user").count() == 1
-    page.locator(".transcript").evaluate("element => (element.scrollTop = 0)")
+    expect(page.locator("article.user")).to_have_count(1)
+    page.locator(".transcript").evaluate(TO_BEGINNING)
     say(page, "/etc/hosts is what?")
     page.locator(".markdown", has_text="One.").wait_for()
     page.wait_for_function(AT_END)
 
 
+TO_BEGINNING = """element => {
+    element.scrollTop = 0;
+    return new Promise(seen => requestAnimationFrame(() => requestAnimationFrame(seen)));  // the page hears of it in a frame
+}"""
 AT_END = """() => {
     const box = document.querySelector(".transcript");
     return box.scrollHeight - box.scrollTop - box.clientHeight < 60;
