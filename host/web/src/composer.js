@@ -29,7 +29,7 @@ export function Composer({ shown }) {
   };
   useEffect(() => {
     if (draft.value?.session !== shown.id) return;
-    setText(draft.value.text);
+    setText([draft.value.text, input.current.value].filter(Boolean).join("\n")); // before what was typed meanwhile
     draft.value = null;
     input.current?.focus();
   }, [draft.value]);

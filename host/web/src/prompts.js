@@ -69,7 +69,17 @@ function Context({ context, shown }) {
   const compaction = useLoaded("/settings/compaction", reloads.value);
   const [enabled, enable] = useState(null);
   const compact = () => post(`${at("sessions", shown.id)}/compact`).then(() => shown.load()).catch(tell);
-  const turn = (event) => send("PUT", "/settings/compaction", { enabled: event.target.checked }).then((now) => enable(now.enabled), tell);
+  const turn = async (event) => {
+    const wanted = event.target.checked;
+    enable(wanted); // whatever is drawn until the server has answered shows it
+    try {
+      const now = await send("PUT", "/settings/compaction", { enabled: wanted });
+      if (now.enabled !== wanted) enable(now.enabled);
+    } catch (error) {
+      enable(!wanted);
+      tell(error);
+    }
+  };
   const tools = context.parts.tools ? { [t("tools")]: context.parts.tools } : {};
   return html`
     <h2>${t("who")}</h2>

@@ -37,21 +37,25 @@ export class Shown {
     this.queue = signal(JSON.parse(localStorage.getItem(`queue.${id}`) || "[]"));
     this.labels = signal({});
     this.fetching = null;
-    this.told = 0; // how often an event said whether a turn runs
+    this.told = 0; // how often an event said whether a turn runs, here or in a sub-agent
     this.saidIdle = false; // what the last one said
     this.loading = null;
   }
 
   /** Load everything anew. */
   async load() {
-    const { told } = this;
+    const { told, calls: { value: before } } = this;
+    const writing = this.live.value?.id;
+    const had = new Set(this.nodes.value.map((node) => node.id));
     const snapshot = await get(`${at("sessions", this.id)}?limit=200`);
     if (told !== this.told) return this.load(); // a turn began or ended meanwhile: nothing would say so again
     batch(() => {
       this.row.value = snapshot;
       const older = this.nodes.value.findIndex((node) => node.id === snapshot.nodes[0]?.id);
       // What was fetched of the path before it stays: a node has one past.
-      this.nodes.value = older > 0 ? [...this.nodes.value.slice(0, older), ...snapshot.nodes] : snapshot.nodes;
+      const end = this.nodes.value.findIndex((node) => node.id === snapshot.nodes.at(-1)?.id);
+      const fresh = this.nodes.value.slice(end + 1); // nodes that came after the snapshot was made stay too
+      this.nodes.value = [...this.nodes.value.slice(0, Math.max(0, older)), ...snapshot.nodes, ...(end >= 0 && !had.has(fresh[0]?.id) ? fresh : [])];
       if (older <= 0) this.more.value = snapshot.more;
       this.labels.value = snapshot.labels;
       this.status.value = snapshot.status === "idle" ? "idle" : "busy";
@@ -59,12 +63,16 @@ export class Shown {
       const ended = snapshot.turns.findLast((turn) => turn.purpose !== "compact");
       this.last.value = ended?.state === "ended" ? { turn: ended.id, end_reason: ended.end_reason } : null;
       const waiting = new Set(snapshot.approvals.map((one) => one.call_id));
-      this.calls.value = Object.fromEntries(
-        snapshot.calls.map((call) => [call.id, { tool: call.tool, args: parsed(call.args), state: waiting.has(call.id) ? "waiting" : call.state, since: Date.parse(call.updated) }]),
-      );
+      const newer = Object.entries(this.calls.value).filter(([id, call]) => call !== before[id]); // what events said while the snapshot came
+      this.calls.value = Object.fromEntries([
+        ...snapshot.calls.map((call) => [call.id, { tool: call.tool, args: parsed(call.args), state: waiting.has(call.id) ? "waiting" : call.state, since: Date.parse(call.updated) }]),
+        ...newer,
+      ]);
       this.children.value = [...new Set([...snapshot.working, ...snapshot.approvals.map((one) => one.session).filter((id) => id !== this.id)])];
       const { partial } = snapshot;
-      this.live.value = partial && (partial.text || partial.reasoning) ? { id: partial.message_id, ...partial } : null;
+      const begun = this.live.value?.id;
+      if (!begun || begun === writing || begun === partial?.message_id) // else its message began after the snapshot
+        this.live.value = partial && (partial.text || partial.reasoning) ? { id: partial.message_id, ...partial } : null;
       approvals.value = merged(approvals.value, snapshot.approvals);
     });
     this.measure();
@@ -112,7 +120,8 @@ export class Shown {
     const first = this.nodes.value[0];
     const { nodes, more } = await get(`${at("sessions", this.id, "nodes")}?before=${first.seq}`);
     batch(() => {
-      this.nodes.value = [...nodes, ...this.nodes.value];
+      const known = new Set(this.nodes.value.map((node) => node.id)); // two may have asked
+      this.nodes.value = [...nodes.filter((node) => !known.has(node.id)), ...this.nodes.value];
       this.more.value = more;
     });
   }
@@ -120,6 +129,7 @@ export class Shown {
   /** Note which sub-agents work. */
   child({ type, session }) {
     const others = this.children.value.filter((id) => id !== session);
+    if (type === "turn.start" || type === "turn.finish") this.told += 1;
     if (type === "turn.start") this.children.value = [...others, session];
     if (type === "turn.finish") this.children.value = others;
   }
@@ -306,7 +316,8 @@ export function choose(id, node = "") {
 
 export const asking = computed(() => approvals.value.length > 0);
 
-const merged = (known, more) => [...known, ...more.filter((one) => !known.some((other) => other.id === one.id))];
+const answered = new Set(); // questions: an answer of the server that is older than theirs may still bring them
+const merged = (known, more) => [...known, ...more.filter((one) => !known.some((other) => other.id === one.id))].filter((one) => !answered.has(one.id));
 
 export function tell(error) {
   notice.value = error instanceof TypeError ? t("offline") : error.next ? `${error.message} · ${error.next}` : error.message;
@@ -339,9 +350,10 @@ const relist = () => {
 };
 
 async function everything() {
+  const before = approvals.value;
   await Promise.all([
     listSessions(),
-    get("/approvals?state=pending").then((all) => (approvals.value = all)),
+    get("/approvals?state=pending").then((all) => (approvals.value = merged(all, approvals.value.filter((one) => !before.includes(one))))),
     ...[...shown.values()].map((one) => one.load()),
   ]);
 }
@@ -350,7 +362,10 @@ async function asked(event) {
   if (event.type === "permission.asked") {
     const one = await get(at("approvals", event.approval_id));
     if (one.state === "pending") approvals.value = merged(approvals.value, [one]);
-  } else approvals.value = approvals.value.filter((one) => one.id !== event.approval_id);
+  } else {
+    answered.add(event.approval_id);
+    approvals.value = merged(approvals.value, []);
+  }
 }
 
 function seen(event) {

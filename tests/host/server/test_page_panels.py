@@ -252,15 +252,19 @@ def test_a_call_that_changed_is_not_allowed(server: Server, tab: Callable[..., A
 def test_who_answers_a_call_that_changed_is_told_and_asked_again(server: Server, tab: Callable[..., Any]) -> None:
     """ "Changed since you were asked" stands in the card, which shows the call as it is now; the next answer counts."""
     session = server.session(ASKS, "Done.")
-    page = tab(server, session)
+    page, answered = tab(server, session), threading.Event()
 
     def older(route: Any) -> None:
         shown = route.fetch().json()
         route.fulfill(json={**shown, "request": {**shown["request"], "hash": "another", "targets": ["tool:older"]}})
 
+    # a page that is still loading must not hear of it otherwise
+    page.route("**/approvals?*", lambda route: route.continue_() if answered.is_set() else route.fulfill(json=[]))
+    page.route(f"**/sessions/{session}?*", lambda route: route.fulfill(json={**route.fetch().json(), "approvals": []}))
     page.route("**/approvals/*", lambda route: older(route) if route.request.method == "GET" else route.continue_())
     say(page, "Do it")
     page.locator(".question .target", has_text="tool:older").wait_for()
+    answered.set()
     page.locator(".question button.primary").click()
     page.locator(".question [role=alert]", has_text="changed since you were asked").wait_for()
     page.locator(".question .target", has_text="tool:danger").wait_for()
@@ -277,3 +281,35 @@ def test_what_hides_in_a_call_is_seen(server: Server, tab: Callable[..., Any]) -
     page.locator(".question").wait_for()
     assert page.locator(".card-head .target").text_content() == "a\\u202eb\\u200bc"
     assert page.locator(".question .output").text_content() == "what: a\\u202eb\\u200bc"
+
+
+def test_what_is_typed_meanwhile_stays_when_a_message_comes_back(server: Server, tab: Callable[..., Any]) -> None:
+    """The message that could not be sent stands before it (S0.47)."""
+    page = tab(server, server.session("One."))
+    page.route("**/commands", lambda route: page.fill("#message", "and more") or route.abort())
+    say(page, "/undo")
+    expect(page.locator("#message")).to_have_value("/undo\nand more")
+
+
+def test_a_snapshot_takes_nothing_back(server: Server, tab: Callable[..., Any]) -> None:
+    """A call that begins while a snapshot from before it is on its way is shown as running (S0.47)."""
+    calls = [{"calls": [{"name": "hold", "arguments": {"name": name}}]} for name in ("before", "after")]
+    session = server.session(*calls, "Done.")
+    page, held = tab(server, session), list[Any]()
+    say(page, "Do it")
+    page.locator(".card.running", has_text="before").wait_for()
+    path = f"/sessions/{session}?limit=200"
+    older = server.get(path)
+    page.route(lambda address: address.endswith(path), lambda route: held.append(route), times=1)
+    page.locator(".session-head h1 button").click()
+    page.fill("dialog input", "loads the page anew")
+    with page.expect_request(lambda request: request.url.endswith(path)):
+        page.keyboard.press("Enter")
+    (server.home.parent / "files" / "before").touch()
+    page.locator(".card.running", has_text="after").wait_for()
+    with page.expect_response(lambda reply: reply.url.endswith(path)):
+        held[0].fulfill(json=older)
+    page.locator(".session-head h1", has_text="loads the page anew").wait_for()
+    page.locator(".card.running", has_text="after").wait_for()
+    (server.home.parent / "files" / "after").touch()
+    finished(page, "Done.")
