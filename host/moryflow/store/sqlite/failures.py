@@ -86,8 +86,10 @@ def code_of(error: BaseException) -> str:
 
 def store_error(error: BaseException, path: Path, *, reading: bool = False) -> StoreError:
     """Return the sentence for `error` about the database at `path`; raise it ``from error``."""
-    code = code_of(error)
-    if code == "io" and _free_bytes(path) < _FULL_DISK:
+    code, where = code_of(error), path
+    if code in ("io", "readonly") and (locked_up := _not_writable(path)) is not None:
+        code, where = "readonly", locked_up
+    elif code == "io" and _free_bytes(path) < _FULL_DISK:
         code = "no_space"
     elif code == "io" and not os.access(path.parent, os.W_OK) and path.parent.exists():
         code = "readonly"
@@ -96,7 +98,13 @@ def store_error(error: BaseException, path: Path, *, reading: bool = False) -> S
     message, next_step = _SENTENCES[code]
     if reading and code == "no_space":
         message, next_step = _UNREAD, "free some space, then try again"
-    return StoreError(f"{message} ({error})", code=code, where=str(path), next_step=next_step)
+    return StoreError(f"{message} ({error})", code=code, where=str(where), next_step=next_step)
+
+
+def _not_writable(path: Path) -> Path | None:
+    """Return the file of the database that this process may not write: SQLite keeps two beside it, and names none."""
+    files = (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"))
+    return next((file for file in files if os.access(file, os.F_OK) and not os.access(file, os.R_OK | os.W_OK)), None)
 
 
 def _opens_nothing() -> bool:

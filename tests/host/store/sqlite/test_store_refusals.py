@@ -65,6 +65,37 @@ def test_a_home_that_cannot_be_written(python):
     assert done.stdout.splitlines()[3].startswith("readonly make it writable, or set MORYFLOW_HOME")
 
 
+@pytest.mark.parametrize("name", ["sessions.db", "sessions.db-shm"])
+def test_the_file_that_cannot_be_written_is_named(python, name: str):
+    """Those beside the database stay read-only when it is made writable again, and SQLite says of neither which it is."""
+    home = Path(tempfile.mkdtemp(prefix="moryflow-readonly-"))
+    SqliteStore.open(home / "sessions.db").close()
+    (home / "sessions.db-shm").touch()
+    for path in (home, *home.rglob("*")):
+        os.chown(path, *((65534, 65534) if os.geteuid() == 0 else (-1, -1)))
+    (home / name).chmod(0o400)
+    source = """
+        import asyncio, os, sys
+        from pathlib import Path
+        from moryflow.store import *
+        from moryflow.store.sqlite.store import SqliteStore
+        if os.geteuid() == 0:
+            os.setgid(65534); os.setuid(65534)
+        home = Path(sys.argv[1])
+        try:
+            asyncio.run(SqliteStore.open(home / "sessions.db").create(vault="/v", agent="a", mode="agent"))
+        except StoreError as error:
+            print(error.code, error.where)
+    """
+    try:
+        done = python(source, str(home), check=False)
+    finally:
+        shutil.rmtree(home)
+    if "ModuleNotFoundError" in done.stderr or ("PermissionError" in done.stderr and "setuid" in done.stderr):
+        pytest.skip("an ordinary user cannot read this installation")
+    assert done.stdout == f"readonly {home / name}\n", done.stderr
+
+
 def snapshot(folder: Path) -> dict[str, bytes]:
     """Return the files of a folder that say anything; a reader may leave an empty log behind."""
     files = [path for path in folder.iterdir() if path.is_file() and not path.name.endswith("-shm")]
