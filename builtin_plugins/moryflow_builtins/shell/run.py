@@ -138,8 +138,11 @@ GRACE_SECONDS = 0.5
 _CHANGED = "the folder changed after it was judged; nothing was run"
 _IN_ITS_FOLDER = f"""[ . -ef /dev/fd/0 ] || {{ echo "{_CHANGED}"; exit 126; }}
 exec "$@" </dev/null"""
-"""Runs a program where the current folder is the one behind standard input. Only the comparison sees that descriptor: it
-would lead out of a sandbox."""
+"""Runs a program where the current folder is the one behind standard input; only the comparison sees that descriptor."""
+_INSIDE_ITS_FOLDER = f"""[ "$("$0" -c %d:%i .)" = "$1" ] || {{ echo "{_CHANGED}"; exit 126; }}
+shift; exec "$@\""""
+"""Does the same in the sandbox, by numbers: its first process keeps every descriptor that it is started with, and a command
+could go out through a folder in ``/proc/1/fd``."""
 
 _SECRET_WORDS = ("API_KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE_KEY")
 
@@ -338,11 +341,13 @@ async def _start(
     argv = [shell, "--noprofile", "--norc", "-c", command] if shell else [shutil.which("sh") or "/bin/sh", "-c", command]
     by_descriptor, stdin = Path(f"/proc/self/fd/{place.descriptor}"), asyncio.subprocess.DEVNULL
     here = by_descriptor if by_descriptor.exists() else place.path
-    if inside is not None or here is place.path:  # where the folder is entered by its name
-        argv, stdin = [shell or "/bin/sh", "-c", _IN_ITS_FOLDER, "bash", *argv], place.descriptor
     try:
         if inside is not None:
-            argv = await asyncio.to_thread(inside.argv, argv, place.path)
+            about = os.fstat(place.descriptor)
+            checked = [shutil.which("stat") or "stat", f"{about.st_dev}:{about.st_ino}", *argv]
+            argv = await asyncio.to_thread(inside.argv, [shell or "/bin/sh", "-c", _INSIDE_ITS_FOLDER, *checked], place.path)
+        elif here is place.path:  # where the folder is entered by its name
+            argv, stdin = [shell or "/bin/sh", "-c", _IN_ITS_FOLDER, "bash", *argv], place.descriptor
         starting = asyncio.create_subprocess_exec(
             *argv,
             cwd=here,

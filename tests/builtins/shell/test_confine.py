@@ -126,6 +126,17 @@ MADE = {
 }
 
 
+async def test_no_process_in_the_sandbox_holds_a_way_out(place):
+    """No descriptor, folder or root of any process there leads to what is hidden, or to a place outside (R14, R34)."""
+    vault, home = place
+    (home / "server.token").write_text("tok-of-the-home")
+    ways = "for way in /proc/[0-9]*/fd/* /proc/[0-9]*/task/*/fd/* /proc/[0-9]*/cwd /proc/[0-9]*/root; do"
+    inside = f'cat "$way/.env" "$way{vault}/.env" "$way/../home/server.token" "$way{home}/server.token"'
+    result = await run(Context(place, f'{ways} {inside}; echo x > "$way/../escaped"; echo x > "$way{home}/y"; done; true'), 60)
+    assert TOKEN not in result.output and "tok-of-the-home" not in result.output
+    assert not (vault.parent / "escaped").exists() and not (home / "y").exists()
+
+
 @pytest.mark.parametrize("command", MADE.values(), ids=MADE.keys())
 async def test_nothing_that_runs_later_appears_changes_or_moves(place, command):
     """What did is put back and asked about, and nothing is lost (R21, S0.36)."""
