@@ -17,6 +17,7 @@ judging it
 ``command_line``     one command as rules see it: what a rule has to spell out, and what *always* stores
 ``hidden_commands``  denied commands in texts that are not understood, misleading characters
 ``file_judge``       files that a command names, folders that it moves, copies, links or removes, archives that it unpacks
+``own_folder``       Moryflow's own folder, which no command changes in any mode
 ``folder_scan``      folders that are read with everything below them, and what ignore files leave out
 ``patches``          the files that a patch changes
 ``archives``         the files in an archive
@@ -55,7 +56,7 @@ def judge_command(policy: Policy, command: str, base: str | None = None) -> Deci
     :param base: the folder it starts in, an absolute path; the vault when it is not given.
     """
     from .hidden_commands import character_name, odd_character
-    from .judge import Judge
+    from .judge import Judge, TooMuchWork
     from .parser import parse
     from .syntax import NotParsed
 
@@ -75,5 +76,7 @@ def judge_command(policy: Policy, command: str, base: str | None = None) -> Deci
         judge.unsure(command, f"the command cannot be read surely: {problem}")
     except RecursionError:
         judge.unsure(command, "the command is nested too deeply")
+    except TooMuchWork:
+        judge.give_up()
     parts = tuple(judge.parts)
     return decision_of(parts or [policy.by_text("bash", "shell:")])

@@ -5,6 +5,7 @@ written. The letters:
 
 ======  =======================================================================================
 ``v``   a value that is neither a file nor a program
+``m``   a text that people read
 ``r``   a file that is read
 ``R``   the same, but what stands in it says what is read or run next; a wildcard does not cover the option
 ``w``   a file that is written; a wildcard does not cover the option
@@ -33,7 +34,7 @@ from .syntax import Arg, Word, argument
 # ------------------------------------------------------------------------------------------------
 
 
-TAKES_VALUE = frozenset("vrRwdtxch")
+TAKES_VALUE = frozenset("vrRwdtxchm")
 GUARDED = frozenset("Rwxchgi")
 
 
@@ -184,19 +185,8 @@ def table_rows(table: str) -> Iterator[tuple[str, str, str]]:
         yield from ((name, operands, options) for name in names.split())
 
 
-_MARKS = re.compile(r"[=@<,;]|:(?!.*//)", re.DOTALL)
-
-MAX_PIECES = 200
-"""How many parts of one word are looked at as files."""
-
-
-def file_pieces(arg: Arg) -> list[Arg]:
-    """Return a word and the parts of it that may be files: ``a=@b,c`` holds ``@b``, ``b`` and ``c``."""
-    if not _MARKS.search(arg.text):
-        return [arg]
-    parts = _MARKS.split(arg.text, maxsplit=MAX_PIECES)[1:]
-    texts = dict.fromkeys((arg.text.partition("=")[2], arg.text.partition("@")[2], *parts))
-    return [arg, *(Arg(text, arg.why, tilde=text.startswith("~/")) for text in texts if text)]
+MAX_COMMANDS = 64
+"""How many commands inside one command are looked at; with more of them it is not understood."""
 
 
 # ------------------------------------------------------------------------------------------------
@@ -393,6 +383,7 @@ class CommandEffects:
     :ivar checkout: commits whose content it brings; `moves_names`: which names of git mean something else afterwards.
     :ivar shown: content that it prints from git's store.
     :ivar stdin: a here-document or here-string that is fed in; `stdin_file`: a file that is.
+    :ivar harmless: ids of words that surely name nothing it may write: a message, a script that is understood.
     :ivar runs: files whose content is run; `sought` those that the program finds by itself.
     :ivar code: texts in other languages that are run; only what no mode opens is looked for in them.
     """
@@ -422,6 +413,7 @@ class CommandEffects:
         self.moves_names = ""
         self.stdin = stdin
         self.stdin_file = stdin_file
+        self.harmless: set[int] = set()
         self.code: list[Arg] = []
         self.scripts: list[Arg] = []
         self.runs: list[Arg] = []
@@ -478,6 +470,13 @@ def take_option(option: CommandItem, effects: CommandEffects, args: Sequence[Arg
             effects.texts.append(InnerText(value))
         case _:
             pass
+
+
+def note_messages(found: Sequence[CommandItem], args: Sequence[Arg], effects: CommandEffects) -> None:
+    """Note which words are texts that people read; one behind an option that is not known may be the value of that one."""
+    for before, item in zip((None, *found), found, strict=False):
+        if item.role == "m" and item.place < len(args) and (before is None or before.operand or before.role):
+            effects.harmless.add(id(args[item.place]))
 
 
 _TELLING = frozenset(

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import dropwhile, islice, product
+from itertools import dropwhile, product
 from pathlib import Path, PurePosixPath
 
 from moryflow_sdk import Rule, Target
@@ -24,30 +24,22 @@ from moryflow_builtins.permission.files import (
     judge_file,
     judge_folder,
     judge_paths,
-    judge_pattern,
     paths_below,
 )
 from moryflow_builtins.permission.policy import Judgement, Policy, Resolve
 
 from .command_line import changed_file, contents_of
-from .effects import MAX_PIECES, BulkChange, Checkout, CommandEffects, EffectUnknown, GitOutput, Patch, Tree
+from .effects import BulkChange, Checkout, CommandEffects, EffectUnknown, GitOutput, Patch, Tree
 from .folder_scan import TreeFiles, reads_path
+from .own_folder import HOME, UNKNOWN, with_target
 from .syntax import Arg
 from .walk import Bases
 
 MAX_MOVES = 100
 """How often a script may change its folder before nobody keeps track of it."""
 
-MAX_TOKENS = 500
-"""How many words of a text that was not understood are looked at as paths."""
-
 NEUTRAL = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/zero"})
-_HOME = re.compile(r"\A\$(?:HOME|\{HOME(?:[^A-Za-z0-9_}][^}]*)?\})(?=/|\Z)")
-_TOKENS = re.compile(r"[^\s;&|<>()`\"'\\]+")
-_JOINTS = re.compile(r"[=:,@]")
-_ATTACHED = re.compile(r"-[A-Za-z0-9-]*(?=[/~$])")
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-UNKNOWN: Bases = frozenset((None,))
 
 
 class FileJudge:
@@ -58,7 +50,7 @@ class FileJudge:
         self._folder = folder
         self._add = add
         self._targets: dict[tuple[str, str, str | None], Target] = {}
-        self._trees = TreeFiles(policy, self._resolve)
+        self._trees = TreeFiles(policy, self.resolve)
         self._repositories: dict[str, str] = {}
         self._moves = 0
 
@@ -73,17 +65,17 @@ class FileJudge:
             if base is None and not (known.tilde or known.text.startswith("/")):
                 self._add(_unknown_folder(domain, known))
                 continue
-            target = self._resolve(known.path, domain, base)
+            target = self.resolve(known.path, domain, base)
             part = judge_file(self._policy, target, domain, whole=whole)
             part = _as_question(part) if asks else part
             if path.static or part.decision == "deny":
-                self._add(_with_target(part))
+                self._add(with_target(part))
 
     def tree(self, tree: Tree, bases: Bases) -> None:
         """Ask where a command reads a folder that holds a file which is asked about."""
         roots = [root.path for root in tree.roots if root.static] if tree.roots else ["."]
         for base, root in product(sorted(filter(None, bases)), roots):
-            target = self._resolve(root, "read", base)
+            target = self.resolve(root, "read", base)
             part = self._trees.judge(target, tree)
             if part is not None:
                 self._add(part)
@@ -91,7 +83,7 @@ class FileJudge:
     def bulk_change(self, change: BulkChange, bases: Bases, *, changed: bool, exact: bool) -> None:
         """Judge what a folder or an archive brings, by every path in it; what cannot be told, a rule may spell out."""
         for base in sorted(filter(None, bases)):
-            for part in judge_bulk_change(self._policy, self._resolve, change, base, changed=changed):
+            for part in judge_bulk_change(self._policy, self.resolve, change, base, changed=changed):
                 if part.decision == "deny" or part.rule is not None or not exact:
                     self._add(part)
 
@@ -105,7 +97,7 @@ class FileJudge:
         for base in sorted(filter(None, bases)):
             found = paths_brought(checkout, base, moved)
             if found is not None:
-                for part in judge_paths(self._policy, self._resolve(str(found[0]), "edit", None), found[1]):
+                for part in judge_paths(self._policy, self.resolve(str(found[0]), "edit", None), found[1]):
                     self._add(_as_question(part))
 
     def output(self, shown: GitOutput, bases: Bases, moved: str, *, changed: bool) -> None:
@@ -118,7 +110,7 @@ class FileJudge:
         for base in sorted(filter(None, bases)):
             found = paths_in_output(shown, base, moved, changed=changed)
             if found is not None:
-                root = self._resolve(str(found.root), "read", None)
+                root = self.resolve(str(found.root), "read", None)
                 part = self._trees.judge_output(root, shown.why, found.paths, found.same)
                 if part is not None:
                     self._add(part)
@@ -130,7 +122,7 @@ class FileJudge:
         """
         from .patches import GIT_CONFIGURATION, merges_by_configuration, paths_in
 
-        if patch.may_merge and merges_by_configuration(self._resolve(one, "read", None).path for one in GIT_CONFIGURATION):
+        if patch.may_merge and merges_by_configuration(self.resolve(one, "read", None).path for one in GIT_CONFIGURATION):
             raise EffectUnknown("am.threeWay is set, which lets it follow renames")
         if patch.text is not None:
             if not patch.text.static:
@@ -147,7 +139,7 @@ class FileJudge:
         """Return what stands in a file that may be read without a question."""
         from .patches import MAX_BYTES
 
-        target = self._resolve(file.path, "read", base)
+        target = self.resolve(file.path, "read", base)
         if target.path is None or judge_file(self._policy, target, "read", whole=False).decision != "allow":
             raise EffectUnknown(f"{file.text} is asked about")
         try:
@@ -166,39 +158,9 @@ class FileJudge:
             if base is None:
                 self._add(_unknown_folder("read", Arg(".")))
             elif base != str(self._policy.vault):
-                part = judge_file(self._policy, self._resolve(".", "read", base), "read", whole=False)
+                part = judge_file(self._policy, self.resolve(".", "read", base), "read", whole=False)
                 if part.decision != "allow":
-                    self._add(_with_target(part))
-
-    def limits(self, text: str, bases: Bases = UNKNOWN) -> None:
-        """Look in a text that was not understood for paths that no mode opens, as if they were written to."""
-        folders = [base or self._folder for base in bases]
-        user_home = self._resolve("~", "read", None).path or ""
-        tokens = (token.group() for token in _TOKENS.finditer(text))
-        for token in islice((token for token in tokens if "/" in token or "~" in token), MAX_TOKENS):
-            for path in _paths_in_word(token):
-                part = None
-                for base in folders:
-                    whole = path if path[:1] in "~/$" else f"{base}/{path}"
-                    part = part or judge_pattern(self._policy, user_home, whole)
-                    target = self._resolve(path, "read", base)
-                    part = part or (None if target.error else hard_limit(self._policy, target, "edit", whole=False))
-                if part is not None:
-                    self._add(part._replace(reason=f"{part.reason}; this command may do more than read it"))
-
-    def folder_of_writer(self, bases: Bases, *, asks: bool) -> None:
-        """Judge where a command works that may change what is there: never in Moryflow's own folder.
-
-        :param asks: its words may be names of files there, so it asks where those of that folder run later.
-        """
-        for base in filter(None, bases):
-            if base != str(self._policy.vault):
-                here = judge_file(self._policy, self._resolve(".", "read", base), "edit", whole=False)
-                inside = judge_file(self._policy, self._resolve("any file", "read", base), "edit", whole=False)
-                if here.cause == "hard_limit":
-                    self._add(here)
-                elif asks and inside.decision == "ask":
-                    self._add(_with_target(inside._replace(remember=None)))
+                    self._add(with_target(part))
 
     def repository(self, bases: Bases) -> str:
         """Return a git directory that git would use there and that is not the vault's own; empty when there is none."""
@@ -214,7 +176,7 @@ class FileJudge:
         """Return a folder as rules name it, links followed."""
         if base == str(self._policy.vault):
             return "vault:/"
-        target = self._resolve(".", "read", base) if base is not None else None
+        target = self.resolve(".", "read", base) if base is not None else None
         return UNKNOWN_FOLDER if target is None or target.error is not None else target.text
 
     def folder_named(self, text: str) -> str:
@@ -244,30 +206,31 @@ class FileJudge:
         if not path.static or "://" in path.text or "\n" in path.text or not path.text:
             return
         for base in bases:
-            target = self._resolve(path.path, "read", base if base is not None else self._folder)
+            target = self.resolve(path.path, "read", base if base is not None else self._folder)
             if target.error is not None:
                 continue
             part = judge_file(self._policy, target, "read", whole=False)
             if part.decision == "deny" or (part.decision == "ask" and not exact):
-                self._add(_with_target(part))
+                self._add(with_target(part))
             elif not (known or exact) and re.search("[./]", path.text) and target.text.startswith("vault:"):
                 part = judge_file(self._policy, target, "edit", whole=False)
                 if part.decision != "allow":
-                    self._add(_with_target(part._replace(decision="ask")))
+                    self._add(with_target(part._replace(decision="ask")))
 
     def goals(self, path: Arg, bases: Bases) -> list[str]:
         """Return where a path leads from each folder, links followed."""
-        targets = (self._resolve(path.path, "read", base) for base in sorted(filter(None, bases)))
+        targets = (self.resolve(path.path, "read", base) for base in sorted(filter(None, bases)))
         return [target.path for target in targets if target.path]
 
     def surely_moves(self, path: Arg, base: str | None) -> bool:
         """Whether ``cd path`` cannot but work: the folder is there, and nothing before a ``..`` could be missing."""
         if ".." in dropwhile(lambda name: name == "..", path.text.split("/")):
             return False
-        target = self._resolve(path.path, "read", base) if path.static and base is not None else None
+        target = self.resolve(path.path, "read", base) if path.static and base is not None else None
         return target is not None and target.identity is not None and os.access(f"{target.path}/.", os.X_OK)
 
-    def _resolve(self, path: str, domain: str, base: str | None) -> Target:
+    def resolve(self, path: str, domain: str, base: str | None) -> Target:
+        """Return where a path leads from a folder."""
         key = (path, domain, base)
         if key not in self._targets:
             self._targets[key] = self._policy.resolve(path, domain, base)
@@ -284,7 +247,7 @@ class FileJudge:
         absolute = path.tilde or path.text.startswith("/")
         moved: set[str | None] = set()
         for base in bases:
-            target = self._resolve(path.path, "read", base) if base is not None or absolute else None
+            target = self.resolve(path.path, "read", base) if base is not None or absolute else None
             moved.add(target.path if target is not None else None)
             if target is not None and target.lexical:
                 kind, _, rest = target.lexical.partition(":")
@@ -301,32 +264,16 @@ def _as_question(part: Judgement) -> Judgement:
 
 def _likely(path: Arg) -> Arg | None:
     """Return where a path that is only partly known leads: into the home it names, or surely into some folder."""
-    text = _HOME.sub("~", path.text)
+    text = HOME.sub("~", path.text)
     special = min((text.find(char) for char in "*?[$`{<>" if char in text), default=-1)
     if special < 0:
         return Arg(text, tilde=text.startswith("~"))
     folder = text[:special].rpartition("/")[0]
     if folder:
         return Arg(folder, tilde=folder.startswith("~"))
-    return Arg("/") if text.startswith("/") and special != 0 else None
-
-
-def _paths_in_word(word: str) -> Iterator[str]:
-    """Yield what may be a path in a word: ``-v ~/a:/b`` names two, ``-o~/a`` and ``--to=~/a`` one."""
-    attached = _ATTACHED.match(word)
-    for text in dict.fromkeys((word, word[attached.end() :] if attached else word, *_JOINTS.split(word, maxsplit=MAX_PIECES))):
-        path = _HOME.sub("~", text)
-        if path.startswith("~") and not path.startswith("~/"):
-            path = os.path.expanduser(path)  # noqa: PTH111 (a name that nobody has stays as it is)
-        if "/" in path or path.startswith("~"):
-            yield path
-
-
-def _with_target(part: Judgement) -> Judgement:
-    """Say which file a rule asks about: the command does not show where its names lead, and an answer holds for that."""
-    if part.decision != "ask" or part.rule is None or part.rule.source == "default":
-        return part
-    return part._replace(reason=f"{part.target}: {part.reason}")
+    if text[special] in "*?[":  # what a pattern matches is there
+        return Arg("/" if text.startswith("/") else ".")
+    return Arg("/") if text.startswith("/") else None
 
 
 def _unknown_folder(domain: str, path: Arg) -> Judgement:
@@ -353,6 +300,7 @@ def judge_bulk_change(policy: Policy, resolve: Resolve, change: BulkChange, base
     :param changed: the command changes files before it gets there.
     """
     for source in change.sources:
+        source = Arg("~", tilde=True) if HOME.fullmatch(source.text) else source
         if source.static and change.goal.static:
             found = resolve(source.path, "read", base)
             name = PurePosixPath(source.text).name
@@ -360,6 +308,8 @@ def judge_bulk_change(policy: Policy, resolve: Resolve, change: BulkChange, base
             if change.how == "unpacked":
                 yield from _judge_unpacked(policy, change, found, resolve(change.goal.path, "edit", base), changed=changed)
             elif change.how == "changed":
+                limit = hard_limit(policy, found, "edit", whole=True) if found.error is None else None
+                yield from (limit,) if limit is not None else ()
                 yield from _judge_changed(policy, change, found)
             elif change.how == "restored":
                 yield from _judge_restored(policy, resolve(source.path, "edit", base))
@@ -420,7 +370,7 @@ def _judge_linked(policy: Policy, resolve: Resolve, source: Arg, goals: Sequence
     places = dict.fromkeys((source.path, *(f"{goal.rpartition('/')[0] or '.'}/{source.path}" for goal in goals)))
     for place in places if not source.text.startswith(("/", "~")) else (source.path,):
         target = resolve(place, "edit", base)
-        part = judge_file(policy, target, whole=False)
+        part = judge_file(policy, target, whole=True)
         if part.cause == "hard_limit" or (part.decision != "allow" and target.text.startswith("vault:")):
             yield part
         elif _holds(target.text):

@@ -13,6 +13,7 @@ from .effects import (
     Tree,
     WrittenFile,
     names_of,
+    note_messages,
     operands_of,
     read_options,
     spec,
@@ -67,7 +68,7 @@ _COMMON = (
     "remote=x show-signature=g verify-signatures=g bundle-uri=h repo=h signature-file=r default-prefix=n "
     "output-indicator-new=v unsafe-paths=g filters=g index-output=w in-place=g "
     "contents=r ignore-revs-file=r exclude-from=r pathspec-from-file=r file=r prefix=v add-file=r "
-    "message=v author=v date=v format=v pretty=n grep=v committer=v since=v until=v after=v before=v max-count=v "
+    "message=m author=v date=v format=v pretty=n grep=v committer=v since=v until=v after=v before=v max-count=v "
     "skip=v fixup=v squash=v cleanup=v reuse-message=v reedit-message=v strategy=v strategy-option=v depth=v branch=v "
     "origin=v jobs=v filter=v sort=v contains=v points-at=v merged=n color=n stat=n word-diff=n word-diff-regex=v "
     "diff-filter=v unified=v inter-hunk-context=v onto=v exclude=v trailer=v set-upstream-to=v "
@@ -91,11 +92,11 @@ _SHORT: dict[str, str] = {
     "push": "o=v signed=g",
     "archive": "o=w",
     "format-patch": "o=w n=n v=v",
-    "commit": "m=v F=r t=r C=v c=v S=i",
-    "tag": "m=v F=r u=c local-user=c sign=g s=g verify=g v=g",
-    "merge": "m=v F=r X=v s=v S=i",
-    "stash": "m=v all=n include-untracked=n",
-    "notes": "m=v F=r C=v c=v ref=v",
+    "commit": "m=m F=r t=r C=v c=v S=i",
+    "tag": "m=m F=r u=c local-user=c sign=g s=g verify=g v=g",
+    "merge": "m=m F=r X=v s=v S=i",
+    "stash": "m=m all=n include-untracked=n",
+    "notes": "m=m F=r C=v c=v ref=v",
     "log": "stdin=g n=v S=v G=v L=v U=v l=v O=r",
     "diff": "S=v G=v U=v l=v O=r",
     "show": "stdin=g S=v G=v U=v O=r",
@@ -178,6 +179,7 @@ def _following(args: Sequence[Arg], verb: int, name: str) -> list[CommandItem]:
 
 def _operands(args: Sequence[Arg], verb: int, name: str, following: Sequence[CommandItem], effects: CommandEffects) -> None:
     effects.trees += git_trees(name, following)
+    note_messages(following, args, effects)
     _note_bulk_changes(name, following, effects)
     first_path = next((index for index in range(verb, len(args)) if args[index].text == "--"), len(args))
     effects.checkout, effects.moves_names = (

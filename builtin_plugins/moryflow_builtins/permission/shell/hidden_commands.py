@@ -63,14 +63,13 @@ _INTRODUCES = re.compile(r"[:=!%,]")
 _PROSE = re.compile(r"--?(?:m|message|title|body|notes?|description|comment|subject|text)(?:=.*)?", re.DOTALL)
 """Options whose value is read by people."""
 
-MAX_COMMANDS = 2000
 MAX_WORDS = 64
 """How many words of a program that is not known are looked at as commands."""
 
 
 def rough_commands(text: str) -> Iterator[str]:
     """Yield texts that may be commands, without quotes, keywords and assignments."""
-    for piece in _CUTS.split(text.replace("\\\n", "").replace("{}", "_"), maxsplit=MAX_COMMANDS):
+    for piece in _CUTS.split(text.replace("\\\n", "").replace("{}", "_")):
         words = _QUOTES.sub("", piece).split()
         while words and (words[0] in _LEADING or _ASSIGNED.match(words[0])):
             words.pop(0)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import islice
-from urllib.parse import unquote
 
 from moryflow_sdk.support.protected_files import sensitive
 
 from . import interpreters, moryflow_command, scripts, transfer, wrappers
 from .effects import (
-    MAX_PIECES,
     BulkChange,
     CommandEffects,
     Inspector,
     SoughtFiles,
     WrittenFile,
-    file_pieces,
     guard_telling_name,
+    note_messages,
     operands_of,
     read_options,
     spec,
@@ -38,7 +35,7 @@ from .programs import (
     leaves_out,
     trees_of,
 )
-from .syntax import Arg
+from .syntax import MAX_PIECES, Arg, addressed_files, file_pieces
 from .transfer import inspect_upload
 from .verbs import VERBS, inspect_verbs
 
@@ -92,6 +89,9 @@ def inspect(args: Sequence[Arg], effects: CommandEffects) -> None:
         operands, options = PROGRAMS[name]
         inspect_by_table(args, effects, operands, options)
         _guard_running_options(name, args, effects)
+        if name == "pdftotext" and not effects.writes and args[-1].text != "-":
+            texts = (file._replace(text=f"{file.text.removesuffix('.pdf')}.txt") for file in effects.reads)
+            effects.writes += map(WrittenFile, texts)
         if name in _PAGERS:
             _first_commands(args, effects)
     else:
@@ -100,6 +100,10 @@ def inspect(args: Sequence[Arg], effects: CommandEffects) -> None:
     if any(_REMOVING[name].fullmatch(arg.text) for arg in args[1:] if name in _REMOVING):
         effects.writes += map(WrittenFile, effects.reads)
         effects.bulk_changes.append(BulkChange(name, tuple(effects.reads), how="changed"))
+    if name == "rsync" and any(arg.text.startswith("--del") for arg in args[1:]):
+        effects.writes = [write._replace(whole=True) for write in effects.writes]
+    if name in wrappers.MOUNTS:
+        wrappers.note_mounts(name, args, effects)
     if not effects.runs:  # what is named is run in place of what would be found
         effects.sought += [SoughtFiles(names, upward) for names, upward in LOOKS_FOR.get(name, ())]
     effects.may_write |= name in LOOKS_FOR
@@ -117,22 +121,17 @@ _REMOVING = {
 }
 """Options with which an archiver removes what it has read."""
 
-_FILE_ADDRESS = re.compile(r"(?:\A|[=@,<+\"'(])fileb?:(//)?", re.IGNORECASE)
 _PATTERN = re.compile(r"[\[{]")
 
 
 def _file_addresses(index: int, arg: Arg, effects: CommandEffects) -> None:
-    """Take ``file:`` addresses for the files that they name, in any letters, with a host or without, escaped or not."""
-    for found in islice(_FILE_ADDRESS.finditer(arg.text), MAX_PIECES):
-        rest = arg.text[found.end() :]
-        start = rest.find("/") if found.group(1) else 0
-        for text in dict.fromkeys((rest, rest[start:] if start > 0 else rest)):
-            whole = unquote(text, errors="surrogateescape")
-            pattern = _PATTERN.search(whole)
-            if pattern:
-                effects.guard(index, f"{arg.text[:80]} stands for several files")
-                whole = whole[: pattern.start()].rpartition("/")[0]
-            effects.reads += [Arg(whole, arg.why)] if whole and "\0" not in whole else []
+    """Take ``file:`` addresses for the files that they name."""
+    for whole in addressed_files(arg.text):
+        pattern = _PATTERN.search(whole)
+        if pattern:
+            effects.guard(index, f"{arg.text[:80]} stands for several files")
+            whole = whole[: pattern.start()].rpartition("/")[0]
+        effects.reads += [Arg(whole, arg.why)] if whole and "\0" not in whole else []
 
 
 def _by_family(name: str) -> Inspector | None:
@@ -268,6 +267,10 @@ def _guard_running_options(name: str, args: Sequence[Arg], effects: CommandEffec
             return
 
 
+_MESSAGES = {"jj": "m=m message=m", "glab": "m=m message=m t=m title=m d=m description=m"}
+"""Options of programs that are not known otherwise, whose value is a text that people read."""
+
+
 def _inspect_unknown(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
     """Take every word that looks like a path for one, and every group of words for what may be a command."""
     effects.known = name in OPTIONS_THAT_RUN
@@ -276,6 +279,8 @@ def _inspect_unknown(name: str, args: Sequence[Arg], effects: CommandEffects) ->
     if name in COMPILERS:
         effects.writes += [WrittenFile(value) for value in values_of(list(read_options(args, spec("o=v"))), "o")]
     _words(args, effects)
+    if name in _MESSAGES:
+        note_messages(list(read_options(args, spec(_MESSAGES[name]))), args, effects)
     if name in transfer.STORES:
         transfer.inspect_store(name, args, effects)
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from .effects import CommandEffects, InnerText, Inspector, SoughtFiles, WrittenFile, file_pieces, read_options, spec
+from .effects import CommandEffects, InnerText, Inspector, SoughtFiles, WrittenFile, read_options, spec
 from .moryflow_command import inspect_module
-from .syntax import Arg, join_words
+from .syntax import Arg, file_pieces, join_words
 
 _SHELLS = (
     "bash", "sh", "dash", "zsh", "ksh", "mksh", "ash", "yash", "rbash", "fish", "csh", "tcsh", "pwsh", "powershell",
@@ -168,6 +168,8 @@ def _run_file(args: Sequence[Arg], index: int, effects: CommandEffects, name: st
     if name in ("vim", "ed", "emacs"):
         effects.writes += [WrittenFile(arg) for arg in operands if not arg.text.startswith(("+", "-"))]
         effects.guard(len(args) - 1, f"{args[0].text} is an editor that runs commands")
+        if args[0].text.rpartition("/")[2] in ("ed", "red", "ex"):
+            effects.guard_unseen(f"{args[0].text} runs whatever it reads")
         return
     if operands[0].text in STDIN:
         effects.guard_unseen(f"{args[0].text} runs whatever it reads")

@@ -14,11 +14,12 @@ from moryflow_builtins.permission.policy import MOST, CompiledRule, Judgement, P
 
 from .command_line import CommandLine, CommandPlace, assignments, fed_in, rule_to_remember
 from .effects import CommandEffects, EffectUnknown, InnerCommand, InnerText, Patch
-from .file_judge import NEUTRAL, UNKNOWN, FileJudge
+from .file_judge import NEUTRAL, FileJudge
 from .hidden_commands import denial_of, disguised_commands, has_denial, rough_commands
 from .inspect import inspect, name_of
 from .interpreters import CHANGE
 from .moryflow_command import inspect_own_program, is_own, refusal_in_text
+from .own_folder import UNKNOWN, OwnFolder
 from .parser import parse
 from .syntax import Arg, Compound, NotParsed, Redirect, Script, Simple, arguments
 from .walk import Bases, FoldersAfter, Walker
@@ -26,6 +27,14 @@ from .wrappers import harmless_assignment
 
 MAX_INNER = 8
 """How deeply commands may run commands that run commands."""
+
+MAX_WORK = 5000
+"""How many commands and files of one text are judged, in each folder that they may be in; what is beyond is not understood."""
+
+
+class TooMuchWork(Exception):
+    """The text holds more than is judged one by one."""
+
 
 _NETWORK = ("/dev/tcp/", "/dev/udp/")
 
@@ -39,13 +48,15 @@ class Judge:
         self._parts: dict[Judgement, None] = {}
         self._seen: dict[tuple[str, Bases, bool], FoldersAfter] = {}
         self._approved = False
+        self._work = 0
         self._depth = 0
         self._asked = 0
-        self._changes = self._looked_through = False
+        self._changes = False
         self._moved_names = ""
         self._git_variable = ""
         self._denies = any(has_denial(rules) for rules in policy.layers)
         self._file_judge = FileJudge(policy, folder, self.add)
+        self._own_folder = OwnFolder(policy, command, folder, self._file_judge.resolve, self.add)
         self._walker = Walker(self._simple, self._compound, self._redirect)
 
     @property
@@ -67,10 +78,25 @@ class Judge:
         """Ask about something no rule can cover."""
         self.add(Judgement("bash", f"shell:{target}", "ask", reason))
 
+    def give_up(self) -> None:
+        """Ask, in every mode, about a command that holds more than is judged one by one."""
+        self._approved = False
+        reason = "the command holds more than can be looked at"
+        self.unsure(self._command, reason)
+        self.add(Judgement("bash", f"shell:{shortened(self._command, 200)}", "ask", reason, bypass="never"))
+
+    def _spend(self, effects: CommandEffects, words: int, bases: Bases) -> None:
+        """Count what a command takes to judge."""
+        files = len(effects.reads) + len(effects.writes) + len(effects.perhaps)
+        files += sum(4 * len(change.sources) for change in effects.bulk_changes)
+        self._work += len(bases) * (1 + files + words // 8)
+        if self._work > MAX_WORK:
+            raise TooMuchWork
+
     def unsure(self, text: str, reason: str) -> None:
         """Ask about a text that may not be what it seems, and look for denied commands in it."""
         self.rough(text)
-        self._file_judge.limits(text)
+        self._own_folder.text(text)
         self._refuse_text(text)
         self.ask(text, reason)
 
@@ -116,6 +142,7 @@ class Judge:
         """
         if args:
             inspect(args, effects)
+        self._spend(effects, len(args), bases)
         line = CommandLine(assigned, args, effects, " ".join(raw.split()))
         answers = self._by_rules(line, bases, granted)
         for answer in answers:
@@ -142,7 +169,7 @@ class Judge:
         if effects.base is not None and effects.reads_here:
             self._file_judge.file(effects.base, "edit", bases, asks=True)
         self._files(effects, args, there, exact=exact)
-        self._own_folder(line, effects, there, raw, exact=exact)
+        self._own_folder.line(line, effects, there, raw, exact=exact)
         self._judge_hidden(effects, args)
         after = self._inside(line, answers, there, exact=exact)
         return after if effects.base is None else FoldersAfter(bases, bases)
@@ -181,33 +208,6 @@ class Judge:
         if any(guard.unseen for guard in effects.guards):
             self._refuse_text(self._command)
 
-    def _own_folder(self, line: CommandLine, effects: CommandEffects, bases: Bases, raw: str, *, exact: bool) -> None:
-        """Refuse what may change Moryflow's own folder: in words of a program that does more than read them, or unseen."""
-        inside = {id(word) for inner in effects.inner for word in inner.args}
-        inside |= {id(file) for file in effects.scripts}  # is read, and run
-        words = [arg for arg in line.args[1:] if id(arg) not in inside]
-        may_write = (effects.may_write or bool(effects.guards) or not effects.known) and not is_own(name_of(line.args))
-        assigned = (arg for arg in line.assigned if (may_write and line.args) or arg.text.startswith("GIT_"))
-        suspects = (*(words if may_write else ()), *assigned)
-        for text in dict.fromkeys(word.text for word in suspects):
-            self._file_judge.limits(text, bases)
-        if may_write and line.args:
-            self._file_judge.folder_of_writer(bases, asks=effects.may_write and not exact)
-        unseen = any(guard.unseen for guard in effects.guards)
-        unseen |= None in bases and (may_write or bool(effects.writes))
-        if unseen or (may_write and not all(word.static for word in words)):
-            self._limits_of_whole()
-        elif unknown := [write.path.text for write in effects.writes if not write.path.static]:
-            # what it only reads may be there; what it writes may be named by any other part
-            for text in (*unknown, self._command.replace(raw, "", 1)):
-                self._file_judge.limits(text, bases)
-
-    def _limits_of_whole(self) -> None:
-        """Look through the whole command for what no mode opens: a part of it may write what another part names."""
-        if not self._looked_through:
-            self._looked_through = True
-            self._file_judge.limits(self._command)
-
     def _refuse_text(self, text: str) -> None:
         """Refuse a text that is not understood when it seems to change what a person decided."""
         reason = refusal_in_text(text)
@@ -234,7 +234,7 @@ class Judge:
         for path in dict.fromkeys(effects.perhaps):
             self._file_judge.possible_file(path, bases, known=effects.known, exact=exact)
         for code in effects.code:
-            self._file_judge.limits(code.text)
+            self._own_folder.code(code.text)
             self._refuse_text(code.text)
 
     @contextmanager
@@ -304,7 +304,7 @@ class Judge:
         """Judge a shell text that is an argument of a command."""
         if not text.text.static or not self._enter():
             self.rough(text.text.text)
-            self._file_judge.limits(text.text.text, bases)
+            self._own_folder.text(text.text.text, bases)
             self._refuse_text(text.text.text)
             return bases | UNKNOWN
         try:
@@ -368,6 +368,7 @@ class Judge:
         if redirect.descriptor.startswith("{"):
             self.ask(redirect.target.raw, f"the redirection sets the variable {redirect.descriptor[1:-1]}")
         targets = arguments((redirect.target,))
+        self._spend(CommandEffects(), len(targets) * 8, bases)
         copies = redirect.operator in ("<&", ">&")
         for target in targets:
             if copies and target.static and target.text.rstrip("-").isdecimal() | (target.text == "-"):
@@ -379,8 +380,6 @@ class Judge:
     def _redirect_target(self, redirect: Redirect, target: Arg, bases: Bases) -> None:
         if not target.static:
             self.ask(f"{redirect.operator} {target.text}", f"the target of a redirection is not known: {target.why}")
-            if redirect.operator != "<":
-                self._limits_of_whole()
         if target.static and target.text in NEUTRAL:
             return
         if target.text.startswith(_NETWORK):
@@ -390,6 +389,9 @@ class Judge:
             self._file_judge.file(target, "read", bases)
         if redirect.operator != "<":
             self._changes = True
+            self._own_folder.word(target, bases)
+            if not target.static or None in bases:
+                self._own_folder.whole()
             self._file_judge.file(target, "edit", bases)
 
 

@@ -98,6 +98,15 @@ less more most pg | r |
     o=w O=w log-file=w LOG-FILE=w k=R lesskey-file=R lesskey-src=R lesskey-content=c t=v T=r tag-file=r p=v P=v
     x=v y=v z=v b=v h=v j=v D=v
 zcat bzcat xzcat zstdcat zless | r |
+xmllint | r | xpath=v output=w o=w encode=v
+    schema=r relaxng=r schematron=r dtdvalid=r pretty=v maxmem=v catalogs=g shell=g load-trace=n
+pdftotext | r1w | f=v l=v r=v x=v y=v W=v H=v fixed=v enc=v eol=v opw=v upw=v cfg=R
+pdfinfo pdffonts | r | f=v l=v enc=v opw=v upw=v rawdates=n isodates=n
+iconv | r | f=v t=v from-code=v to-code=v o=w output=w
+csvlook csvcut csvgrep csvstat csvsort csvjson | r |
+    c=v m=v r=v f=r d=v e=v k=v columns=v match=v regex=v file=r delimiter=v encoding=v
+notify-send | - | i=r icon=r
+gron hexyl | r | n=v s=v
 xxd | r1w | c=v g=v l=v o=v s=v n=v cols=v
 touch | w | r=r d=v t=v reference=r date=v time=v
 mkdir | w | m=v mode=v Z=n context=n

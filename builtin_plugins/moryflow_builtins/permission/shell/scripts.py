@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from .effects import (
+    MAX_COMMANDS,
     BulkChange,
     CommandEffects,
     CommandItem,
@@ -22,6 +23,7 @@ from .effects import (
     take_option,
     values_of,
 )
+from .interpreters import STDIN
 from .syntax import Arg, join_words
 
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")
@@ -54,15 +56,23 @@ def inspect_sed(args: Sequence[Arg], effects: CommandEffects) -> None:
         danger, reads, writes = sed_dangers(item.value.text)
         if danger:
             effects.guard(item.place, f"the sed script {danger}")
+        elif item.value is args[item.place]:
+            effects.harmless.add(id(item.value))
         effects.reads += [Arg(path) for path in reads]
         effects.writes += [WrittenFile(Arg(path)) for path in writes]
     from_files = values_of(found, "f", "file")
+    _guard_fed(args, from_files, effects)
     effects.reads += from_files
     effects.runs += from_files
     paths = [item.value for item in files if item.value is not None]
     if any(item.role == "i" for item in found):
         effects.writes += [WrittenFile(path) for path in paths]
     effects.reads += paths
+
+
+def _guard_fed(args: Sequence[Arg], files: Sequence[Arg], effects: CommandEffects) -> None:
+    if any(file.text in STDIN for file in files):
+        effects.guard_unseen(f"{args[0].text} runs whatever it reads")
 
 
 def inspect_awk(args: Sequence[Arg], effects: CommandEffects) -> None:
@@ -85,6 +95,7 @@ def inspect_awk(args: Sequence[Arg], effects: CommandEffects) -> None:
         if awk_is_dangerous(item.value.text):
             effects.guard(item.place, "the awk program runs, reads or writes something by itself")
     from_files = [item.value for item in from_file if item.value is not None]
+    _guard_fed(args, from_files, effects)
     effects.reads += from_files
     effects.runs += from_files
     effects.reads += [item.value for item in files if item.value is not None and not _ASSIGNED.match(item.value.text)]
@@ -221,7 +232,9 @@ def inspect_man(args: Sequence[Arg], effects: CommandEffects) -> None:
 def inspect_tmux(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Terminal multiplexers and terminals run what they are given, somewhere else."""
     effects.guard(len(args) - 1, f"{args[0].text} runs programs in another terminal")
-    for index in range(1, len(args)):
+    if len(args) > MAX_COMMANDS:
+        effects.guard_unseen(f"{args[0].text} is given more words than are looked at as commands")
+    for index in range(1, min(len(args), MAX_COMMANDS)):
         effects.texts += [InnerText(args[index]), InnerText(join_words(args[index:]))]
 
 
@@ -271,6 +284,7 @@ def inspect_crontab(args: Sequence[Arg], effects: CommandEffects) -> None:
 _RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _WRITES = frozenset({"-fprint", "-fprint0", "-fprintf", "-fls"})
 _READS = frozenset({"-newer", "-anewer", "-cnewer", "-samefile", "-files0-from"})
+_FOUND = "the files that find finds are known only when it runs"
 _NO_READERS = frozenset(
     {"ls", "stat", "echo", "printf", "touch", "chmod", "chown", "rm", "rmdir", "mkdir", "basename", "dirname"}
 )
@@ -282,9 +296,13 @@ _LEADING = re.compile(r"-[HLPEXdsx]+|-O.*|-D|-f|--")
 
 def inspect_find(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look at a ``find`` command."""
+    effects.harmless.update(map(id, args))  # what it writes, and what it runs, is judged by itself
     index = _starting_points(args, effects)
     while index < len(args):
         text = args[index].text
+        if len(effects.inner) == MAX_COMMANDS:
+            effects.guard_unseen("find runs more commands than are looked at")
+            return
         if text in _RUNS:
             index = _run(args, index, effects)
         elif text in _WRITES and index + 1 < len(args):
@@ -340,6 +358,8 @@ def _run(args: Sequence[Arg], index: int, effects: CommandEffects) -> int:
     while end < len(args) and args[end].text != ";" and not (args[end].text == "+" and args[end - 1].text == "{}"):
         end += 1
     command = tuple(args[index + 1 : end])
+    if args[index].text.endswith("dir"):
+        command = (*command[:1], *(Arg(arg.text, arg.why or _FOUND) for arg in command[1:]))
     effects.guard(min(end, len(args) - 1), f"find {args[index].text} runs a program")
     effects.inner.append(InnerCommand(tuple(_fill_in(arg) for arg in command)))
     if any("{}" in arg.text for arg in command[1:]) and command[0].text.rpartition("/")[2] not in _NO_READERS:
@@ -365,7 +385,7 @@ def _tree(args: Sequence[Arg], index: int) -> Tree:
 
 def _fill_in(arg: Arg) -> Arg:
     """``{}`` stands for names that are known only when it runs."""
-    return Arg(arg.text, "the files that find finds are known only when it runs") if "{}" in arg.text else arg
+    return Arg(arg.text, _FOUND) if "{}" in arg.text else arg
 
 
 INSPECTORS: dict[str, Inspector] = {

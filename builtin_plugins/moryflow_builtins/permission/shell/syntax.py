@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Literal, NamedTuple
+from urllib.parse import unquote
 
 from moryflow_builtins.permission.policy import shortened
 
@@ -130,6 +131,9 @@ class Script(NamedTuple):
 MAX_WORDS = 512
 """How many words braces may stand for; more are not known."""
 
+MAX_EXPANDED = 4096
+"""How many words the braces of one command may stand for."""
+
 MAX_GROUPS = 32
 """How many braces may be opened in one word."""
 
@@ -180,9 +184,42 @@ def join_words(words: Iterable[Arg]) -> Arg:
     return Arg(" ".join(word.text for word in words), next((word.why for word in words if word.why), ""))
 
 
+_MARKS = re.compile(r"[=@<,;]|:(?!.*//)", re.DOTALL)
+
+MAX_PIECES = 200
+"""How many parts of one word are looked at as files."""
+
+
+def file_pieces(arg: Arg) -> list[Arg]:
+    """Return a word and the parts of it that may be files: ``a=@b,c`` holds ``@b``, ``b`` and ``c``."""
+    if not _MARKS.search(arg.text):
+        return [arg]
+    parts = _MARKS.split(arg.text, maxsplit=MAX_PIECES)[1:]
+    texts = dict.fromkeys((arg.text.partition("=")[2], arg.text.partition("@")[2], *parts))
+    return [arg, *(Arg(text, arg.why, tilde=text.startswith("~/")) for text in texts if text)]
+
+
+_FILE_ADDRESS = re.compile(r"(?:\A|[=@,<+\"'(])fileb?:(//)?", re.IGNORECASE)
+
+
+def addressed_files(text: str) -> Iterator[str]:
+    """Yield the files that ``file:`` addresses name, in any letters, with a host or without, escaped or not."""
+    for found in islice(_FILE_ADDRESS.finditer(text), MAX_PIECES):
+        rest = text[found.end() :]
+        start = rest.find("/") if found.group(1) else 0
+        for whole in dict.fromkeys((rest, rest[start:] if start > 0 else rest)):
+            yield unquote(whole, errors="surrogateescape")
+
+
 def arguments(words: Iterable[Word]) -> list[Arg]:
     """Return what `words` become."""
-    return [argument for word in words for argument in _arguments(word)]
+    found: list[Arg] = []
+    expanded = 0
+    for word in words:
+        more = _arguments(word, MAX_EXPANDED - expanded)
+        expanded += len(more) - 1
+        found += more
+    return found
 
 
 def argument(word: Word) -> Arg:
@@ -190,7 +227,7 @@ def argument(word: Word) -> Arg:
     return _finish([*_marks(word.pieces)], word)
 
 
-def _arguments(word: Word) -> list[Arg]:
+def _arguments(word: Word, most: int) -> list[Arg]:
     bare = word.bare
     if bare is not None and not _SPECIAL.search(bare):
         return [Arg(bare)]
@@ -198,7 +235,7 @@ def _arguments(word: Word) -> list[Arg]:
     if ("{", False) not in marks:
         return [_finish(marks, word)]
     try:
-        expanded = _expand_braces(marks) if marks.count(("{", False)) <= MAX_GROUPS else _give_up()
+        expanded = _expand_braces(marks) if most > 0 and marks.count(("{", False)) <= MAX_GROUPS else _give_up()
     except _TooMany:
         return [Arg(_text_of(marks), "its braces stand for too many words")]
     if _quirky(marks, expanded):

@@ -26,8 +26,8 @@ from .effects import (
     take_option,
     values_of,
 )
-from .syntax import Arg
-from .verbs import VERBS, file_pieces
+from .syntax import Arg, addressed_files, file_pieces
+from .verbs import VERBS
 
 _CURL = """
     o=w output=w O=g remote-name=g remote-name-all=g J=g remote-header-name=g output-dir=w K=R config=R T=r upload-file=r D=w
@@ -102,6 +102,8 @@ def inspect_curl(args: Sequence[Arg], effects: CommandEffects) -> None:
             effects.guard(found.place, f"{value.text} stands for several files")
         elif found.name.startswith("proto"):
             _protocols(found, effects)
+    if names_of(read_options(args, spec(_CURL))) & {"T", "upload-file"}:
+        effects.writes += [WrittenFile(Arg(path, value.why)) for _, value in addresses for path in addressed_files(value.text)]
     _addresses(addresses, effects, default_is_file=_by_default(args) == "file")
 
 
@@ -167,11 +169,11 @@ def inspect_wget(args: Sequence[Arg], effects: CommandEffects) -> None:
     addresses = [(item.place, item.value) for item in found if item.operand and item.value is not None]
     if letters & {"O", "output-document", "spider"}:
         return
+    folders = [item.value.text for item in found if item.name in ("P", "directory-prefix") and item.value is not None]
+    prefix = f"{folders[-1].rstrip('/')}/" if folders else ""
     for _, address in addresses:
         name = address.text.partition("#")[0].rstrip("/").rpartition("/")[2]
         names = dict.fromkeys((name, name.partition("?")[0])) if "/" in address.text.partition("://")[2] else ("index.html",)
-        folders = [item.value.text for item in found if item.name in ("P", "directory-prefix") and item.value is not None]
-        prefix = f"{folders[-1].rstrip('/')}/" if folders else ""
         effects.writes += [WrittenFile(Arg(f"{prefix}{one}", address.why)) for one in names if one]
 
 

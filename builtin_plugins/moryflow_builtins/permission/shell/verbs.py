@@ -18,14 +18,14 @@ from .effects import (
     CommandItem,
     InnerCommand,
     Tree,
-    file_pieces,
     guard_telling_name,
+    note_messages,
     read_options,
     spec,
     table_rows,
     take_option,
 )
-from .syntax import Arg
+from .syntax import Arg, file_pieces
 
 _REGISTRY = "registry=h proxy=h https-proxy=h http-proxy=h noproxy=v local-address=h cafile=r ca=v key=v cert=v"
 _NODE = f"""script-shell=x shell=x node-options=c {_REGISTRY} loglevel=v filter=v F=v w=n workspace=v tag=v otp=v access=v
@@ -59,7 +59,7 @@ npm |
     view/info/show/v whoami !*exec/x !init/create/innit !config/c !set !explore !edit |
     {_NODE} -prefix=d C=d userconfig=R globalconfig=R cache=w git=x editor=x viewer=x browser=x node-gyp=x python=x
     init-module=c init.module=c onload-script=c call=c c=c reg=g replace-registry-host=h dist-url=h disturl=h nodedir=g
-    pack-destination=w logs-dir=w tmp=w location=g L=g depth=v omit=v include=v before=v scope=v message=v m=v l=n long=n
+    pack-destination=w logs-dir=w tmp=w location=g L=g depth=v omit=v include=v before=v scope=v message=m m=m l=n long=n
     p=n parseable=n S=n save=n D=n save-dev=n O=n P=n E=n B=n a=n all=n audit-level=v d=n dd=n ddd=n progress=n
     no-progress=n no-color=n workspaces-update=n save-prefix=v
 pnpm |
@@ -170,7 +170,7 @@ gh |
     repo:view repo:list repo:create repo:fork repo:sync repo:rename repo:archive repo:set-default run:list run:view run:watch
     run:rerun run:cancel release:list release:view release:create release:edit release:upload gist:list gist:view gist:create
     !alias !extension/extensions/ext !codespace/cs !config !auth !secret !variable !ssh-key !gpg-key |
-    R=v repo=v hostname=h body-file=r input=r notes-file=r T=v template=v q=v jq=v json=v t=v title=v b=v body=v B=v base=v
+    R=v repo=v hostname=h body-file=r input=r notes-file=r T=v template=v q=v jq=v json=v t=m title=m b=m body=m B=v base=v
     H=v header=v F=v field=v f=v raw-field=v X=v method=v l=v label=v a=v assignee=v m=v milestone=v L=v limit=v s=v
     state=v S=v search=v web=g w=n p=v preview=v cache=v dir=w D=w output=w O=w recover=r editor=g e=n
 gem |
@@ -205,16 +205,16 @@ hg |
     tip root manifest locate grep bookmarks/bookmark files forget phase verify version help !graft !backout !unshelve addremove
     !config/showconfig/debugconfig !bisect !serve !import/patch !export !archive !unbundle !bundle !extdiff !clone !init
     !rebase !histedit |
-    config=c config-file=R cwd=d R=d repository=d repo=d e=x ssh=x remotecmd=x encoding=v I=v X=v include=v exclude=v m=v
-    message=v l=v logfile=r r=v rev=v T=v template=v style=r o=w output=w tool=x t=v debugger=g pager=v profile=g u=v user=v
+    config=c config-file=R cwd=d R=d repository=d repo=d e=x ssh=x remotecmd=x encoding=v I=v X=v include=v exclude=v m=m
+    message=m l=v logfile=r r=v rev=v T=v template=v style=r o=w output=w tool=x t=v debugger=g pager=v profile=g u=v user=v
     d=v date=v q=n v=n y=n noninteractive=n branch=v b=v k=v keyword=v color=v
 svn |
     status/st/stat diff/di log ls/list info add commit/ci !update/up !checkout/co !revert cat blame/praise/annotate/ann mkdir
     move/mv/rename/ren copy/cp delete/del/remove/rm resolve resolved !switch/sw cleanup !merge propget/pget/pg
     proplist/plist/pl help/h unlock lock mergeinfo changelist/cl
     !propset/pset/ps !propedit/pedit/pe !propdel/pdel/pd !patch !export !import !relocate !x-shelve !upgrade |
-    diff-cmd=x diff3-cmd=x editor-cmd=x config-dir=R config-option=c F=r file=r targets=r encoding=v r=v revision=v m=v
-    message=v c=v change=v l=v limit=v depth=v username=v password=v x=c extensions=c accept=v q=n v=n non-interactive=n
+    diff-cmd=x diff3-cmd=x editor-cmd=x config-dir=R config-option=c F=r file=r targets=r encoding=v r=v revision=v m=m
+    message=m c=v change=v l=v limit=v depth=v username=v password=v x=c extensions=c accept=v q=n v=n non-interactive=n
     trust-server-cert=g trust-server-cert-failures=g native-eol=v
 ip |
     address addrlabel link neighbour/neighbor ntable route rule tunnel tuntap maddress mroute monitor token tcp_metrics stats
@@ -380,6 +380,7 @@ def _options(
 ) -> None:
     """Note what options mean, up to a command that follows the verb."""
     verb = meant.places[-1] if meant.places else len(args)
+    note_messages(found, args, effects)
     for item in found:
         if item.operand:
             if runs and item.place > verb:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from .effects import (
+    MAX_COMMANDS,
     CommandEffects,
     CommandItem,
     InnerCommand,
@@ -270,6 +272,9 @@ def inspect_fd(args: Sequence[Arg], effects: CommandEffects) -> None:
         runs = _FD_RUNS.match(arg.text)
         if runs is None:
             continue
+        if len(effects.inner) == MAX_COMMANDS:
+            effects.guard_unseen(f"{args[0].text} runs more commands than are looked at")
+            return
         first = (arg.cut(runs.end() + arg.text.startswith("--")),) if len(arg.text) > runs.end() else ()
         rest = list(args[index + 1 :])
         end = next((place for place, word in enumerate(rest) if word.text == ";"), len(rest))
@@ -288,6 +293,44 @@ def inspect_loader(args: Sequence[Arg], effects: CommandEffects) -> None:
 def is_loader(name: str) -> bool:
     """Whether `name` is the dynamic loader of some system."""
     return _LOADER.fullmatch(name) is not None
+
+
+# ------------------------------------------------------------------------------------------------
+# Mounts
+# ------------------------------------------------------------------------------------------------
+
+_CONTAINER_MOUNTS = frozenset({"v", "volume", "mount"})
+_EVERY_WORD = frozenset({""})
+MOUNTS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("docker", "podman", "nerdctl", "docker-compose", "podman-compose"), _CONTAINER_MOUNTS),
+    **dict.fromkeys(("singularity", "apptainer", "proot", "systemd-nspawn"), frozenset({"B", "b", "bind", "r", "R", "D"})),
+    "bwrap": frozenset({"bind", "bind-try", "dev-bind", "dev-bind-try"}),
+    "systemd-run": frozenset({"p", "property"}),
+    **dict.fromkeys(("mount", "bindfs", "chroot"), _EVERY_WORD),
+}
+"""Options whose value is a folder that is there under another name for what runs inside; empty: any word."""
+
+_MOUNTED = re.compile(r"(?:\A|\b(?:source|src|Bind(?:Paths)?)=)([/~$.][^:,]*)")
+_READ_ONLY = re.compile(r"[:,](?:ro|readonly)\b")
+
+
+def note_mounts(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
+    """Take a folder that is mounted for one that is changed with everything below it."""
+    options = MOUNTS[name]
+    for word, following in zip_longest(args[1:], args[2:], fillvalue=Arg("")):
+        option, equals, _ = word.text.partition("=")
+        if not word.text.startswith("-"):
+            value = word if options is _EVERY_WORD else None
+        elif option.lstrip("-") in options:
+            value = word.cut(len(option) + 1) if equals else following
+        else:
+            value = word.cut(2) if word.text[1:2] in options else None
+        if value is None or _READ_ONLY.search(value.text):
+            continue
+        found = _MOUNTED.search(value.text)
+        if found is not None:
+            source = Arg(found.group(1), value.why, tilde=found.group(1).startswith("~"))
+            effects.writes.append(WrittenFile(source, whole=True, asks=True))
 
 
 INSPECTORS: dict[str, Inspector] = {

@@ -1,0 +1,255 @@
+"""Moryflow's own folder: no program changes it, in any mode, whatever the spelling.
+
+What only reads is not looked at here. Of a program that may write, every word is taken for what it may name; where a word is
+known only when it runs, the variables that the command assigns stand for each of their values, and anything else for any
+folder. This sees what a command shows; what no text shows only a sandbox can hold back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from itertools import islice, product
+
+from moryflow_sdk import Target
+
+from moryflow_builtins.permission.files import hard_limit, judge_file, judge_pattern
+from moryflow_builtins.permission.policy import Judgement, Policy
+
+from .command_line import CommandLine
+from .effects import CommandEffects
+from .inspect import name_of
+from .moryflow_command import is_own
+from .syntax import MAX_PIECES, Arg, addressed_files
+from .walk import Bases
+
+MAX_LOOKED = 2_000
+"""How many paths of a command are looked at here; with more of them it asks in every mode."""
+
+MAX_VALUES = 64
+"""How many spellings of one word are looked at, with the values of its variables."""
+
+UNKNOWN: Bases = frozenset((None,))
+HOME = re.compile(r"\A\$(?:HOME|\{HOME(?:[^A-Za-z0-9_}][^}]*)?\})(?=/|\Z)")
+_HERE = re.compile(r"\$(?:PWD\b|\{PWD\}|\(pwd\))")
+_TOKENS = re.compile(r"[^\s;&|<>()`\"'\\]+")
+_QUOTES = re.compile(r"[\"'\\]")
+_JOINTS = re.compile(r"[=:,@]")
+_ATTACHED = re.compile(r"-[A-Za-z0-9-]*(?=[/~$])")
+_ROOT = re.compile(r"\A/proc/[^/]+(?:/task/[^/]+)?/root(?=/|\Z)")
+_CWD = re.compile(r"\A/proc/(?:thread-)?self(?:/task/[^/]+)?/cwd(?=/|\Z)")
+_ASSIGNED = re.compile(r"\b([A-Za-z_]\w*)(?:\+?=\(?|[ \t]+in[ \t]+|[ \t]*<<<[ \t]*)([^;&|<>()`\n]*)")
+_UNKNOWN_PART = re.compile(r"[$`)]")
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)[^}]*\}|([A-Za-z_]\w*))")
+_HOME_IN_CODE = r"(?:\bHOME\b(?!/)|(?i:home(?:dir)?\()|expanduser|[\"']~)"
+_WALKERS = frozenset({"find", "gfind", "bfs", "fd", "fdfind", "grep", "egrep", "fgrep", "rg", "ag", "ack"})
+
+
+class OwnFolder:
+    """Judges a command that starts in `folder`; `resolve` resolves a path for reading, and `add` takes the answers."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        command: str,
+        folder: str,
+        resolve: Callable[[str, str, str | None], Target],
+        add: Callable[[Judgement], None],
+    ) -> None:
+        self._policy = policy
+        self._command = command
+        self._folder = folder
+        self._resolve = resolve
+        self._add = add
+        self._looked: set[tuple[str, Bases]] = set()
+        self._whole: set[str] = set()
+        self._walks = self._writes_found = False
+
+    def line(self, line: CommandLine, effects: CommandEffects, bases: Bases, raw: str, *, exact: bool) -> None:
+        """Refuse a command that may change the folder: in words of a program that does more than read them, or unseen."""
+        inside = {id(word) for inner in effects.inner for word in inner.args}
+        inside |= {id(file) for file in effects.scripts}  # is read, and run
+        words = [arg for place, arg in enumerate(line.args) if place and id(arg) not in inside | effects.harmless]
+        may_write = (effects.may_write or bool(effects.guards) or not effects.known) and not is_own(name_of(line.args))
+        assigned = [arg for arg in line.assigned if (may_write and line.args) or arg.text.startswith("GIT_")]
+        suspects = (*(words if may_write else ()), *assigned)
+        for word in dict.fromkeys(suspects):
+            self.word(word, bases)
+        if may_write and line.args:
+            self._writer(bases, asks=effects.may_write and not exact)
+        unknown = [write.path for write in effects.writes if not write.path.static]
+        for path in unknown:
+            self.word(path, bases)
+        unseen = any(guard.unseen for guard in effects.guards)
+        scripts = [file.text for file in effects.scripts]
+        if unseen or (None in bases and (may_write or effects.writes)) or (may_write and not all(w.static for w in words)):
+            self.whole(*scripts)
+        elif unknown:
+            self.text(self._command.replace(raw, "", 1), bases)  # what it only reads may be there
+        elif any(self._command.count(file.text.rpartition("/")[2]) > 1 for file in effects.runs):
+            self.whole(*scripts)  # what it runs may be written here
+        if unseen and effects.stdin is not None:
+            self.code(self._command)
+        self._walk(name_of(line.args), effects, words, bases)
+
+    def word(self, word: Arg, bases: Bases) -> None:
+        """Look at what a word of a program that may write can name, in each of the folders."""
+        if word.static:
+            self.text(word.text if None not in bases or word.text[:1] in "/~" else f"$0/{word.text}", bases)
+            return
+        for text in self._spellings(word.text):
+            self.text(text, bases)
+
+    def whole(self, *without: str) -> None:
+        """Look through the whole command: a part of it may write what another part names."""
+        text = self._command
+        for part in without:
+            text = text.replace(part, "", 1)
+        if text not in self._whole:
+            self._whole.add(text)
+            self.text(text)
+            self.text(_QUOTES.sub("", text))
+
+    def code(self, text: str) -> None:
+        """Look at code in another language, which may put the path together."""
+        self.text(text)
+        if re.search(rf"{_HOME_IN_CODE}.*[/\"']{self._name}(?![\w-])", text, re.DOTALL):
+            self._add(_denial(text, "this code"))
+
+    def text(self, text: str, bases: Bases = UNKNOWN) -> None:
+        """Look in a text that was not understood for paths in the folder, as if they were written to."""
+        folders = [base or self._folder for base in bases]
+        user_home = self._resolve("~", "read", None).path or ""
+        if self._follows_unknown(text):
+            self._add(_denial(text, text))
+        tokens = (token.group() for token in _TOKENS.finditer(text))
+        for path in (path for token in tokens for path in _paths_in_word(token) if self._may_be_path(path)):
+            if (path, bases) in self._looked:
+                continue
+            if len(self._looked) == MAX_LOOKED:
+                reason = f"the command names more than {MAX_LOOKED:,} paths; not all of them were looked at"
+                self._add(Judgement("bash", "shell:…", "ask", reason, bypass="never"))
+                return
+            self._looked.add((path, bases))
+            part = None
+            for base in folders:
+                whole = path if path[:1] in "~/$" else f"{base}/{path}"
+                part = part or judge_pattern(self._policy, user_home, whole)
+                target = self._resolve(path, "read", base)
+                if target.error is not None:
+                    part = part or (_denial(path, path) if re.search(rf"/{self._name}(?:/|\Z)", path, re.IGNORECASE) else None)
+                else:
+                    part = part or hard_limit(self._policy, target, "edit", whole=False)
+            if part is not None:
+                self._add(part._replace(reason=f"{part.reason}; this command may do more than read it"))
+
+    def _writer(self, bases: Bases, *, asks: bool) -> None:
+        """Judge where a command works that may change what is there: never in the folder, be it the vault or not.
+
+        :param asks: its words may be names of files there, so it asks where those of that folder run later.
+        """
+        for base in filter(None, bases):
+            if base == str(self._policy.vault):
+                here, asked = self._vault_limit, None
+            else:
+                here = hard_limit(self._policy, self._resolve(".", "read", base), "edit", whole=False)
+                asked = judge_file(self._policy, self._resolve("any file", "read", base), "edit", whole=False) if asks else None
+            if here is not None:
+                self._add(here)
+            elif asked is not None and asked.decision == "ask":
+                self._add(with_target(asked._replace(remember=None)))
+
+    def _walk(self, name: str, effects: CommandEffects, words: Sequence[Arg], bases: Bases) -> None:
+        """Refuse a walk that begins above the folder, together with a program that changes files which are found."""
+        if name not in _WALKERS:
+            self._writes_found |= any(not write.path.static for write in effects.writes)
+        elif not self._walks:
+            roots = [*effects.reads, *words, *([Arg(".")] if effects.reads_here else [])]
+            self._walks = any(self._holds(root, base) for root in roots for base in filter(None, bases))
+        if self._walks and self._writes_found:
+            self._add(_denial("*", "what is found there"))
+
+    def _holds(self, path: Arg, base: str) -> bool:
+        if not path.static or not path.text:
+            return False
+        target = self._resolve(path.path, "read", base)
+        return target.error is None and hard_limit(self._policy, target, "edit", whole=True) is not None
+
+    @cached_property
+    def _vault_limit(self) -> Judgement | None:
+        return hard_limit(self._policy, self._resolve(".", "read", str(self._policy.vault)), "edit", whole=False)
+
+    @cached_property
+    def _name(self) -> str:
+        """An expression for the name of the folder; with that of the folder above it where it is a name like any other."""
+        home = self._policy.home
+        return re.escape(home.name if home.name.startswith(".") else f"{home.parent.name}/{home.name}")
+
+    @cached_property
+    def _named(self) -> re.Pattern[str]:
+        """An expression for the name of the folder below another one."""
+        return re.compile(rf"(?:[/}})`]|\$\w+){self._name}(?=[/\"';]|\Z)", re.IGNORECASE)
+
+    def _follows_unknown(self, text: str) -> bool:
+        """Whether the name of the folder stands below what is known only when the command runs."""
+        if not self._named.search(text):
+            return False
+        words = ((word, _UNKNOWN_PART.search(word)) for word in _HERE.sub(".", text).split())
+        return any(found and self._named.search(word, found.start()) for word, found in words)
+
+    def _may_be_path(self, word: str) -> bool:
+        return "/" in word or word[:1] in ("~", ".") or word.lower() == self._policy.home.name.lower()
+
+    @cached_property
+    def _values(self) -> dict[str, list[str]]:
+        """The words that may be values of the variables which the command sets."""
+        found: dict[str, list[str]] = {}
+        for assigned in _ASSIGNED.finditer(self._command):
+            found.setdefault(assigned.group(1), []).extend(_QUOTES.sub("", assigned.group(2)).split()[:MAX_VALUES] or [""])
+        return found
+
+    def _spellings(self, text: str) -> Iterator[str]:
+        """Yield a word that is known only when it runs, as it is and with the values of its variables."""
+        yield text
+        names = {found.group(1) or found.group(2) for found in _VARIABLE.finditer(text)}
+        known = [name for name in sorted(names) if name in self._values]
+        if known:
+            choices = [dict.fromkeys(self._values[name]) for name in known]
+            for values in islice(product(*choices), MAX_VALUES):
+                yield _filled_in(text, dict(zip(known, values, strict=True)))
+
+
+def _filled_in(text: str, values: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda found: values.get(found.group(1) or found.group(2), found.group()), text)
+
+
+def _denial(target: str, shown: str) -> Judgement:
+    reason = f"{shown if len(shown) < 80 else 'a word'} may name what is Moryflow's own; no tool changes it, in any mode"
+    step = "name the file without variables"
+    return Judgement("edit", f"fs:{target[:200]}", "deny", reason, "hard_limit", "never", next_step=step)
+
+
+def with_target(part: Judgement) -> Judgement:
+    """Say which file a rule asks about: the command does not show where its names lead, and an answer holds for that."""
+    if part.decision != "ask" or part.rule is None or part.rule.source == "default":
+        return part
+    return part._replace(reason=f"{part.target}: {part.reason}")
+
+
+@lru_cache(maxsize=64)
+def _expanded(path: str) -> str:
+    return os.path.expanduser(path)  # noqa: PTH111 (a name that nobody has stays as it is)
+
+
+def _paths_in_word(word: str) -> Iterator[str]:
+    """Yield what may be a path in a word: ``-v ~/a:/b`` names two, ``-o~/a`` and ``--to=~/a`` one."""
+    attached = _ATTACHED.match(word)
+    pieces = (word, word[attached.end() :] if attached else word, *_JOINTS.split(word, maxsplit=MAX_PIECES))
+    for text in dict.fromkeys((*pieces, *addressed_files(word))):
+        path = _CWD.sub(".", _ROOT.sub("/", HOME.sub("~", text)))
+        if path.startswith("~") and not path.startswith("~/"):
+            name, slash, rest = path.partition("/")
+            path = f"{_expanded(name)}{slash}{rest}"
+        yield path

@@ -1,0 +1,58 @@
+"""Texts that would take long to judge: what is beyond a limit is not understood, and no mode lifts that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.shell import judge_command
+from moryflow_builtins.permission.shell.judge import MAX_WORK
+from moryflow_sdk.verdicts import settle
+
+from .judging import rules
+
+MANY = MAX_WORK + 1
+LONG = {
+    "commands": ";".join(f"ls {number}" for number in range(MANY)),
+    "words": "foo " + " ".join(f"a{number}/b" for number in range(2 * MANY)),
+    "words in many folders": "cd a; cd b; cd c; cat " + " ".join(f"x{number}" for number in range(MANY)),
+    "users": "foo " + " ".join(f"~u{number}" for number in range(MANY)),
+    "redirections": "echo " + " ".join(f">a{number}" for number in range(MANY)),
+    "texts": "".join(f"eval 'ls {number}';" for number in range(MANY)),
+    "terminals": "tmux " + " ".join(f"a{number}" for number in range(MANY)),
+    "choices of a folder": "".join(f"cd a{number} || foo x{number}/a || " for number in range(2_000)) + "true",
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_what_is_beyond_a_limit_is_asked_about_in_every_mode(text: str, make_policy: Callable[..., Policy]) -> None:
+    """Not even a rule that allows everything, nor full access, covers what was not looked at (R6, R37, SECURITY §4)."""
+    verdict = judge_command(make_policy(rules("+*")), text).verdict
+    assert settle(verdict, mode="full_access", headless=False) == "ask"
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_behind_a_limit_denials_and_moryflows_own_folder_are_found(text: str, make_policy: Callable[..., Policy]) -> None:
+    """A denied command may stand behind as many others as it likes, and so may a path in the folder (R6, R14)."""
+    policy = make_policy(rules("+*", "-rm *"))
+    assert judge_command(policy, f"{text};rm x").verdict.decision == "deny"
+    assert judge_command(policy, f"tee ~/.moryflow/x;{text}").verdict.decision == "deny"
+
+
+def test_braces_stand_for_a_bounded_number_of_words(make_policy: Callable[..., Policy]) -> None:
+    """Many small sequences in one command would be sixty times as long as what was written (R24, SECURITY §4)."""
+    policy = make_policy(rules("+echo *"))
+    assert judge_command(policy, "echo " + "{1..500} " * 8).verdict.decision == "allow"
+    assert judge_command(policy, "echo " + "{1..500} " * 80).verdict.decision == "ask"
+
+
+@pytest.mark.parametrize("command", [r"find . -exec ls {} \; ", "fd a -x ls ", "tmux ls "])
+def test_more_commands_inside_one_than_are_looked_at_are_not_understood(
+    command: str, make_policy: Callable[..., Policy]
+) -> None:
+    """An exact rule does not cover them either (R8)."""
+    program, _, rest = command.partition(" ")
+    few, many = f"{program} {rest * 3}".strip(), f"{program} {rest * 100}".strip()
+    assert judge_command(make_policy(rules(f"+{few}")), few).verdict.decision == "allow"
+    assert judge_command(make_policy(rules(f"+{many}")), many).verdict.decision == "ask"
