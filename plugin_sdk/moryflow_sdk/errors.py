@@ -35,7 +35,8 @@ class MoryflowError(Exception):
         where = f"{self.where}: " if self.where else ""
         if not self.next_step:
             return f"{where}{self.message}"
-        return f"{where}{self.message.rstrip('.')}. Next: {self.next_step}"
+        said = self.message if self.message.endswith("?") else f"{self.message.rstrip('.')}."
+        return f"{where}{said} Next: {self.next_step}"
 
 
 class ConfigError(MoryflowError):
