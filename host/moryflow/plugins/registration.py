@@ -319,6 +319,8 @@ def usable(item: Any, tier: str) -> tuple[Tool, str]:
         raise Refused(f"{item.name!a:.80} is not a tool name: {_RULE}")
     if not callable(item.function):
         raise Refused(f"{item.name!r} has no function")
+    if inspect.isgeneratorfunction(item.function) or inspect.isasyncgenfunction(item.function):
+        raise Refused(f"{item.name!r} yields, and what it yields would be lost; return the result")
     if problem := _time_problem(item.timeout) or _declared_problem(item):
         what, _, wrong = problem.partition(" ")
         raise Refused(f"the {what} of {item.name!r} {wrong}")

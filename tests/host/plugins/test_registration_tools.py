@@ -269,6 +269,23 @@ def hello(a: str = "") -> str:
     return a
 
 
+def counted():
+    """Count."""
+    yield "1"
+
+
+async def counted_later():
+    """Count."""
+    yield "1"
+
+
+@pytest.mark.parametrize("function", [counted, counted_later])
+def test_a_tool_that_yields_is_refused(function: Any):
+    """A model would read ``<generator object …>``, and not one line of the tool would run (invariant 5)."""
+    with pytest.raises(Refused, match=f"'{function.__name__}' yields, and what it yields would be lost; return the result"):
+        usable(tool(function), "user")
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
