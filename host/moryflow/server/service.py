@@ -106,6 +106,7 @@ class Service:
         self.stopping = False
         self._sessions: dict[str, Session] = {}
         self._prompts = Counter[str]()
+        self._ahead = Counter[str]()  # of them those whose turn has not ended: what is behind it may still go on
         self._tasks: set[asyncio.Task[Any]] = set()
         self._keys: dict[tuple[str, str], asyncio.Future[str]] = {}
         self._turns: dict[tuple[str, str], asyncio.Task[TurnResult]] = {}
@@ -209,7 +210,7 @@ class Service:
         return await stored_result(store, run)
 
     def _started(self, session: Session, wanted: PromptRequest) -> asyncio.Future[str]:
-        prompt, options, schema, key = wanted.prompt, wanted.options, wanted.schema, wanted.options.key
+        options, schema, key = wanted.options, wanted.schema, wanted.options.key
         begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever asked may be gone
         if key:
@@ -224,11 +225,7 @@ class Service:
         async def work() -> TurnResult:
             unsubscribe = session.subscribe(watch)
             try:
-                await self._prepare(session, wanted)
-                if prompt is None:
-                    whole = await session.resume(options)
-                else:
-                    whole = await session.prompt(**prompt, options=options, queue=wanted.queue)
+                whole = await self._turn(session, wanted)
                 if schema is not None or not wanted.leave:
                     whole = await whole_answer(session, whole, options._replace(key=""), schema)
             except MoryflowError as error:
@@ -248,12 +245,24 @@ class Service:
         task.add_done_callback(lambda done: self._settle(session, key, begun, done))
         return begun
 
+    async def _turn(self, session: Session, wanted: PromptRequest) -> TurnResult:
+        self._ahead[session.id] += 1
+        try:
+            await self._prepare(session, wanted)
+            if wanted.prompt is None:
+                return await session.resume(wanted.options)
+            return await session.prompt(**wanted.prompt, options=wanted.options, queue=wanted.queue)
+        finally:
+            self._ahead[session.id] -= 1
+            if not self._ahead[session.id]:
+                del self._ahead[session.id]
+
     async def _prepare(self, session: Session, wanted: PromptRequest) -> None:
         """Let the agent and the model answer that were named; a prompt that is refused, also as busy, changes nothing."""
         if wanted.prompt is not None:
             attachments_payload(wanted.prompt["files"], wanted.prompt["images"])
         session.check_choice(wanted.agent, wanted.model)
-        if wanted.queue or self._prompts[session.id] == 1:
+        if wanted.queue or self._ahead[session.id] == 1:
             if wanted.agent is not None:
                 await session.set_agent(wanted.agent)
             if wanted.model is not None:

@@ -155,6 +155,22 @@ def test_a_busy_session_takes_no_second_prompt_unless_it_may_wait(server: Server
     assert said[-2:] == ["First.", "Second."]
 
 
+def test_a_prompt_names_its_agent_while_a_sub_agent_still_works(server: Server) -> None:
+    """The turn is over, and what it began in the background goes on: the next prompt is not refused, and its agent answers."""
+    (server.home / "agents").mkdir()
+    script = server.vault / "helper.json"
+    script.write_text(json.dumps([HOLDS, "Helped."]))
+    (server.home / "agents" / "helper.md").write_text(f"---\nid: helper\nmode: subagent\nmodel: script:{script}\n---\nHelp.")
+    behind = {"calls": [{"name": "task", "arguments": {"agent": "helper", "prompt": "look", "background": True}}]}
+    session = server.session(behind, "Started.", "Planned.", "Told.")
+    with server.stream(f"/sessions/{session}/events") as stream:
+        server.post(f"/sessions/{session}/prompt", {"text": "one"}, 202)
+        stream.until("session.status", status="idle", session=session)
+        server.post(f"/sessions/{session}/prompt", {"text": "two", "agent": "plan"}, 202)
+        assert server.get(f"/sessions/{session}")["agent"] == "plan"
+    (server.home.parent / "files" / "go").touch()
+
+
 def test_the_same_prompt_sent_twice_is_one(start: Callable[..., Server]) -> None:
     """By its key, also when it comes twice at once, and after the server that took it was killed (nothing is done twice)."""
     server = start()
