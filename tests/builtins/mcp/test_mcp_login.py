@@ -162,7 +162,7 @@ def test_of_two_processes_one_renews_and_the_other_takes_its_tokens(tmp_path: Pa
         assert not waiting.done()
         new = {"access_token": "new", "token_type": "Bearer", "refresh_token": "twice", "expires_in": 60}
         sent = await one.asend(httpx2.Response(200, json=new, request=renewal))
-        theirs = await asyncio.wait_for(waiting, 10)
+        theirs = await asyncio.wait_for(waiting, 60)
         await one.aclose()
         return renewal.url.path, sent.headers["Authorization"], theirs
 
@@ -207,7 +207,7 @@ def test_a_process_that_is_killed_leaves_no_lock(tmp_path: Path) -> None:
         await asyncio.sleep(0.3)
         assert not waiting.done()
         holder.kill()
-        return await asyncio.wait_for(waiting, 10)
+        return await asyncio.wait_for(waiting, 60)
 
     with subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -249,17 +249,17 @@ def test_a_renewal_that_waited_for_another_request_takes_what_was_renewed_meanwh
 
     async def work() -> str:
         path = tmp_path / "hub.token.json"
-        here = stored_login(path, expires=time.time() + 0.5)
+        here = stored_login(path, expires=time.time() + 1.5)
         long = here.async_auth_flow(request())
         await anext(long)
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.6)
         waiting = asyncio.create_task(sent_by(here))
         await asyncio.sleep(0.1)
         there = TokenFile(path, "https://hub.example/mcp")
-        async with asyncio.timeout(5), there.renewing():
+        async with asyncio.timeout(60), there.renewing():
             await there.set_tokens(OAuthToken(access_token="new", token_type="Bearer", expires_in=60))
         await long.aclose()
-        return await asyncio.wait_for(waiting, 10)
+        return await asyncio.wait_for(waiting, 60)
 
     assert asyncio.run(work()) == "Bearer new"
 

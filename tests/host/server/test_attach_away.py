@@ -149,13 +149,13 @@ def test_a_conversation_finds_the_server_that_was_started_anew_elsewhere(start: 
     env = environment(server, TERM="xterm-256color", COLUMNS="100", LINES="40")
     terminal = Terminal([*MORYFLOW, "chat", "--attach", "-m", script(server, "One.")], server.vault, env)
     try:
-        terminal.expect("attached", 20)
-        terminal.expect("\n>", 10)
+        terminal.expect("attached")
+        terminal.expect("\n>")
         server.process.kill()
         server.process.wait()
         assert start().said["url"] != server.said["url"]
         terminal.type("/tools\r")
-        terminal.expect("danger", 15)
+        terminal.expect("danger")
     finally:
         terminal.close()
 
@@ -169,7 +169,7 @@ def test_a_silent_server_does_not_keep_a_conversation_from_ending(shared: Server
         terminal.expect("\n>")
         shared.process.send_signal(signal.SIGSTOP)
         terminal.type("/tools\r")
-        terminal.expect("/tools", 20)
+        terminal.expect("/tools")
         terminal.rest(1.0)
         terminal.interrupt()
         terminal.expect("stopped", 20)
