@@ -79,10 +79,15 @@ class AttachedChatHost:
     def _note(self, event: Event) -> None:
         """Hear of what changes in the server and in the session."""
         if event.type == "reload":
-            self._reloaded(ReloadReport.of_event(event.data).lines())
-            self._soon(self._list)
+            self._soon(lambda: self._take_reload(ReloadReport.of_event(event.data).lines()))
         elif event.type in ("session.mode", "session.agent", "session.model") and event.session == self._session.id:
             self._soon(self._look)
+
+    async def _take_reload(self, said: list[str]) -> None:
+        """Tell of a reload when its agents and commands are known here: who reads of one may type it at once."""
+        with suppress(MoryflowError):  # the server is away: what is told is true all the same
+            await self._list()
+        self._reloaded(said)
 
     def _soon(self, work: Callable[[], Any]) -> None:
         async def done() -> None:
