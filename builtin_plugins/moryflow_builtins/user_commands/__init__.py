@@ -75,7 +75,7 @@ def _odd_fields(path: Path, read: MarkdownFile) -> Iterator[Diagnostic]:
 
 def _wrong(path: Path, code: str, message: str, line: int | None = None, column: int | None = None) -> Diagnostic:
     said = Diagnostic(file=shown_path(path), code=f"command_{code}", message=message, line=line, column=column)
-    return said.replace(next_step=CHECK)
+    return said.replace(next_step=f"change {path.name}, then {CHECK}")
 
 
 def fill_in(body: str, rest: str) -> str:

@@ -111,7 +111,7 @@ def test_a_file_larger_than_the_memory_costs_itself(tmp_path: Path) -> None:
     os.truncate(file, 1 << 40)
     (problem,) = command_in(file)
     assert isinstance(problem, Diagnostic)
-    assert (problem.message, problem.next_step) == ("it is larger than 1024 KiB", "moryflow doctor")
+    assert (problem.message, problem.next_step) == ("it is larger than 1024 KiB", "change huge.md, then moryflow doctor")
 
 
 @pytest.mark.parametrize("body", [b"a\nb\nc\xe9", b"a\nb\nc\0"])
