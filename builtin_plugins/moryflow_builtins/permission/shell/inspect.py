@@ -278,6 +278,8 @@ def _inspect_unknown(name: str, args: Sequence[Arg], effects: CommandEffects) ->
     _guard_running_options(name, args, effects)
     if name in COMPILERS:
         effects.writes += [WrittenFile(value) for value in values_of(list(read_options(args, spec("o=v"))), "o")]
+        if any(arg.text.startswith("@") for arg in args[1:]):
+            effects.guard(len(args) - 1, f"{name} takes options from a file")
     _words(args, effects)
     if name in _MESSAGES:
         note_messages(list(read_options(args, spec(_MESSAGES[name]))), args, effects)

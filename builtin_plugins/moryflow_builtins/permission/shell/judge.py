@@ -88,7 +88,8 @@ class Judge:
     def _spend(self, effects: CommandEffects, words: int, bases: Bases) -> None:
         """Count what a command takes to judge."""
         files = len(effects.reads) + len(effects.writes) + len(effects.perhaps)
-        files += sum(4 * len(change.sources) for change in effects.bulk_changes)
+        if effects.bulk_changes:
+            files += sum(4 * len(change.sources) for change in effects.bulk_changes)
         self._work += len(bases) * (1 + files + words // 8)
         if self._work > MAX_WORK:
             raise TooMuchWork
@@ -285,7 +286,7 @@ class Judge:
             moved = self._text(text, bases)
             after = FoldersAfter(moved, moved) if text.same_shell else after
         self._approved = before
-        if effects.moved:
+        if effects.moved or (effects.moves is not None and "CDPATH" in self._command):
             return FoldersAfter(UNKNOWN, bases | UNKNOWN)
         if effects.moves is None:
             return after

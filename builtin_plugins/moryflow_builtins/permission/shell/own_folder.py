@@ -41,9 +41,12 @@ _ATTACHED = re.compile(r"-[A-Za-z0-9-]*(?=[/~$])")
 _ROOT = re.compile(r"\A/proc/[^/]+(?:/task/[^/]+)?/root(?=/|\Z)")
 _CWD = re.compile(r"\A/proc/(?:thread-)?self(?:/task/[^/]+)?/cwd(?=/|\Z)")
 _ASSIGNED = re.compile(r"\b([A-Za-z_]\w*)(?:\+?=\(?|[ \t]+in[ \t]+|[ \t]*<<<[ \t]*)([^;&|<>()`\n]*)")
-_UNKNOWN_PART = re.compile(r"[$`)]")
+_UNKNOWN_PART = re.compile(r"[$`)]|\{\}")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)[^}]*\}|([A-Za-z_]\w*))")
-_HOME_IN_CODE = r"(?:\bHOME\b(?!/)|(?i:home(?:dir)?\()|expanduser|[\"']~)"
+_HOME_IN_CODE = r"(?:\bHOME\b(?!/)|(?i:home(?:dir)?\()|\.home\b|expanduser|[\"']~)"
+_RUN_LATER = ("GIT_", "PAGER=", "MANPAGER=", "LESSOPEN=", "EDITOR=", "VISUAL=", "PROMPT_COMMAND=", "PS4=", "BASH_ENV=")
+"""Beginnings of variables whose value is run, or says what is changed, whatever the command."""
+
 _WALKERS = frozenset({"find", "gfind", "bfs", "fd", "fdfind", "grep", "egrep", "fgrep", "rg", "ag", "ack"})
 
 
@@ -69,34 +72,48 @@ class OwnFolder:
 
     def line(self, line: CommandLine, effects: CommandEffects, bases: Bases, raw: str, *, exact: bool) -> None:
         """Refuse a command that may change the folder: in words of a program that does more than read them, or unseen."""
+        name = name_of(line.args)
+        may_write = (effects.may_write or bool(effects.guards) or not effects.known) and not is_own(name)
+        if not (may_write or effects.writes or effects.guards or line.assigned or name in _WALKERS):
+            return
         inside = {id(word) for inner in effects.inner for word in inner.args}
-        inside |= {id(file) for file in effects.scripts}  # is read, and run
-        words = [arg for place, arg in enumerate(line.args) if place and id(arg) not in inside | effects.harmless]
-        may_write = (effects.may_write or bool(effects.guards) or not effects.known) and not is_own(name_of(line.args))
-        assigned = [arg for arg in line.assigned if (may_write and line.args) or arg.text.startswith("GIT_")]
+        inside |= {id(file) for file in effects.scripts} | effects.harmless  # a script is read, and run
+        words = [arg for place, arg in enumerate(line.args) if place and id(arg) not in inside]
+        assigned = [arg for arg in line.assigned if (may_write and line.args) or arg.text.startswith(_RUN_LATER)]
         suspects = (*(words if may_write else ()), *assigned)
         for word in dict.fromkeys(suspects):
             self.word(word, bases)
         if may_write and line.args:
             self._writer(bases, asks=effects.may_write and not exact)
         unknown = [write.path for write in effects.writes if not write.path.static]
-        for path in unknown:
-            self.word(path, bases)
+        for write in effects.writes:
+            if not write.path.static or None in bases:
+                self.word(write.path, bases)
         unseen = any(guard.unseen for guard in effects.guards)
         scripts = [file.text for file in effects.scripts]
         if unseen or (None in bases and (may_write or effects.writes)) or (may_write and not all(w.static for w in words)):
             self.whole(*scripts)
         elif unknown:
             self.text(self._command.replace(raw, "", 1), bases)  # what it only reads may be there
-        elif any(self._command.count(file.text.rpartition("/")[2]) > 1 for file in effects.runs):
-            self.whole(*scripts)  # what it runs may be written here
+        elif self._may_be_written(line, effects):
+            self.whole(*scripts)
+        if None in bases and may_write | bool(effects.writes) and self._entered.search(self._command):
+            self._add(_denial(line.plain, "the folder it works in"))
         if unseen and effects.stdin is not None:
             self.code(self._command)
-        self._walk(name_of(line.args), effects, words, bases)
+        self._walk(name, effects, words, bases)
+
+    def _may_be_written(self, line: CommandLine, effects: CommandEffects) -> bool:
+        """Whether a file that the command runs is named elsewhere in the text, where it may be written."""
+        named = [file.text for file in (*effects.runs, *(arg for arg in line.args[:1] if "/" in arg.text))]
+        found = any(self._command.count(name.rpartition("/")[2]) > 1 for name in named)
+        return found or any(name in self._command for sought in effects.sought for name in sought.names)
 
     def word(self, word: Arg, bases: Bases) -> None:
         """Look at what a word of a program that may write can name, in each of the folders."""
         if word.static:
+            if "\\" in word.text:
+                self.text(_QUOTES.sub("", word.text), bases)
             self.text(word.text if None not in bases or word.text[:1] in "/~" else f"$0/{word.text}", bases)
             return
         for text in self._spellings(word.text):
@@ -115,7 +132,7 @@ class OwnFolder:
     def code(self, text: str) -> None:
         """Look at code in another language, which may put the path together."""
         self.text(text)
-        if re.search(rf"{_HOME_IN_CODE}.*[/\"']{self._name}(?![\w-])", text, re.DOTALL):
+        if re.search(rf"(?:{_HOME_IN_CODE}.*[/\"']|[\"']/){self._name}(?![\w-])", text, re.DOTALL):
             self._add(_denial(text, "this code"))
 
     def text(self, text: str, bases: Bases = UNKNOWN) -> None:
@@ -172,9 +189,10 @@ class OwnFolder:
             self._add(_denial("*", "what is found there"))
 
     def _holds(self, path: Arg, base: str) -> bool:
-        if not path.static or not path.text:
+        text = HOME.sub("~", path.text)
+        if not text or not (path.static or text == "~"):
             return False
-        target = self._resolve(path.path, "read", base)
+        target = self._resolve(path.path if path.static else text, "read", base)
         return target.error is None and hard_limit(self._policy, target, "edit", whole=True) is not None
 
     @cached_property
@@ -186,6 +204,11 @@ class OwnFolder:
         """An expression for the name of the folder; with that of the folder above it where it is a name like any other."""
         home = self._policy.home
         return re.escape(home.name if home.name.startswith(".") else f"{home.parent.name}/{home.name}")
+
+    @cached_property
+    def _entered(self) -> re.Pattern[str]:
+        """An expression for a move into the folder, or one below it, from where it is."""
+        return re.compile(rf"\b(?:cd|pushd)\s+(?:-\S+\s+)*[\"']?(?:\./)?{self._name}(?![\w-])")
 
     @cached_property
     def _named(self) -> re.Pattern[str]:
@@ -249,7 +272,9 @@ def _paths_in_word(word: str) -> Iterator[str]:
     pieces = (word, word[attached.end() :] if attached else word, *_JOINTS.split(word, maxsplit=MAX_PIECES))
     for text in dict.fromkeys((*pieces, *addressed_files(word))):
         path = _CWD.sub(".", _ROOT.sub("/", HOME.sub("~", text)))
-        if path.startswith("~") and not path.startswith("~/"):
+        if path.startswith("~+"):
+            path = f".{path[2:]}"
+        elif path.startswith("~") and not path.startswith("~/"):
             name, slash, rest = path.partition("/")
             path = f"{_expanded(name)}{slash}{rest}"
         yield path

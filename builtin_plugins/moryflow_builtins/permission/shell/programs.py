@@ -202,13 +202,18 @@ ALSO_RUN: dict[str, frozenset[str]] = {
         "tshark wireshark": "-X",
         "mosh": "--server --client",
         "duckdb": "-c -cmd -init -s",
+        "kotlinc": "-script",
+        "ghc": "-e",
+        "fzf": "--preview --bind --with-shell",
+        "ctags cscope": "--options -P",
+        "ld gold lld": "-plugin --plugin",
         "rustc": "linker -Clinker --codegen=linker",
     }.items()
     for name in names.split()
 }
 """The same for programs whose other words are not understood at all."""
 
-COMPILERS = frozenset({"gcc", "g++", "cc", "c++", "clang", "clang++", "tcc", "ld", "rustc", "gfortran"})
+COMPILERS = frozenset({"gcc", "g++", "cc", "c++", "clang", "clang++", "tcc", "ld", "as", "rustc", "gfortran"})
 """Programs that write what ``-o`` names, whatever else they do."""
 
 ABBREVIATED = frozenset({"ss", "rpm", "pacman", "ssh-keygen", "ssh-add"})

@@ -26,7 +26,7 @@ from .effects import (
 from .interpreters import STDIN
 from .syntax import Arg, join_words
 
-_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")
+_ASSIGNED = re.compile(r"[A-Za-z_.][A-Za-z0-9_]*[:+?!]*=")
 
 
 def _options(args: Sequence[Arg], table: str, effects: CommandEffects) -> list[CommandItem]:

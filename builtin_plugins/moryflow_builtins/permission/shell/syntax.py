@@ -213,13 +213,8 @@ def addressed_files(text: str) -> Iterator[str]:
 
 def arguments(words: Iterable[Word]) -> list[Arg]:
     """Return what `words` become."""
-    found: list[Arg] = []
-    expanded = 0
-    for word in words:
-        more = _arguments(word, MAX_EXPANDED - expanded)
-        expanded += len(more) - 1
-        found += more
-    return found
+    left = [MAX_EXPANDED]
+    return [argument for word in words for argument in _arguments(word, left)]
 
 
 def argument(word: Word) -> Arg:
@@ -227,7 +222,8 @@ def argument(word: Word) -> Arg:
     return _finish([*_marks(word.pieces)], word)
 
 
-def _arguments(word: Word, most: int) -> list[Arg]:
+def _arguments(word: Word, left: list[int]) -> list[Arg]:
+    """Return what one word becomes; `left`: how many words the braces of this command may still stand for."""
     bare = word.bare
     if bare is not None and not _SPECIAL.search(bare):
         return [Arg(bare)]
@@ -235,9 +231,10 @@ def _arguments(word: Word, most: int) -> list[Arg]:
     if ("{", False) not in marks:
         return [_finish(marks, word)]
     try:
-        expanded = _expand_braces(marks) if most > 0 and marks.count(("{", False)) <= MAX_GROUPS else _give_up()
+        expanded = _expand_braces(marks) if left[0] > 0 and marks.count(("{", False)) <= MAX_GROUPS else _give_up()
     except _TooMany:
         return [Arg(_text_of(marks), "its braces stand for too many words")]
+    left[0] -= len(expanded)
     if _quirky(marks, expanded):
         return [Arg(_text_of(marks), f"the braces in {shortened(word.raw, 40)} can be read in two ways")]
     # A word that braces leave empty is not a word, unless something in it was quoted.

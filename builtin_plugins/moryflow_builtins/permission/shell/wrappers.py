@@ -149,7 +149,9 @@ def inspect_wrapper(args: Sequence[Arg], effects: CommandEffects) -> None:
         return
     if name in _DOWNLOADS:
         effects.guard(start, f"{name} runs a package of that name")
-    effects.inner.append(InnerCommand((*inner, _APPENDED) if name in _APPENDS else inner, name in ("command", "builtin")))
+    if name in _APPENDS:
+        inner = (*(Arg(arg.text, arg.why or _APPENDED.why) if "{}" in arg.text else arg for arg in inner), _APPENDED)
+    effects.inner.append(InnerCommand(inner, name in ("command", "builtin")))
     if name in _JOINS:
         effects.texts.append(InnerText(join_words(inner), elsewhere=name == "ssh"))
 
@@ -302,7 +304,7 @@ def is_loader(name: str) -> bool:
 _CONTAINER_MOUNTS = frozenset({"v", "volume", "mount"})
 _EVERY_WORD = frozenset({""})
 MOUNTS: dict[str, frozenset[str]] = {
-    **dict.fromkeys(("docker", "podman", "nerdctl", "docker-compose", "podman-compose"), _CONTAINER_MOUNTS),
+    **dict.fromkeys(("docker", "podman", "nerdctl", "buildah", "docker-compose", "podman-compose"), _CONTAINER_MOUNTS),
     **dict.fromkeys(("singularity", "apptainer", "proot", "systemd-nspawn"), frozenset({"B", "b", "bind", "r", "R", "D"})),
     "bwrap": frozenset({"bind", "bind-try", "dev-bind", "dev-bind-try"}),
     "systemd-run": frozenset({"p", "property"}),
