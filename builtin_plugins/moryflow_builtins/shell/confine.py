@@ -9,6 +9,7 @@ import asyncio
 import fcntl
 import json
 import logging
+import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -153,7 +154,7 @@ class Confined:
             if entry.kind == "repository":
                 kept.append(self._vault / path)
             elif entry.kind == "link":
-                goal = (self._vault / path).resolve()
+                goal = Path(os.path.realpath(self._vault / path))  # a loop leads to itself
                 if goal.is_relative_to(self._vault) and goal != self._vault and goal.exists():
                     paths.append(str(goal.relative_to(self._vault)))
             elif entry.kind != "unseen":
@@ -167,8 +168,9 @@ class Confined:
 
     def _hidden(self) -> tuple[list[Path], dict[Path, Path]]:
         """Return the folders that are empty, and the files that another one is in the place of."""
-        secrets = {path: folder for path, folder in self.before.secrets.items() if not self._is_shown(path)}
-        self.hidden = sorted(secrets)
+        secrets = {path: folder for path, folder in self.before.secrets.items() if self._is_hidden(path)}
+        unseen = [path for path, entry in self.before.guarded.items() if path and entry.kind == "unseen"]
+        self.hidden = sorted([*secrets, *unseen])
         if len(secrets) > MOST_CLOSED:
             message = f"there are {len(secrets)} files of secrets in the working folder, too many to hide one by one"
             raise ToolError(message, code="sandbox", next_step="move them into one folder such as .secrets/, or out of here")
@@ -178,17 +180,21 @@ class Confined:
             if entry.kind == "repository" and f"{path}/config" not in self.opened and (text := _without_credentials(config)):
                 replaced[config] = self._made(f"config{len(replaced)}", text)
         replaced = {path: other for path, other in replaced.items() if not path.is_symlink()}
-        return [self._vault / path for path, folder in secrets.items() if folder], replaced
+        folders = [path for path, folder in secrets.items() if folder]
+        return [self._vault / path for path in (*folders, *unseen)], replaced
 
-    def _is_shown(self, path: str) -> bool:
+    def _is_hidden(self, path: str) -> bool:
+        """Whether a secret is to be hidden by itself: nobody has opened it, and Moryflow's home, if it is here, is hidden."""
         above = {path, *map(str, Path(path).parents)}
-        return not above.isdisjoint(self.opened) or self._rules.allows("read", f"vault:/{path}")
+        shown = not above.isdisjoint(self.opened) or self._rules.allows("read", f"vault:/{path}")
+        home = self.ctx.home
+        return not shown and (self._vault.is_relative_to(home) or not (self._vault / path).is_relative_to(home))
 
     def _stand_in(self, path: str) -> Path:
         """Return an empty file; one that cannot be read for what git tracks, which it would commit as empty."""
         index = self._vault / ".git" / "index"
         with suppress(OSError):
-            if path.encode() in index.read_bytes():
+            if os.fsencode(path) in index.read_bytes():
                 return self._made("closed", "", 0)
         return self._made("empty", "")
 

@@ -23,6 +23,7 @@ from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.services import Terminal
 from moryflow_sdk.support.processes import CALL_MARK, end_marked, started, turn_environment
 from moryflow_sdk.support.sandbox import Sandbox, confinement, find_sandbox, starts_no_more
+from moryflow_sdk.support.secrets import names_secret
 
 from . import TRIED
 from .confine import Confined, run_confined
@@ -145,6 +146,9 @@ shift; exec "$@\""""
 could go out through a folder in ``/proc/1/fd``."""
 
 _SECRET_WORDS = ("API_KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE_KEY")
+_SECRET_ENDS = ("_PAT", "_PASS")
+"""What names a secret beside what :func:`moryflow_sdk.support.secrets.names_secret` knows, which keeps numbers apart."""
+_FOLDERS = frozenset({"PWD", "OLDPWD"})
 
 
 class JudgedFolder(NamedTuple):
@@ -373,10 +377,16 @@ def environment(mark: str, *, sandboxed: bool) -> dict[str, str]:
     kept = {
         key: value
         for key, value in turn_environment().items()
-        if not key.startswith("MORYFLOW_") and key != "CDPATH" and not any(word in key.upper() for word in _SECRET_WORDS)
+        if not key.startswith("MORYFLOW_") and key != "CDPATH" and not _is_secret(key)
     }
     places = {"XDG_CACHE_HOME": "/tmp/cache", "TMPDIR": "/tmp"} if sandboxed else {}
     return {**kept, **places, CALL_MARK: mark, "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+
+
+def _is_secret(variable: str) -> bool:
+    name = variable.upper()
+    told = any(word in name for word in _SECRET_WORDS) or name.endswith(_SECRET_ENDS)
+    return told or (name not in _FOLDERS and names_secret(variable))
 
 
 async def _follow(process: asyncio.subprocess.Process, pipe: Pipe, output: Output) -> None:

@@ -44,6 +44,10 @@ _CONTROLS = ("/proc/sys", "/proc/sysrq-trigger")
 _OF_RUN = ("current-system", "wrappers", "systemd/resolve", "resolvconf", "NetworkManager", "nscd")
 """What programs need below ``/run``, whose sockets (buses, Docker) lead out of a sandbox."""
 
+_SOCKETS = Path("/proc/net/unix")
+_EXPECTED_SOCKETS = frozenset({"/nix/var/nix/daemon-socket/socket"})
+"""What programs need of the sockets that lie elsewhere."""
+
 _OWNERSHIP = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")
 """What lets root work in a folder of somebody else, as in containers; no other capability is left to a command."""
 
@@ -127,7 +131,7 @@ class Sandbox(NamedTuple):
     ) -> list[str]:
         """Return the argument list that runs `argv` inside.
 
-        :param vault: the one folder that can be written.
+        :param vault: the one folder that can be written; in one of `hidden`, or being it, it cannot.
         :param hidden: files and folders that appear empty, for example Moryflow's own home.
         :param read_only: paths inside the vault that cannot be written, beside :data:`READ_ONLY`.
         :param opened: those of :data:`READ_ONLY` that can be written all the same.
@@ -141,15 +145,21 @@ class Sandbox(NamedTuple):
         inside += [word for path in _CONTROLS for word in ("--ro-bind-try", path, path)]
         inside += ["--tmpfs", "/run", *(word for name in _OF_RUN for word in ("--ro-bind-try", f"/run/{name}", f"/run/{name}"))]
         home = Path.home()  # what follows is made of texts: as paths these 450 take 7 ms
+        hidden = list(hidden)
+        above = [str(path) for path in hidden if vault != path and vault.is_relative_to(path)]
+        bind = "--ro-bind" if above or vault in hidden else "--bind"
         concealed = _existing((*map(str, hidden), *(f"{home}/{name}" for name in SECRET_PLACES)))
-        inside += _hiding(path for path in map(Path, concealed) if not vault.is_relative_to(path))
-        inside += ["--bind", str(vault), str(vault)]
+        concealed = [path for path in concealed if not vault.is_relative_to(path)]
+        inside += _hiding(map(Path, concealed))
+        inside += _hiding(map(Path, _sockets({"/tmp", "/run", "/dev", "/proc", str(vault), *concealed})))
+        inside += [word for path in above for word in ("--tmpfs", path)]
+        inside += [bind, str(vault), str(vault), *(word for path in above for word in ("--remount-ro", path))]
         git = vault / ".git"
         if git.is_dir() and not git.is_symlink():
             (git / "hooks").mkdir(exist_ok=True)  # it must exist to be closed
-            inside += ["--bind", str(git), str(git)]  # nobody moves what something is bound to
+            inside += [bind, str(git), str(git)]  # nobody moves what something is bound to
         for path in _existing(kept):
-            inside += ["--bind", str(path), str(path)]
+            inside += [bind, str(path), str(path)]
         closed = {f"{vault}/{name}" for name in READ_ONLY}.difference(map(str, opened))
         for path in _existing((*sorted(closed), *map(str, read_only))):
             inside += ["--ro-bind-try", path, path]
@@ -172,6 +182,30 @@ def _hiding(paths: Iterable[Path]) -> list[str]:
         folder = Path(path).is_dir()
         words += ["--tmpfs", path, "--remount-ro", path] if folder else ["--ro-bind", "/dev/null", path]
     return words
+
+
+def _sockets(covered: set[str]) -> list[str]:
+    """Return the sockets outside the folders `covered` that this user can speak to: a read-only place does not close them.
+
+    Most lie below ``/run`` and ``/tmp``; an agent for keys or a Docker of one person has its own below the home.
+    """
+    try:
+        lines = _SOCKETS.read_bytes().split(b"\n")
+    except OSError:
+        return []
+    named = {os.path.realpath(os.fsdecode(b"/" + path)) for _, _, path in (line.partition(b" /") for line in lines) if path}
+    return [path for path in sorted(named - _EXPECTED_SOCKETS) if covered.isdisjoint(_above(path)) and _can_speak_to(path)]
+
+
+def _above(path: str) -> list[str]:
+    return [path, *map(str, Path(path).parents)]
+
+
+def _can_speak_to(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode) and os.access(path, os.W_OK)
+    except (OSError, ValueError):
+        return False
 
 
 def secret_places(home: Path) -> list[Path]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import secrets
+import socket
 import subprocess
 import sys
+import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -135,6 +138,68 @@ async def test_no_process_in_the_sandbox_holds_a_way_out(place):
     result = await run(Context(place, f'{ways} {inside}; echo x > "$way/../escaped"; echo x > "$way{home}/y"; done; true'), 60)
     assert TOKEN not in result.output and "tok-of-the-home" not in result.output
     assert not (vault.parent / "escaped").exists() and not (home / "y").exists()
+
+
+async def test_no_socket_of_another_program_can_be_spoken_to(place):
+    """A read-only place does not close a socket; an agent for keys would sign, a Docker would start anything (R14)."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{folder}/agent")
+        listener.listen()
+        speak = f"import socket; socket.socket(socket.AF_UNIX).connect('{folder}/agent'); print('spoken')"
+        allowed = Rule(domain="bash", pattern="sandbox:network", decision="allow", source="user")
+        for rules in ((), (allowed,)):
+            result = await run(Context(place, f'python3 -c "{speak}"', rules), 60)
+            assert "ConnectionRefusedError" in result.output
+
+
+@pytest.mark.parametrize("name", [b".env.\xff", b".env.\n", b".env.$(id)", b"a\nb.pem", b"-rf.key", b".env.\xc3\xa9"])
+async def test_a_secret_is_hidden_whatever_its_name_is(place, name):
+    """One whose name is no text would stop every command (R10)."""
+    (place[0] / os.fsdecode(name)).write_text(TOKEN)
+    result = await run(Context(place, "cat -- .env* *.pem *.key; echo done"), 60)
+    assert "done" in result.output and TOKEN not in result.output
+
+
+async def test_links_that_lead_in_a_circle_stop_no_command(place):
+    """They have names of files that run later."""
+    (place[0] / ".envrc").symlink_to("circle")
+    (place[0] / "circle").symlink_to(".envrc")
+    assert "plain" in (await run(Context(place, "cat plain.txt"), 60)).output
+
+
+async def test_what_nobody_could_look_into_is_hidden(place):
+    """A command could open it, or go into it step by step (R10)."""
+    deep = place[0].joinpath(*["d" * 250] * 13)
+    deep.mkdir(parents=True)
+    (deep / ".env").write_text(TOKEN)
+    result = await run(Context(place, f"cd {deep} && cat .env; cat {deep}/.env; find . -name .env -exec cat {{}} +"), 60)
+    assert TOKEN not in result.output
+
+
+async def test_the_home_of_moryflow_in_the_working_folder_is_hidden(place):
+    """Whoever works in their own home can run commands there, and none reaches Moryflow's (R14)."""
+    vault, _ = place
+    home = vault / ".moryflow"
+    home.mkdir()
+    (home / "server.token").write_text(TOKEN)
+    result = await run(Context((vault, home), "cat plain.txt; cat .moryflow/*; echo x > .moryflow/config.jsonc"), 60)
+    assert "plain" in result.output and TOKEN not in result.output
+    assert not (home / "config.jsonc").exists()
+
+
+@pytest.mark.parametrize("inside", ["", "plugins/mine"])
+async def test_a_working_folder_in_the_home_of_moryflow_is_read_only(place, inside):
+    """No command changes what Moryflow is configured by, or sees its token (R14)."""
+    home = place[1]
+    vault = home / inside
+    vault.mkdir(parents=True, exist_ok=True)
+    sh(vault, "git init -q")
+    (vault / "plugin.py").write_text("code")
+    (home / "server.token").write_text(TOKEN)
+    command = f"cat plugin.py; cat {home}/server.token; for to in . .git {home}; do echo x > $to/config.jsonc; done"
+    result = await run(Context((vault, home), command), 60)
+    assert "code" in result.output
+    assert TOKEN not in result.output and not list(home.rglob("config.jsonc"))
 
 
 @pytest.mark.parametrize("command", MADE.values(), ids=MADE.keys())

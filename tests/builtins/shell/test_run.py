@@ -282,6 +282,24 @@ def test_secrets_of_the_host_are_not_handed_on(monkeypatch):
     assert "OPENAI_API_KEY" not in found and "MORYFLOW_HOME" not in found and found["LANG"] == "C"
 
 
+@pytest.mark.parametrize(
+    "name", ["OPENAI_KEY", "MYSQL_PWD", "DB_PASS", "GITHUB_PAT", "SIGNING_KEY", "SSH_PASSPHRASE", "npm_config__auth_token"]
+)
+def test_a_variable_named_like_a_secret_is_not_handed_on(monkeypatch, name):
+    """Keys and passwords have many names (R14)."""
+    monkeypatch.setenv(name, "x")
+    assert name not in environment("m", sandboxed=False)
+
+
+@pytest.mark.parametrize(
+    "name", ["PWD", "PATH", "HOME", "LANG", "GIT_AUTHOR_NAME", "COMPASS", "KEYMAP", "PASSENGER_ENV", "DISPATCH_PATH"]
+)
+def test_other_variables_are_handed_on(monkeypatch, name):
+    """What a command needs is there."""
+    monkeypatch.setenv(name, "x")
+    assert name in environment("m", sandboxed=False)
+
+
 def test_targets_are_the_command_and_the_folder():
     """What is judged is the whole command, and the folder it runs in (S0.41)."""
     requests = bash.target_requests({"command": "ls", "workdir": "sub"})
