@@ -39,7 +39,9 @@ from .results import (
     SearchRequest,
     SearchResult,
     alternatives,
+    change_time,
     glob_matcher,
+    moved_since,
     one_line,
     result_of,
     with_notes,
@@ -396,9 +398,13 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
     """List the files below the call's target that `pattern` names."""
     target = ctx.call.targets[0]
     folder, rest = split(pattern, path)
-    paths, complete = await _list_files(ctx, target)
+    matches, program, began = glob_matcher(rest), find_rg(ctx.vault), change_time()
+    paths = await list_files(ctx, target, program) if program is not None else None
+    named, complete = sorted(filter(matches, paths or ())), True
+    if paths is None or await _moved(ctx, target, named, began):
+        paths, complete = await asyncio.to_thread(_walk_files, ctx, target)
+        named = sorted(filter(matches, paths))
     reader = FolderReader(ctx, target)
-    named = sorted(filter(glob_matcher(rest), paths))
     refused = reader.not_shown(named)
     found = [path for path in named if path not in refused]
     limit = len(found) if limit is None else limit
@@ -417,11 +423,10 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
     )
 
 
-async def _list_files(ctx: ToolContext, target: Target) -> tuple[list[str], bool]:
-    """Return the files below `target`, by ``rg`` where there is one, else by walking; and whether these are all."""
-    program = find_rg(ctx.vault)
-    found = await list_files(ctx, target, program) if program is not None else None
-    return (found, True) if found is not None else await asyncio.to_thread(_walk_files, ctx, target)
+async def _moved(ctx: ToolContext, target: Target, paths: Iterable[str], began: int) -> bool:
+    """Whether ``rg`` may have gone another way to `paths` than was judged; it is then not believed."""
+    with ctx.files.folder(target) as folder:
+        return await asyncio.to_thread(moved_since, folder, list(paths), began)
 
 
 def _walk_files(ctx: ToolContext, target: Target) -> tuple[list[str], bool]:
@@ -446,9 +451,10 @@ async def grep_target(ctx: ToolContext, wish: SearchRequest, limit: int | None, 
         found = await _search_file(ctx, target, wish)
         return result_of(found, wish.pattern, limit, files_only=files_only, tool="grep")
     reader, program = FolderReader(ctx, target), find_rg(ctx.vault)
-    if program is not None:
-        found = await search_folder(ctx, target, wish, program, reader)
-    else:
+    began = change_time()
+    found = await search_folder(ctx, target, wish, program, reader) if program is not None else None
+    if found is None or await _moved(ctx, target, (line.path for line in found.lines), began):
+        reader = FolderReader(ctx, target)
         found = await scan_folder(ctx, target, wish, reader)
     found.lines = [replace(line, path=posixpath.normpath(posixpath.join(target.given, line.path))) for line in found.lines]
     found.notes += reader.notes

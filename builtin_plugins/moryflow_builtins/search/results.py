@@ -6,7 +6,11 @@ when a rule, the person's or the agent's, asks or denies; and counted, so that n
 
 from __future__ import annotations
 
+import os
+import posixpath
 import re
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -80,6 +84,43 @@ class FolderReader:
         if home.startswith(folder):
             return home.removeprefix(folder)
         return "" if folder.startswith(home) and not folder.startswith(f"{home}agent-output/") else None
+
+
+_CLOCK_REALTIME_COARSE = 5
+
+
+def change_time() -> int:
+    """Return what a change of a file would be stamped with now, in nanoseconds since the epoch."""
+    return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) if sys.platform == "linux" else time.time_ns() - 10_000_000
+
+
+def moved_since(folder: int, paths: Iterable[str], began: int) -> bool:
+    """Whether something on the way to one of `paths`, below the open `folder`, may have been a link since `began`.
+
+    ``rg`` opens what it has listed by name. To put a link there changes the folder around it, which the system notes, and
+    nobody can set that time back.
+
+    :param began: the :func:`change_time` before.
+    """
+    places = {posixpath.dirname(path) for path in paths}
+    return any(_moved(folder, place.split("/"), began) for place in places)
+
+
+def _moved(folder: int, names: Sequence[str], began: int) -> bool:
+    held = os.dup(folder)
+    try:
+        for name in ("", *names):
+            if name:
+                above, held = held, os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
+                os.close(above)
+            if os.fstat(held).st_ctime_ns >= began:
+                return True
+    except (OSError, ValueError):
+        return True
+    else:
+        return False
+    finally:
+        os.close(held)
 
 
 def _read_rules(rules: Iterable[Rule]) -> Compiled:

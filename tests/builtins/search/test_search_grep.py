@@ -374,3 +374,28 @@ async def test_a_search_without_rg_ends_its_process_without_a_word(toolbox, monk
         assert "a.md:1:needle" in (await toolbox.arun(grep, pattern="needle")).output
         await asyncio.sleep(0.3)
     assert [record.message for record in caplog.records if record.name == "asyncio"] == []
+
+
+SWAPPING_RG = """#!/bin/sh
+mv notes aside; ln -s {outside} notes
+{rg} --follow "$@"
+rm notes; mv aside notes
+"""
+
+
+@pytest.mark.skipif(engines._find_rg() is None, reason="ripgrep is not installed")
+@pytest.mark.parametrize(("tool", "args"), [(grep, {"pattern": "secret|plain"}), (glob, {"pattern": "**/*.md"})])
+async def test_what_was_a_link_while_rg_ran_is_not_believed(toolbox, monkeypatch, tmp_path, tool, args) -> None:
+    """``rg`` opens by name what it has listed; nothing from outside comes back when a link was there meanwhile (R12)."""
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    for name in ("a.md", "other.md"):
+        (outside / name).write_text("top secret")
+    toolbox.fill({"notes/a.md": "plain", "b.md": "plain"})
+    program = tmp_path / "swapping"
+    program.write_text(SWAPPING_RG.format(outside=outside, rg=engines._find_rg()))
+    program.chmod(0o700)
+    monkeypatch.setattr(engines, "_find_rg", lambda: str(program))
+    output = (await toolbox.arun(tool, **args)).output
+    assert "notes/a.md" in output and "b.md" in output
+    assert "secret" not in output and "other" not in output
