@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from moryflow_sdk import ToolError, redact
+from moryflow_sdk.support.markdown_files import YAML_VALUE_ERRORS, yaml_problem
 from moryflow_sdk.support.protected_files import sensitive
 
 from . import FOLDER, MEMORY, PATTERNS, PROTOCOL_VERSION, SECTIONS, MemoryBankSettings, as_text, bank_of, problem_of
@@ -122,8 +123,8 @@ def _front(page: BankPage, text: str) -> int:
 
     try:
         value: Any = yaml.safe_load("\n".join(lines[1 : end - 1]))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        page.front_problem = f"the front matter is not YAML: {getattr(error, 'problem', None) or error}"
+    except (yaml.YAMLError, *YAML_VALUE_ERRORS) as error:
+        page.front_problem = f"the front matter is not YAML: {yaml_problem(error)}"
         return end
     if isinstance(value, dict):
         page.front = {str(key): item for key, item in value.items()}

@@ -8,6 +8,7 @@ from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
 from moryflow_sdk import ToolError, ToolResult, Turn
+from moryflow_sdk.support.markdown_files import YAML_VALUE_ERRORS, yaml_problem
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from . import PROTOCOL_VERSION, READER
@@ -115,8 +116,8 @@ def parse_package(output: str) -> tuple[ContextPackage | None, list[str]]:
             continue
         try:
             value: Any = yaml.safe_load(block)
-        except (yaml.YAMLError, RecursionError, ValueError) as error:
-            problems.append(f"the YAML cannot be read: {getattr(error, 'problem', None) or str(error).splitlines()[0]}")
+        except (yaml.YAMLError, *YAML_VALUE_ERRORS) as error:
+            problems.append(f"the YAML cannot be read: {yaml_problem(error)}")
             continue
         try:
             inner = value.get("memory_reader", value) if isinstance(value, dict) else value

@@ -178,6 +178,18 @@ def _json5(block: str) -> Any:
         raise WrongFile("frontmatter", f"the frontmatter is not JSON5: {reason}", line, column) from error
 
 
+YAML_VALUE_ERRORS = (RecursionError, ValueError, LookupError, AttributeError)
+"""What PyYAML raises beside its own errors: for ``!!bool x`` a :class:`KeyError`, for ``!!timestamp x`` an AttributeError."""
+
+
+def yaml_problem(error: Exception) -> str:
+    """Say in one line why PyYAML could not read a text."""
+    if problem := getattr(error, "problem", None):
+        return str(problem)
+    text = str(error).partition("\n")[0]
+    return f"a value does not fit its tag ({text})" if isinstance(error, LookupError | AttributeError) else text
+
+
 def _yaml(block: str) -> Any:
     import yaml
 
@@ -199,8 +211,8 @@ def _yaml(block: str) -> Any:
 
     try:
         return yaml.load(block, Loader=Loader)  # a subclass of SafeLoader
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except (yaml.YAMLError, *YAML_VALUE_ERRORS) as error:
         mark = getattr(error, "problem_mark", None)
-        reason = getattr(error, "problem", None) or str(error).split("\n", 1)[0]
+        reason = yaml_problem(error)
         line, column = (mark.line + 1, mark.column + 1) if mark else (2, None)
         raise WrongFile("frontmatter", f"the frontmatter is not YAML: {reason}", line, column) from error

@@ -237,3 +237,10 @@ def test_any_answer_is_taken_or_refused_but_never_breaks(text):
     for answer in (text, f"```yaml\n{text}\n```", f"context_summary: {text}", f"```\ncontext_summary:\n  {text}\n```"):
         package, problems = parse_package(answer)
         assert (package is None) == bool(problems)
+
+
+@pytest.mark.parametrize("value", ["!!bool x", "!!int ''", "!!float ''", "!!timestamp x"])
+def test_a_value_that_does_not_fit_its_tag_is_a_problem(value):
+    """PyYAML raises errors that are not its own for it."""
+    package, problems = parse_package(f"```yaml\ncontext_summary: {value}\n```")
+    assert package is None and "does not fit its tag" in problems[0]

@@ -108,6 +108,10 @@ WARNED = {
 }
 
 REJECTED = {
+    **{
+        f"yaml {value}": (head(f"id: w\nname: {value}"), "does not fit its tag")
+        for value in ("!!bool x", "!!int ''", "!!int '-'", "!!float ''", "!!timestamp x")
+    },
     "empty": (b"", 'begins with a line "---"'),
     "no frontmatter": (b"Just text.\n", 'begins with a line "---"'),
     "space first": (b" " + head(GOOD), 'begins with a line "---"'),
