@@ -77,7 +77,8 @@ class Description:
             raise self.wrong("it has no description: the model reads it to know what the tool is for")
         for key in ("targets", "remarks"):
             for name in found.get(key, ()):
-                if (found.get("parameters", {}).get("properties", {}).get(name) or {}).get("type") != "string":
+                parameter = found.get("parameters", {}).get("properties", {}).get(name)
+                if not isinstance(parameter, dict) or parameter.get("type") != "string":
                     raise self.wrong(
                         f"{key} names {name!a:.40}, which is not a parameter of the type string", self._line_of(key)
                     )

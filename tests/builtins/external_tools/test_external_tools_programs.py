@@ -87,6 +87,11 @@ WRONG = {
     "schema of a text": (script("cat", f"# /// moryflow\n# {OK}\n# parameters.type = 'string'\n# ///\n"), 4, "of an object"),
     "schema of nothing": (script("cat", f"# /// moryflow\n# {OK}\n# parameters.required = 5\n# ///\n"), None, "schema of"),
     "targets": (script("cat", f"# /// moryflow\n# {OK}\n# targets = ['path']\n# ///\n"), 4, "targets names 'path'"),
+    "targets that are no schema": (
+        script("cat", f"# /// moryflow\n# {OK}\n# targets = ['a']\n# parameters.properties.a = 5\n# ///\n"),
+        4,
+        "targets names 'a'",
+    ),
     "name": (script("cat", f"# /// moryflow\n# {OK}\n# name = 'a b'\n# ///\n"), None, "'a b' is not a tool name"),
     "built-in": (script("cat", f"# /// moryflow\n# {OK}\n# name = 'bash'\n# ///\n"), None, "the name 'bash' is taken"),
     "binary": (b"\x7fELF\0\xff" * 1000, None, "it does not say which tool it is"),
