@@ -31,6 +31,9 @@ MAX_LOOKED = 2_000
 MAX_VALUES = 64
 """How many spellings of one word are looked at, with the values of its variables."""
 
+MAX_WHOLE = 16
+"""How many times the whole command is looked through without what one of its parts only reads."""
+
 UNKNOWN: Bases = frozenset((None,))
 HOME = re.compile(r"\A\$(?:HOME|\{HOME(?:[^A-Za-z0-9_}][^}]*)?\})(?=/|\Z)")
 _HERE = re.compile(r"\$(?:PWD\b|\{PWD\}|\(pwd\))")
@@ -67,7 +70,7 @@ class OwnFolder:
         self._resolve = resolve
         self._add = add
         self._looked: set[tuple[str, Bases]] = set()
-        self._whole: set[str] = set()
+        self._whole: set[tuple[str, Bases]] = set()
         self._walks = self._writes_found = False
 
     def line(self, line: CommandLine, effects: CommandEffects, bases: Bases, raw: str, *, exact: bool) -> None:
@@ -94,10 +97,10 @@ class OwnFolder:
         if unseen or (None in bases and (may_write or effects.writes)) or (may_write and not all(w.static for w in words)):
             self.whole(*scripts)
         elif unknown:
-            self.text(self._command.replace(raw, "", 1), bases)  # what it only reads may be there
+            self.whole(raw, bases=bases)  # what it only reads may be there
         elif self._may_be_written(line, effects):
             self.whole(*scripts)
-        if None in bases and may_write | bool(effects.writes) and self._entered.search(self._command):
+        if None in bases and may_write | bool(effects.writes) and self._entered:
             self._add(_denial(line.plain, "the folder it works in"))
         if unseen and effects.stdin is not None:
             self.code(self._command)
@@ -119,15 +122,15 @@ class OwnFolder:
         for text in self._spellings(word.text):
             self.text(text, bases)
 
-    def whole(self, *without: str) -> None:
+    def whole(self, *without: str, bases: Bases = UNKNOWN) -> None:
         """Look through the whole command: a part of it may write what another part names."""
         text = self._command
-        for part in without:
+        for part in without if len(self._whole) < MAX_WHOLE else ():
             text = text.replace(part, "", 1)
-        if text not in self._whole:
-            self._whole.add(text)
-            self.text(text)
-            self.text(_QUOTES.sub("", text))
+        if (text, bases) not in self._whole:
+            self._whole.add((text, bases))
+            self.text(text, bases)
+            self.text(_QUOTES.sub("", text), bases)
 
     def code(self, text: str) -> None:
         """Look at code in another language, which may put the path together."""
@@ -206,9 +209,9 @@ class OwnFolder:
         return re.escape(home.name if home.name.startswith(".") else f"{home.parent.name}/{home.name}")
 
     @cached_property
-    def _entered(self) -> re.Pattern[str]:
-        """An expression for a move into the folder, or one below it, from where it is."""
-        return re.compile(rf"\b(?:cd|pushd)\s+(?:-\S+\s+)*[\"']?(?:\./)?{self._name}(?![\w-])")
+    def _entered(self) -> bool:
+        """Whether the command moves into the folder, or one below it, from where it is."""
+        return re.search(rf"\b(?:cd|pushd)\s+(?:-\S+\s+)*[\"']?(?:\./)?{self._name}(?![\w-])", self._command) is not None
 
     @cached_property
     def _named(self) -> re.Pattern[str]:
