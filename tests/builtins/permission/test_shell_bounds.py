@@ -40,6 +40,19 @@ def test_behind_a_limit_denials_and_moryflows_own_folder_are_found(text: str, ma
     assert judge_command(policy, f"tee ~/.moryflow/x;{text}").verdict.decision == "deny"
 
 
+SLOW = {
+    "homes in code": "python3 -c '" + "HOME " * 24_000 + "'",
+    "quotes in code": "python3 -c '" + '"~"' * 40_000 + "'",
+    "fed programs": "python3<<<x\n" * 2_000 + "# " + "a/b " * 20_000,
+}
+
+
+@pytest.mark.parametrize("text", SLOW.values(), ids=SLOW)
+def test_a_text_is_looked_at_as_code_in_a_time_that_grows_with_it(text: str, make_policy: Callable[..., Policy]) -> None:
+    """These took minutes, during which nothing else in the process ran; now half a second (R24)."""
+    assert judge_command(make_policy(rules("+ls")), text).verdict.decision == "ask"
+
+
 def test_braces_stand_for_a_bounded_number_of_words(make_policy: Callable[..., Policy]) -> None:
     """Many small sequences in one command would be sixty times as long as what was written (R24, SECURITY §4)."""
     policy = make_policy(rules("+echo *"))

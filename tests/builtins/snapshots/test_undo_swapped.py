@@ -9,7 +9,7 @@ import pytest
 
 SWAPS = {
     "a folder moved, and a link to it left": "mv d d2; ln -s d2 d",
-    "a folder replaced by a link that holds the vault": "rm -r d; ln -s / d",
+    "a folder replaced by a link that leads to the vault": "rm -r d; ln -s ../vault d",
     "a folder replaced by a file": "rm -r d; echo a file > d",
     "a file replaced by a folder": "rm f; mkdir f; echo in > f/in",
     "a file replaced by an empty folder": "rm f; mkdir -p f/a/b",

@@ -24,6 +24,7 @@ from moryflow_builtins.permission.files import (
     judge_file,
     judge_folder,
     judge_paths,
+    judge_pattern,
     paths_below,
 )
 from moryflow_builtins.permission.policy import Judgement, Policy, Resolve
@@ -301,6 +302,9 @@ def judge_bulk_change(policy: Policy, resolve: Resolve, change: BulkChange, base
     """
     for source in change.sources:
         source = Arg("~", tilde=True) if HOME.fullmatch(source.text) else source
+        if change.how == "linked" and not source.static:
+            part = judge_pattern(policy, resolve("~", "read", None).path or "", source.text)
+            yield from (part,) if part is not None else ()
         if source.static and change.goal.static:
             found = resolve(source.path, "read", base)
             name = PurePosixPath(source.text).name

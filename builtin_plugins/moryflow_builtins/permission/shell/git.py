@@ -179,7 +179,8 @@ def _following(args: Sequence[Arg], verb: int, name: str) -> list[CommandItem]:
 
 def _operands(args: Sequence[Arg], verb: int, name: str, following: Sequence[CommandItem], effects: CommandEffects) -> None:
     effects.trees += git_trees(name, following)
-    note_messages(following, args, effects)
+    if name in _ORDINARY:
+        note_messages(following, args, effects)
     _note_bulk_changes(name, following, effects)
     first_path = next((index for index in range(verb, len(args)) if args[index].text == "--"), len(args))
     effects.checkout, effects.moves_names = (

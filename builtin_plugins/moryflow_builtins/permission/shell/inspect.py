@@ -267,8 +267,11 @@ def _guard_running_options(name: str, args: Sequence[Arg], effects: CommandEffec
             return
 
 
-_MESSAGES = {"jj": "m=m message=m", "glab": "m=m message=m t=m title=m d=m description=m"}
-"""Options of programs that are not known otherwise, whose value is a text that people read."""
+_MESSAGES = {
+    "jj": ({"commit", "ci", "describe", "desc", "new", "split", "squash"}, "m=m message=m"),
+    "glab": ({"mr", "issue", "release"}, "m=m message=m t=m title=m d=m description=m"),
+}
+"""Of programs that are not known otherwise: verbs, and options of those whose value is a text that people read."""
 
 
 def _inspect_unknown(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
@@ -281,8 +284,9 @@ def _inspect_unknown(name: str, args: Sequence[Arg], effects: CommandEffects) ->
         if any(arg.text.startswith("@") for arg in args[1:]):
             effects.guard(len(args) - 1, f"{name} takes options from a file")
     _words(args, effects)
-    if name in _MESSAGES:
-        note_messages(list(read_options(args, spec(_MESSAGES[name]))), args, effects)
+    verbs, options = _MESSAGES.get(name, ((), ""))
+    if len(args) > 1 and args[1].text in verbs:
+        note_messages(list(read_options(args, spec(options))), args, effects)
     if name in transfer.STORES:
         transfer.inspect_store(name, args, effects)
 

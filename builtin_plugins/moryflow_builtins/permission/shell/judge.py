@@ -391,6 +391,7 @@ class Judge:
         if redirect.operator != "<":
             self._changes = True
             self._own_folder.word(target, bases)
+            self._own_folder.writes(target)
             if not target.static or None in bases:
                 self._own_folder.whole()
             self._file_judge.file(target, "edit", bases)

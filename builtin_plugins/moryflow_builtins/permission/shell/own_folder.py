@@ -1,4 +1,4 @@
-"""Moryflow's own folder: no program changes it, in any mode, whatever the spelling.
+"""Moryflow's own folder: no program that is seen to change it runs, in any mode.
 
 What only reads is not looked at here. Of a program that may write, every word is taken for what it may name; where a word is
 known only when it runs, the variables that the command assigns stand for each of their values, and anything else for any
@@ -46,7 +46,10 @@ _CWD = re.compile(r"\A/proc/(?:thread-)?self(?:/task/[^/]+)?/cwd(?=/|\Z)")
 _ASSIGNED = re.compile(r"\b([A-Za-z_]\w*)(?:\+?=\(?|[ \t]+in[ \t]+|[ \t]*<<<[ \t]*)([^;&|<>()`\n]*)")
 _UNKNOWN_PART = re.compile(r"[$`)]|\{\}")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)[^}]*\}|([A-Za-z_]\w*))")
-_HOME_IN_CODE = r"(?:\bHOME\b(?!/)|(?i:home(?:dir)?\()|\.home\b|expanduser|[\"']~)"
+_PLAIN_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+_SET_BY_READING = frozenset({"REPLY", "MAPFILE"})
+"""Variables that are set without being named."""
+_HOME_IN_CODE = re.compile(r"\bHOME\b(?!/)|(?i:home(?:dir)?\()|\.home\b|expanduser|[\"']~")
 _RUN_LATER = ("GIT_", "PAGER=", "MANPAGER=", "LESSOPEN=", "EDITOR=", "VISUAL=", "PROMPT_COMMAND=", "PS4=", "BASH_ENV=")
 """Beginnings of variables whose value is run, or says what is changed, whatever the command."""
 
@@ -71,6 +74,7 @@ class OwnFolder:
         self._add = add
         self._looked: set[tuple[str, Bases]] = set()
         self._whole: set[tuple[str, Bases]] = set()
+        self._read_as_code: set[str] = set()
         self._walks = self._writes_found = False
 
     def line(self, line: CommandLine, effects: CommandEffects, bases: Bases, raw: str, *, exact: bool) -> None:
@@ -134,8 +138,13 @@ class OwnFolder:
 
     def code(self, text: str) -> None:
         """Look at code in another language, which may put the path together."""
+        if text in self._read_as_code:
+            return
+        self._read_as_code.add(text)
         self.text(text)
-        if re.search(rf"(?:{_HOME_IN_CODE}.*[/\"']|[\"']/){self._name}(?![\w-])", text, re.DOTALL):
+        home, name = _HOME_IN_CODE.search(text), rf"{self._name}(?![\w-])"
+        after_home = home is not None and re.compile(rf"[/\"']{name}").search(text, home.end())
+        if after_home or re.search(rf"[\"']/{name}", text):
             self._add(_denial(text, "this code"))
 
     def text(self, text: str, bases: Bases = UNKNOWN) -> None:
@@ -183,18 +192,30 @@ class OwnFolder:
 
     def _walk(self, name: str, effects: CommandEffects, words: Sequence[Arg], bases: Bases) -> None:
         """Refuse a walk that begins above the folder, together with a program that changes files which are found."""
-        if name not in _WALKERS:
-            self._writes_found |= any(not write.path.static for write in effects.writes)
-        elif not self._walks:
+        if name in _WALKERS and not self._walks:
             roots = [*effects.reads, *words, *([Arg(".")] if effects.reads_here else [])]
             self._walks = any(self._holds(root, base) for root in roots for base in filter(None, bases))
+        self.writes(*(() if name in _WALKERS else (write.path for write in effects.writes)))
+
+    def writes(self, *paths: Arg) -> None:
+        """Note what is written that is known only when it runs: a walk that begins above the folder may have found it."""
+        self._writes_found |= any(map(self._may_be_found, paths))
         if self._walks and self._writes_found:
             self._add(_denial("*", "what is found there"))
+
+    def _may_be_found(self, path: Arg) -> bool:
+        """Whether what is written may be what the command finds: not where only variables decide that it does not set."""
+        if path.static:
+            return False
+        names = {found.group(1) or found.group(2) for found in _PLAIN_VARIABLE.finditer(path.text)}
+        if not names or names & _SET_BY_READING or _UNKNOWN_PART.search(_PLAIN_VARIABLE.sub("", path.text)):
+            return True
+        return any(re.search(rf"(?<![\w$])(?<!\$\{{){name}\b", self._command) for name in names)
 
     def _holds(self, path: Arg, base: str) -> bool:
         text = HOME.sub("~", path.text)
         if not text or not (path.static or text == "~"):
-            return False
+            return self._follows_unknown(text)
         target = self._resolve(path.path if path.static else text, "read", base)
         return target.error is None and hard_limit(self._policy, target, "edit", whole=True) is not None
 

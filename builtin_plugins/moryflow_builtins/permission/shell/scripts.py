@@ -26,7 +26,7 @@ from .effects import (
 from .interpreters import STDIN
 from .syntax import Arg, join_words
 
-_ASSIGNED = re.compile(r"[A-Za-z_.][A-Za-z0-9_]*[:+?!]*=")
+_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")
 
 
 def _options(args: Sequence[Arg], table: str, effects: CommandEffects) -> list[CommandItem]:
@@ -197,7 +197,7 @@ def inspect_make(args: Sequence[Arg], effects: CommandEffects) -> None:
         table += " justfile=c shell=x shell-arg=g shell-command=g c=g command=g chooser=x d=d working-directory=d"
     for found in _options(args, table, effects):
         value = found.value
-        if found.operand and value is not None and _ASSIGNED.match(value.text):
+        if found.operand and value is not None and _ASSIGNED.match(value.text.removeprefix(".")):
             effects.guard(found.place, f"make {value.text.partition('=')[0]}=… can change what is run")
         elif found.role == "c" and found.name != "eval" and value is not None:
             effects.reads.append(value)

@@ -343,6 +343,8 @@ def inspect_verbs(name: str, args: Sequence[Arg], effects: CommandEffects) -> No
     meant = _meant(table, args, found)
     running = [form for form in meant.forms if form in table.running.values()]
     _options(args, effects, found, meant, runs=any(form in table.runners for form in running))
+    if meant.known and not running:
+        note_messages(found, args, effects)
     if not meant.places:
         return
     shown = " ".join(args[place].text for place in meant.places)
@@ -380,7 +382,6 @@ def _options(
 ) -> None:
     """Note what options mean, up to a command that follows the verb."""
     verb = meant.places[-1] if meant.places else len(args)
-    note_messages(found, args, effects)
     for item in found:
         if item.operand:
             if runs and item.place > verb:

@@ -313,7 +313,7 @@ MOUNTS: dict[str, frozenset[str]] = {
 """Options whose value is a folder that is there under another name for what runs inside; empty: any word."""
 
 _MOUNTED = re.compile(r"(?:\A|\b(?:source|src|Bind(?:Paths)?)=)([/~$.][^:,]*)")
-_READ_ONLY = re.compile(r"[:,](?:ro|readonly)\b")
+_READ_ONLY = re.compile(r"[:,](?:ro|readonly)(?:=true|=1)?(?=[,\s]|\Z)")
 
 
 def note_mounts(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
@@ -326,7 +326,9 @@ def note_mounts(name: str, args: Sequence[Arg], effects: CommandEffects) -> None
         elif option.lstrip("-") in options:
             value = word.cut(len(option) + 1) if equals else following
         else:
-            value = word.cut(2) if word.text[1:2] in options else None
+            letters = "" if word.text.startswith("--") else word.text
+            at = next((place for place, letter in enumerate(letters) if letter in options), None)
+            value = None if at is None else word.cut(at + 1) if at + 1 < len(letters) else following
         if value is None or _READ_ONLY.search(value.text):
             continue
         found = _MOUNTED.search(value.text)
