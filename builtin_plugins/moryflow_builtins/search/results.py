@@ -87,6 +87,7 @@ class FolderReader:
 
 
 _CLOCK_REALTIME_COARSE = 5
+"""The clock that Linux stamps files with; ``time`` has no name for it. The exact one is ahead of it by up to a tick, 10 ms."""
 
 
 def change_time() -> int:

@@ -134,8 +134,9 @@ class Confined:
         command = next(target.given for target in self.ctx.call.targets if target.kind == "shell")
         named = [path for path in self.hidden if Path(path).name in command]
         notes = list(self.notes)
-        if named or (self.hidden and result.metadata.get("exit_code")):
-            notes.append(f"hidden in the sandbox: {_few(named or self.hidden)}")
+        missed = [path for path in self.hidden if os.access(self._vault / path, os.R_OK)]  # not ``lost+found`` of root
+        if named or (missed and result.metadata.get("exit_code")):
+            notes.append(f"hidden in the sandbox: {_few(named or missed)}")
         ends = f"{result.output[:_COMPLAINTS]}\n{result.output[-_COMPLAINTS:]}"
         refused = "\n".join(line for line in ends.splitlines() if _REFUSED.search(line))
         closed = [path for path in self.before.guarded if path in refused]
@@ -155,7 +156,7 @@ class Confined:
                 kept.append(self._vault / path)
             elif entry.kind == "link":
                 goal = Path(os.path.realpath(self._vault / path))  # a loop leads to itself
-                if goal.is_relative_to(self._vault) and goal != self._vault and goal.exists():
+                if goal.is_relative_to(self._vault) and goal != self._vault and os.path.lexists(goal):
                     paths.append(str(goal.relative_to(self._vault)))
             elif entry.kind != "unseen":
                 paths.append(path)
@@ -167,20 +168,23 @@ class Confined:
         return [self._vault / path for path in sorted(paths)], kept
 
     def _hidden(self) -> tuple[list[Path], dict[Path, Path]]:
-        """Return the folders that are empty, and the files that another one is in the place of."""
+        """Return the folders that are empty, and the files that another one is in the place of.
+
+        A file in a folder that the person cannot enter is among the folders: the sandbox hides that folder instead.
+        """
         secrets = {path: folder for path, folder in self.before.secrets.items() if self._is_hidden(path)}
         unseen = [path for path, entry in self.before.guarded.items() if path and entry.kind == "unseen"]
         self.hidden = sorted([*secrets, *unseen])
         if len(secrets) > MOST_CLOSED:
             message = f"there are {len(secrets)} files of secrets in the working folder, too many to hide one by one"
             raise ToolError(message, code="sandbox", next_step="move them into one folder such as .secrets/, or out of here")
-        replaced = {self._vault / path: self._stand_in(path) for path, folder in secrets.items() if not folder}
+        folders = [path for path, folder in secrets.items() if folder or not os.path.lexists(self._vault / path)]
+        replaced = {self._vault / path: self._stand_in(path) for path in secrets.keys() - set(folders)}
         for path, entry in self.before.guarded.items():
             config = self._vault / path / "config"
             if entry.kind == "repository" and f"{path}/config" not in self.opened and (text := _without_credentials(config)):
                 replaced[config] = self._made(f"config{len(replaced)}", text)
         replaced = {path: other for path, other in replaced.items() if not path.is_symlink()}
-        folders = [path for path, folder in secrets.items() if folder]
         return [self._vault / path for path in (*folders, *unseen)], replaced
 
     def _is_hidden(self, path: str) -> bool:

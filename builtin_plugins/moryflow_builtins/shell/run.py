@@ -137,11 +137,15 @@ GRACE_SECONDS = 0.5
 """How long a pipe may stay open after the shell has ended, because something in the background holds it."""
 
 _CHANGED = "the folder changed after it was judged; nothing was run"
+_NO_STAT = "the program stat could not say which folder this is, so nothing was run; it belongs to coreutils"
 _IN_ITS_FOLDER = f"""[ . -ef /dev/fd/0 ] || {{ echo "{_CHANGED}"; exit 126; }}
 exec "$@" </dev/null"""
 """Runs a program where the current folder is the one behind standard input; only the comparison sees that descriptor."""
-_INSIDE_ITS_FOLDER = f"""[ "$("$0" -c %d:%i .)" = "$1" ] || {{ echo "{_CHANGED}"; exit 126; }}
-shift; exec "$@\""""
+_INSIDE_ITS_FOLDER = f"""case "$("$0" -c %d:%i .)" in
+"$1") shift; exec "$@" ;;
+"") echo "{_NO_STAT}"; exit 126 ;;
+*) echo "{_CHANGED}"; exit 126 ;;
+esac"""
 """Does the same in the sandbox, by numbers: its first process keeps every descriptor that it is started with, and a command
 could go out through a folder in ``/proc/1/fd``."""
 
@@ -222,8 +226,11 @@ LATE_SECONDS = 0.2
 _IN_A_TERMINAL = """[ "$1" ] || exec -c {env} {mark} {shell} --noprofile --norc -p "$0" clean </dev/null
 command -p rm -f "$0"
 export {variables} 2>/dev/null
-[ "$(command -p stat {option} %d:%i .)" = {folder} ] || {{ echo "{changed}"; exit 126; }}
-exec {shell} --noprofile --norc -c {command}
+case "$(command -p stat {option} %d:%i .)" in
+{folder}) exec {shell} --noprofile --norc -c {command} ;;
+"") echo "{no_stat}"; exit 126 ;;
+*) echo "{changed}"; exit 126 ;;
+esac
 """
 """Runs a command in the environment and the folder that it was judged for, whatever the editor has set and entered. It is a
 file because some editors put words into a shell line without quoting them; without the file nothing runs."""
@@ -247,6 +254,7 @@ def _script(ctx: ToolContext, command: str, place: JudgedFolder) -> Iterator[lis
         option="-f" if sys.platform == "darwin" else "-c",
         folder=f"{about.st_dev}:{about.st_ino}",
         changed=_CHANGED,
+        no_stat=_NO_STAT,
         command=shlex.quote(command),
     )
     descriptor, name = tempfile.mkstemp(dir=ctx.data_dir, prefix="terminal-")

@@ -145,10 +145,10 @@ class Sandbox(NamedTuple):
         inside += [word for path in _CONTROLS for word in ("--ro-bind-try", path, path)]
         inside += ["--tmpfs", "/run", *(word for name in _OF_RUN for word in ("--ro-bind-try", f"/run/{name}", f"/run/{name}"))]
         home = Path.home()  # what follows is made of texts: as paths these 450 take 7 ms
-        hidden = list(hidden)
+        hidden = list(map(_lowest_reached, hidden))
         above = [str(path) for path in hidden if vault != path and vault.is_relative_to(path)]
         bind = "--ro-bind" if above or vault in hidden else "--bind"
-        concealed = _existing((*map(str, hidden), *(f"{home}/{name}" for name in SECRET_PLACES)))
+        concealed = _existing((*map(str, hidden), *(_lowest_reached(f"{home}/{name}") for name in SECRET_PLACES)))
         concealed = [path for path in concealed if not vault.is_relative_to(path)]
         inside += _hiding(map(Path, concealed))
         inside += _hiding(map(Path, _sockets({"/tmp", "/run", "/dev", "/proc", str(vault), *concealed})))
@@ -193,7 +193,9 @@ def _sockets(covered: set[str]) -> list[str]:
         lines = _SOCKETS.read_bytes().split(b"\n")
     except OSError:
         return []
-    named = {os.path.realpath(os.fsdecode(b"/" + path)) for _, _, path in (line.partition(b" /") for line in lines) if path}
+    names = {path for _, _, path in (line.partition(b" /") for line in lines) if path}
+    named = {os.path.realpath(os.fsdecode(b"/" + name)) for name in names}
+    covered = {os.path.realpath(path) for path in covered}  # nothing can be bound in a folder that is hidden already
     return [path for path in sorted(named - _EXPECTED_SOCKETS) if covered.isdisjoint(_above(path)) and _can_speak_to(path)]
 
 
@@ -314,6 +316,17 @@ AnyPath = TypeVar("AnyPath", str, Path)
 def _existing(paths: Iterable[AnyPath]) -> list[AnyPath]:
     """Return those that are there and are not links; a link's target is judged by where it really is."""
     return [path for path in dict.fromkeys(paths) if _is_there(path)]
+
+
+def _lowest_reached(path: AnyPath) -> AnyPath:
+    """Return `path`, or the folder above it that this user cannot enter: a command could open its own one with ``chmod``."""
+    try:
+        os.lstat(path)
+    except PermissionError:
+        return _lowest_reached(type(path)(os.path.dirname(path)))  # noqa: PTH120
+    except OSError:
+        pass
+    return path
 
 
 def _is_there(path: str | Path) -> bool:

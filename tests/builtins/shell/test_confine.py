@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -285,6 +286,27 @@ async def test_what_is_hidden_is_said(place):
     """A file that is empty in there is no riddle (STYLE)."""
     result = await run(Context(place, "cat .env"), 60)
     assert result.output.endswith("[hidden in the sandbox: .env]")
+
+
+async def test_what_the_person_cannot_read_anyway_is_no_remark_on_a_failure(place, monkeypatch):
+    """``lost+found`` of root is not why a command failed; it is said where the command names it (STYLE)."""
+    vault, _ = place
+    deep = vault.joinpath(*["d" * 250] * 13)
+    deep.mkdir(parents=True)
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: "d" * 250 not in str(path) and access(path, mode))
+    result = await run(Context(place, "false"), 60)
+    assert "hidden in the sandbox: .env" in result.output and "ddd" not in result.output
+
+
+async def test_a_sandbox_without_stat_says_so(place, monkeypatch):
+    """The folder did not change then."""
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "stat" else which(name))
+    monkeypatch.setenv("PATH", str(place[0]))
+    result = await run(Context(place, "echo ran"), 60)
+    assert "the program stat could not say" in result.output and "changed" not in result.output
+    assert "\nran" not in f"\n{result.output}"
 
 
 @pytest.mark.parametrize("opened", ["rule", "question", "rule in a folder"])

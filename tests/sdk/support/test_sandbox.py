@@ -1,7 +1,9 @@
 """The sandbox for shell commands, with the real bubblewrap."""
 
 import os
+import socket
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,38 @@ def test_a_hidden_folder_takes_no_writes(place):
     """What was written there would be gone without a word."""
     vault, home = place
     assert run(vault, f"echo x > {home}/y", hidden=[home]).returncode != 0
+
+
+def test_a_socket_in_a_hidden_folder_below_a_link_stops_no_command(place, tmp_path):
+    """The system names it by its real path, ``/var/home`` where ``/home`` is a link (R14)."""
+    vault, _ = place
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, socket.socket(socket.AF_UNIX) as listener:
+        real = Path(folder) / "real"
+        (real / "keys").mkdir(parents=True)
+        (Path(folder) / "link").symlink_to("real")
+        listener.bind(f"{real}/keys/agent")
+        listener.listen()
+        found = run(vault, f"ls {real}/keys; echo done", hidden=[Path(folder) / "link/keys"])
+    assert found.stdout == "done\n", found.stderr
+
+
+def test_a_folder_that_cannot_be_entered_hides_what_is_in_it(place, monkeypatch):
+    """Its owner could open it from a command; nobody else can look, so nothing else stops (R10)."""
+    vault, _ = place
+    (vault / "shut/b").mkdir(parents=True)
+    (vault / "shut/b/.env").write_text("token")
+    lstat = os.lstat
+
+    def refusing(path, **how):
+        if f"{vault}/shut/" in os.fspath(path):
+            raise PermissionError(13, "Permission denied")
+        return lstat(path, **how)
+
+    monkeypatch.setattr(os, "lstat", refusing)
+    argv = SANDBOX.command(["sh", "-c", "ls shut; echo done"], vault=vault, hidden=[vault / "shut/b"])
+    monkeypatch.undo()
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.stdout == "done\n", done.stderr
 
 
 def test_the_rules_say_which_files_are_open():
