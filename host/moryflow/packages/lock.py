@@ -76,7 +76,7 @@ def _git_address(given: str) -> str | None:
 
 def _looks_like_path(given: str) -> bool:
     named = os.sep in given or given.startswith((".", "~")) or given.endswith((".py", *_ARCHIVES))
-    return named or (Path(given).suffix != "" and Path(given).is_file())
+    return named or (Path(given).suffix != "" and os.path.isfile(given))  # noqa: PTH113 - no error for a name that is too long
 
 
 def _local(given: str, *, editable: bool) -> PackageOrigin:
