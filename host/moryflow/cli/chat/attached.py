@@ -38,6 +38,7 @@ class AttachedChatHost:
         self._flags = flags
         self._listeners: list[Callable[[Event], None]] = [self._note]
         self._tasks: set[asyncio.Task[None]] = set()
+        self._telling = asyncio.Lock()
         self._agents: dict[str, AgentChoice] = {}
         self._commands: dict[str, str] = {}
         self._settings: Mapping[str, Any] = {}
@@ -85,9 +86,10 @@ class AttachedChatHost:
 
     async def _take_reload(self, said: list[str]) -> None:
         """Tell of a reload when its agents and commands are known here: who reads of one may type it at once."""
-        with suppress(MoryflowError):  # the server is away: what is told is true all the same
-            await self._list()
-        self._reloaded(said)
+        async with self._telling:  # in the order in which they happened
+            with suppress(MoryflowError):  # the server is away: what is told is true all the same
+                await self._list()
+            self._reloaded(said)
 
     def _soon(self, work: Callable[[], Any]) -> None:
         async def done() -> None:
