@@ -135,9 +135,11 @@ class Reloader:
     async def settled(self) -> None:
         """Wait until what was saved before this call holds, or was kept out; what is saved meanwhile is not waited for."""
         await asyncio.sleep(HEARING)
-        states = _file_states(self._host.home, self._written)
-        for path in {path for path, _ in states.items() ^ self._states.items()}:  # a busy system tells late
-            self._saved_to(path)
+        taken, written = self._states, [*self._written]
+        states = await asyncio.to_thread(_file_states, self._host.home, written)
+        if self._states is taken:  # else a generation is being made of what was there meanwhile, and it is waited for
+            for path in {path for path, _ in states.items() ^ taken.items()}:  # a busy system tells late
+                self._saved_to(path)
         saved = self._saved
         while self._task is not None and not self._task.done() and self._taken < saved:
             await self._took.wait()
@@ -318,12 +320,18 @@ def _file_states(home: Path, written: Iterable[Path]) -> dict[Path, tuple[int, i
     return states
 
 
+_NOT_WRITTEN = ("__pycache__", "node_modules")
+
+
 def _sources(root: Path) -> Iterator[Path]:
     """Yield the files of a folder that may matter, or the one file."""
     if not root.is_dir():
         yield root
     for folder, names, leaves in os.walk(root):
-        names[:] = [name for name in names if name != "__pycache__" and not name.startswith(".")]
+        if "pyvenv.cfg" in leaves and folder != str(root):  # a virtual environment
+            names.clear()
+            continue
+        names[:] = [name for name in names if name not in _NOT_WRITTEN and not name.startswith(".")]
         yield from (Path(folder, leaf) for leaf in leaves if is_source(f"{folder}/{leaf}"))
 
 

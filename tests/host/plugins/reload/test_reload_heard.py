@@ -8,7 +8,7 @@ import sys
 import weakref
 
 from moryflow.authoring.fire import fire
-from moryflow.plugins.reload import FileWatcher, is_source
+from moryflow.plugins.reload import FileWatcher, _file_states, is_source
 
 from .conftest import TOOL
 
@@ -203,3 +203,12 @@ async def test_a_row_of_saves_without_end_holds_up_no_call(home):
             storm.cancel()
         home.tool("last")
         assert await home.says() == "last"
+
+
+def test_what_others_have_written_is_not_looked_through(tmp_path):
+    """Before each turn the files of a project are looked at, but not its packages and virtual environments."""
+    for name in ("mine.py", "inner/pyvenv.cfg", "inner/lib/theirs.py", "node_modules/one/package.json", "below/also.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    states = _file_states(tmp_path / "home", [tmp_path])
+    assert {path.relative_to(tmp_path).as_posix() for path in states} == {"mine.py", "below/also.py"}
