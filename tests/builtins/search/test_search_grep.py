@@ -377,6 +377,7 @@ async def test_a_search_without_rg_ends_its_process_without_a_word(toolbox, monk
 
 
 SWAPPING_RG = """#!/bin/sh
+mkdir {outside}.once || exec {rg} "$@"  # a search lists beside it: of two that swap, one would move the folder away
 mv notes aside; ln -s {outside} notes
 {rg} --follow "$@"
 rm notes; mv aside notes
