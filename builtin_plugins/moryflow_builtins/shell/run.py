@@ -23,7 +23,7 @@ from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.services import Terminal
 from moryflow_sdk.support.processes import CALL_MARK, end_marked, started, turn_environment
 from moryflow_sdk.support.sandbox import Sandbox, confinement, find_sandbox, starts_no_more
-from moryflow_sdk.support.secrets import names_secret
+from moryflow_sdk.support.secrets import variable_holds_secret
 
 from . import TRIED
 from .confine import Confined, run_confined
@@ -151,8 +151,7 @@ could go out through a folder in ``/proc/1/fd``."""
 
 _SECRET_WORDS = ("API_KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE_KEY")
 _SECRET_ENDS = ("_PAT", "_PASS")
-"""What names a secret beside what :func:`moryflow_sdk.support.secrets.names_secret` knows, which keeps numbers apart."""
-_FOLDERS = frozenset({"PWD", "OLDPWD"})
+"""What names a secret beside what :mod:`moryflow_sdk.support.secrets` knows, which shows numbers such as ``MAX_TOKENS``."""
 
 
 class JudgedFolder(NamedTuple):
@@ -393,8 +392,7 @@ def environment(mark: str, *, sandboxed: bool) -> dict[str, str]:
 
 def _is_secret(variable: str) -> bool:
     name = variable.upper()
-    told = any(word in name for word in _SECRET_WORDS) or name.endswith(_SECRET_ENDS)
-    return told or (name not in _FOLDERS and names_secret(variable))
+    return any(word in name for word in _SECRET_WORDS) or name.endswith(_SECRET_ENDS) or variable_holds_secret(variable)
 
 
 async def _follow(process: asyncio.subprocess.Process, pipe: Pipe, output: Output) -> None:

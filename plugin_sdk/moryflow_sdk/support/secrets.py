@@ -44,6 +44,11 @@ def names_secret(name: str) -> bool:
     return words[-1] in _LAST or any(word in "".join(words) for word in _ANYWHERE)
 
 
+def variable_holds_secret(name: str) -> bool:
+    """Whether a variable of the environment holds a secret by its name; ``PWD`` is a folder there."""
+    return name not in _FOLDERS and names_secret(name)
+
+
 def is_secret_type(annotation: Any) -> bool:
     """Whether a type is, or is made of, ``SecretStr`` or ``SecretBytes``."""
     return any(getattr(part, "__name__", "") in _TYPES for part in _parts(annotation))
@@ -134,7 +139,7 @@ def know(texts: Iterable[str]) -> None:
 
 def know_environment(environ: Mapping[str, str]) -> None:
     """Do the same for the variables whose names say that they hold secrets; paths, as to the file of a key, are none."""
-    named = [value for name, value in environ.items() if names_secret(name) and name not in _FOLDERS]
+    named = [value for name, value in environ.items() if variable_holds_secret(name)]
     know(value for value in named if len(value) >= 2 * _SHORTEST and not value.startswith(("/", "~", ".")))
 
 
@@ -169,4 +174,14 @@ def hidden(value: Any) -> Any:
     return value
 
 
-__all__ = ["hidden", "hide", "is_secret_type", "know", "know_environment", "masked", "names_secret", "secret_values"]
+__all__ = [
+    "hidden",
+    "hide",
+    "is_secret_type",
+    "know",
+    "know_environment",
+    "masked",
+    "names_secret",
+    "secret_values",
+    "variable_holds_secret",
+]

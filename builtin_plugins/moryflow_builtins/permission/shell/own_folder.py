@@ -81,7 +81,8 @@ class OwnFolder:
         """Refuse a command that may change the folder: in words of a program that does more than read them, or unseen."""
         name = name_of(line.args)
         may_write = (effects.may_write or bool(effects.guards) or not effects.known) and not is_own(name)
-        if not (may_write or effects.writes or effects.guards or line.assigned or name in _WALKERS):
+        changes = may_write or bool(effects.writes)
+        if not (changes or effects.guards or line.assigned or name in _WALKERS):
             return
         inside = {id(word) for inner in effects.inner for word in inner.args}
         inside |= {id(file) for file in effects.scripts} | effects.harmless  # a script is read, and run
@@ -98,13 +99,13 @@ class OwnFolder:
                 self.word(write.path, bases)
         unseen = any(guard.unseen for guard in effects.guards)
         scripts = [file.text for file in effects.scripts]
-        if unseen or (None in bases and (may_write or effects.writes)) or (may_write and not all(w.static for w in words)):
+        if unseen or (None in bases and changes) or (may_write and not all(w.static for w in words)):
             self.whole(*scripts)
         elif unknown:
             self.whole(raw, bases=bases)  # what it only reads may be there
         elif self._may_be_written(line, effects):
             self.whole(*scripts)
-        if None in bases and may_write | bool(effects.writes) and self._entered:
+        if None in bases and changes and self._entered:
             self._add(_denial(line.plain, "the folder it works in"))
         if unseen and effects.stdin is not None:
             self.code(self._command)
