@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow import RunOptions
 from moryflow.agents import narrow_agent
-from moryflow.kernel.decisions import combine, default_verdicts
 from moryflow.kernel.outcome import SessionPermissions
+from moryflow.kernel.tool_executor import combine, default_verdicts
 from moryflow.kernel.tool_prepare import call_as_judged
 from moryflow.kernel.turn_context import TurnContext
 from moryflow.runtime.session_lease import read_only_scope

@@ -20,8 +20,8 @@ from moryflow.base.foreign_errors import text_of
 from moryflow.hooks.checks import copy_for_plugin
 from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.hooks.threads import CallTimeout, PluginUnresponsive
-from moryflow.kernel.decisions import as_refused
 from moryflow.kernel.outcome import OnAsk
+from moryflow.kernel.tool_executor import as_refused
 from moryflow.kernel.tool_prepare import call_row, digest
 from moryflow.kernel.turn_context import TurnContext
 from moryflow.services import View

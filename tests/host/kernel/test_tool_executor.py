@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.kernel.decisions import combine, default_verdicts, restrict
+from moryflow.kernel.tool_executor import combine, default_verdicts, restrict
 from moryflow_sdk import Allow, Ask, Deny, Remember, Stop
 
 VERDICTS = st.one_of(
