@@ -99,7 +99,7 @@ async def _timed(name: str, work: Callable[[], Awaitable[Any]], target: float | 
 
 
 def _call(scope: Any, tool: str, **arguments: Any) -> Any:
-    from moryflow.kernel.tool_prepare import call_as_judged
+    from moryflow.kernel.tool_call import call_as_judged
 
     return call_as_judged(scope, tool, arguments, "call_bench", 1)[0]
 

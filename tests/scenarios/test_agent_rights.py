@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from moryflow import RunOptions
 from moryflow.agents import narrow_agent
 from moryflow.kernel.outcome import SessionPermissions
+from moryflow.kernel.tool_call import call_as_judged
 from moryflow.kernel.tool_executor import combine, default_verdicts
-from moryflow.kernel.tool_prepare import call_as_judged
 from moryflow.kernel.turn_context import TurnContext
 from moryflow.runtime.session_lease import read_only_scope
 from moryflow_sdk import Agent, ConfigError, Rule
@@ -68,7 +68,7 @@ def agents():
 
 async def ruling(scope: TurnContext, agent: Agent, tool: str, args) -> int:
     """Return how severe the gates are to a call, with what is not offered as a denial."""
-    from moryflow.kernel.tool_prepare import offered_tools
+    from moryflow.kernel.tool_call import offered_tools
 
     place = replace(scope, agent=agent, _views={})
     if tool not in offered_tools(place):

@@ -12,7 +12,7 @@ import moryflow_sdk
 import pytest
 
 REACHES = {
-    "host/moryflow/kernel/tool_runner.py": {"Deadline.timeout_error", "run_body", "result_of_error"},
+    "host/moryflow/kernel/tool_call.py": {"Deadline.timeout_error", "run_body", "result_of_error"},
     "host/moryflow/hooks/dispatcher.py": {"call"},
     "host/moryflow/hooks/plugin_set.py": {"Implementation.place"},
     "host/moryflow/plugins/load.py": {"_within_tier"},
@@ -27,7 +27,7 @@ REACHES = {
 
 
 def test_only_the_door_reaches_a_tool_body():
-    """``tool_runner.py`` runs a body under its deadline, for the door; others with a ``function`` are named (invariant 1)."""
+    """``tool_call.py`` runs a body under its deadline, for the door; others with a ``function`` are named (invariant 1)."""
     found = {}
     for root in (moryflow, moryflow_builtins, moryflow_sdk):
         folder = Path(root.__path__[0])

@@ -21,8 +21,8 @@ from moryflow.hooks.checks import copy_for_plugin
 from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.hooks.threads import CallTimeout, PluginUnresponsive
 from moryflow.kernel.outcome import OnAsk
+from moryflow.kernel.tool_call import call_row, digest
 from moryflow.kernel.tool_executor import as_refused
-from moryflow.kernel.tool_prepare import call_row, digest
 from moryflow.kernel.turn_context import TurnContext
 from moryflow.services import View
 from moryflow.store import ApprovalRow

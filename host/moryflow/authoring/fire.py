@@ -29,8 +29,8 @@ from moryflow_sdk.field_types import WrongType, check_of
 from moryflow_sdk.hookspecs import spelled
 from moryflow_sdk.support.texts import did_you_mean
 
+from moryflow.kernel.tool_call import call_as_judged
 from moryflow.kernel.tool_executor import combine
-from moryflow.kernel.tool_prepare import call_as_judged
 from moryflow.kernel.turn_context import TurnContext
 from moryflow.runtime.host import Host
 

@@ -15,7 +15,7 @@ from moryflow.compaction.plan import in_view
 from moryflow.compaction.summarizer import first_params
 from moryflow.compaction.summary import first_plan
 from moryflow.config.schema import COMPACTION_PATH, CompactionSettings
-from moryflow.kernel.tool_prepare import parse
+from moryflow.kernel.tool_call import parse
 from moryflow.store.messages import ContextBuilder
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import HOOKS, ConfigError
 
-from moryflow.kernel.tool_prepare import offered_tools
+from moryflow.kernel.tool_call import offered_tools
 from moryflow.runtime.session_lease import read_only_scope
 
 if TYPE_CHECKING:

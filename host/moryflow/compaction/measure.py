@@ -12,7 +12,7 @@ from moryflow_sdk import Message, ModelError, SystemPrompt, ToolSchema, Usage, t
 
 from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.model_call import RequestBuilder
-from moryflow.kernel.tool_prepare import offered_tools
+from moryflow.kernel.tool_call import offered_tools
 from moryflow.store.messages import ContextBuilder
 
 if TYPE_CHECKING:

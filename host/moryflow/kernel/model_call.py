@@ -36,7 +36,7 @@ from moryflow.base.events import later
 from moryflow.store.messages import ContextBuilder, begin_with_prompt
 
 from .outcome import TurnUsage
-from .tool_prepare import call_row, offered_tools
+from .tool_call import call_row, offered_tools
 from .turn_context import Journal, TurnContext
 
 TRIES = 5

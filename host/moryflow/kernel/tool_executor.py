@@ -37,16 +37,20 @@ from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.store import CallRow
 
 from .outcome import OnAsk, TurnUsage
-from .tool_prepare import call_as_judged, call_row, offered_tools, parse, unacceptable
-from .tool_runner import (
+from .tool_call import (
     Deadline,
     as_result,
+    call_as_judged,
+    call_row,
     cap_output,
     failure,
+    offered_tools,
+    parse,
     refusal,
     result_of_error,
     run_body,
     tool_payload,
+    unacceptable,
 )
 from .turn_context import Journal, TurnContext
 

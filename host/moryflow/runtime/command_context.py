@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Tool, ToolCall, ToolError, Turn
 from moryflow_sdk.support.processes import refuse_inside_tool
 
-from moryflow.kernel.tool_prepare import call_as_judged
+from moryflow.kernel.tool_call import call_as_judged
 
 if TYPE_CHECKING:
     from moryflow.store import SessionRow

@@ -17,7 +17,7 @@ from moryflow_sdk import Ask, Rule, ServiceNotDeclared, Target, TargetRequest, T
 
 from moryflow.base.child_processes import call_mark
 from moryflow.base.paths import make_folder
-from moryflow.kernel.tool_prepare import canonical, digest
+from moryflow.kernel.tool_call import canonical, digest
 
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import TurnContext

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow.kernel.tool_prepare import parse
+from moryflow.kernel.tool_call import parse
 from moryflow.testing.replies import LoopbackServer
 from moryflow_builtins.openai_compatible import OpenAICompatible
 from moryflow_sdk import Finished, Message, ModelError, ModelRequest, TextDelta, ToolError, ToolRequest

@@ -8,7 +8,7 @@ import sys
 import weakref
 from typing import Any
 
-from moryflow.kernel.tool_runner import Deadline, run_body
+from moryflow.kernel.tool_call import Deadline, run_body
 from moryflow.plugins import dispose, load_plugin_set, start
 
 TOOL = """

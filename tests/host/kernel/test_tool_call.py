@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.hooks.plugin_set import RegisteredTool
-from moryflow.kernel.tool_prepare import canonical, digest, offered_tools, parse, validate_arguments
+from moryflow.kernel.tool_call import canonical, digest, offered_tools, parse, validate_arguments
 from moryflow_sdk import Tool, ToolError, tool
 
 JSON = st.recursive(

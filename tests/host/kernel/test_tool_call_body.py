@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from moryflow import RunOptions, open_host
 from moryflow.hooks.threads import MOST_REPLACED
-from moryflow.kernel.tool_runner import BUILTIN_TIMEOUT, TIMEOUT, Deadline, run_body
+from moryflow.kernel.tool_call import BUILTIN_TIMEOUT, TIMEOUT, Deadline, run_body
 from moryflow_sdk import ToolCall, ToolError
 
 TOOLS = """

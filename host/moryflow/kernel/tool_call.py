@@ -1,0 +1,394 @@
+"""One call of a tool: which tools are offered, the call as its gates see it, its body under a deadline, its result.
+
+What the model wrote is read, validated, resolved, hashed and recorded before anything runs. A body that overruns is abandoned,
+and the turn goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from moryflow_sdk import MAX_LEVELS, Denied, Ruling, Target, Tool, ToolCall, ToolError, ToolResult, freeze, thaw
+from moryflow_sdk.support.texts import keys_once
+from moryflow_sdk.support.tool_schemas import misfits
+
+from moryflow.base.events import now
+from moryflow.base.foreign_errors import describe, place_of, plugin_error, text_of
+from moryflow.hooks.dispatcher import abandon, contained
+from moryflow.hooks.plugin_set import RegisteredTool
+from moryflow.hooks.threads import CallTimeout, PluginUnresponsive, limit
+from moryflow.store import CallRow
+
+from .turn_context import TurnContext
+
+T = TypeVar("T")
+MAX_ARGUMENT_BYTES = 4 * 1024 * 1024
+MAX_COMMAND_BYTES = 128 * 1024
+TIMEOUT = 60.0
+"""Seconds that a tool may run which names no other time and does not come with the host."""
+BUILTIN_TIMEOUT = 600.0
+"""The same for one that comes with the host: a search through a large folder may take a while."""
+GRACE = 1.0
+"""Seconds that other people's asynchronous code has to clean up after it was cancelled."""
+CAP_FACTOR = 4
+DEFAULT_LIMIT_BYTES = 51200
+LEAST_CAP_BYTES = 8192
+"""However small the limit, the hint that says where the whole output is stays readable."""
+
+
+def offered_tools(scope: TurnContext) -> Mapping[str, RegisteredTool]:
+    """Return the tools of this turn's agent and model, in the order in which a model is told of them.
+
+    They are the same ones all through the turn; those that it finds on the way come behind them.
+    """
+    if scope.offered is None:
+        used = {name: owned for name, owned in sorted(scope.plugin_set.tools.items()) if _is_offered(owned, scope)}
+        scope.offered = {name: owned for name, owned in used.items() if owned.tool.found_in is None}
+        scope.to_be_found = {name: owned for name, owned in used.items() if owned.tool.found_in is not None}
+    return {**scope.offered, **_found(scope)} if scope.to_be_found else scope.offered
+
+
+def _found(scope: TurnContext) -> dict[str, RegisteredTool]:
+    """Return the tools that this session has found, in that order; each plugin is asked once."""
+    hidden = scope.to_be_found
+    asked = {owned.plugin: owned for owned in hidden.values()}
+    names = [(name, plugin) for plugin, owned in asked.items() for name in _names_found(owned, scope)]
+    return {name: hidden[name] for name, plugin in names if name in hidden and hidden[name].plugin == plugin}
+
+
+def _names_found(owned: RegisteredTool, scope: TurnContext) -> list[str]:
+    """Return the names that a plugin says were found; none where it cannot say."""
+    assert owned.tool.found_in is not None
+    try:
+        return [str(name) for name in owned.tool.found_in(scope.view(owned.plugin))]
+    except Exception:  # other people's code
+        return []
+
+
+def _is_offered(owned: RegisteredTool, scope: TurnContext) -> bool:
+    """Whether agent and model may have a tool and it is of use in this turn; one whose plugin cannot say is not offered."""
+    tool, model = owned.tool, scope.model
+    if not scope.agent.may_use(tool.name) or (model is not None and tool.offered is not None and not tool.offered(model)):
+        return False
+    try:
+        return tool.offered_in is None or bool(tool.offered_in(scope.view(owned.plugin)))
+    except Exception:  # other people's code
+        return False
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Return the arguments in `text`; a missing text means none.
+
+    :raises ToolError: it is not one JSON object without duplicate keys, too large, or nested too deep.
+    """
+    if len(text) > MAX_ARGUMENT_BYTES:
+        raise ToolError(f"the arguments are larger than {MAX_ARGUMENT_BYTES // 2**20} MiB", code="args_too_large")
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text, object_pairs_hook=keys_once, parse_constant=_no_constant)
+        if text.count("{") + text.count("[") > MAX_LEVELS:
+            freeze(value)
+    except (ValueError, RecursionError) as error:
+        raise ToolError(f"the arguments are not valid JSON: {error}", code="invalid_args") from error
+    if not isinstance(value, dict):
+        raise ToolError("the arguments must be a JSON object", code="invalid_args")
+    return value
+
+
+def validate_arguments(tool: Tool, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `args` as the tool's schema reads them.
+
+    :raises ToolError: an argument is missing, unknown or of the wrong type; the message lists all of them.
+    """
+    try:
+        values = tool.validate(thaw(args))
+    except ValueError as error:
+        from pydantic import ValidationError
+
+        if not isinstance(error, ValidationError):
+            raise
+        raise _misfit(tool, ((item["loc"], item["msg"]) for item in error.errors())) from error
+    if tool.schema is not None and (faults := misfits(tool.schema, values)):
+        raise _misfit(tool, faults)
+    return values
+
+
+def _misfit(tool: Tool, faults: Iterable[tuple[Iterable[str | int], str]]) -> ToolError:
+    problems = "; ".join(f"{'.'.join(map(str, place)) or 'arguments'}: {message}" for place, message in faults)
+    return ToolError(f"invalid arguments for {tool.name}: {problems}", code="invalid_args")
+
+
+def canonical(args: Mapping[str, Any]) -> bytes:
+    """Return the canonical JSON of `args`: sorted keys, no spaces, UTF-8.
+
+    :raises ToolError: a string holds half of a surrogate pair, which no text file or command can carry.
+    """
+    try:
+        return json.dumps(thaw(args), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ToolError("the arguments hold text that is not valid Unicode", code="invalid_args") from error
+
+
+def digest(encoded: bytes) -> str:
+    """Return the hash that stands for judged arguments in questions, audit and records."""
+    return hashlib.sha256(encoded).hexdigest()
+
+
+def unacceptable(call: ToolCall) -> str | None:
+    """Return why no tool would accept `call`, or ``None`` (cause ``invalid_input``)."""
+    for target in call.targets:
+        if "\0" in target.given + (target.folder.given if target.folder else ""):
+            return "a NUL character in the input"
+        if target.kind == "shell" and len(target.given.encode("utf-8", "surrogatepass")) > MAX_COMMAND_BYTES:
+            return f"a command over {MAX_COMMAND_BYTES // 1024} KiB"
+    return None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def call_as_judged(scope: TurnContext, tool: str, args: Mapping[str, Any], call_id: str, step: int) -> tuple[ToolCall, bytes]:
+    """Return the frozen call and the canonical JSON it was built from: validated, resolved, hashed.
+
+    :raises ToolError: the arguments do not fit the tool.
+    """
+    owned = scope.plugin_set.tools[tool]
+    encoded = _of_the_tool(owned, "could not check its arguments", lambda: canonical(validate_arguments(owned.tool, args)))
+    resolve = scope.around.services["resolve"](scope, owned.plugin)
+    touched = _of_the_tool(owned, "could not say what it touches", lambda: owned.tool.target_requests(json.loads(encoded)))
+    targets = tuple([resolve(item) for item in touched])
+    judged, hash = freeze(json.loads(encoded)), digest(encoded)
+    call = ToolCall.model_construct(
+        id=call_id,
+        tool=tool,
+        args=judged,
+        step=step,
+        domain=owned.tool.domain,
+        targets=targets,
+        hash=hash,
+        effect=_effect(scope, owned, judged, targets) or hash,
+        source=owned.tool.source,
+        revision=owned.tool.revision,
+    )
+    return call, encoded
+
+
+def _effect(scope: TurnContext, owned: RegisteredTool, args: Mapping[str, Any], targets: Sequence[Target]) -> str:
+    """Return the hash of what the call does; none where its schema is not understood: it only compares calls."""
+    try:
+        return scope.around.effect_of(owned.tool, args, targets)
+    except Exception:
+        return ""
+
+
+def _of_the_tool(owned: RegisteredTool, failed: str, work: Callable[[], T]) -> T:
+    """Do `work` that runs code of the tool's own: validators, types, targets. What breaks there costs this call alone.
+
+    :raises ToolError: it broke, or it says itself what is wrong with the arguments.
+    """
+    try:
+        return work()
+    except ToolError:
+        raise
+    except (Exception, SystemExit) as error:
+        what = f"{owned.tool.name} (plugin {owned.plugin}) {failed}: {type(error).__name__}: {text_of(error)}"
+        raise ToolError(what, code="tool_failed", next_step=f"moryflow plugin info {owned.plugin}") from error
+
+
+def call_row(scope: TurnContext, call: ToolCall, state: str, ruling: Ruling | None, args: str | None = None) -> CallRow:
+    """Return the record of `call` in `state`; `args` are its arguments as the model wrote them, or as they were judged."""
+    stamp = now()
+    return CallRow(
+        id=call.id,
+        session=scope.session,
+        turn=scope.turn,
+        node=scope.node,
+        step=call.step,
+        tool=call.tool,
+        args=canonical(call.args).decode() if args is None else args,
+        hash=call.hash,
+        state=state,
+        decision=ruling.decision if ruling else None,
+        cause=ruling.cause if ruling else None,
+        ruling=ruling.model_dump(mode="json", exclude_defaults=True) if ruling else None,
+        created=stamp,
+        updated=stamp,
+    )
+
+
+class Deadline:
+    """How long a body may still run. While a person is asked, the clock stands still."""
+
+    def __init__(self, owned: RegisteredTool) -> None:
+        self.owned = owned
+        self.seconds = owned.tool.timeout or (TIMEOUT if owned.foreign else BUILTIN_TIMEOUT)
+        self._timer: asyncio.Timeout | None = None
+        self._asking = 0
+        self._left = self.seconds
+
+    @contextmanager
+    def paused_clock(self) -> Iterator[None]:
+        """Do not count the time that is spent in here."""
+        timer, loop = self._timer, asyncio.get_running_loop()
+        if timer is None or timer.expired():
+            yield
+            return
+        if not self._asking:
+            self._left = max((timer.when() or loop.time()) - loop.time(), 0)
+            timer.reschedule(None)
+        self._asking += 1
+        try:
+            yield
+        finally:
+            self._asking -= 1
+            if not self._asking and not timer.expired():
+                timer.reschedule(loop.time() + self._left)
+
+    async def hold(self, work: Awaitable[Any]) -> Any:
+        """Return what `work` gives.
+
+        :raises ToolError: it did not end in time.
+        """
+        self._timer = asyncio.timeout(limit(self.seconds))
+        try:
+            async with self._timer:
+                return await (_run_in_task(work) if self.owned.foreign else contained(work))
+        except TimeoutError:
+            if self._timer.expired():
+                raise self.timeout_error() from None
+            raise
+
+    def timeout_error(self) -> ToolError:
+        """Return the error of a body that was given up, with the place where its time can be changed."""
+        tool = self.owned.tool
+        text = f"{tool.name} took longer than {self.seconds:g} s and was abandoned"
+        if not self.owned.foreign:
+            return ToolError(text, code="timeout")
+        file, line = place_of(tool.function)
+        if tool.source and file != tool.source:  # it runs in a process of its own
+            file, line = tool.source, 0
+        place = f" in {Path(file).name}{f':{line}' if line else ''}" if file else ""
+        return ToolError(text, code="timeout", next_step=f"to allow more time, set @tool(timeout=SECONDS){place}")
+
+
+async def _run_in_task(work: Awaitable[Any]) -> Any:
+    """Await `work` in a task of its own, so that one that ignores its cancellation holds up nobody."""
+    task = asyncio.ensure_future(contained(work))
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait((task,), timeout=GRACE)
+        abandon(task)
+        raise
+    try:
+        return task.result()
+    except GeneratorExit as error:  # of the body: past here it would say that this turn is being closed
+        raise plugin_error(error) from error
+
+
+async def run_body(deadline: Deadline, keywords: Mapping[str, Any]) -> Any:
+    """Run a body where its code belongs: an asynchronous one on the loop, a plain one on a thread of its plugin.
+
+    :raises ToolError: it did not end in time, or its plugin is not called any more.
+    """
+    owned = deadline.owned
+    function: Callable[..., Any] = owned.tool.function
+    if inspect.iscoroutinefunction(function):
+        return await deadline.hold(function(**keywords))
+    try:
+        outcome = await owned.life.run(lambda: function(**keywords), (), deadline.seconds, body=True)
+    except CallTimeout:
+        raise deadline.timeout_error() from None
+    except PluginUnresponsive:
+        text, step = f"plugin {owned.plugin} is not called any more: {owned.life.broken}", "start moryflow again"
+        raise ToolError(text, code="plugin_broken", next_step=step) from None
+    return await deadline.hold(outcome) if inspect.isawaitable(outcome) else outcome
+
+
+def as_result(owned: RegisteredTool, outcome: Any, collected: Mapping[str, Any]) -> ToolResult:
+    """Return what a body returned as a result: text as it is, anything else as JSON.
+
+    One that is not ours is built anew and checked, like what a hook returns: a result that cannot be read again would be
+    stored all the same.
+
+    :param collected: what was said through ``ctx.metadata``.
+    :raises Exception: whatever looking at it raises.
+    """
+    if not owned.foreign and isinstance(outcome, ToolResult) and not collected:
+        return outcome
+    try:
+        result = _as_result(outcome)
+        if collected:
+            result = result.replace(metadata={**result.metadata, **collected})
+        if result.metadata:
+            json.dumps(result.model_dump(mode="json", include={"metadata"}))
+        return result
+    except GeneratorExit as error:
+        raise plugin_error(error) from error
+
+
+def _as_result(outcome: Any) -> ToolResult:
+    kind = type(outcome)  # isinstance would believe what it says of itself
+    if issubclass(kind, ToolResult):
+        return ToolResult(**{name: getattr(outcome, name) for name in ToolResult.model_fields})
+    if issubclass(kind, str):
+        return ToolResult(output=outcome)
+    if outcome is None:
+        return ToolResult(output="done")
+    return ToolResult(output=json.dumps(outcome, ensure_ascii=False, default=str), format="json")
+
+
+def tool_payload(call: ToolCall, result: ToolResult) -> dict[str, Any]:
+    """Return the node payload of a result."""
+    fields = result.model_dump(mode="json", exclude_defaults=True, exclude={"spool"})
+    return {"call_id": call.id, "tool": call.tool, "status": result.status, "output": result.output, **fields}
+
+
+def cap_output(result: ToolResult, scope: TurnContext) -> ToolResult:
+    """Return `result` within four times the truncation limit, whatever plugins did."""
+    limit = scope.around.config.get("agents.runtime.truncation.maxBytes", DEFAULT_LIMIT_BYTES)
+    cap = max(CAP_FACTOR * (limit if isinstance(limit, int) and limit > 0 else DEFAULT_LIMIT_BYTES), LEAST_CAP_BYTES)
+    data = result.output.encode("utf-8", "replace")
+    if len(data) <= cap:
+        text = data.decode()
+        return result if text == result.output else result.replace(output=text)
+    kept = data[:cap].decode("utf-8", "ignore")
+    return result.replace(output=f"{kept}\n[cut by the host: {len(data)} bytes]", truncated=True)
+
+
+def failure(error: ToolError) -> ToolResult:
+    return ToolResult(status="error", code=error.code, output=str(error))
+
+
+def result_of_error(owned: RegisteredTool, error: Exception) -> ToolResult:
+    """Return the result of a body that raised: what, and the last line of its own file that it passed through.
+
+    The error's text and code are foreign code and may raise.
+    """
+    try:
+        if isinstance(error, ToolError):
+            return failure(error)
+        if isinstance(error, Denied):
+            return ToolResult(status="denied", code="denied", output=str(error))
+    except BaseException as another:
+        error = plugin_error(another)
+    tool = owned.tool
+    said, file, line = describe(error, tool.source or place_of(tool.function)[0])
+    place = f" ({Path(file).name}:{line})" if line else ""
+    output = f"{tool.name} (plugin {owned.plugin}) failed: {said}{place}"
+    return ToolResult(status="error", code="tool_failed", output=output)
+
+
+def refusal(ruling: Ruling) -> ToolResult:
+    step = f" Next: {ruling.next_step}" if ruling.next_step else ""
+    return ToolResult(status="denied", code=ruling.cause, output=f"denied: {ruling.reason}.{step}")
