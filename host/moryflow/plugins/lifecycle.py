@@ -240,10 +240,11 @@ class ContributionCollector:
         notes = self.remarks.get(record.name)
         if not notes:
             return record
-        said = "; ".join([text for text, _, _ in notes])
+        texts = tuple(dict.fromkeys(text for text, _, _ in notes))  # a thousand items that are wrong alike are said once
+        said = "; ".join(texts)
         error = f"{record.error}; {said}" if record.error else said
         hooks = tuple(sorted(self.failed_hooks.get(record.name, ())))
-        place = {"file": notes[0][1], "line": notes[0][2], "notes": tuple(text for text, _, _ in notes)}
+        place = {"file": notes[0][1], "line": notes[0][2], "notes": texts}
         return record._replace(stage=record.stage or "contribute", error=error, failed_hooks=hooks, **place)
 
     # ---------------------------------------------------------------- one item each; the answer says what is wrong

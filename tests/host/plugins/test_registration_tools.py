@@ -238,12 +238,12 @@ def made(name, schema=None):
 @hookimpl
 def tools():
     named = [made(name) for name in ("good", "BASH", "good", "Good", "a b")]
-    return [*named, made("odd", {"required": "a"}), made("fine"), 5, made]
+    return [*named, made("odd", {"required": "a"}), made("fine"), *[5] * 100, made]
 """
 
 
 async def test_each_tool_that_is_refused_is_named_with_file_line_reason_and_command(tmp_path: Path):
-    """The others are there; a name is taken whatever its case (D57, invariant 5)."""
+    """The others are there; a name is taken whatever its case; what is said of many is said once (D57, invariant 5)."""
     folder = tmp_path / "plugins"
     folder.mkdir(mode=0o700)
     file = folder / "mine.py"

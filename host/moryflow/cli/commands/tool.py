@@ -104,8 +104,8 @@ def run_tool(
 ) -> int:
     """Run one tool through the whole chain: gates, question, audit, body, truncation.
 
-    Arguments are given one by one (--path README.md) or all at once (--args '{"path": "README.md"}'). -v and
-    --json show every hook on the way: which plugin, what came of it, how long it took.
+    Arguments are given one by one (--path README.md; moryflow tool show NAME lists them) or all at once (--args
+    '{"path": "README.md"}'). -v and --json show every hook on the way: which plugin, what came of it, how long it took.
     """
     from .run import confirm_mode
 
