@@ -65,13 +65,19 @@ def from_host(flags: Flags, read: Callable[[Host], T], *, settings: Mapping[str,
     return with_host(flags, work, settings=settings, quiet=quiet)
 
 
+def own_home() -> Path:
+    """Return Moryflow's own folder, as the environment names it."""
+    from moryflow.base.paths import home_folder
+
+    return home_folder(None, os.environ)
+
+
 def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
     """Open the session store alone, run `work`, and return what it returns. No plugin is loaded."""
-    from moryflow.base.paths import home_folder
     from moryflow.cli.terminal.interrupts import run_on_loop
     from moryflow.store import open_store
 
-    home = home_folder(None, os.environ)
+    home = own_home()
     with _naming_home():
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
     store = open_store(home)
@@ -101,9 +107,7 @@ def _naming_home() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        from moryflow.base.paths import home_folder
-
-        home = home_folder(None, os.environ)
+        home = own_home()
         if error.filename is None or Path(os.fsdecode(error.filename)) not in (home, *home.parents):
             raise
         from moryflow_sdk import MoryflowError

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from moryflow.cli.commands.model import ensure_model
+from moryflow.cli.options import Flags
 from moryflow_builtins.local_model import LocalModel
 from moryflow_builtins.local_model.runtime import REQUIREMENTS, RUNTIME_DOWNLOAD, WEIGHTS, Runtime, _Meter, install
 from moryflow_sdk import Installable, ModelError, ModelProvider
@@ -241,6 +242,6 @@ async def test_a_model_that_is_missing_is_installed_before_the_first_turn(capsys
 
     host = SimpleNamespace(plugin_set=SimpleNamespace(providers=[Missing()]), config={}, home="/home/you/.moryflow")
     for _ in range(2):
-        await ensure_model(host, "local", yes=True)
+        await ensure_model(host, "local", Flags(yes=True))
     assert done == ["installed"]
     assert "installing 'local': 12 MB to download, into /home/you/.moryflow\n" in capsys.readouterr().err

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -14,7 +13,7 @@ from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, talk_o
 from moryflow.cli.terminal.text import is_dumb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from pathlib import Path
 
     from moryflow.attach.wire import RunningServer
     from moryflow.cli.chat.conversation import Conversation
@@ -43,12 +42,8 @@ async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     from moryflow.cli.chat.conversation import Conversation
     from moryflow.cli.chat.local import LocalChatHost
 
-    from .model import ensure_model, offer_model
     from .run import open_session
 
-    if chosen.model is None and chosen.resume is None:
-        await offer_model(host, chosen.agent, flags)
-    await ensure_model(host, chosen.model, yes=flags.yes, quiet=flags.quiet)
     session = await open_session(host, flags, chosen)
     host.choose_model(session)
     await session.keep()
@@ -66,16 +61,10 @@ async def _attached_chat(server: RunningServer, flags: Flags, chosen: RunFlags) 
 
 
 async def _talk(talk: Conversation) -> int:
-    return await talk.run(_source(talk.host.home, talk.host.row.vault, talk.files, talk.commands, talk.next_agent))
+    return await talk.run(_source(talk))
 
 
-def _source(
-    home: Path,
-    vault: str,
-    files: Callable[[], Iterator[str]],
-    commands: Callable[[], dict[str, str]],
-    next_agent: Callable[[], Coroutine[Any, Any, None]],
-) -> LineSource:
+def _source(talk: Conversation) -> LineSource:
     """Return where the lines of a conversation come from."""
     if not sys.stdin.isatty():
         from moryflow.cli.chat.piped import PipedInput
@@ -87,7 +76,7 @@ def _source(
         return PlainInput()
     from moryflow.cli.chat.input import TerminalInput
 
-    return TerminalInput(_history(home, vault), files, commands, next_agent)
+    return TerminalInput(_history(talk.host.home, talk.host.row.vault), talk.files, talk.commands, talk.next_agent)
 
 
 def _history(home: Path, vault: str) -> Path | None:

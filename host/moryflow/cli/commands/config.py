@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moryflow.cli.open_host import from_host, unknown_names
+from moryflow.cli.open_host import from_host, own_home, unknown_names
 from moryflow.cli.options import Flags, document_options, noun
 from moryflow.cli.terminal import streams
 from moryflow.cli.terminal.text import as_json, columns, plain, show
@@ -51,10 +51,9 @@ def where(origin: Origin) -> str:
 @document_options
 def path(flags: Flags) -> None:
     """Print the path of the user's file, whether it exists or not."""
-    from moryflow.base.paths import home_folder
     from moryflow.config import config_file
 
-    file = config_file(home_folder(None, os.environ), os.environ)
+    file = config_file(own_home(), os.environ)
     show(flags, {"path": str(file), "exists": file.exists()}, str(file))
 
 
@@ -132,8 +131,9 @@ def _place(layer: dict[str, Any]) -> str:
 def schema(flags: Flags) -> None:
     """Print the JSON Schema of the whole configuration, plugins included."""
     from moryflow.config.schema import json_schema
+    from moryflow.runtime.generation import settings_of_plugins
 
-    click.echo(as_json(json_schema(plugin_settings(flags))))
+    click.echo(as_json(json_schema(from_host(flags, lambda host: settings_of_plugins(host.plugin_set), quiet=True))))
 
 
 @command.command("check")
@@ -235,13 +235,6 @@ def _remark(rule: Rule, sentence: str, fatal: bool = False) -> Problem:
     from moryflow.config.layers import Problem
 
     return Problem(rule.file or rule.source, rule.line, None, sentence, fatal=fatal, code="rule_remark")
-
-
-def plugin_settings(flags: Flags) -> tuple[Known, ...]:
-    """Return the models of the plugins' settings, by path."""
-    from moryflow.runtime.generation import settings_of_plugins
-
-    return from_host(flags, lambda host: settings_of_plugins(host.plugin_set), quiet=True)
 
 
 def value_of(config: Config, known: Sequence[Known], key: str) -> Any:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moryflow.cli.failures import show_slips
-from moryflow.cli.open_host import host_for
+from moryflow.cli.open_host import host_for, own_home
 from moryflow.cli.options import Flags, document_options
 from moryflow.cli.terminal.interrupts import ENDING, run_on_loop
-from moryflow.cli.terminal.text import as_json, first_line, plain
+from moryflow.cli.terminal.text import as_json, at_terminal, first_line, plain
 
 if TYPE_CHECKING:
     from moryflow_sdk import Event
@@ -147,7 +147,7 @@ class _Loop:
 
         while self._reloader.asking:
             item = self._reloader.asking.pop(0)
-            if not _at_terminal():
+            if not at_terminal():
                 if Path(item).is_absolute():  # of all others the report has said so
                     self._say(f"{item} waits; {said_yes_with(item)}")
                 continue
@@ -167,7 +167,8 @@ class _Loop:
     async def _run_command(self, before: asyncio.Task[None] | None) -> None:
         """Run the command; the run before, if it still runs, is ended first."""
         if await self._end_command():
-            self._say(f"{_newline()}ended: something was saved")
+            left_open = "\n" if at_terminal() else ""  # the command may have asked something
+            self._say(f"{left_open}ended: something was saved")
         if before is not None:
             await asyncio.wait((before,))
         self._say(f"$ moryflow {shlex.join(self._again)}")
@@ -206,7 +207,7 @@ class _Loop:
     def _stdin(self) -> int | None:
         """Let the command ask at this terminal what it has to ask, unless we are asking there ourselves."""
         asking = self._asking is not None and not self._asking.done()
-        return None if _at_terminal() and not asking else asyncio.subprocess.DEVNULL
+        return None if at_terminal() and not asking else asyncio.subprocess.DEVNULL
 
     def _environ(self) -> Mapping[str, str]:
         """The command is a process of its own: it is told of the plugins that lie elsewhere."""
@@ -228,15 +229,6 @@ async def _answer(text: str) -> bool:
     return (await read_line()).strip().lower() in ("y", "yes")
 
 
-def _newline() -> str:
-    """At a terminal the command may have left a question open."""
-    return "\n" if _at_terminal() else ""
-
-
-def _at_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
 # ---------------------------------------------------------------- --attach
 
 
@@ -246,13 +238,12 @@ async def _follow(flags: Flags, name: str) -> int:
     :param name: its id or the beginning of it; empty for the one that was used last.
     :raises ConfigError: there is none.
     """
-    from moryflow.base.paths import home_folder
     from moryflow.store import open_store
 
     stopped = asyncio.Event()
     for number in ENDING:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    store = open_store(home_folder(None, os.environ))
+    store = open_store(own_home())
     try:
         session = await _session(store, name)
         reader = _Reader(store, session, flags.as_json)

@@ -12,7 +12,7 @@ from moryflow_sdk import ConfigError
 from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import Flags, asking_options, document_options, noun
 from moryflow.cli.terminal.stdin import confirm, folded_question
-from moryflow.cli.terminal.text import columns, fitting, is_dumb, plain, say, show, terminal_width
+from moryflow.cli.terminal.text import at_terminal, columns, fitting, is_dumb, plain, say, show, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,13 +30,9 @@ command = noun("model", "List models, install the local one, choose a default.")
 @document_options
 def list_models(flags: Flags, provider: str | None) -> None:
     """List the models worth naming; the one in use is marked with *. A provider may know many more."""
-
     from moryflow.runtime.documents import models_json
 
-    async def work(host: Host) -> list[dict[str, Any]]:
-        return await models_json(host, provider)
-
-    rows = with_host(flags, work)
+    rows = with_host(flags, lambda host: models_json(host, provider))
     table = "\n".join(f"{'*' if row['in_use'] else ' '}  {line}" for row, line in zip(rows, model_lines(rows), strict=True))
     of = f" of {provider!r}; moryflow model list shows all" if provider else "; moryflow doctor says what would help"
     show(flags, rows, table or f"no model is known here{of}")
@@ -69,7 +65,7 @@ def install(flags: Flags, name: str) -> None:
         if provider.installed():
             return f"{name} is installed already"
         confirm(f"{name} is {_download(host, provider)}. Install it?", flags, default=True)
-        await fetch(host, provider, name, quiet=flags.quiet)
+        await fetch(host, provider, name, flags)
         return f"{name} is installed; moryflow run -m {name} …"
 
     text = with_host(flags, work)
@@ -101,7 +97,7 @@ class _Installable(Protocol):
 async def offer_model(host: Host, agent: str | None, flags: Flags) -> None:
     """Offer a model that needs no key to a person who has none; whoever says no is told the names of the variables."""
     named = host.config.get("model") or host.agent(agent).model
-    if named or host.models(host.plugin_set).default() or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if named or host.models(host.plugin_set).default() or not at_terminal():
         return
     for provider in host.plugin_set.providers:
         if isinstance(provider, _Installable) and not provider.installed():
@@ -109,7 +105,7 @@ async def offer_model(host: Host, agent: str | None, flags: Flags) -> None:
             say(f"No key was found. A model that needs none can be installed here: {info.name},")
             say(f"{_download(host, provider)}. It is {info.note.rpartition('; ')[2]}.")
             if flags.yes or click.confirm("Install it now?", err=True, default=True):
-                await fetch(host, provider, info.id, quiet=flags.quiet)
+                await fetch(host, provider, info.id, flags)
             return
 
 
@@ -118,7 +114,7 @@ def _download(host: Host, provider: _Installable) -> str:
     return f"{provider.download_size() / 1e6:.0f} MB to download, into {host.home}"
 
 
-async def ensure_model(host: Host, wish: str | None, *, yes: bool, quiet: bool = False) -> None:
+async def ensure_model(host: Host, wish: str | None, flags: Flags) -> None:
     """Install what the chosen model still needs, if it is one that can be installed.
 
     :raises ConfigError: it is needed and was refused, or nobody could be asked.
@@ -130,13 +126,11 @@ async def ensure_model(host: Host, wish: str | None, *, yes: bool, quiet: bool =
         if provider.find(name) is None:
             continue
         if isinstance(provider, _Installable) and not provider.installed():
-            size = provider.download_size() / 1e6
             text = f"The model {name!r} is not installed yet: {_download(host, provider)}. Install it now?"
-            if not yes and not (sys.stdin.isatty() and click.confirm(folded_question(text), err=True, default=True)):
-                raise ConfigError(
-                    f"the model {name!r} is not installed ({size:.0f} MB)", next_step="moryflow model install, or add -y"
-                )
-            await fetch(host, provider, name, quiet=quiet)
+            if not flags.yes and not (sys.stdin.isatty() and click.confirm(folded_question(text), err=True, default=True)):
+                said = f"the model {name!r} is not installed ({provider.download_size() / 1e6:.0f} MB)"
+                raise ConfigError(said, next_step="moryflow model install, or add -y")
+            await fetch(host, provider, name, flags)
         return
 
 
@@ -153,8 +147,9 @@ def provider_of(host: Host, name: str) -> _Installable:
     raise ConfigError(f"unknown model {name!r}", next_step="moryflow model list")
 
 
-async def fetch(host: Host, provider: _Installable, name: str, *, quiet: bool = False) -> None:
+async def fetch(host: Host, provider: _Installable, name: str, flags: Flags) -> None:
     """Run a provider's installation with a progress bar on standard error."""
+    quiet = flags.quiet
     if not quiet:
         say(f"installing {name!r}: {_download(host, provider)}")
     bar = ProgressBar() if terminal_width() and not is_dumb() and not quiet else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
@@ -12,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from moryflow.base.builtins import BUILTINS
+from moryflow.cli.open_host import own_home
 from moryflow.cli.options import Flags, NounGroup, asking_options
-from moryflow.cli.terminal.text import plain, show
+from moryflow.cli.terminal.text import at_terminal, plain, show
 
 from .tool_files import SWITCH
 
@@ -43,7 +42,7 @@ def new_tool(flags: Flags, name: str, folder: Path | None, language: str) -> Non
     """
     from moryflow.authoring.scaffold import tool_scaffold
 
-    home = _home()
+    home = own_home()
     scaffold = tool_scaffold(name, folder or home / "tools", _tools_of_ours(), language)
     _write(scaffold, flags, home)
     if folder is not None:
@@ -64,8 +63,8 @@ def new_agent(flags: Flags, name: str, folder: Path | None) -> None:
     """Write an agent, a Markdown file, in ~/.moryflow/agents or in FOLDER."""
     from moryflow.authoring.scaffold import agent_scaffold
 
-    scaffold = agent_scaffold(name, folder or _home() / "agents", _agents_of_ours())
-    _write(scaffold, flags, _home())
+    scaffold = agent_scaffold(name, folder or own_home() / "agents", _agents_of_ours())
+    _write(scaffold, flags, own_home())
     _tell(scaffold, flags, scaffold.following)
 
 
@@ -82,14 +81,8 @@ def new_plugin(flags: Flags, name: str, folder: Path | None) -> None:
 
     taken = frozenset(dotted.rpartition(".")[2] for dotted in BUILTINS)
     scaffold = plugin_scaffold(name, folder or Path(), taken, _tools_of_ours())
-    _write(scaffold, flags, _home())
+    _write(scaffold, flags, own_home())
     _tell(scaffold, flags, scaffold.following)
-
-
-def _home() -> Path:
-    from moryflow.base.paths import home_folder
-
-    return home_folder(None, os.environ)
 
 
 def _tools_of_ours() -> frozenset[str]:
@@ -99,7 +92,7 @@ def _tools_of_ours() -> frozenset[str]:
 
 def _agents_of_ours() -> frozenset[str]:
     """Return the names of built-in agents: no file may take one."""
-    own = _home() / "agents"
+    own = own_home() / "agents"
     return _of_ours(lambda host: frozenset(agent.id for agent in host.agents.values() if Path(agent.source).parent != own))
 
 
@@ -156,7 +149,7 @@ def _switched_on(home: Path, flags: Flags) -> bool:
     config = load_config(home)
     if config.get(SWITCH):
         return True
-    if not flags.yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not flags.yes and not at_terminal():
         return False
     question = f"Tools of your own are off. Set {SWITCH} to true in {config.path}?"
     if not flags.yes and not click.confirm(question, err=True, default=True):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from moryflow_sdk import ConfigError, MoryflowError
 
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, document_options, find
-from moryflow.cli.terminal.text import columns, plain, show
+from moryflow.cli.terminal.text import at_terminal, columns, plain, show
 
 from .plugin_context import Desk
 
@@ -259,7 +258,7 @@ def _judge(expect: str | None, reject: str | None, judging: str | None, typed: s
         return lambda text, on, changed: reject not in text
     if judging is not None:
         return _by_command(judging, typed)
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not at_terminal():
         said = "nobody can be asked here whether the turn is good; --expect, --reject or --run says it"
         raise ConfigError(said, next_step=f"{typed} --expect TEXT")
     return _by_person

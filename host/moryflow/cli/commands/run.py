@@ -6,7 +6,6 @@ import asyncio
 import errno
 import math
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
@@ -20,7 +19,7 @@ from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, turn_options
 from moryflow.cli.terminal.interrupts import ENDING, catch_signals, run_on_loop, stop_on_signals
 from moryflow.cli.terminal.streams import NAME
-from moryflow.cli.terminal.text import as_json, plain, say
+from moryflow.cli.terminal.text import as_json, at_terminal, plain, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -115,15 +114,15 @@ def _schema(given: str) -> AnswerSchema:
 
 async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None) -> int:
     from moryflow.kernel.outcome import RunOptions
+    from moryflow.runtime.subagents import whole_answer
 
-    from .model import ensure_model, offer_model
-
-    if chosen.model is None and chosen.resume is None:
-        await offer_model(host, chosen.agent, flags)
-    await ensure_model(host, chosen.model, yes=flags.yes, quiet=flags.quiet)
     session = await open_session(host, flags, chosen)
     options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
-    first = _first_line(host, session) if chosen.output == "stream-json" else {}
+    first: Mapping[str, Any] = {}
+    if chosen.output == "stream-json":
+        from moryflow.runtime.documents import init_json
+
+        first = init_json(host, session)
     view = _view(_source(host, session, chosen), flags, chosen, first)
     stop_on_signals(session.cancel)
     if chosen.prompt is None and not any(attached.values()):
@@ -133,8 +132,6 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
         if schema is not None:
             text, typed = text + schema.instructions, len(text) if typed is None else typed
         work = session.prompt(text, files=attached["files"], images=attached["images"], options=options, typed=typed)
-    from moryflow.runtime.subagents import whole_answer
-
     result = await whole_answer(session, await work, options, schema)
     view(result)
     if host.config.get("trace") and not flags.quiet:
@@ -144,12 +141,6 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
 
         click.echo(trace_text(await traced(host, session.id, "last")), err=True)
     return result.exit_code
-
-
-def _first_line(host: Host, session: Session) -> Mapping[str, Any]:
-    from moryflow.runtime.documents import init_json
-
-    return init_json(host, session)
 
 
 async def _run_attached(
@@ -180,8 +171,13 @@ async def _run_attached(
 
 
 async def open_session(host: Host, flags: Flags, chosen: RunFlags) -> Session:
-    """Begin a session, or open the one to go on with, in the mode that was asked for."""
+    """Begin a session, or open the one to go on with, in the mode that was asked for; its model is there by then."""
+    from .model import ensure_model, offer_model
+
     vault = flags.vault
+    if chosen.model is None and chosen.resume is None:
+        await offer_model(host, chosen.agent, flags)
+    await ensure_model(host, chosen.model, flags)
     if chosen.resume is None:
         confirm_mode(chosen.mode, flags)
         return await host.new_session(vault, agent=chosen.agent, mode=chosen.mode, model=chosen.model)
@@ -206,7 +202,7 @@ def confirm_mode(mode: str | None, flags: Flags) -> None:
     if mode != "full_access" or flags.yes:
         return
     text = "full_access allows every tool what you may do yourself, without asking; explicit denies stay. Go on?"
-    if not (sys.stdin.isatty() and sys.stderr.isatty()) or not _confirmed(text):
+    if not at_terminal() or not _confirmed(text):
         raise ConfigError("full_access was not confirmed", next_step="add -y to confirm it")
 
 
@@ -229,8 +225,7 @@ def on_ask(chosen: RunFlags) -> Any:
     """Return what becomes of a question: a person is asked at a terminal, else the answer is no."""
     if chosen.on_ask is not None:
         return chosen.on_ask
-    interactive = sys.stdin.isatty() and sys.stderr.isatty() and chosen.output == "text"
-    return "prompt" if interactive else "deny"
+    return "prompt" if at_terminal() and chosen.output == "text" else "deny"
 
 
 class TurnSource(NamedTuple):

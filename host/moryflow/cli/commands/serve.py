@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 from moryflow_sdk import ConfigError
 
-from moryflow.cli.open_host import with_host
+from moryflow.cli.open_host import own_home, with_host
 from moryflow.cli.options import MODE, Flags, asking_options
 from moryflow.cli.terminal.interrupts import stop_on_signals
 from moryflow.cli.terminal.text import as_json, show
@@ -107,10 +106,9 @@ def _another_link(flags: Flags) -> int:
     from urllib.error import URLError
     from urllib.request import Request, urlopen
 
-    from moryflow.base.paths import home_folder
     from moryflow.server.service import running, token_of
 
-    home = home_folder(None, os.environ)
+    home = own_home()
     url = running(home).get("url", "")
     try:
         if not url.startswith("http"):

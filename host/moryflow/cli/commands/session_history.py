@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import click
 from moryflow_sdk import Event
 
 from moryflow.base.events import now
-from moryflow.cli.open_host import with_host, with_store
+from moryflow.cli.open_host import own_home, with_host, with_store
 from moryflow.cli.options import Flags, document_options, find
 from moryflow.cli.terminal.text import brief, columns, first_line, plain, show, told_result
 from moryflow.runtime.documents import (
@@ -186,10 +185,9 @@ def labels_of(named: Mapping[str, str]) -> dict[str, str]:
 
 
 def _language() -> str:
-    from moryflow.base.paths import home_folder
     from moryflow.config import load_config
 
-    return load_config(home_folder(None, os.environ)).get("language") or "en"
+    return load_config(own_home()).get("language") or "en"
 
 
 def _text(node: Node, summary_mark: str, label: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from moryflow.base.events import now
 from moryflow.cli.failures import allowing
 from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import MODE, ON_ASK, Flags, InputCommand, document_options, host_options, json_object, noun
-from moryflow.cli.terminal.text import as_json, columns, plain, show
+from moryflow.cli.terminal.text import as_json, at_terminal, columns, plain, show
 from moryflow.runtime.documents import tool_json
 
 from .tool_files import absent_owner, allow, check, install, installed_for, switch_hint, wait_for_owner
@@ -126,7 +125,7 @@ def run_tool(
             form = click.Choice(["text", "json"]).convert(shape, None, ctx)
         args = tool_arguments(tool, given, ctx.args)
         view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, answers=False)
-        asks: OnAsk = on_ask or ("prompt" if sys.stdin.isatty() and sys.stderr.isatty() else "deny")
+        asks: OnAsk = on_ask or ("prompt" if at_terminal() else "deny")
         host.bus.subscribe(TerminalAsker(host.approvals, view) if asks == "prompt" else view)
         started = time.perf_counter()
         done = await host.call_tool(name, args, vault=flags.vault, mode=mode, agent=agent, options=RunOptions(on_ask=asks))

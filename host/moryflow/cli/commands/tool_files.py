@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from moryflow.cli.open_host import from_host, with_host
+from moryflow.cli.open_host import from_host, own_home, with_host
 from moryflow.cli.options import Flags, asking_options, document_options
 from moryflow.cli.terminal.text import plain, show
 
@@ -41,10 +40,9 @@ def allow(flags: Flags, file: str) -> None:
 
     FILE is a path, or a name in the folder. Read it first: it runs with your rights.
     """
-    from moryflow.base.paths import home_folder
     from moryflow.plugins.consent import Consents
 
-    home = home_folder(None, os.environ)
+    home = own_home()
     path = find_file(home, file)
     given = Consents(home).give(path)
     text = f"{path} may run" if given else f"{path} was not waiting for anything"

@@ -16,7 +16,7 @@ from moryflow_sdk import ConfigError
 
 from moryflow.cli.options import Flags
 
-from .text import folded
+from .text import at_terminal, folded
 
 # ------------------------------------------------------------------------------------------------
 # A person at the terminal
@@ -98,7 +98,7 @@ def confirm(text: str, flags: Flags, *, default: bool = False, command: str = ""
     """
     if flags.yes:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not at_terminal():
         raise ConfigError(f"{text} Nobody can be asked here.", next_step=command or "add -y to confirm")
     discard_typed()
     click.confirm(folded_question(text), err=True, default=default, abort=True)

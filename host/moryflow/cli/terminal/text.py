@@ -131,6 +131,11 @@ def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width)
 
 
+def at_terminal() -> bool:
+    """Whether a person can be asked: somebody types, and sees the question."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def is_dumb() -> bool:
     """Whether the terminal shows plain text and nothing else: it moves no cursor."""
     return os.environ.get("TERM") in ("dumb", "unknown")
