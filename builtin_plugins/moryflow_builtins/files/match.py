@@ -201,9 +201,7 @@ def _by_normal_form(text: str, edit: Edit) -> Iterator[Replacement]:
             return
 
 
-# ------------------------------------------------------------------------------------------------
-# Forgiving characters: each position of the plain text knows where it came from
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Forgiving characters
 
 
 def _plain(text: str) -> tuple[str, Callable[[int], int], Callable[[int], int]]:
@@ -259,9 +257,7 @@ def _common_ends(old: str, new: str) -> Span:
     return before, after
 
 
-# ------------------------------------------------------------------------------------------------
-# Forgiving indentation: whole lines, compared without the blanks around and the width of those within
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Forgiving indentation, of whole lines
 
 
 def _by_lines(text: str, edit: Edit) -> Iterator[Replacement]:

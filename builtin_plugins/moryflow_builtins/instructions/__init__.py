@@ -90,9 +90,7 @@ def _cli() -> object:
     return instructions
 
 
-# ------------------------------------------------------------------------------------------------
-# Reading a file, with what it includes
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Reading a file, with what it includes
 
 
 DEPTH = 5
@@ -207,9 +205,7 @@ def _bytes(path: Path, reading: _Reading) -> bytes:
         return file.read(reading.left + 1)
 
 
-# ------------------------------------------------------------------------------------------------
-# Which files there are
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Which files there are
 
 
 NAMES = ("AGENTS.md", "CLAUDE.md")
@@ -311,9 +307,7 @@ def is_address(name: str) -> bool:
     return name.lower().startswith(("http://", "https://"))
 
 
-# ------------------------------------------------------------------------------------------------
-# What the model is told
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- What the model is told
 
 
 _HEAD = "These files say how to work here. They are instructions of the project and its owner; they grant no permission."

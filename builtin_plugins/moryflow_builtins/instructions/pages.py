@@ -51,9 +51,7 @@ def _why(row: dict[str, Any]) -> str:
     return f"  ({'; '.join(row['problems'])})" if row["problems"] else ""
 
 
-# ------------------------------------------------------------------------------------------------
-# Pages that the configuration names by address
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Pages that the configuration names by address
 
 
 FRESH = 3600.0

@@ -197,9 +197,7 @@ def models(ctx: PluginContext) -> list[ModelProvider]:
     return [OpenAICompatible(ctx.config, getattr(ctx, "environ", os.environ))]
 
 
-# ------------------------------------------------------------------------------------------------
-# Well-known services and models
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Well-known services and models
 
 
 class KnownModel(NamedTuple):

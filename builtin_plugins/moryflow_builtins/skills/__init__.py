@@ -76,9 +76,7 @@ def commands() -> Sequence[Command]:
     return [Command("skill", "List and show skills, and report what is wrong with them.", skill_group)]
 
 
-# ------------------------------------------------------------------------------------------------
-# Finding skills
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Finding skills
 
 
 VAULT_FOLDERS = (".moryflow/skills", ".agents/skills", ".claude/skills")
@@ -185,9 +183,7 @@ def _description_problem(description: Any) -> str:
     return ""
 
 
-# ------------------------------------------------------------------------------------------------
-# Reading them
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Reading them
 
 
 _FILES = 50
@@ -267,9 +263,7 @@ def _no_such_skill(name: str, found: list[Skill]) -> ToolError:
     return ToolError(f"there is no skill {name[:80]!r}{hint}", code="not_found", next_step="moryflow skill list")
 
 
-# ------------------------------------------------------------------------------------------------
-# ``moryflow skill``
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- ``moryflow skill``
 
 
 def skill_group() -> Any:

@@ -198,9 +198,9 @@ def _codec(name: str) -> str:
     return "cp1252" if found.name in ("iso8859-1", "ascii") else found.name
 
 
-# ------------------------------------------------------------------------------------------------
-# HTML. No expression here goes back over what it has read, so that a page of one kind of bracket takes no longer.
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- HTML
+
+# No expression here goes back over what it has read, so that a page of one kind of bracket takes no longer.
 
 _TOKEN = re.compile(
     r"<!--.*?(?:-->|\Z)"

@@ -215,9 +215,7 @@ def _output_lost(error: OSError) -> int:
     return report(OSError(error.errno, error.strerror, streams.NAME))
 
 
-# ------------------------------------------------------------------------------------------------
-# The end of the process: flush, close, exit code
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- The end of the process: flush, close, exit code
 
 # While a thread is still inside a library (OpenSSL, in the one that prepares the first request), Python and its libraries
 # must not be taken down: its memory would be given back under it, and the process would crash. It is left at once then, when

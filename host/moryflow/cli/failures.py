@@ -139,9 +139,7 @@ def allowing(rules: Iterable[tuple[str, str]]) -> str:
     return " && ".join(each) if len(each) <= MOST else ""
 
 
-# ------------------------------------------------------------------------------------------------
-# Exceptions of foreign code that no caller catches
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Exceptions of foreign code that no caller catches
 
 
 _PLUGINS = "moryflow_plugins."

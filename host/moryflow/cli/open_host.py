@@ -228,9 +228,7 @@ def drift_notices(home: Path) -> list[str]:
         return [plain(f"moryflow: {error}")]
 
 
-# ------------------------------------------------------------------------------------------------
-# Names in the configuration that nothing has
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Names in the configuration that nothing has
 
 
 _HOOKS = ("agents", "runtime", "hooks", "tool")

@@ -74,7 +74,7 @@ class Conversation:
             if source.interactive:
                 self._asker.wait()
         if source.interactive and not self.flags.quiet:
-            self.say(f"{await self._who()} · /help, Ctrl-D ends")
+            say(f"{await self._who()} · /help, Ctrl-D ends")
         attention = None
         if source.interactive:
             attention = Attention(self.host.chat, self._name)
@@ -89,9 +89,9 @@ class Conversation:
             if attention is not None:
                 attention.close()
         if unsent := source.unsent():
-            self.say(f"not sent, Up brings it back in the next chat: {first_line(unsent)}")
+            say(f"not sent, Up brings it back in the next chat: {first_line(unsent)}")
         if source.interactive and not self.flags.quiet:
-            self.say(f"moryflow chat{self._flag()} -r {self.host.row.id} goes on from here")
+            say(f"moryflow chat{self._flag()} -r {self.host.row.id} goes on from here")
         return 0 if source.interactive else self._code
 
     async def _talk(self, source: LineSource) -> None:
@@ -112,10 +112,10 @@ class Conversation:
         except Quit:
             return False
         except click.Abort:
-            self.say("stopped")
+            say("stopped")
         except MoryflowError as error:
             self._code = 1
-            self.say(str(error))
+            say(str(error))
         return True
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
@@ -145,9 +145,9 @@ class Conversation:
         """Say at once what was saved, and that the next turn begins with it."""
         for line in lines:
             if self._asker is not None:
-                self._asker.tell(partial(self.say, line))
+                self._asker.tell(partial(say, line))
             else:
-                self.say(line)
+                say(line)
 
     async def _consent(self, source: LineSource) -> None:
         """Ask about code that appeared while this conversation runs: an agent may have written it."""
@@ -158,7 +158,7 @@ class Conversation:
             if answer.strip().lower() in ("y", "yes"):
                 await self.host.give(item)
             else:
-                self.say(f"{item} waits; {said_yes_with(item)}")
+                say(f"{item} waits; {said_yes_with(item)}")
 
     async def _line(self, source: LineSource) -> str | None:
         """Return the next line, ``None`` at the end."""
@@ -227,7 +227,7 @@ class Conversation:
         self._full = result.end_reason == "prompt_too_long"
         if result.end_reason == "stopped":
             self._source.take_all_back()
-            self.say("stopped; what was done so far is kept")
+            say("stopped; what was done so far is kept")
         else:
             explain(result, self.flags)
         if stopping.leave:
@@ -281,10 +281,6 @@ class Conversation:
         """Change the flags that the next session is opened with."""
         self.chosen = self.chosen._replace(**changes)
 
-    def say(self, text: str) -> None:
-        """Tell the person something that is not part of the answer."""
-        say(text)
-
 
 def attachments(text: str, vault: Path) -> tuple[list[Any], list[Any]]:
     """Return the files and the images of a vault that a line at a terminal names behind an @."""
@@ -321,9 +317,7 @@ class Stopping:
         self._stop()
 
 
-# ------------------------------------------------------------------------------------------------
-# The terminal's title and bell
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- The terminal's title and bell
 
 
 LONG = 10.0

@@ -230,10 +230,6 @@ class ConversationPort(Protocol):
         """Change :attr:`chosen`."""
         ...
 
-    def say(self, text: str) -> None:
-        """Tell the person something that is not part of the answer."""
-        ...
-
     async def pick(
         self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
     ) -> str | None:

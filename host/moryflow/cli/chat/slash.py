@@ -11,7 +11,7 @@ from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.approvals import OFFERED, answer_of
 from moryflow.cli.commands.session_history import REMOVE, compaction_text, lines_of, switch_text
-from moryflow.cli.terminal.text import columns, first_line, terminal_width
+from moryflow.cli.terminal.text import columns, first_line, say, terminal_width
 
 from .picker import PickItem
 
@@ -75,13 +75,13 @@ class Slash:
         if name in self._agents.agents():
             return SlashResult(prompt=await self._agents.switch(name, rest.strip()))
         hint = did_you_mean(name, self.commands(), "/") or "; /help lists them"
-        self._talk.say(f"there is no /{name}{hint}")
+        say(f"there is no /{name}{hint}")
         return SlashResult()
 
     async def _of_plugin(self, name: str, rest: str) -> SlashResult:
         result = await self._talk.host.command(name, rest)
         if result.text:
-            self._talk.say(result.text)
+            say(result.text)
         return result
 
     def commands(self) -> dict[str, str]:
@@ -91,7 +91,7 @@ class Slash:
         return {**own, **{name: text for name, text in {**agents, **self._talk.host.commands}.items() if name not in own}}
 
     async def _help(self, _: str) -> None:
-        self._talk.say(columns([(f"/{name}", text) for name, text in self.commands().items()], within=terminal_width()))
+        say(columns([(f"/{name}", text) for name, text in self.commands().items()], within=terminal_width()))
 
     async def _mode(self, mode: str) -> None:
         from moryflow.cli.commands.run import confirm_mode
@@ -101,14 +101,14 @@ class Slash:
             if mode == "full_access" and talk.host.mode != mode:
                 confirm_mode(mode, talk.flags)
             await talk.host.change(mode=mode)
-        talk.say(f"mode: {talk.host.mode}")
+        say(f"mode: {talk.host.mode}")
 
     async def _model(self, name: str) -> None:
         talk = self._talk
         if name := name or await self._picked_model():
             await talk.host.change(model=name)
             talk.choose(model=name)
-        talk.say(f"model: {await talk.host.model()}")
+        say(f"model: {await talk.host.model()}")
 
     async def _picked_model(self) -> str:
         """Return the model that a person picks, nothing where nobody can or wants to."""
@@ -119,15 +119,13 @@ class Slash:
         return (await self._talk.pick("models", items, None, await self._talk.host.model()) if items else "") or ""
 
     async def _tools(self, _: str) -> None:
-        self._talk.say(" ".join(await self._talk.host.tools()))
+        say(" ".join(await self._talk.host.tools()))
 
     async def _quit(self, _: str) -> None:
         raise Quit
 
 
-# ------------------------------------------------------------------------------------------------
-# Agents
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Agents
 
 
 LISTED = 50
@@ -166,9 +164,9 @@ class AgentCommands:
         if name:
             await talk.host.change(agent=name)
             talk.choose(agent=name)
-        talk.say(f"agent: {talk.host.agent}")
+        say(f"agent: {talk.host.agent}")
         if not name:
-            talk.say(columns([(f"/{one}", text) for one, text in self.agents().items()], within=terminal_width()))
+            say(columns([(f"/{one}", text) for one, text in self.agents().items()], within=terminal_width()))
 
     async def switch(self, name: str, rest: str) -> str:
         """Change to the agent `name` and send it `rest`; from planning to building, the plan goes along."""
@@ -198,34 +196,34 @@ class AgentCommands:
             return
         tree = await talk.host.tree()
         own = [child for child in reversed(tree.kin) if not child.of][:LISTED]
-        talk.say(columns([_line(child) for child in own]) if own else "no sub-agents yet; @general … starts one")
+        say(columns([_line(child) for child in own]) if own else "no sub-agents yet; @general … starts one")
 
     async def parent(self, _: str) -> None:
         """Go back to the session that started this one."""
         above = self._talk.host.row.parent
         if above is None:
-            self._talk.say("this session was started by nobody but you")
+            say("this session was started by nobody but you")
         else:
             await self._go(above)
 
     async def stop(self, _: str) -> None:
         """Stop the sub-agents that work in the background."""
         number = await self._talk.host.stop_children()
-        self._talk.say(f"{number} stopped; what they did so far is kept")
+        say(f"{number} stopped; what they did so far is kept")
 
     async def reply(self, rest: str) -> None:
         """Answer the question of a sub-agent that works in the background."""
         approval, _, said = rest.partition(" ")
         answer = answer_of(said)
         if answer is None:
-            self._talk.say(f"/reply QUESTION {OFFERED}, or why not: nothing was answered; /show lists the open questions")
+            say(f"/reply QUESTION {OFFERED}, or why not: nothing was answered; /show lists the open questions")
             return
         row = await self._talk.host.reply(approval, answer.reply, message=answer.message)
         if row.state == "expired":
             from moryflow.cli.commands.approval import too_late_error
 
             raise too_late_error(row)
-        self._talk.say(f"{row.id}: {row.reply}")
+        say(f"{row.id}: {row.reply}")
 
     async def show(self, approval: str) -> None:
         """Show all of a question, or list those that are open."""
@@ -236,13 +234,13 @@ class AgentCommands:
         if approval:
             await show_whole(whole_question(await host.approval(approval)))
         else:
-            self._talk.say(open_questions(await host.approvals()))
+            say(open_questions(await host.approvals()))
 
     async def _go(self, name: str) -> None:
         talk = self._talk
         await talk.host.open(name, talk.chosen.model)
         row = talk.host.row
-        talk.say(f"session {row.id} · {talk.host.agent}{' · /parent leads back' if row.parent else ''}")
+        say(f"session {row.id} · {talk.host.agent}{' · /parent leads back' if row.parent else ''}")
 
 
 def _line(child: Kin) -> tuple[str, ...]:
@@ -250,9 +248,7 @@ def _line(child: Kin) -> tuple[str, ...]:
     return child.session, child.agent, f"{child.end_reason}{steps}", child.title
 
 
-# ------------------------------------------------------------------------------------------------
-# Sessions
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Sessions
 
 
 SESSIONS_LISTED = 100
@@ -274,7 +270,7 @@ class SessionCommands:
         """Begin a new session."""
         talk = self._talk
         await talk.host.new(agent=talk.chosen.agent, model=talk.chosen.model)
-        talk.say(f"new session {talk.host.row.id}")
+        say(f"new session {talk.host.row.id}")
 
     async def sessions(self, name: str) -> None:
         """Go on with another session of this folder: the one that is named, or one that is picked."""
@@ -283,10 +279,10 @@ class SessionCommands:
         if not name:
             return
         if (await talk.host.session(name)).id == talk.host.row.id:
-            talk.say("that is this session")
+            say("that is this session")
             return
         await talk.host.open(name, talk.chosen.model)
-        talk.say(f"session {talk.host.row.id}")
+        say(f"session {talk.host.row.id}")
         await talk.recall()
 
     async def _picked_session(self) -> str:
@@ -301,7 +297,7 @@ class SessionCommands:
         items = [PickItem(row.id, line) for row, line in zip(rows, lines, strict=True)]
         picked = await talk.pick("sessions of this folder", items, preview, host.row.id)
         if picked is None:
-            talk.say("\n".join(lines[:10]))
+            say("\n".join(lines[:10]))
         return picked or ""
 
     async def tree(self, _: str) -> None:
@@ -316,7 +312,7 @@ class SessionCommands:
         items = [PickItem(node, line) for node, line in lines if node]
         picked = await talk.pick("go on from", items, preview, found.row.active or "") if items else None
         if picked is None:
-            talk.say("\n".join(line for _, line in lines))
+            say("\n".join(line for _, line in lines))
         elif picked and known[picked].kind == "user":
             await self._go_on_from(known[picked].parent)
             talk.propose(str(known[picked].payload.get("text") or ""))
@@ -328,37 +324,37 @@ class SessionCommands:
         if name:
             await self._go_on_from(name)
         else:
-            self._talk.say("/switch NODE: an id, the beginning of one, or a label; /tree shows them")
+            say("/switch NODE: an id, the beginning of one, or a label; /tree shows them")
 
     async def _go_on_from(self, node: str | None) -> None:
-        self._talk.say(switch_text(self._talk.host.row.id, await self._talk.host.switch(node)))
+        say(switch_text(self._talk.host.row.id, await self._talk.host.switch(node)))
 
     async def branch(self, name: str) -> None:
         """Copy the path, to a node or as it is, into a new session and go on there."""
         talk, before = self._talk, self._talk.host.row.id
         if remark := await talk.host.fork(name or None, talk.chosen.model):
-            talk.say(remark)
-        talk.say(f"{talk.host.row.id}\nthis conversation goes on in the copy; /resume {before} leads back")
+            say(remark)
+        say(f"{talk.host.row.id}\nthis conversation goes on in the copy; /resume {before} leads back")
 
     async def label(self, rest: str) -> None:
         """Name what was said last, take a label away, or list them."""
         talk = self._talk
         if not rest:
             named = await talk.host.labels()
-            talk.say(columns((text, node[:8]) for text, node in named.items()) or "no labels yet; /label TEXT gives one")
+            say(columns((text, node[:8]) for text, node in named.items()) or "no labels yet; /label TEXT gives one")
             return
         remove = rest.split()[0] == REMOVE
-        talk.say((await talk.host.label(rest.removeprefix(REMOVE) if remove else rest, remove=remove)).sentence)
+        say((await talk.host.label(rest.removeprefix(REMOVE) if remove else rest, remove=remove)).sentence)
 
     async def compact(self, focus: str) -> None:
         """Replace the older part of the conversation by a summary."""
         with self._talk.typing():
             done = await self._talk.host.compact(focus)
-        self._talk.say(compaction_text(done))
+        say(compaction_text(done))
 
     async def context(self, _: str) -> None:
         """Show what fills the window of the model, by source."""
-        self._talk.say(context_text(await self._talk.host.context(), terminal_width() or 80))
+        say(context_text(await self._talk.host.context(), terminal_width() or 80))
 
     async def cost(self, _: str) -> None:
         """Show what this session has taken so far: turns, tokens and cost by model."""
@@ -366,14 +362,14 @@ class SessionCommands:
         runs = await talk.host.runs()
         models = dict.fromkeys(run.model for run in runs)
         rows = [_spent(model or "-", [run for run in runs if run.model == model]) for model in models]
-        talk.say(columns([*rows, *([_spent("in all", runs)] if len(rows) > 1 else [])]) or "nothing was asked of a model yet")
+        say(columns([*rows, *([_spent("in all", runs)] if len(rows) > 1 else [])]) or "nothing was asked of a model yet")
 
     async def plugins(self, _: str) -> None:
         """List the plugins that are loaded, and those that failed."""
         plugins = await self._talk.host.plugins()
         usual = [one.name for one in plugins if one.tier == "builtin" and one.status == "loaded"]
         shown = [one._replace(version=one.version or "-") for one in plugins if one.name not in usual]
-        self._talk.say(
+        say(
             "\n".join(
                 [*([columns(shown)] if shown else []), columns([("built in", ", ".join(usual))], within=terminal_width())]
             )
@@ -387,7 +383,7 @@ class SessionCommands:
             await self._write(file)
         except OSError as error:  # it must not end the conversation
             raise ConfigError(f"cannot write the file: {error.strerror}", where=str(file), next_step="/export FILE") from error
-        self._talk.say(f"written to {file}")
+        say(f"written to {file}")
 
     async def _write(self, file: Path) -> None:
         from moryflow.cli.commands.session import write_lines, write_whole

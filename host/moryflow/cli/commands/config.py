@@ -151,9 +151,7 @@ def check(flags: Flags) -> int:
     return 3 if failed else 0
 
 
-# ------------------------------------------------------------------------------------------------
-# What the commands know about settings
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- What the commands know about settings
 
 
 def checked_config(flags: Flags) -> tuple[Config, tuple[Known, ...]]:
@@ -258,9 +256,7 @@ def value_of(config: Config, known: Sequence[Known], key: str) -> Any:
     return found
 
 
-# ------------------------------------------------------------------------------------------------
-# The system prompt
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- The system prompt
 
 
 SECTION = "agents.runtime.prompt"

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from moryflow_sdk import ConfigError
 
-from moryflow.cli.open_host import from_host
+from moryflow.cli.open_host import drift_notices, from_host
 from moryflow.cli.options import Flags, asking_options, document_options, noun
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 from moryflow.runtime.documents import plugin_json
 
-from .plugin_check import bisect, check
-from .plugin_context import Desk
+from .plugin_check import Desk, bisect, check
 from .plugin_install import disable, enable, install, sync, uninstall, update
 
 if TYPE_CHECKING:
@@ -50,10 +49,11 @@ def list_plugins(flags: Flags) -> int:
         (row.name, row.record.version or "-", row.record.tier, row.record.status, _remark(row, out.get(row.name)))
         for row in rows
     )
-    desk.tell_drifts()
-    show(desk.flags, [{**plugin_json(row), "quarantined": out.get(row.name, [])} for row in rows], table)
+    for notice in () if flags.quiet else drift_notices(desk.home):
+        click.echo(notice, err=True)
+    show(flags, [{**plugin_json(row), "quarantined": out.get(row.name, [])} for row in rows], table)
     failed = any(row.record.status == "failed" for row in rows)
-    return 6 if failed and (desk.flags.strict or desk.config.get("strict")) else 0
+    return 6 if failed and (flags.strict or desk.config.get("strict")) else 0
 
 
 def _remark(row: Row, quarantined: list[str] | None) -> str:
@@ -81,10 +81,8 @@ def info(flags: Flags, name: str) -> None:
     name = rows[0].name
     figures, quarantined = _ledger(desk, name)
     lock = _lock_entry(desk, name)
-    documents: list[dict[str, Any]] = []
-    for row in rows:
-        extra = {"figures": [vars(item) for item in figures], "quarantined": quarantined, "lock": lock}
-        documents.append({**plugin_json(row), "hook_figures": extra.pop("figures"), **extra})
+    more = {"hook_figures": [vars(item) for item in figures], "quarantined": quarantined, "lock": lock}
+    documents = [{**plugin_json(row), **more} for row in rows]
     text = "\n\n".join(columns(_lines(row, figures, quarantined, lock)) for row in rows)
     head = f"{len(rows)} plugins have the name {name!r}; the first one is loaded\n\n" if len(rows) > 1 else ""
     document = documents[0] if len(documents) == 1 else {**documents[0], "same_name": documents[1:]}
@@ -168,9 +166,7 @@ def _lock_entry(desk: Desk, name: str) -> dict[str, Any] | None:
     return entry._asdict() if entry else None
 
 
-# ------------------------------------------------------------------------------------------------
-# Keys
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Keys
 
 
 _LONGEST = 64 * 1024

@@ -1,11 +1,12 @@
-"""Which plugin is bad: `check` tries one in the probe, where it cannot hurt the host; `bisect` finds the one that made a turn
-bad.
+"""The plugins as they lie there, for all plugin commands; and which of them is bad: `check` tries one in the probe, where it
+cannot hurt the host; `bisect` finds the one that made a turn bad.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,19 +14,79 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from moryflow_sdk import ConfigError, MoryflowError
+from moryflow_sdk.support.texts import did_you_mean
 
-from moryflow.cli.open_host import with_host
+from moryflow.cli.open_host import own_home, with_host
 from moryflow.cli.options import Flags, document_options, find
 from moryflow.cli.terminal.text import at_terminal, columns, plain, show
 
-from .plugin_context import Desk
-
 if TYPE_CHECKING:
     from moryflow.authoring.bisect import Culprit, Judge
+    from moryflow.config import Config
     from moryflow.packages.inventory import Row
-    from moryflow.plugins.discovery import Candidate
+    from moryflow.packages.manager import Manager
+    from moryflow.plugins.discovery import Candidate, PluginSettings
     from moryflow.plugins.preflight.prober import ProbeVerdict
     from moryflow.runtime.host import Host
+
+
+class Desk:
+    """Home, configuration and plugins as a host would find them, without loading any."""
+
+    def __init__(self, flags: Flags) -> None:
+        from moryflow.config import load_config
+        from moryflow.packages import put_back
+
+        self.flags = flags
+        self.home: Path = own_home()
+        self.config: Config = load_config(self.home, inline=flags.config, environ=os.environ)
+        put_back(self.home)
+
+    @property
+    def settings(self) -> PluginSettings:
+        """What a person wants loaded: configuration, flags and environment."""
+        from moryflow.runtime.generation import wanted_plugins
+
+        return wanted_plugins(self.config, safe_mode=self.flags.safe_mode or None)
+
+    def rows(self) -> list[Row]:
+        """Return every plugin that is found."""
+        from moryflow.packages.inventory import rows
+
+        return rows(self.home, self.config, self.settings)
+
+    def found(self, name: str, rows: list[Row]) -> list[Row]:
+        """Return all plugins called `name`: two may claim one name. The name of a package stands for the plugin it brings.
+
+        :raises ConfigError: there is none.
+        """
+        from moryflow.plugins.entry_points import normal
+
+        same = [row for row in rows if row.name == name]
+        of_package = [row for row in rows if (made := row.package) and normal(made) == normal(name)]
+        if same := same or (of_package if len(of_package) == 1 else []):
+            return same
+        raise self.unknown(name, [row.name for row in rows])
+
+    def unknown(self, name: str, known: list[str]) -> Exception:
+        """Return the error for a name that nothing has."""
+        return ConfigError(f"there is no plugin {name!r}{did_you_mean(name, known)}", next_step="moryflow plugin list")
+
+    def manager(self, *, building: bool = False, downgrading: bool = False) -> Manager:
+        """Return what installs, telling and asking on standard error; ``-y`` answers its questions."""
+        from moryflow.cli.terminal.stdin import confirm
+        from moryflow.packages.manager import Manager, Trial
+
+        def ask(text: str) -> None:
+            confirm(text, self.flags, command=shlex.join(["moryflow", *sys.argv[1:], "-y"]))
+
+        trial = Trial(self.home, self.config.section(""), self.settings.disabled)
+        return Manager(self.home, os.environ, self.tell, ask, trial, building, downgrading)
+
+    def tell(self, text: str) -> None:
+        """Show a notice or a screen; ``-q`` leaves it out unless a question follows it."""
+        if not self.flags.quiet or not self.flags.yes:
+            click.echo(plain(text), err=True)
 
 
 @click.command("check")
@@ -54,7 +115,7 @@ def check(flags: Flags, what: str | None) -> int:
         text = verdict_text(candidate.name, verdict, undeclared, again=what)
         texts.append("\n".join([text, *(f"  warning: {each}" for each in warnings)]))
     document = documents[0] if what is not None and len(documents) == 1 else documents
-    show(desk.flags, document, plain("\n".join(texts)) or "there are no plugins but the built-in ones")
+    show(flags, document, plain("\n".join(texts)) or "there are no plugins but the built-in ones")
     return 0 if all(document["ok"] for document in documents) else 3
 
 
@@ -195,9 +256,7 @@ def _at(path: Path) -> list[Candidate]:
     return found
 
 
-# ------------------------------------------------------------------------------------------------
-# Bisect
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Bisect
 
 CANNOT_TELL = 125
 """What a judging command exits with when it cannot tell, as for ``git bisect run``."""

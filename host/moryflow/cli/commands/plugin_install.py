@@ -14,8 +14,7 @@ from moryflow_sdk import ConfigError, MoryflowError
 from moryflow.cli.options import Flags, asking_options, document_options
 from moryflow.cli.terminal.text import plain, show
 
-from .plugin_check import probe_verdicts, verdict_text
-from .plugin_context import Desk
+from .plugin_check import Desk, probe_verdicts, verdict_text
 
 if TYPE_CHECKING:
     from moryflow.packages.install import InstallResult
@@ -47,11 +46,11 @@ def install(flags: Flags, what: str, editable: bool, build: bool, allow_downgrad
     try:
         done = run(origin_of(what, editable=editable), desk.manager(building=build, downgrading=allow_downgrade))
     except DoesNotLoad as error:
-        show(desk.flags, _taken_back(what, error), "")
+        show(flags, _taken_back(what, error), "")
         raise
     names = ", ".join(done.plugins)
     text = f"{names}: installed already" if done.action == "unchanged" else f"installed {names} ({_name(done.entry)})"
-    show(desk.flags, _document(done), plain(f"{text}; moryflow plugin info {done.plugins[0]}"))
+    show(flags, _document(done), plain(f"{text}; moryflow plugin info {done.plugins[0]}"))
 
 
 @click.command("update")
@@ -85,7 +84,7 @@ def update(flags: Flags, name: str | None, build: bool, allow_downgrade: bool) -
                 documents.append(_taken_back(entry.name, error))
             if one:
                 if documents:
-                    show(desk.flags, documents, "")
+                    show(flags, documents, "")
                 raise
             code = 1 if code == 1 or not isinstance(error, DoesNotLoad) else 3
             lines.append(f"{entry.name}: {error}")
@@ -95,7 +94,7 @@ def update(flags: Flags, name: str | None, build: bool, allow_downgrade: bool) -
         said = "is up to date" if done.action == "unchanged" else f"is now {_name(done.entry)}: {'; '.join(done.changes)}"
         lines.append(f"{entry.name} {said}")
         documents.append(_document(done))
-    show(desk.flags, documents, plain("\n".join(lines) or "nothing was installed with moryflow plugin install"))
+    show(flags, documents, plain("\n".join(lines) or "nothing was installed with moryflow plugin install"))
     return code
 
 
@@ -109,7 +108,7 @@ def sync(flags: Flags, dry_run: bool) -> int:
     desk = Desk(flags)
     done = run(desk.manager(), dry_run=dry_run)
     text = "\n".join(item.text for item in done) or "everything is as plugins.lock says"
-    show(desk.flags, [asdict(item) for item in done], plain(text))
+    show(flags, [asdict(item) for item in done], plain(text))
     return 1 if any(item.action == "failed" for item in done) else 0
 
 
@@ -128,9 +127,7 @@ def _document(done: InstallResult) -> dict[str, Any]:
     return {"action": done.action, **done.entry._asdict(), "also": also, "changes": list(done.changes)}
 
 
-# ------------------------------------------------------------------------------------------------
-# Switching plugins on and off
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Switching plugins on and off
 
 
 @click.command("disable")
@@ -143,12 +140,12 @@ def disable(flags: Flags, name: str) -> None:
     rows = [] if name in listed else desk.found(name, desk.rows())
     name = rows[0].name if rows else name
     if name in listed:
-        show(desk.flags, {"disabled": listed}, f"{name} is disabled already")
+        show(flags, {"disabled": listed}, f"{name} is disabled already")
         return
     changed = _write(desk, [*listed, name])
     if any(row.record.gate for row in rows):
         click.echo(f"moryflow: {name} judges calls; from now on they are decided without it", err=True)
-    show(desk.flags, {"disabled": changed}, f"{name} is disabled from the next turn on ({desk.config.path})")
+    show(flags, {"disabled": changed}, f"{name} is disabled from the next turn on ({desk.config.path})")
 
 
 @click.command("enable")
@@ -167,15 +164,12 @@ def enable(flags: Flags, name: str) -> int:
         [verdict] = probe_verdicts(desk, [row.candidate])
         if not verdict.ok:
             again = "\n  nothing was changed; moryflow plugin uninstall removes it" if name not in listed else ""
-            show(
-                desk.flags,
-                {"enabled": False, "error": verdict.error, "stage": verdict.stage},
-                verdict_text(name, verdict, []) + again,
-            )
+            document = {"enabled": False, "error": verdict.error, "stage": verdict.stage}
+            show(flags, document, verdict_text(name, verdict, []) + again)
             return 3
     done = [*_switch_on(desk, name, listed), *_agree(desk, row), *_bring_back(desk, name)]
     text = f"{name}: {'; '.join(done)}" if done else f"{name} is not disabled already"
-    show(desk.flags, {"enabled": True, "done": done, "disabled": _disabled(desk)}, plain(text))
+    show(flags, {"enabled": True, "done": done, "disabled": _disabled(desk)}, plain(text))
     return 0
 
 
@@ -244,7 +238,7 @@ def uninstall(flags: Flags, name: str) -> None:
     text = f"{removed.name} is moved to {removed.aside}" if removed.aside else f"{removed.name} is uninstalled"
     notes = f"; its data stays in {', '.join(kept)}" if kept else ""
     document: dict[str, Any] = {"name": removed.name, "plugins": list(removed.plugins), "aside": removed.aside, "data": kept}
-    show(desk.flags, document, plain(text + notes))
+    show(flags, document, plain(text + notes))
 
 
 def _row(desk: Desk, name: str, *, known: bool) -> Row | None:

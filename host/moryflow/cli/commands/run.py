@@ -360,9 +360,7 @@ async def _unless_stopped(session: Session, seconds: float, told: str) -> None:
         restore()
 
 
-# ------------------------------------------------------------------------------------------------
-# A turn in a running server, asked for without the whole command line
-# ------------------------------------------------------------------------------------------------
+# --------------------------------------------------------- A turn in a running server, asked for without the whole command line
 
 
 class QuickSide:

@@ -153,9 +153,7 @@ def _tell_notice(event: Event) -> None:
         click.echo(plain(f"moryflow: {said}"), err=True)
 
 
-# ------------------------------------------------------------------------------------------------
-# Carry a session elsewhere
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- Carry a session elsewhere
 
 
 @command.command("export")
@@ -239,9 +237,7 @@ def _with(below: int) -> str:
     return f", with {below} sub-agent{'s' if below != 1 else ''}" if below else ""
 
 
-# ------------------------------------------------------------------------------------------------
-# The counts of a session, for people
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- The counts of a session, for people
 
 
 def stats_text(stats: Mapping[str, Any]) -> str:

@@ -342,7 +342,7 @@ def _remark(event: Event, truncated: str) -> str:
         case "tool.result" if data["status"] != "ok":
             return f"  {told_result(data['status'], data['output'])}"
         case "tool.result" if data.get("diff"):
-            return "\n".join(_changed(str(data["diff"])))
+            return "\n".join(preview_lines(str(data["diff"]), screen()[0], DIFF_LINES, ""))
         case "tool.result" if data.get("truncated"):
             return f"  {truncated}: moryflow output show {data.get('output_id', '')}"
         case "session.status" if data["status"] == "retry":
@@ -362,14 +362,7 @@ def _remark(event: Event, truncated: str) -> str:
             return ""
 
 
-def _changed(diff: str) -> list[str]:
-    """Return what a call changed, path first, marked so that nothing in it looks like a line of ours."""
-    return preview_lines(diff, screen()[0], DIFF_LINES, "")
-
-
-# ------------------------------------------------------------------------------------------------
-# What a tool gave
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- What a tool gave
 
 
 DIFF_LINES = 30
