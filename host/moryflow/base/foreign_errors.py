@@ -24,7 +24,7 @@ def contain_exit(error: BaseException) -> Exception:
             return RuntimeError(f"the plugin called sys.exit({code})")
         case _:
             said = text_of(error)
-            return RuntimeError(f"the plugin raised {type(error).__name__}{f': {said}' if said else ''}")
+            return RuntimeError(f"the plugin raised {class_name(error)}{f': {said}' if said else ''}")
 
 
 def plugin_error(error: BaseException) -> Exception:
@@ -43,11 +43,12 @@ def text_of(error: BaseException) -> str:
     try:
         return hide(str(error))[:MOST_SAID]
     except BaseException as another:
-        return f"(its text cannot be shown: {type(another).__name__})"
+        return f"(its text cannot be shown: {class_name(another)})"
 
 
-_NAME = vars(type)["__name__"]
-"""Reads the name of a class; a metaclass of a plugin's own may have made one that raises."""
+def class_name(value: object) -> str:
+    """Return the name of the class of `value`; a metaclass of a plugin's own may have made one that raises."""
+    return vars(type)["__name__"].__get__(type(value))
 
 
 def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
@@ -56,7 +57,7 @@ def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
     :param root: the plugin's file, or the folder of its package.
     """
     said = text_of(error)
-    name = _NAME.__get__(type(error))
+    name = class_name(error)
     text = f"{name}: {said}" if said else name
     if isinstance(error, SyntaxError) and error.filename and within(error.filename, root):
         column = f" (column {error.offset})" if (error.offset or 0) > 0 else ""

@@ -164,6 +164,8 @@ class Worker:
 
     def _check(self, job: _Job) -> None:
         """Look at `job` when its time is up. Runs even when nobody waits for it any more (a cancelled turn)."""
+        if job.finished:  # what the plugin left behind in its thread, such as a tracer, may have kept it from saying so
+            _wake(job)
         if job.finished or self.abandoned:
             return
         left = self._left(job)
@@ -178,6 +180,8 @@ class Worker:
     def _left(self, job: _Job) -> float:
         """Return the seconds after which `job` has to be looked at again; none are left when it took too long."""
         timeout = limit(job.timeout)
+        if self._thread is not None and not self._thread.is_alive():
+            return 0.0
         if not job.started:
             return timeout
         passed = time.monotonic() - job.started

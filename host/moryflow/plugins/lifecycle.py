@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from moryflow_sdk import Agent, BaseProvider, Command, Diagnostic, ModelProvider, PluginContext, PluginError
 
-from moryflow.base.foreign_errors import describe, root_of
+from moryflow.base.foreign_errors import class_name, describe, root_of
 from moryflow.base.paths import make_folder
 from moryflow.hooks.dispatcher import CallOutcome, call
 from moryflow.hooks.plugin_set import Implementation, LoadRecord, Plugin, PluginSet, RegisteredTool
@@ -90,7 +90,7 @@ async def _begin(
         for implementation in mine["plugin_start"]:
             outcome = await call(implementation, context)
             if outcome.status == "ok" and outcome.value is not None and not callable(outcome.value):
-                error = TypeError(f"plugin_start must return a function or None, not {type(outcome.value).__name__}")
+                error = TypeError(f"plugin_start must return a function or None, not {class_name(outcome.value)}")
                 outcome = CallOutcome(None, outcome.ns, "failed", error)
             if outcome.status != "ok":
                 return _failure(implementation, outcome), {}
@@ -280,7 +280,7 @@ class ContributionCollector:
         if not isinstance(item, ModelProvider):
             needed = (*(name for name in vars(BaseProvider) if not name.startswith("_")), "stream")
             missing = ", ".join(name for name in needed if not hasattr(item, name))
-            said = f"{type(item).__name__:.80} is not a model provider: it lacks {missing}"
+            said = f"{class_name(item):.80} is not a model provider: it lacks {missing}"
             return f"{said}; derive from moryflow_sdk.BaseProvider and write find and stream"
         if problem := self._claim("models", item.name, by):
             return problem

@@ -23,7 +23,7 @@ from moryflow_sdk.hookspecs import PROJECT
 from moryflow_sdk.support.texts import did_you_mean
 from moryflow_sdk.support.tool_schemas import CheckedSchema, can_be_sent, plain_schema
 
-from moryflow.base.foreign_errors import text_of
+from moryflow.base.foreign_errors import class_name, text_of
 from moryflow.hooks.plugin_set import Implementation, LoadFailure, Plugin
 
 from .manifest import nearest_or_all
@@ -273,7 +273,7 @@ def _items(returned: Any) -> tuple[Any, ...]:
     if returned is None:
         return ()
     if isinstance(returned, str | bytes | Mapping) or not isinstance(returned, Iterable):
-        raise TypeError(f"a list of items is expected, not {type(returned).__name__}")
+        raise TypeError(f"a list of items is expected, not {class_name(returned)}")
     return tuple(cast("Iterable[Any]", returned))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+import time
 
 import pytest
-from moryflow.hooks.threads import Worker
+from moryflow.hooks.threads import PluginUnresponsive, Worker
 
 
 async def test_a_call_for_which_no_thread_can_be_started_fails_and_is_not_made_later(monkeypatch: pytest.MonkeyPatch):
@@ -37,3 +39,19 @@ async def test_a_call_that_outlasts_the_patience_of_the_loop_is_awaited():
     assert await worker.run(waits, [], 5.0) == "test"
     assert await worker.run(lambda: "soon", [], 5.0) == "soon"
     worker.stop()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_thread_that_a_plugin_has_spoilt_is_given_up_at_the_deadline():
+    """A tracer that raises ends the thread between two calls: neither of them is awaited for ever (S1.2, invariant 9)."""
+    worker = Worker("test")
+
+    def spoils() -> str:
+        sys.settrace(lambda *_: 1 / 0)
+        time.sleep(0.02)  # longer than the loop waits by itself
+        return "done"
+
+    async with asyncio.timeout(10.0):
+        assert await worker.run(spoils, [], 0.1) == "done"
+        with pytest.raises(PluginUnresponsive):
+            await worker.run(lambda: "never", [], 0.1)

@@ -113,6 +113,26 @@ async def test_what_plugin_start_returns_must_be_a_function(bench: Any):
     assert "must return a function or None" in bench.record("mine", await bench.start()).error
 
 
+NAMELESS = """
+class Nameless(type):
+    @property
+    def __name__(cls): raise RuntimeError("no name")
+
+class Returned(metaclass=Nameless):
+    pass
+
+@hookimpl
+def plugin_start(ctx):
+    return Returned()
+"""
+
+
+async def test_a_class_whose_name_cannot_be_read_is_named_all_the_same(bench: Any):
+    """A metaclass of a plugin's own is not the host's trouble (invariant 5)."""
+    bench.user("mine", NAMELESS)
+    assert "must return a function or None, not Returned" in bench.record("mine", await bench.start()).error
+
+
 async def test_a_disposer_that_hangs_or_raises_is_left_behind(bench: Any):
     """Clean-up is bounded: nothing waits for ever (invariant 9)."""
     bench.user("hangs", "import time\n@hookimpl\ndef plugin_start(ctx):\n    return lambda: time.sleep(3000)\n")
