@@ -268,7 +268,6 @@ REASON_CHARACTERS = 500
 
 
 def decision_record(call: ToolCall, ruling: Ruling, turn: Turn) -> dict[str, Any]:
-    """Return the record of a decision about a tool call."""
     rule = deciding_rule(ruling)
     targets = [target.text for target in call.targets]
     notes = {f"{plugin}: {said.reason}" for plugin, said in ruling.verdicts if said.reason not in ("", ruling.reason)}
@@ -377,4 +376,4 @@ def _new_id() -> str:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return _iso(datetime.now(UTC))

@@ -143,5 +143,4 @@ def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | N
 
 
 def _for(tool: str, entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries about `tool`."""
     return [entry for entry in entries if fnmatchcase(tool, entry.tool)]

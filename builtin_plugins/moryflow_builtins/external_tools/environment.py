@@ -130,7 +130,6 @@ def environment_of(file: Path, data_dir: Path) -> Environment | None:
 
 
 def environment_for(needs: Requirements, data_dir: Path) -> Environment:
-    """Return the environment for a list of dependencies."""
     named = "\0".join((sys.version, sys.executable, *sorted(needs.dependencies)))
     return Environment(needs.dependencies, data_dir / "environments" / sha256(named.encode()).hexdigest()[:16])
 

@@ -348,7 +348,6 @@ _ANSWER = {"v", "output", "error", "title", "metadata"}
 
 
 def ending(code: int) -> str:
-    """Say how a process ended."""
     if code >= 0:
         return f"exit code {code}"
     return f"signal {signal.Signals(-code).name if -code in set(signal.Signals) else -code}"

@@ -123,11 +123,9 @@ class Context:
         self._say = say
 
     def progress(self, text: str) -> None:
-        """Show `text` to the person while the tool runs."""
         self._say({"progress": str(text)})
 
     def metadata(self, **values: Any) -> None:
-        """Add JSON to the result's metadata."""
         self.collected.update(values)
 
 

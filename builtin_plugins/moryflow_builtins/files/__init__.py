@@ -117,8 +117,7 @@ def edit(
 
 @tool(domain="edit", targets=_edited_paths, offered=writes_edits, preview=_preview)
 def multiedit(
-    edits: Annotated[list[OneEdit], Between(1), "made in order, each on what the one before left"],
-    ctx: ToolContext,
+    edits: Annotated[list[OneEdit], Between(1), "made in order, each on what the one before left"], ctx: ToolContext
 ) -> ToolResult:
     """Make several edits in one or more files: all of them, or none if one does not fit."""
     from .editor import edit_files, targets_of

@@ -199,7 +199,6 @@ def targets_of(paths: Sequence[str], targets: Sequence[Target]) -> Iterator[Targ
 
 
 def move_targets(ctx: ToolContext) -> ToolResult:
-    """Move the first target to the second."""
     source, destination = ctx.call.targets
     if source.identity is not None and source.path == destination.path:
         what = f"{source.given} and {destination.given} are the same file; it is left where it is"
@@ -213,7 +212,6 @@ def move_targets(ctx: ToolContext) -> ToolResult:
 
 
 def delete_target(ctx: ToolContext, recursive: bool) -> ToolResult:
-    """Remove the call's target."""
     target = ctx.call.targets[0]
     if target.identity is None and target.lexical is None:
         raise ToolError(f"{target.given} does not exist", code="not_found", next_step="list the folder with ls")
@@ -265,9 +263,7 @@ def diff(before: str, after: str, name: str, new_name: str = "") -> Diff:
     first = max(0, change.head - CONTEXT)
     names = (visible(name), visible(new_name or name))  # a line end in one would look like a line of the file
     lines = list(difflib.unified_diff(*change.around(first), *names, n=CONTEXT))
-    plus = sum(line.startswith("+") for line in lines[2:])
-    minus = sum(line.startswith("-") for line in lines[2:])
-    return Diff(plus, minus, _cut_diff([_shift_numbers(line, first) for line in lines]))
+    return Diff(*_counts(lines[2:]), _cut_diff([_shift_numbers(line, first) for line in lines]))
 
 
 def whole_diff(before: str, after: str) -> Diff:
@@ -287,9 +283,11 @@ def whole_diff(before: str, after: str) -> Diff:
         kept, below = change.old[first : change.head], old[change.head - first + len(change.removed) :]
         marked = (("-", change.removed), ("+", change.added), (" ", below))
         compared = [place, *(f" {line}" for line in kept), *(sign + line for sign, lines in marked for line in lines)]
-    plus = sum(line.startswith("+") for line in compared)
-    minus = sum(line.startswith("-") for line in compared)
-    return Diff(plus, minus, "".join(_shift_numbers(line, first) for line in compared).rstrip("\n"))
+    return Diff(*_counts(compared), "".join(_shift_numbers(line, first) for line in compared).rstrip("\n"))
+
+
+def _counts(lines: Sequence[str]) -> tuple[int, int]:
+    return sum(line.startswith("+") for line in lines), sum(line.startswith("-") for line in lines)
 
 
 class ShownFile(NamedTuple):

@@ -161,7 +161,6 @@ _LINE = re.compile(r"([^\n]*?)(\r?\n)|([^\n]+)()\Z")
 
 
 def apply_patch_text(ctx: ToolContext, patch: str) -> ToolResult:
-    """Apply a whole patch to the call's targets."""
     planned = plan_patch(ctx, patch)
     commit(ctx.files, [change for one in planned for change in one.changes])
     made = [(_title(one.patch), diff(one.before, one.after, one.patch.path, one.patch.move_to)) for one in planned]

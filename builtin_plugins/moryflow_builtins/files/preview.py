@@ -42,7 +42,6 @@ def preview_edits(ctx: ToolContext) -> str:
 
 
 def preview_patch(ctx: ToolContext) -> str:
-    """Return what a patch does to each file."""
     return "\n".join(_preview_file(one, ctx.call.targets) for one in plan_patch(ctx, str(ctx.call.args["patch"])))
 
 

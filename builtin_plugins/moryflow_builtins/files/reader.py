@@ -68,7 +68,6 @@ def decode(data: bytes, name: str) -> FileText:
 
 
 def encode_new(text: str, name: str) -> bytes:
-    """Return the content of a new file."""
     return FileText("").encode(text, name)
 
 

@@ -43,7 +43,6 @@ class LitellmService(NamedTuple):
     families: tuple[str, ...] = ()
 
     def key(self, environ: Mapping[str, str]) -> str:
-        """Return the key that is set, if any."""
         return next((environ[name].strip() for name in self.keys if environ.get(name, "").strip()), "")
 
     def api_key(self, environ: Mapping[str, str]) -> str:

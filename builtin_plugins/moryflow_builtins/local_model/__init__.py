@@ -85,11 +85,9 @@ class LocalModel(BaseProvider):
         return (LOCAL.replace(note=f"not installed; moryflow model install ({size} MB); {LOCAL.note}"),)
 
     def installed(self) -> bool:
-        """Whether runtime and weights are there."""
         return self._runtime.installed()
 
     def download_size(self) -> int:
-        """Return the bytes that :meth:`install` downloads."""
         return self._runtime.download_size()
 
     def install(self, progress: Callable[[str, int, int], None]) -> None:
@@ -130,7 +128,6 @@ class LocalModel(BaseProvider):
                 yield event
 
     async def aclose(self) -> None:
-        """Close the connection and end the process."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()

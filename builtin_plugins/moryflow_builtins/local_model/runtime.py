@@ -70,7 +70,6 @@ class Runtime(NamedTuple):
 
     @property
     def weights(self) -> Path:
-        """The model file."""
         return self.folder / WEIGHTS
 
     def installed(self) -> bool:
@@ -81,7 +80,6 @@ class Runtime(NamedTuple):
             return False
 
     def download_size(self) -> int:
-        """Return the bytes to download on this platform."""
         return MODEL_DOWNLOAD + RUNTIME_DOWNLOAD.get((platform.system(), platform.machine()), 34_000_000)
 
     def check(self) -> None:

@@ -13,18 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from moryflow_sdk import (
-    Ask,
-    ConfigError,
-    Denied,
-    Image,
-    PluginContext,
-    Tool,
-    ToolContext,
-    ToolError,
-    ToolResult,
-    mcp_target,
-)
+from moryflow_sdk import Ask, ConfigError, Denied, Image, PluginContext, Tool, ToolContext, ToolError, ToolResult, mcp_target
 from moryflow_sdk.support.texts import visible
 
 from .definitions import differences

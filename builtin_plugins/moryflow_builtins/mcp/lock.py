@@ -52,12 +52,10 @@ class Pin:
         self.tools, self.prompts, self.beyond, self.withheld = tools, prompts, beyond, withheld or {}
 
     def replace(self, **changes: Any) -> Pin:
-        """Return a copy with `changes`."""
         return Pin(**{**vars(self), **changes})
 
     @property
     def by_name(self) -> dict[str, Mapping[str, Any]]:
-        """The tools by name."""
         return {tool["name"]: tool for tool in self.tools}
 
     def why_withheld(self, tool: Mapping[str, Any]) -> str:

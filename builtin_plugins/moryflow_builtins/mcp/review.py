@@ -142,12 +142,10 @@ Show = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
 
 async def settings_now(turn: Turn) -> ServersSettings:
-    """Return the settings of the servers."""
     return config_of(turn, ServersSettings)
 
 
 async def servers_now(turn: Turn) -> list[Server]:
-    """Return the servers that are configured."""
     return servers_of(config_of(turn, ServersSettings), turn.home)
 
 
@@ -187,7 +185,6 @@ async def query_server(
 
 
 async def list_server(turn: Turn, name: str, server: ServerSettings) -> Listing:
-    """Start a server and return what it says of itself."""
     return Listing(await query_server(turn, name, server, {"do": "list"}))
 
 

@@ -21,13 +21,7 @@ from typing import Any
 import httpx2
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import (
-    ElicitResult,
-    ErrorData,
-    Implementation,
-    PromptListChangedNotification,
-    ToolListChangedNotification,
-)
+from mcp_types import ElicitResult, ErrorData, Implementation, PromptListChangedNotification, ToolListChangedNotification
 from moryflow_sdk.support.processes import CALL_MARK, end_marked
 
 from .definitions import FIELDS, MOST_PROMPT, MOST_TOOLS, tool_hash
@@ -64,12 +58,10 @@ class Request:
             return await self._answer
 
     def answered(self, answer: Mapping[str, Any]) -> None:
-        """Take the answer."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(answer)
 
     async def progress(self, done: float, total: float | None, message: str | None) -> None:
-        """Show how far it is."""
         share = f"{done:g} of {total:g}" if total else f"{done:g}"
         self.say({"progress": f"{share}: {message}"[:500] if message else share})
 

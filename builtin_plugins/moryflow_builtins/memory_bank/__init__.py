@@ -367,10 +367,11 @@ def system_blocks(turn: Turn) -> list[SystemBlock]:
     bank = usable_bank(turn)
     if bank is None or (turn.spawned is not None and turn.agent.id in (READER, WRITER)):
         return []
-    from .guard import get_ready
+    from .guard import sensitive_globs
     from .prompt import block_of
 
-    get_ready(turn)
+    if turn.config.guard_mode != "off":
+        sensitive_globs(turn.config)  # made before the first call, so that no gate waits for it
     return [block_of(turn, bank)]
 
 

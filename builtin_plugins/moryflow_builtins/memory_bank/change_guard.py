@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -179,7 +179,7 @@ def _write(turn: Any, name: str, item: Item) -> None:
         turn.files.write(_target(turn, name), item.content, direct=True)
 
 
-def keep_copies(now: BankSnapshot, names: Mapping[str, Any] | list[str], folder: Path) -> int:
+def keep_copies(now: BankSnapshot, names: list[str], folder: Path) -> int:
     """Copy what is about to be undone into `folder`; return how many files that were."""
     count = 0
     for name in names:

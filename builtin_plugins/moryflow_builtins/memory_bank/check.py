@@ -33,7 +33,6 @@ class Finding:
     line: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return what ``--json`` prints."""
         return {key: value for key, value in asdict(self).items() if value != 0}
 
     def __str__(self) -> str:
@@ -44,11 +43,6 @@ class Finding:
 def document(kind: str, found: Sequence[Finding], **more: Any) -> dict[str, Any]:
     """Return findings as one JSON object."""
     return {"v": 1, "type": kind, "ok": not found, **more, "findings": [finding.as_json() for finding in found]}
-
-
-def findings_text(found: Sequence[Finding], fine: str) -> str:
-    """Return findings as text, one a line."""
-    return "\n".join(map(str, found)) if found else fine
 
 
 _LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(\s*<?([^)>\s]+)>?(?:\s+\"[^\"]*\")?\s*\)")

@@ -30,7 +30,7 @@ from . import (
     read_text,
     split,
 )
-from .check import Finding, check_bank, document, findings_text, read_page
+from .check import Finding, check_bank, document, read_page
 from .prompt import protocol
 
 TEMPLATE_VERSION = "7.1"
@@ -76,7 +76,6 @@ def section(name: str) -> str:
 
 
 def memory_page() -> str:
-    """Return a new front page."""
     return _FRONT + "\n# Memory\n\n" + _blocks("\n".join(section(name) for name in SECTIONS))
 
 
@@ -337,9 +336,8 @@ def init(context: Any, skill: bool) -> None:
 def check(ctx: click.Context, context: Any) -> None:
     """Validate structure, schema, links, pointers and sizes. Exit code 3 when something is wrong."""
     found, count = _within(context, check_bank)
-    context.print(
-        document("memory_bank.check", found, files=count), text=findings_text(found, f"{count} files, no problems found")
-    )
+    fine = f"{count} files, no problems found"
+    context.print(document("memory_bank.check", found, files=count), text="\n".join(map(str, found)) or fine)
     ctx.exit(3 if found else 0)
 
 
@@ -351,5 +349,5 @@ def doctor(ctx: click.Context, context: Any) -> None:
     found, known = _within(context, lambda turn: (diagnose(turn), facts(turn)))
     state = known["bank"] or "none here"
     fine = f"protocol {known['protocol_version']}, guard mode {known['guard_mode']}, bank {state}: no drift"
-    context.print(document("memory_bank.doctor", found, **known), text=findings_text(found, fine))
+    context.print(document("memory_bank.doctor", found, **known), text="\n".join(map(str, found)) or fine)
     ctx.exit(3 if found else 0)

@@ -256,13 +256,6 @@ def proposal_hint(call: ToolCall, result: ToolResult, turn: Turn) -> str:
     return f"{what}. If one was made that is meant to last, propose it with memory_propose after the work is done"
 
 
-def get_ready(turn: Turn) -> None:
-    """Make before the first call what judging one needs, so that no gate waits for it."""
-    settings: MemoryBankSettings = turn.config
-    if settings.guard_mode != "off":
-        sensitive_globs(settings)
-
-
 async def review_result(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
     """Return what the model shall read of a call's result, ``None`` to leave it."""
     if is_held(call, turn):

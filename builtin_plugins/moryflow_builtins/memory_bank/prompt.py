@@ -43,7 +43,6 @@ def protocol(settings: MemoryBankSettings) -> str:
 
 
 def block_of(turn: Turn, bank: Bank) -> SystemBlock:
-    """Return the one block of this plugin."""
     settings: MemoryBankSettings = turn.config
     return SystemBlock(id="memory-bank", text=f"{protocol(settings)}\n\n{memory_of(turn, bank, settings)}", stable=True)
 
@@ -74,7 +73,6 @@ def within_budget(text: str, budget: int) -> str:
 
 
 def mark_as_data(text: str) -> str:
-    """Return `text` marked as data."""
     print_ = fingerprint(text)
     return (
         f"<memory-bank file={MEMORY!r} sha256={print_}>\n"

@@ -101,7 +101,6 @@ class OpenAICompatible(BaseProvider):
                 yield event
 
     async def aclose(self) -> None:
-        """Close all connections."""
         clients, self._clients = self._clients, {}
         for client in clients.values():
             await client.aclose()
@@ -211,7 +210,6 @@ class KnownModel(NamedTuple):
     images: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a ``ModelInfo``."""
         return {
             "context_window": self.window,
             "max_output": self.output,

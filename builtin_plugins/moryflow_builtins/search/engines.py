@@ -194,12 +194,7 @@ def _parse(data: bytes) -> tuple[list[SearchLine], list[str], bytes]:
     """Return the complete lines of `data`, the files that ``rg`` did not search to their end, and what is left of it."""
     complete, newline, rest = data.rpartition(b"\n")
     lines = [
-        SearchLine(
-            _name(path),
-            int(number),
-            sign == b":",
-            text.decode("utf-8", "replace").removesuffix("\r"),
-        )
+        SearchLine(_name(path), int(number), sign == b":", text.decode("utf-8", "replace").removesuffix("\r"))
         for path, number, sign, text in _LINE.findall(complete + newline)
     ]
     return lines, [_name(path) for path in _ENDED_EARLY.findall(complete)], rest
@@ -310,15 +305,7 @@ async def _in_worker(contents: Contents, wish: SearchRequest, mark: str) -> Sear
     found = SearchResult()
     program = str(Path(__file__).with_name("worker.py"))
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-I",
-        "-S",
-        program,
-        env=marked_environment(mark),
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=DEVNULL,
-        limit=2**26,
+        sys.executable, "-I", "-S", program, env=marked_environment(mark), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=2**26
     )
     feeding = asyncio.ensure_future(_feed(process, contents, {"pattern": pattern, "ignore_case": wish.ignore_case,
                                                               "context": wish.context}))  # fmt: skip

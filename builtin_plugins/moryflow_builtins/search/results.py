@@ -195,8 +195,6 @@ def _usable(pattern: str, *failures: type[Exception]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SearchLine:
-    """One line of the result."""
-
     path: str
     number: int
     matches: bool

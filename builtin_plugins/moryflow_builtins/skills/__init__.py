@@ -207,11 +207,13 @@ def read_page(name: str, file: str, vault: Path, home: Path, *, claude: bool = T
 
     :raises ToolError: there is no such skill or file, it leads out of the skill, or it is not text.
     """
+    from moryflow_sdk.support.protected_files import sensitive
+
     chosen = _find_skill(name, vault, home, claude=claude)
     folder = chosen.file.resolve().parent
     try:
         real = (folder / file).resolve(strict=True)
-        if not real.is_relative_to(folder) or not _may_be_shown(real, folder):
+        if not real.is_relative_to(folder) or sensitive(str(real.relative_to(folder))):
             raise ToolError(f"{file[:200]!r} is not a file of the skill {name!r}", code="outside", next_step="use read for it")
         return _text(real)
     except UnicodeDecodeError as error:
@@ -233,12 +235,6 @@ def _find_skill(name: str, vault: Path, home: Path, *, claude: bool) -> Skill:
 def _other_files(skill: Skill) -> list[str]:
     folder = skill.file.parent
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path != skill.file)
-
-
-def _may_be_shown(real: Path, folder: Path) -> bool:
-    from moryflow_sdk.support.protected_files import sensitive
-
-    return not sensitive(str(real.relative_to(folder)))
 
 
 def _text(path: Path) -> str:

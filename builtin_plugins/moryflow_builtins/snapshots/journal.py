@@ -115,7 +115,6 @@ class Log:
         self.begun: list[Begun] = []
 
     def add(self, line: JournalLine) -> None:
-        """Take a line in."""
         match line:
             case Begun():
                 self.begun.append(line)
@@ -151,11 +150,9 @@ class JournalFiles:
         return self._file.stat().st_mtime
 
     def clear(self) -> None:
-        """Forget everything."""
         self._file.unlink(missing_ok=True)
 
     def add(self, line: JournalLine) -> None:
-        """Append a line."""
         kind = next(name for name, shape in _KINDS.items() if isinstance(line, shape))
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._file.open("a", encoding="utf-8") as file:

@@ -24,7 +24,6 @@ _FRESH = 1.0
 
 
 def shadow_of(turn: Turn) -> Shadow:
-    """Return the shadow repository of the turn's vault."""
     return Shadow(turn.data_dir, turn.vault, turn.config, home=turn.home)
 
 

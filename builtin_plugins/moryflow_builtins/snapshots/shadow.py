@@ -220,12 +220,10 @@ class Shadow:
                 raise
 
     def differences(self, before: str, after: str) -> list[BlobChange]:
-        """Return what changed from one tree to another."""
         fields = split(self.git("diff-tree", "-r", "-z", "--no-renames", before, after))
         return [_difference(*pair) for pair in zip(fields[::2], fields[1::2], strict=True)]
 
     def contents(self, hashes: Iterable[str]) -> dict[str, bytes]:
-        """Return stored contents by hash."""
         wanted = list(dict.fromkeys(hashes))
         output = self.git("cat-file", "--batch", given="".join(f"{name}\n" for name in wanted).encode())
         found: dict[str, bytes] = {}
@@ -251,7 +249,6 @@ class Shadow:
             self.git("prune", f"--expire={FRESH:g}.seconds.ago", "--", kept, where=self.folder)
 
     def paths(self, tree: str) -> frozenset[str]:
-        """Return the names of the files in a tree."""
         return frozenset(split(self.git("ls-tree", "-r", "-z", "--name-only", tree)))
 
     def why_unrecorded(self, path: str) -> str:

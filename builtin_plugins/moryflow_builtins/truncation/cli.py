@@ -27,12 +27,7 @@ def output() -> None:
 @output.command("list")
 @click.option("--session", help="Only outputs of this session.")
 @click.option(
-    "-n",
-    "--limit",
-    default=50,
-    show_default=True,
-    type=click.IntRange(1, 1_000_000_000),
-    help="How many, newest first.",
+    "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1_000_000_000), help="How many, newest first."
 )
 @click.pass_obj
 def list_outputs(context: CommandContext, session: str | None, limit: int) -> None:

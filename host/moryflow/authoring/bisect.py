@@ -13,7 +13,7 @@ from moryflow.base.builtins import AMONG_USER
 
 from .recorded_inputs import UNKNOWN, Moment
 from .replay import GATES, REPLAYED
-from .rerun import Rerun, RerunResult, only
+from .rerun import Rerun, only
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
@@ -134,8 +134,8 @@ async def _text(rerun: Rerun, moment: Moment, results: dict[str, str]) -> str:
     :param results: by call, what these plugins made of results so far: later requests show them so.
     """
     if moment.hook in GATES:
-        outcome = await rerun.call(moment)
-        return _verdicts(outcome)
+        verdicts = (await rerun.call(moment)).value
+        return "\n".join(f"{said['decision']}: {said.get('reason', '')}" for said in verdicts.values())
     given = moment.values[0] if moment.values else None
     if given is UNKNOWN:
         return ""
@@ -147,10 +147,6 @@ async def _text(rerun: Rerun, moment: Moment, results: dict[str, str]) -> str:
     failures = [f"{failure.plugin} failed: {failure.error}" for failure in outcome.failures]
     shown = _shown(moment.hook, outcome.value) if outcome.value is not None else ""
     return "\n".join(filter(None, [shown, *failures]))
-
-
-def _verdicts(outcome: RerunResult) -> str:
-    return "\n".join(f"{said['decision']}: {said.get('reason', '')}" for said in outcome.value.values())
 
 
 def _shown(hook: str, value: Any) -> str:

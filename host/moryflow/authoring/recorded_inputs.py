@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ChatParams, CompactionPlan, Event, Message, SystemPrompt, ToolCall, ToolError, ToolResult
@@ -136,12 +135,8 @@ def _rows(turn: RecordedTurn, step: int, hook: str, call_id: str | None) -> list
         for row in turn.rows
         if (row.hook, row.step, row.call_id) == (hook, step, call_id) and (row.outcome != "ok" or row.delta is not None)
     ]
-    latest = [list(rows)[-1] for _, rows in groupby(sorted(found, key=_position), key=_position)]
-    return sorted(latest, key=_position)
-
-
-def _position(row: HookCallRow) -> int:
-    return row.position
+    latest = {row.position: row for row in found}
+    return [latest[position] for position in sorted(latest)]
 
 
 def _arguments(recorded: RecordedSession, call: CallRow, rows: Sequence[HookCallRow]) -> list[Any]:
@@ -196,7 +191,6 @@ def _backward(final: Any, rows: Sequence[HookCallRow], outputs: Mapping[str, str
 
 
 def _after(value: Any, delta: Any) -> Any:
-    """Return `value` after a recorded change."""
     if value is UNKNOWN or not isinstance(delta, dict):
         return UNKNOWN
     if "inserted" in delta:

@@ -139,11 +139,8 @@ def as_json(value: Any) -> Any:
 
 
 def _model(host: Host, name: str) -> Any:
-    for provider in host.plugin_set.providers:
-        found = provider.find(name) if name else None
-        if found is not None:
-            return found
-    return None
+    found = (provider.find(name) for provider in host.plugin_set.providers if name)
+    return next((model for model in found if model is not None), None)
 
 
 def _harmless(services: Mapping[str, Any]) -> dict[str, Any]:

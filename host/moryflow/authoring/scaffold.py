@@ -15,6 +15,7 @@ from string import Template
 
 from moryflow_sdk import ConfigError
 
+_TEMPLATES = Path(__file__).with_name("templates")
 LONGEST = 40
 _TOOL = re.compile(r"[a-z][a-z0-9_]*\Z")
 _AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
@@ -78,7 +79,7 @@ def tool_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset(), 
         raise ConfigError(f"{name!r} means something else in such a file", next_step=f"moryflow new tool my_{name}")
     _check_free(name, taken, "a tool", f"my_{name}")
     file = folder / f"{name}.{LANGUAGES[language]}"
-    text = _filled(f"tool.{LANGUAGES[language]}.in", name=name, file=str(file))
+    text = _filled(_TEMPLATES / f"tool.{LANGUAGES[language]}.in", name=name, file=str(file))
     return Scaffold({file: text}, (f"moryflow tool run {name} --name Ada", f"$EDITOR {shlex.quote(str(file))}"))
 
 
@@ -93,7 +94,7 @@ def agent_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset())
     _check(name, _AGENT, "an agent", "letters, digits, - and _", re.sub(r"\s+", "-", name.strip()))
     _check_free(name, RESERVED | taken, "an agent", f"my-{name}")
     file = folder / f"{name}.md"
-    text = _filled("agent.md.in", name=name, title=_title(name))
+    text = _filled(_TEMPLATES / "agent.md.in", name=name, title=_title(name))
     edit = f"$EDITOR {shlex.quote(str(file))}"
     return Scaffold({file: text}, (edit, "moryflow agent check", f'moryflow run --agent {name} "Hello"'))
 
@@ -115,12 +116,9 @@ def plugin_scaffold(
     tool = f"{tool}_tool" if keyword.iskeyword(tool) or tool in _SPOKEN | tools else tool
     words = {"name": short, "project": f"moryflow-{short}", "package": f"moryflow_{short.replace('-', '_')}", "tool": tool}
     root = folder / words["project"]
-    templates = Path(__file__).with_name("templates") / "plugin"
     files = {
-        root / _placed(path.relative_to(templates), words["package"]): _filled(
-            f"plugin/{path.relative_to(templates).as_posix()}", title=_title(short), **words
-        )
-        for path in sorted(templates.rglob("*.in"))
+        root / _placed(path.relative_to(_TEMPLATES / "plugin"), words["package"]): _filled(path, title=_title(short), **words)
+        for path in sorted((_TEMPLATES / "plugin").rglob("*.in"))
     }
     following = (
         f"cd {shlex.quote(str(root))}",
@@ -137,11 +135,8 @@ def _placed(template: Path, package: str) -> Path:
     return Path(*parts, ".gitignore" if name == "gitignore" else name)
 
 
-def _filled(template: str, **words: str) -> str:
-    from importlib.resources import files
-
-    text = files("moryflow.authoring").joinpath("templates", *template.split("/")).read_text(encoding="utf-8")
-    return Template(text).safe_substitute(words)
+def _filled(template: Path, **words: str) -> str:
+    return Template(template.read_text(encoding="utf-8")).safe_substitute(words)
 
 
 def _title(name: str) -> str:

@@ -94,7 +94,6 @@ class RecordedSession:
         return found[::-1]
 
     def result_of(self, call: CallRow) -> Node | None:
-        """Return the node with the result of `call`."""
         found = (node for node in self.nodes.values() if node.kind == "tool" and node.payload["call_id"] == call.id)
         return next(found, None)
 

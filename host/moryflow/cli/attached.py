@@ -213,7 +213,6 @@ class AttachedSession:
                 self._tell(document)
 
     def cancel(self) -> None:
-        """Stop the turn that runs."""
         if self.turn is not None:
             self._tasks.add(task := asyncio.create_task(_in_thread(self.turn.stop)))
             task.add_done_callback(self._tasks.discard)

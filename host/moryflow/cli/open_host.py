@@ -17,7 +17,7 @@ from .options import Flags
 from .terminal.text import plain, say
 
 if TYPE_CHECKING:
-    from moryflow.config.layers import Problem
+    from moryflow.config.layers import Layer, Problem
     from moryflow.hooks.plugin_set import LoadRecord
     from moryflow.runtime.host import Host
     from moryflow.store import Store
@@ -31,11 +31,7 @@ MOST_NOTES = 20
 
 
 def with_host(
-    flags: Flags,
-    work: Callable[[Host], Awaitable[T]],
-    *,
-    settings: Mapping[str, Any] | None = None,
-    quiet: bool = False,
+    flags: Flags, work: Callable[[Host], Awaitable[T]], *, settings: Mapping[str, Any] | None = None, quiet: bool = False
 ) -> T:
     """Open a host as the common flags say, run `work`, and return what it returns.
 
@@ -274,23 +270,20 @@ def _estimator(host: Host) -> Iterator[Problem]:
 
 def _disabled(host: Host) -> Iterator[Problem]:
     """Say which plugins are to be off and are not there: one that was mistyped is on."""
-    path = ("disabledPlugins",)
-    layer = next((layer for layer in reversed(host.config.layers) if isinstance(layer.find(path), list)), None)
     known = {record.name for record in host.plugin_set.records}
-    for index, name in enumerate(layer.find(path) if layer is not None else ()):
-        if layer is not None and isinstance(name, str) and name not in known:
+    for layer, index, name in _items(host, ("disabledPlugins",)):
+        if isinstance(name, str) and name not in known:
             text = f"disabledPlugins[{index}]: there is no plugin {name!r}, so nothing is switched off"
             hint = _meant(name, known) or "moryflow plugin list"
-            yield layer.problem((*path, index), text, hint=hint, code="config_value")
+            yield layer.problem(("disabledPlugins", index), text, hint=hint, code="config_value")
 
 
 def _tools(host: Host, hook: str) -> Iterator[Problem]:
     """Report the entries of a hook that can never apply, and their arguments that no tool has."""
     path = (*_HOOKS, hook)
-    layer = next((layer for layer in reversed(host.config.layers) if isinstance(layer.find(path), list)), None)
-    for index, entry in enumerate(layer.find(path) if layer is not None else ()):
+    for layer, index, entry in _items(host, path):
         name = entry.get("tool") if isinstance(entry, Mapping) else None
-        if layer is None or not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name:
             continue
         found = [tool for tool in host.tools if fnmatchcase(tool, name)]
         if not found:
@@ -301,6 +294,14 @@ def _tools(host: Host, hook: str) -> Iterator[Problem]:
             text = f"{'.'.join(path)}[{index}].mergeInput: {found[0]} takes no {argument!r}, so every call of it fails"
             hint = near or f"moryflow tool show {found[0]}"
             yield layer.problem((*path, index, "mergeInput", argument), text, hint=hint, code="config_value")
+
+
+def _items(host: Host, path: tuple[str, ...]) -> Iterator[tuple[Layer, int, Any]]:
+    """Return what the list in force at `path` holds, each item with its layer and its place in the list."""
+    for layer in reversed(host.config.layers):
+        if isinstance(found := layer.find(path), list):
+            return ((layer, index, item) for index, item in enumerate(found))
+    return iter(())
 
 
 def _arguments(host: Host, tools: list[str], given: object) -> Iterator[tuple[str, str]]:

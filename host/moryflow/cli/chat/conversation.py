@@ -55,7 +55,6 @@ class Conversation:
         host.subscribe(self._asker or self._view)
 
     def commands(self) -> dict[str, str]:
-        """Return what may follow a slash, with what it does."""
         return self._slash.commands()
 
     def files(self) -> Iterator[str]:
@@ -161,7 +160,6 @@ class Conversation:
                 say(f"{item} waits; {said_yes_with(item)}")
 
     async def _line(self, source: LineSource) -> str | None:
-        """Return the next line, ``None`` at the end."""
         if not source.interactive:
             return await source.line(self._prompt)
         self._view.rest()
@@ -179,7 +177,6 @@ class Conversation:
         return f"[{' · '.join(place)}] > " if place else "> "
 
     async def next_agent(self) -> None:
-        """Let the next agent answer; what Tab does at an empty prompt."""
         await next_agent(self)
 
     async def _who(self) -> str:
@@ -265,20 +262,16 @@ class Conversation:
     async def pick(
         self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
     ) -> str | None:
-        """Return the key of the item that a person picks, an empty text when they leave, ``None`` where nobody can."""
         return await self._source.pick(title, items, preview, chosen) if self._interactive else None
 
     def propose(self, text: str) -> None:
-        """Put `text` where the person types, to be changed and sent."""
         self._source.propose(text)
 
     async def recall(self) -> None:
-        """Show the last exchanges of the session that goes on."""
         if self._interactive and not self.flags.quiet:
             self._view.recall(exchanges(await self.host.path(self.host.row.id)))
 
     def choose(self, **changes: Unpack[Choice]) -> None:
-        """Change the flags that the next session is opened with."""
         self.chosen = self.chosen._replace(**changes)
 
 

@@ -133,11 +133,9 @@ class TerminalInput(LineSource):
     async def pick(
         self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
     ) -> str:
-        """Let a person pick one of `items`; return its key, an empty text when they leave."""
         return (await self._chosen(Picker(title, items, preview, chosen, self._invalidate))).rstrip("\n")
 
     def propose(self, text: str) -> None:
-        """Put `text` where lines are typed, to be changed and sent."""
         if self._session.app.is_running:
             self._session.default_buffer.insert_text(text)
         else:
@@ -282,7 +280,6 @@ class TerminalInput(LineSource):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is typed."""
         return not self._session.default_buffer.text
 
     @property
@@ -357,7 +354,6 @@ class TerminalInput(LineSource):
         self._session.default_buffer.insert_text((self._answer is None and image_of(text)) or text)
 
     async def paste_image(self) -> None:
-        """Attach the image that is in the clipboard."""
         self._session.default_buffer.insert_text(await asyncio.to_thread(self._clipboard.image))
 
     async def show_last(self) -> None:

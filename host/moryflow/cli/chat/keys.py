@@ -224,7 +224,6 @@ class LineCompleter(Completer):
         self._files: list[str] = []
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Yield what may stand where the cursor is."""
         word = completed(document.text_before_cursor)
         if word.startswith("/"):
             yield from self._slash(word)

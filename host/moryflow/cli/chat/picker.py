@@ -114,7 +114,6 @@ class Choices:
         return typed or (self._words[self._chosen][1] if self._chosen >= 0 else "")
 
     def move(self, by: int) -> None:
-        """Choose the next or the last one."""
         if self._words:
             before = self._chosen if self._chosen >= 0 else -1 if by > 0 else 0
             self._chosen = (before + by) % len(self._words)

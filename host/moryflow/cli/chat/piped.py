@@ -63,14 +63,12 @@ class PlainInput(LineSource):
     interactive = True
 
     async def line(self, prompt: Callable[[], str]) -> str | None:
-        """Return the next line, ``None`` at the end."""
         line = await read_answer(prompt())
         if not line:
             sys.stderr.write("\n")
         return line or None
 
     async def answer(self, keys: str) -> str:
-        """Return what is typed behind `keys`."""
         return await read_answer(keys)
 
     async def pick(

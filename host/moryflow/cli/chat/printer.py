@@ -91,7 +91,6 @@ class Printer:
         return True
 
     def fileno(self) -> int:
-        """Return the descriptor of standard error."""
         return self._streams[1].fileno()
 
     def flush(self) -> None:

@@ -159,7 +159,6 @@ class AgentCommands:
         return {name: agent.text for name, agent in self._talk.host.agents.items()}
 
     async def agent(self, name: str) -> None:
-        """Show the agent, or change it."""
         talk = self._talk
         if name:
             await talk.host.change(agent=name)
@@ -189,7 +188,6 @@ class AgentCommands:
         return False
 
     async def children(self, name: str) -> None:
-        """List the sub-agents of this session, or go to one."""
         talk = self._talk
         if name:
             await self._go(name)
@@ -199,7 +197,6 @@ class AgentCommands:
         say(columns([_line(child) for child in own]) if own else "no sub-agents yet; @general … starts one")
 
     async def parent(self, _: str) -> None:
-        """Go back to the session that started this one."""
         above = self._talk.host.row.parent
         if above is None:
             say("this session was started by nobody but you")
@@ -207,12 +204,10 @@ class AgentCommands:
             await self._go(above)
 
     async def stop(self, _: str) -> None:
-        """Stop the sub-agents that work in the background."""
         number = await self._talk.host.stop_children()
         say(f"{number} stopped; what they did so far is kept")
 
     async def reply(self, rest: str) -> None:
-        """Answer the question of a sub-agent that works in the background."""
         approval, _, said = rest.partition(" ")
         answer = answer_of(said)
         if answer is None:
@@ -226,7 +221,6 @@ class AgentCommands:
         say(f"{row.id}: {row.reply}")
 
     async def show(self, approval: str) -> None:
-        """Show all of a question, or list those that are open."""
         from moryflow.cli.commands.approval import open_questions, whole_question
         from moryflow.cli.terminal.question_text import show_whole
 
@@ -267,13 +261,11 @@ class SessionCommands:
         self._talk = talk
 
     async def new(self, _: str) -> None:
-        """Begin a new session."""
         talk = self._talk
         await talk.host.new(agent=talk.chosen.agent, model=talk.chosen.model)
         say(f"new session {talk.host.row.id}")
 
     async def sessions(self, name: str) -> None:
-        """Go on with another session of this folder: the one that is named, or one that is picked."""
         talk = self._talk
         name = name or await self._picked_session()
         if not name:
@@ -301,7 +293,6 @@ class SessionCommands:
         return picked or ""
 
     async def tree(self, _: str) -> None:
-        """Show all branches of this session; at a terminal, go on from one of them."""
         talk = self._talk
         found = await talk.host.tree()
         lines, known = lines_of(found), {node.id: node for node in found.nodes}
@@ -320,7 +311,6 @@ class SessionCommands:
             await self._go_on_from(picked)
 
     async def switch(self, name: str) -> None:
-        """Go on from another node of this session."""
         if name:
             await self._go_on_from(name)
         else:
@@ -330,14 +320,12 @@ class SessionCommands:
         say(switch_text(self._talk.host.row.id, await self._talk.host.switch(node)))
 
     async def branch(self, name: str) -> None:
-        """Copy the path, to a node or as it is, into a new session and go on there."""
         talk, before = self._talk, self._talk.host.row.id
         if remark := await talk.host.fork(name or None, talk.chosen.model):
             say(remark)
         say(f"{talk.host.row.id}\nthis conversation goes on in the copy; /resume {before} leads back")
 
     async def label(self, rest: str) -> None:
-        """Name what was said last, take a label away, or list them."""
         talk = self._talk
         if not rest:
             named = await talk.host.labels()
@@ -347,17 +335,14 @@ class SessionCommands:
         say((await talk.host.label(rest.removeprefix(REMOVE) if remove else rest, remove=remove)).sentence)
 
     async def compact(self, focus: str) -> None:
-        """Replace the older part of the conversation by a summary."""
         with self._talk.typing():
             done = await self._talk.host.compact(focus)
         say(compaction_text(done))
 
     async def context(self, _: str) -> None:
-        """Show what fills the window of the model, by source."""
         say(context_text(await self._talk.host.context(), terminal_width() or 80))
 
     async def cost(self, _: str) -> None:
-        """Show what this session has taken so far: turns, tokens and cost by model."""
         talk = self._talk
         runs = await talk.host.runs()
         models = dict.fromkeys(run.model for run in runs)
@@ -365,7 +350,6 @@ class SessionCommands:
         say(columns([*rows, *([_spent("in all", runs)] if len(rows) > 1 else [])]) or "nothing was asked of a model yet")
 
     async def plugins(self, _: str) -> None:
-        """List the plugins that are loaded, and those that failed."""
         plugins = await self._talk.host.plugins()
         usual = [one.name for one in plugins if one.tier == "builtin" and one.status == "loaded"]
         shown = [one._replace(version=one.version or "-") for one in plugins if one.name not in usual]

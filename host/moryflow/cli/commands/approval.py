@@ -66,12 +66,10 @@ def open_questions(rows: Sequence[ApprovalRow]) -> str:
 
 
 def whole_question(row: ApprovalRow) -> str:
-    """Return all of a stored question."""
     return question(row.request, row.id, f"{row.request['agent']}: " if row.request.get("agent") else "").whole
 
 
 def _asking(row: ApprovalRow) -> str:
-    """Return who asks, for which tool."""
     return visible(f"{row.request.get('agent', '')}: {row.request.get('tool', '')}".removeprefix(": "))
 
 

@@ -291,7 +291,6 @@ class _Reader:
         self._shown = {node.id for node in known}
 
     async def look(self) -> None:
-        """Print what is new."""
         events = await self._store.events(self._session, self._after)
         if not events:
             return

@@ -62,6 +62,7 @@ def _in_one(text: str) -> str:
 MOST_DAMAGES = 10
 REPAIR = "moryflow doctor --repair (it keeps the file aside, and goes on with what is sound in it)"
 LITTLE_SPACE = 200 * 1024 * 1024
+NO_RIPGREP = "built in; ripgrep (rg) would be used if it were there"
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ async def examine(host: Host, vault: Path | None) -> list[DoctorFinding]:
         *_model(host),
         *_vault(vault, host.home),
         *await _sessions(host),
-        *_search(),
+        DoctorFinding("search", "ok", "ripgrep is used" if shutil.which("rg") else NO_RIPGREP),
         *_of_plugins(host.plugin_set),
         *_editor(host),
     ]
@@ -280,13 +281,6 @@ def _error_text(error: MoryflowError | OSError) -> str:
     if isinstance(error, MoryflowError):
         return f"{error.where}: {error.message}" if error.where else error.message
     return str(error)
-
-
-def _search() -> Iterable[DoctorFinding]:
-    if shutil.which("rg"):
-        yield DoctorFinding("search", "ok", "ripgrep is used")
-    else:
-        yield DoctorFinding("search", "ok", "built in; ripgrep (rg) would be used if it were there")
 
 
 def _of_plugins(plugin_set: PluginSet) -> Iterable[DoctorFinding]:

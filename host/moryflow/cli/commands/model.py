@@ -181,6 +181,5 @@ class ProgressBar:
         sys.stderr.flush()
 
     def end(self) -> None:
-        """Take the line away."""
         sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()

@@ -159,7 +159,6 @@ def _ledger(desk: Desk, name: str) -> tuple[list[HookStats], list[str]]:
 
 
 def _lock_entry(desk: Desk, name: str) -> dict[str, Any] | None:
-    """Return what the lock has of a plugin."""
     from moryflow.packages.lock import Lockfile, plugin_named
 
     entry = plugin_named(Lockfile(desk.home).read(), name)

@@ -50,7 +50,6 @@ class Desk:
         return wanted_plugins(self.config, safe_mode=self.flags.safe_mode or None)
 
     def rows(self) -> list[Row]:
-        """Return every plugin that is found."""
         from moryflow.packages.inventory import rows
 
         return rows(self.home, self.config, self.settings)
@@ -69,7 +68,6 @@ class Desk:
         raise self.unknown(name, [row.name for row in rows])
 
     def unknown(self, name: str, known: list[str]) -> Exception:
-        """Return the error for a name that nothing has."""
         return ConfigError(f"there is no plugin {name!r}{did_you_mean(name, known)}", next_step="moryflow plugin list")
 
     def manager(self, *, building: bool = False, downgrading: bool = False) -> Manager:

@@ -258,13 +258,9 @@ def _view(source: TurnSource, flags: Flags, chosen: RunFlags, init: Mapping[str,
         if on_ask(chosen) == "prompt":
             answer_from_stdin(source.answers)
         return lines.finish
-    return _terminal_view(source, flags, chosen, answers=chosen.output == "text" and chosen.schema is None)
-
-
-def _terminal_view(source: TurnSource, flags: Flags, chosen: RunFlags, *, answers: bool) -> Callable[[TurnResult], None]:
-    """Show the turn, or without `answers` only what goes wrong in it, and then the result as JSON."""
     from moryflow.cli.terminal.render import TerminalView
 
+    answers = chosen.output == "text" and chosen.schema is None  # else only what goes wrong is shown, and the result as JSON
     view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=source.language, answers=answers)
     listener: Any = view
     if on_ask(chosen) == "prompt":

@@ -241,7 +241,6 @@ def _with(below: int) -> str:
 
 
 def stats_text(stats: Mapping[str, Any]) -> str:
-    """Return the counts for people."""
     usage, below, asked = stats["usage"], stats["sub_agents"], stats["questions"]
     tokens = f"{usage['input']} in ({usage['cached']} cached), {usage['output']} out, cost {stats['cost']:g}"
     rows = [
@@ -267,7 +266,6 @@ def stats_text(stats: Mapping[str, Any]) -> str:
 
 
 def share_rows(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the counts as rows for people."""
     rules, sums, mcp, found = stats["instructions"], stats["summaries"], stats["mcp"], stats["searches"]
     caught = "; ".join(f"{tool}: {_listed(counts)}" for tool, counts in stats["intercepted"].items())
     rows = [

@@ -47,15 +47,6 @@ def tree(flags: Flags, session: str | None) -> None:
     show(flags, found.as_json(), "\n".join(line for _, line in lines_of(found)))
 
 
-def lines_of(found: SessionTree) -> list[tuple[str, str]]:
-    """Return a tree as lines, each behind the id of its node."""
-    row = found.row
-    head = [("", f"{row.id} is a session of {row.agent}, started by {row.parent}")] if row.parent else []
-    if not found.nodes:
-        return [("", "the session is empty")]
-    return [*head, *tree_lines(found.nodes, row.active, found.kin, found.labels)]
-
-
 @click.command("switch")
 @click.argument("session")
 @click.argument("node")
@@ -78,7 +69,6 @@ def switch(flags: Flags, session: str, node: str) -> None:
 
 
 def switch_text(session: str, node: str | None) -> str:
-    """Return the sentence that says from where a session goes on."""
     return f"{session} goes on from {node or 'its beginning'}"
 
 
@@ -146,7 +136,6 @@ async def _label_node(store: Store, session: str, text: str, node: str | None, *
 
 
 def label_data(new_label: Label) -> dict[str, Any]:
-    """Return what the event of a label says."""
     return {**new_label.marker, "was": new_label.was}
 
 
@@ -204,29 +193,28 @@ def _text(node: Node, summary_mark: str, label: str) -> str:
     return "\n".join([f"{_ROLES[node.kind]}{label}: {text}".rstrip(), *calls])
 
 
-def tree_lines(
-    nodes: Sequence[Node], active: str | None, kin: Sequence[Kin] = (), named: Mapping[str, str] | None = None
-) -> list[tuple[str, str]]:
-    """Return the tree of `nodes` as lines, each behind its node's id, which is empty for that of a sub-agent.
+def lines_of(found: SessionTree) -> list[tuple[str, str]]:
+    """Return a tree as lines, each behind its node's id, which is empty for what is said of a session.
 
     Built without recursion: a long session is deep.
-
-    :param named: label → node id.
     """
     from moryflow.store import tree
 
-    labels = labels_of(named or {})
-    known = {child.copy_of or child.session: child for child in kin}
-    told = {_started(node) for node in nodes}
+    row = found.row
+    if not found.nodes:
+        return [("", "the session is empty")]
+    lines = [("", f"{row.id} is a session of {row.agent}, started by {row.parent}")] if row.parent else []
+    labels = labels_of(found.labels)
+    known = {child.copy_of or child.session: child for child in found.kin}
+    told = {_started(node) for node in found.nodes}
     cut_off: defaultdict[str, list[Kin]] = defaultdict(list)
     for name in [name for name, child in known.items() if child.node and name not in told]:
         cut_off[known[name].node].append(known.pop(name))
-    lines: list[tuple[str, str]] = []
-    waiting = _below(tree(nodes), "")[::-1]
+    waiting = _below(tree(found.nodes), "")[::-1]
     while waiting:
         branch, first, guide = waiting.pop()
         node = branch.node
-        mark = "*" if node.id == active else " "
+        mark = "*" if node.id == row.active else " "
         label = f" ({labels[node.id]})" if node.id in labels else ""
         lines.append((node.id, plain(f"{mark} {first}{node.id[:8]} {node.kind}{label}: {_node_gist(node)}".rstrip(": "))))
         if (child := known.pop(_started(node), None)) is not None:
@@ -305,7 +293,6 @@ def show_context(flags: Flags, session: str | None, model: str | None) -> None:
 
 
 def _message_gist(message: Mapping[str, Any]) -> str:
-    """Return what a message says, or which tools it calls."""
     calls = " ".join(call.get("name", "") for call in message.get("tool_calls", ()))
     return message.get("text") or (f"calls {calls}" if calls else "")
 
@@ -332,7 +319,6 @@ def compact(flags: Flags, session: str | None, focus: str, model: str | None) ->
 
 
 def compaction_text(done: Mapping[str, object]) -> str:
-    """Return the sentence that says what a compaction did."""
     return f"compacted: about {done['tokens_before']} tokens before, {done['tokens_after']} now"
 
 

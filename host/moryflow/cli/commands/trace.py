@@ -41,12 +41,12 @@ def command(flags: Flags, session: str | None, turn: str | None, everything: boo
         return found
 
     found = with_host(flags, work, quiet=True)
-    show(flags, hidden(found.as_json()), hide(plain(_text(found, everything))))
+    show(flags, hidden(found.as_json()), trace_text(found, everything=everything))
 
 
-def trace_text(found: Trace) -> str:
-    """Return the trace of a session's last turn, as ``MORYFLOW_TRACE`` shows it after a run."""
-    return hide(plain(_text(found, everything=False)))
+def trace_text(found: Trace, *, everything: bool = False) -> str:
+    """Return a trace for people; ``MORYFLOW_TRACE`` shows that of the last turn after a run."""
+    return hide(plain(_text(found, everything)))
 
 
 def _check_known(host: Host, found: Trace, plugin: str | None) -> None:

@@ -314,7 +314,6 @@ class Totals:
         self._cost: float | None = None
 
     def note(self, event: Event) -> None:
-        """Take in what has happened."""
         if event.parent is not None:
             return
         if event.type == "turn.start":

@@ -34,7 +34,6 @@ class Awaited:
         self._printed: dict[tuple[str, str], str] = {}
 
     def note(self, event: Event) -> None:
-        """Take in what has happened."""
         data = event.data
         call = event.session, str(data.get("call_id", ""))
         match event.type:
@@ -124,7 +123,6 @@ class Spinner:
             ASIDES.append(self._aside)
 
     def stop(self) -> None:
-        """Stop and clear the line."""
         if self._task is not None:
             self._task.cancel()
             self._task = None

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def write_line(document: object) -> None:
-    """Write one JSON line and flush it."""
     sys.stdout.write(as_json(document, indent=None) + "\n")
     sys.stdout.flush()
 

@@ -76,7 +76,6 @@ class Stdout(TextIOWrapper):
             return super().write(text)
 
     def flush(self) -> None:
-        """Write what waits."""
         with _named():
             super().flush()
 

@@ -28,7 +28,6 @@ def plain(text: str) -> str:
 
 
 def first_line(text: str, width: int = 160) -> str:
-    """Return the first line of `text`, cut to `width`."""
     line = text.strip().split("\n", 1)[0]
     return line if len(line) <= width else line[: width - 1] + "…"
 

@@ -85,10 +85,10 @@ class Watcher:
         self.report = ImportReport()
         self._root = str(root)
         self._data = str(data)
-        self._on = False
+        self.on = False
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
-        if not self._on or not (event in NETWORK | PROGRAMS | CHANGES or event == "open"):
+        if not self.on or not (event in NETWORK | PROGRAMS | CHANGES or event == "open"):
             return
         place = self._importing()
         if place is None:
@@ -101,12 +101,6 @@ class Watcher:
             path = os.fsdecode(args[0]) if args and isinstance(args[0], str | bytes) else ""
             if not path.startswith(self._data) and "__pycache__" not in path:
                 self.report.writes.append(f"{place} ({path or event})")
-
-    def start(self) -> None:
-        self._on = True
-
-    def stop(self) -> None:
-        self._on = False
 
     def _importing(self) -> str | None:
         """Return the line of the plugin that runs while it is imported, if one does."""
@@ -138,11 +132,11 @@ def main(path: Path, folder: Path, target: Path) -> None:
     _warm_up(folder / "without")
     before, threads = _everyones(), set(threading.enumerate())
     sys.addaudithook(watcher)
-    watcher.start()
+    watcher.on = True
     began = time.process_time()
     record = subject.record
     watcher.report.cpu = time.process_time() - began
-    watcher.stop()
+    watcher.on = False
     watcher.report.error = "" if record and record.status == "loaded" else "it did not load"
     subject.close()
     watcher.report.changed = [name for name, value in _everyones().items() if value != before[name]]

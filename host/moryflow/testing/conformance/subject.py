@@ -184,7 +184,6 @@ class Subject:
         return {"plugins": {self.name: dict(self.settings)}} if self.settings else {}
 
     def install(self, host: IsolatedHost) -> None:
-        """Let `host` have the plugin, and its settings."""
         if self.settings:
             host.configure(self.config)
         if self.project is not None:
@@ -237,7 +236,6 @@ class Subject:
 
     @property
     def tools(self) -> list[Tool]:
-        """The tools it offers."""
         name = self.plugin.name
         return [owned.tool for owned in self.host.host.plugin_set.tools.values() if owned.plugin == name]
 
