@@ -72,8 +72,7 @@ def spec(text: str) -> OptionTable:
     single = False
     for item in text.split():
         name, _, role = item.partition("=")
-        if name.startswith("-") and len(name) > 2:
-            single = True
+        single |= name.startswith("-") and len(name) > 2
         name = name.lstrip("-")
         (short if len(name) == 1 else long)[name] = role or "g"
     return OptionTable(short, long, single)
@@ -94,15 +93,13 @@ def read_options(
             yield CommandItem(index, "", "", args[index])
             if stop_at_operand:
                 return
-            index += 1
         elif text == "--":
             only_operands = True
-            index += 1
         else:
             for found in _option(args, index, table, files=files):
                 yield found
                 index = found.place
-            index += 1
+        index += 1
 
 
 def names_of(found: Iterable[CommandItem]) -> set[str]:
@@ -110,9 +107,14 @@ def names_of(found: Iterable[CommandItem]) -> set[str]:
     return {item.name for item in found if not item.operand}
 
 
+def placed_operands(found: Iterable[CommandItem]) -> list[tuple[int, Arg]]:
+    """Return the operands, each behind its place."""
+    return [(item.place, item.value) for item in found if item.operand and item.value is not None]
+
+
 def operands_of(found: Iterable[CommandItem]) -> list[Arg]:
     """Return the operands."""
-    return [item.value for item in found if item.operand and item.value is not None]
+    return [value for _, value in placed_operands(found)]
 
 
 def values_of(found: Iterable[CommandItem], *names: str) -> list[Arg]:
@@ -120,30 +122,34 @@ def values_of(found: Iterable[CommandItem], *names: str) -> list[Arg]:
     return [item.value for item in found if item.name in names and item.value is not None]
 
 
+def small_number(found: Iterable[CommandItem], *names: str) -> int | None:
+    """Return the number of up to three digits that the last option called one of `names` was given; else ``None``."""
+    given = [value.text for value in values_of(found, *names)]
+    return int(given[-1]) if given and given[-1].isdecimal() and len(given[-1]) < 4 else None
+
+
 def _option(args: Sequence[Arg], index: int, table: OptionTable, *, files: bool) -> Iterator[CommandItem]:
-    word = args[index]
-    if word.text.startswith("--"):
-        yield _long(args, index, word, table, 2, files=files)
-    elif table.single_dash and len(word.text) > 2 and _lookup(word.text[1:].partition("=")[0], table.long):
-        yield _long(args, index, word, table, 1, files=files)
+    text = args[index].text
+    one_dash = table.single_dash and len(text) > 2 and _lookup(text[1:].partition("=")[0], table.long)
+    if text.startswith("--") or one_dash:
+        yield _long(args, index, table, 2 if text.startswith("--") else 1, files=files)
     else:
-        yield from _cluster(args, index, word, table)
+        yield from _cluster(args, index, table)
 
 
-def _long(args: Sequence[Arg], index: int, word: Arg, table: OptionTable, dashes: int, *, files: bool) -> CommandItem:
-    name, equals, _ = word.text[dashes:].partition("=")
+def _long(args: Sequence[Arg], index: int, table: OptionTable, dashes: int, *, files: bool) -> CommandItem:
+    name, equals, _ = args[index].text[dashes:].partition("=")
     known = _lookup(name, table.long)
     role = table.long.get(known, "")
     if files and role == "v" and known != name and not equals:
         # An option of its own may have this name, and no value; what follows is then an operand.
         return CommandItem(index, known, role)
     if equals:
-        return CommandItem(index, known or name, role, word.cut(dashes + len(name) + 1))
+        return CommandItem(index, known or name, role, args[index].cut(dashes + len(name) + 1))
     if role in TAKES_VALUE and role and index + 1 < len(args):
-        if known != name and args[index + 1].text.startswith("-"):
-            # An option of its own may have this name (``git update-index --add``); the next word is looked at, too.
-            return CommandItem(index, known, role, args[index + 1])
-        return CommandItem(index + 1, known, role, args[index + 1])
+        # An option of its own may have this name (``git update-index --add``); then the next word is looked at, too.
+        again = known != name and args[index + 1].text.startswith("-")
+        return CommandItem(index if again else index + 1, known, role, args[index + 1])
     return CommandItem(index, known or name, role)
 
 
@@ -155,21 +161,20 @@ def _lookup(name: str, names: dict[str, str]) -> str:
     return max(meant, key=lambda known: (names[known] in GUARDED, names[known] in "rd"), default="")
 
 
-def _cluster(args: Sequence[Arg], index: int, word: Arg, table: OptionTable) -> Iterator[CommandItem]:
+def _cluster(args: Sequence[Arg], index: int, table: OptionTable) -> Iterator[CommandItem]:
     """Read ``-abc``, in which the first letter that takes a value takes the rest."""
+    word = args[index]
     for position, letter in enumerate(word.text[1:], 1):
         role = table.short.get(letter, "")
-        if role and role in "ia":
+        takes = role != "" and role in TAKES_VALUE
+        if takes and position + 1 == len(word.text):
+            value = args[index + 1] if index + 1 < len(args) else None
+            yield CommandItem(index + 1 if value else index, letter, role, value)
+        elif takes or (role and role in "ia"):
             yield CommandItem(index, letter, role, word.cut(position + 1))
             return
-        if role and role in TAKES_VALUE:
-            if position + 1 < len(word.text):
-                yield CommandItem(index, letter, role, word.cut(position + 1))
-            else:
-                value = args[index + 1] if index + 1 < len(args) else None
-                yield CommandItem(index + 1 if value else index, letter, role, value)
-            return
-        yield CommandItem(index, letter, role)
+        else:
+            yield CommandItem(index, letter, role)
 
 
 def table_rows(table: str) -> Iterator[tuple[str, str, str]]:
@@ -388,6 +393,13 @@ class CommandEffects:
     :ivar code: texts in other languages that are run; only what no mode opens is looked for in them.
     """
 
+    base: Arg | None = None
+    moves: Arg | None = None
+    checkout: Checkout | None = None
+    shown: GitOutput | None = None
+    moves_names = ""
+    reads_here = trusts_here = may_write = brings_files = moved = False
+
     def __init__(self, *, known: bool = False, stdin: Word | None = None, stdin_file: Arg | None = None) -> None:
         self.known = known
         self.guards: list[UncoveredWords] = []
@@ -397,20 +409,11 @@ class CommandEffects:
         self.inner: list[InnerCommand] = []
         self.texts: list[InnerText] = []
         self.views: list[tuple[Arg, ...]] = []
-        self.base: Arg | None = None
-        self.reads_here = self.trusts_here = False
-        self.may_write = False
-        self.brings_files = False
         self.refusals: list[str] = []
         self.insists: list[str] = []
         self.trees: list[Tree] = []
-        self.moves: Arg | None = None
-        self.moved = False
         self.patches: list[Patch] = []
         self.bulk_changes: list[BulkChange] = []
-        self.checkout: Checkout | None = None
-        self.shown: GitOutput | None = None
-        self.moves_names = ""
         self.stdin = stdin
         self.stdin_file = stdin_file
         self.harmless: set[int] = set()

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 from moryflow_sdk.support.protected_files import read_start
 
-from .effects import Checkout, CommandItem, EffectUnknown, GitOutput, names_of, values_of
+from .effects import Checkout, CommandItem, EffectUnknown, GitOutput, names_of, placed_operands, values_of
 from .git_repository import FAILURES, MAX_BYTES, PATHSPEC, index_entries, pathspec_filter, repository, tracked_paths
 from .git_store import MAX_PATHS, GitStore
 from .syntax import Arg
@@ -65,7 +65,7 @@ def output_of(verb: str, args: Sequence[Arg], found: Sequence[CommandItem], firs
     letters = names_of(found)
     written = {arg.text[2:].partition("=")[0] for arg in args[:first_path] if arg.text[:2] == "--"} - letters
     letters |= {name for name in _PATCH for part in written if name.startswith(part)}
-    operands = [(item.place, item.value) for item in found if item.operand and item.value is not None]
+    operands = placed_operands(found)
     words = tuple(value for index, value in operands if index < first_path)
     paths = tuple(value for index, value in operands if index > first_path)
     shown = _output_of_verb(verb, letters, words)
@@ -121,9 +121,7 @@ def _output_of_verb(verb: str, letters: set[str], words: tuple[Arg, ...]) -> Git
 def _count(found: Sequence[CommandItem], letters: set[str]) -> int:
     """Return how many commits are shown, where nothing but a number chooses them."""
     digits = "".join(item.name for item in found if not item.operand and item.name.isdecimal())
-    given = [
-        item.value.text for item in found if item.name in ("n", "max-count") and item.value is not None and not item.operand
-    ]
+    given = [value.text for value in values_of(found, "n", "max-count")]
     text = (given or [digits])[-1]
     plain = letters <= _NO_FILTERS and text.isdecimal() and len(text) < 4
     return min(int(text), MAX_COMMITS) if plain else MAX_COMMITS
@@ -314,7 +312,7 @@ def names_moved_by(verb: str) -> Literal["", "HEAD", "all"]:
 def checkout_of(verb: str, found: Sequence[CommandItem], first_path: int, *, marked: bool) -> Checkout | None:
     """Return what a verb brings; `first_path` is the place of the ``--`` before paths, if they are `marked` with one."""
     letters = names_of(found)
-    every = [(item.place, item.value) for item in found if item.operand and item.value is not None]
+    every = placed_operands(found)
     operands = [value for index, value in every if index < first_path]
     paths = tuple(value for index, value in every if index > first_path or value is not operands[0])
     given = values_of(found, "s", "source", "onto")

@@ -18,7 +18,9 @@ from .effects import (
     WrittenFile,
     names_of,
     operands_of,
+    placed_operands,
     read_options,
+    small_number,
     spec,
     take_option,
     values_of,
@@ -36,43 +38,36 @@ def _options(args: Sequence[Arg], table: str, effects: CommandEffects) -> list[C
     return found
 
 
-def _operands(found: list[CommandItem]) -> list[CommandItem]:
-    return [item for item in found if item.operand and item.value is not None]
-
-
 def inspect_sed(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``sed``: its script may run, read and write; with ``-i`` it changes its operands."""
     table = "e=v expression=v f=c file=c i=i in-place=i I=i l=v line-length=v"
     found = _options(args, table, effects)
-    given = [item for item in found if item.name in ("e", "expression") and item.value is not None]
-    from_file = any(item.name in ("f", "file") for item in found)
-    operands = _operands(found)
-    programs = given if given or from_file else operands[:1]
-    files = operands if given or from_file else operands[1:]
+    given = [(item.place, item.value) for item in found if item.name in ("e", "expression") and item.value is not None]
+    operands = placed_operands(found)
+    in_options = given or names_of(found) & {"f", "file"}
     from .filters import sed_dangers
 
-    for item in programs:
-        assert item.value is not None
-        danger, reads, writes = sed_dangers(item.value.text)
+    for place, program in given if in_options else operands[:1]:
+        danger, reads, writes = sed_dangers(program.text)
         if danger:
-            effects.guard(item.place, f"the sed script {danger}")
-        elif item.value is args[item.place]:
-            effects.harmless.add(id(item.value))
+            effects.guard(place, f"the sed script {danger}")
+        elif program is args[place]:
+            effects.harmless.add(id(program))
         effects.reads += [Arg(path) for path in reads]
         effects.writes += [WrittenFile(Arg(path)) for path in writes]
-    from_files = values_of(found, "f", "file")
-    _guard_fed(args, from_files, effects)
-    effects.reads += from_files
-    effects.runs += from_files
-    paths = [item.value for item in files if item.value is not None]
+    _take_programs(args, values_of(found, "f", "file"), effects)
+    paths = [path for _, path in (operands if in_options else operands[1:])]
     if any(item.role == "i" for item in found):
-        effects.writes += [WrittenFile(path) for path in paths]
+        effects.writes += map(WrittenFile, paths)
     effects.reads += paths
 
 
-def _guard_fed(args: Sequence[Arg], files: Sequence[Arg], effects: CommandEffects) -> None:
+def _take_programs(args: Sequence[Arg], files: Sequence[Arg], effects: CommandEffects) -> None:
+    """Note files whose content is run."""
     if any(file.text in STDIN for file in files):
         effects.guard_unseen(f"{args[0].text} runs whatever it reads")
+    effects.reads += files
+    effects.runs += files
 
 
 def inspect_awk(args: Sequence[Arg], effects: CommandEffects) -> None:
@@ -82,23 +77,19 @@ def inspect_awk(args: Sequence[Arg], effects: CommandEffects) -> None:
         "pretty-print=w assign=v field-separator=v debug=g D=i"
     )
     found = _options(args, table, effects)
-    given = [item for item in found if item.name in ("e", "source") and item.value is not None]
-    from_file = [item for item in found if item.name in ("f", "file", "E", "exec", "i", "include")]
-    operands = _operands(found)
-    # Some versions take no options after the first operand, which is then the program whatever follows.
-    programs, files = [*given, *operands[:1]], operands if given or from_file else operands[1:]
+    given = [(item.place, item.value) for item in found if item.name in ("e", "source") and item.value is not None]
+    in_files = ("f", "file", "E", "exec", "i", "include")
+    operands = placed_operands(found)
     from .filters import awk_is_dangerous
 
-    for item in programs:
-        assert item.value is not None
-        effects.code.append(item.value)
-        if awk_is_dangerous(item.value.text):
-            effects.guard(item.place, "the awk program runs, reads or writes something by itself")
-    from_files = [item.value for item in from_file if item.value is not None]
-    _guard_fed(args, from_files, effects)
-    effects.reads += from_files
-    effects.runs += from_files
-    effects.reads += [item.value for item in files if item.value is not None and not _ASSIGNED.match(item.value.text)]
+    # Some versions take no options after the first operand, which is then the program whatever follows.
+    for place, program in (*given, *operands[:1]):
+        effects.code.append(program)
+        if awk_is_dangerous(program.text):
+            effects.guard(place, "the awk program runs, reads or writes something by itself")
+    _take_programs(args, values_of(found, *in_files), effects)
+    files = operands if given or names_of(found).intersection(in_files) else operands[1:]
+    effects.reads += [file for _, file in files if not _ASSIGNED.match(file.text)]
 
 
 def inspect_jq(args: Sequence[Arg], effects: CommandEffects) -> None:
@@ -153,7 +144,7 @@ def inspect_tar(args: Sequence[Arg], effects: CommandEffects) -> None:
         _note_extracted(found, letters, effects)
     elif writes and not letters & {"no-recursion", "delete"}:
         roots = tuple(operands_of(found))
-        without = tuple(item.value.text for item in found if item.name == "exclude" and item.value and item.value.static)
+        without = tuple(value.text for value in values_of(found, "exclude") if value.static)
         effects.trees += [Tree("tar", roots, without=without, links=bool(letters & {"h", "dereference"}))] if roots else []
 
 
@@ -161,8 +152,7 @@ def _note_extracted(found: Sequence[CommandItem], letters: set[str], effects: Co
     """Note what an archive brings, unless it is printed only."""
     if letters & {"O", "to-stdout"}:
         return
-    given = [item.value.text for item in found if item.name == "strip-components" and item.value is not None]
-    strip = int(given[-1]) if given and given[-1].isdecimal() and len(given[-1]) < 4 else 0
+    strip = small_number(found, "strip-components") or 0
     archives = values_of(found, "f", "file")
     fed = not archives or archives[-1].text in ("-", "/dev/stdin")
     if (fed and effects.stdin_file is None) or letters & {"transform", "xform", "s"}:
@@ -212,9 +202,9 @@ def inspect_make(args: Sequence[Arg], effects: CommandEffects) -> None:
 def inspect_date(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``date`` sets the clock when its operand is not a format."""
     found = _options(args, "d=v date=v f=r file=r r=r reference=r s=x set=x I=a iso-8601=n", effects)
-    for item in _operands(found):
-        if item.value is not None and not item.value.text.startswith("+"):
-            effects.guard(item.place, "date sets the clock")
+    for place, operand in placed_operands(found):
+        if not operand.text.startswith("+"):
+            effects.guard(place, "date sets the clock")
     effects.texts.clear()
 
 
@@ -224,9 +214,8 @@ def inspect_man(args: Sequence[Arg], effects: CommandEffects) -> None:
         "P=x pager=x H=i html=g C=c config-file=c M=r manpath=r l=g local-file=g L=v m=v S=v s=v e=v E=v p=v "
         "preprocessor=v r=c prompt=c R=v B=x T=i X=i Z=g t=g K=n troff-device=n gxditview=g"
     )
-    for item in _operands(_options(args, table, effects)):
-        if item.value is not None and ("/" in item.value.text or any(a.text in ("-l", "--local-file") for a in args)):
-            effects.reads.append(item.value)
+    local = any(arg.text in ("-l", "--local-file") for arg in args)
+    effects.reads += [page for page in operands_of(_options(args, table, effects)) if local or "/" in page.text]
 
 
 def inspect_tmux(args: Sequence[Arg], effects: CommandEffects) -> None:
@@ -271,7 +260,7 @@ def inspect_queue(args: Sequence[Arg], effects: CommandEffects) -> None:
 def inspect_crontab(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``crontab`` installs commands that run later."""
     found = _options(args, "e=g r=g u=v", effects)
-    effects.reads += [item.value for item in _operands(found) if item.value is not None and item.value.text != "-"]
+    effects.reads += [operand for operand in operands_of(found) if operand.text != "-"]
     if not any(arg.text == "-l" for arg in args):
         effects.guard(len(args) - 1, "crontab installs commands that run later")
         effects.writes.append(WrittenFile(Arg("/var/spool/cron")))

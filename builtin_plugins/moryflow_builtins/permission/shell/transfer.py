@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import cast
 
 from .effects import (
     BulkChange,
@@ -79,7 +79,8 @@ _AT_SIGN = frozenset(
 def inspect_curl(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``curl``: what it sends and writes, and what makes it talk to another host than the one in the address."""
     addresses: list[tuple[int, Arg]] = []
-    for found in _options(args, _CURL, effects):
+    every = _options(args, _CURL, effects)
+    for found in every:
         value = found.value
         if value is None:
             continue
@@ -89,8 +90,9 @@ def inspect_curl(args: Sequence[Arg], effects: CommandEffects) -> None:
             effects.reads += [value.cut(1)] if value.text.startswith("@") else []
             if found.name in ("b", "cookie") and "=" not in value.text:
                 effects.reads.append(value)
-            if found.name in ("w", "write-out"):
-                _note_written_files(found.place, value, effects)
+            for written in _OUTPUT.finditer(value.text if found.name in ("w", "write-out") else ""):
+                effects.writes.append(WrittenFile(Arg(written.group(1), value.why)))
+                effects.guard(found.place, "%output in what is printed writes a file")
         elif found.name in ("data-urlencode", "url-query"):
             name, at, _ = value.text.partition("@")
             effects.reads += [value.cut(len(name) + 1)] if at and "=" not in name else []
@@ -100,11 +102,12 @@ def inspect_curl(args: Sequence[Arg], effects: CommandEffects) -> None:
             effects.reads.append(Arg(value.text.partition(":")[0], value.why))
         elif found.name in ("T", "upload-file") and _SEVERAL.search(value.text):
             effects.guard(found.place, f"{value.text} stands for several files")
-        elif found.name.startswith("proto"):
-            _protocols(found, effects)
-    if names_of(read_options(args, spec(_CURL))) & {"T", "upload-file"}:
+        elif found.name == "proto" and "file" in value.text.lower():
+            effects.guard(found.place, f"--proto {value.text} makes files of addresses")
+    if names_of(every) & {"T", "upload-file"}:
         effects.writes += [WrittenFile(Arg(path, value.why)) for _, value in addresses for path in addressed_files(value.text)]
-    _addresses(addresses, effects, default_is_file=_by_default(args) == "file")
+    default_is_file = any(value.text.lower() not in ("http", "https") for value in values_of(every, "proto-default"))
+    _addresses(addresses, effects, default_is_file=default_is_file)
 
 
 def _options(args: Sequence[Arg], table: str, effects: CommandEffects) -> list[CommandItem]:
@@ -134,22 +137,6 @@ def _addresses(found: Sequence[tuple[int, Arg]], effects: CommandEffects, *, def
             effects.reads += [address, Arg(f"/{path[2]}", address.why)]
 
 
-def _by_default(args: Sequence[Arg]) -> str:
-    values = [item.value.text for item in read_options(args, spec(_CURL)) if item.name == "proto-default" and item.value]
-    return "file" if any(value.lower() not in ("http", "https") for value in values) else ""
-
-
-def _protocols(found: CommandItem, effects: CommandEffects) -> None:
-    if found.value is not None and found.name == "proto" and "file" in found.value.text.lower():
-        effects.guard(found.place, f"--proto {found.value.text} makes files of addresses")
-
-
-def _note_written_files(index: int, value: Arg, effects: CommandEffects) -> None:
-    for place in _OUTPUT.finditer(value.text):
-        effects.writes.append(WrittenFile(Arg(place.group(1), value.why)))
-        effects.guard(index, "%output in what is printed writes a file")
-
-
 def _parts(value: Arg) -> list[Arg]:
     """Return the files in a part of a form: ``a=@x,y;type=z``, ``a=<x``, ``a=b;headers=@x``."""
     content = value.text.partition("=")[2]
@@ -166,12 +153,11 @@ def inspect_wget(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``wget`` writes a file that is called like the end of the address."""
     found = _options(args, _WGET, effects)
     letters = names_of(found)
-    addresses = [(item.place, item.value) for item in found if item.operand and item.value is not None]
     if letters & {"O", "output-document", "spider"}:
         return
-    folders = [item.value.text for item in found if item.name in ("P", "directory-prefix") and item.value is not None]
+    folders = [value.text for value in values_of(found, "P", "directory-prefix")]
     prefix = f"{folders[-1].rstrip('/')}/" if folders else ""
-    for _, address in addresses:
+    for address in operands_of(found):
         name = address.text.partition("#")[0].rstrip("/").rpartition("/")[2]
         names = dict.fromkeys((name, name.partition("?")[0])) if "/" in address.text.partition("://")[2] else ("index.html",)
         effects.writes += [WrittenFile(Arg(f"{prefix}{one}", address.why)) for one in names if one]
@@ -222,7 +208,7 @@ def inspect_store(name: str, args: Sequence[Arg], effects: CommandEffects) -> No
     for option in found:
         if option.role in ("h", "R"):
             take_option(option, effects, args)
-    chosen = [item.value for item in found if item.name in ("exclude", "include")]
+    chosen = values_of(found, "exclude", "include")
     effects.perhaps = [word for word in effects.perhaps if not any(word is glob for glob in chosen)]
     words = [piece for item in found if item.role != "v" and item.value is not None for piece in file_pieces(item.value)]
     remote = next((place for place, word in enumerate(words) if _ELSEWHERE.match(word.text)), len(words))
@@ -231,8 +217,8 @@ def inspect_store(name: str, args: Sequence[Arg], effects: CommandEffects) -> No
             effects.bulk_changes += [BulkChange(name, (words[remote],), goal)] if texts & _DEEP else []
             effects.writes.append(WrittenFile(path_in_folder(goal, words[remote])))
     else:
-        without = [item.value.text for item in found if item.name == "exclude" and item.value is not None]
-        only = tuple(item.value.text for item in found if item.name == "include" and item.value is not None and "*" in without)
+        without = [glob.text for glob in values_of(found, "exclude")]
+        only = tuple(glob.text for glob in values_of(found, "include") if "*" in without)
         local = tuple(word for word in words if not _ELSEWHERE.match(word.text))
         effects.trees.append(Tree(name, local, only, without=tuple(filter(_SUFFIX.fullmatch, without)), links=True))
     if texts & _BRINGS:
@@ -270,42 +256,30 @@ cargo poetry pdm hatch flit vsce ovsx | publish | git
 """
 """``names | verbs | how and options``; how: whose ignore files count. The options, besides operands, name such folders."""
 
-_FOLLOWS: dict[str, Follows] = {"docker": "docker", "npm": "npm", "git": "git"}
 
-
-class _Sender(NamedTuple):
-    verbs: frozenset[str]
-    how: str
-    options: frozenset[str]
-
-
-def _sender(verbs: str, rest: str) -> _Sender:
-    how, *options = rest.split()
-    return _Sender(frozenset(verbs.split()), how, frozenset(options))
-
-
-_SENDERS = {name: _sender(verbs, rest) for name, verbs, rest in table_rows(_TABLE)}
+_SENDERS = {name: (verbs.split(), *rest.split()) for name, verbs, rest in table_rows(_TABLE)}
 
 
 def inspect_upload(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
     """Note the folders that a command of the table reads."""
     if name not in _SENDERS:
         return
-    sender = _SENDERS[name]
-    table = VERBS[name][1] if name in VERBS else " ".join(f"{one}=v" for one in sorted(sender.options))
+    verbs, how, *options = _SENDERS[name]
+    table = VERBS[name][1] if name in VERBS else " ".join(f"{one}=v" for one in options)
     found = list(read_options(args, spec(table)))
-    verb, rest = _verb(sender.verbs, operands_of(found))
+    verb, rest = _verb(verbs, operands_of(found))
     given = names_of(found)
-    if not verb or given & {"help", "version"} or (sender.how == "npm" and "dry-run" in given):
+    if not verb or given & {"help", "version"} or (how == "npm" and "dry-run" in given):
         return
     if "compose" in (name.rpartition("-")[2], verb.partition(" ")[0]):
         files = values_of(found, "f", "file")
         effects.trees.append(Tree(f"{name} {verb}", tuple(map(_above, files[:1]))))
     else:
-        effects.trees.append(_tree(f"{name} {verb}", sender, rest, found))
+        named = [piece for arg in (*values_of(found, *options), *rest) for piece in file_pieces(arg)]
+        effects.trees.append(_tree(f"{name} {verb}", cast("Follows", how), named, found))
 
 
-def _verb(verbs: frozenset[str], words: Sequence[Arg]) -> tuple[str, list[Arg]]:
+def _verb(verbs: Sequence[str], words: Sequence[Arg]) -> tuple[str, list[Arg]]:
     """Return the verb of a command and the operands after it; an empty one where it sends nothing."""
     for place in range(len(words)):
         for count in (2, 1):
@@ -315,12 +289,10 @@ def _verb(verbs: frozenset[str], words: Sequence[Arg]) -> tuple[str, list[Arg]]:
     return "", []
 
 
-def _tree(why: str, sender: _Sender, rest: Sequence[Arg], found: Sequence[CommandItem]) -> Tree:
-    roots = [piece for arg in (*values_of(found, *sender.options), *rest) for piece in file_pieces(arg)]
+def _tree(why: str, follows: Follows, roots: list[Arg], found: Sequence[CommandItem]) -> Tree:
     unsure = any(not item.operand and not item.role and item.value is None for item in found)
-    if not roots or sender.how == "git" or (unsure and sender.how != "docker"):
+    if not roots or follows == "git" or (unsure and follows != "docker"):
         roots.append(Arg("."))
-    follows = _FOLLOWS[sender.how]
     if follows == "docker" and any(item.name in ("f", "file") for item in found):
         follows = "nothing"  # the ignore file beside that one may count instead
     if follows == "npm":
