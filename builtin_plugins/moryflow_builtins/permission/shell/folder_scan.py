@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 from moryflow_sdk import Target
 from moryflow_sdk.support.patterns import TooMany, braces
@@ -22,53 +22,21 @@ _LONGEST = 256 * 1024
 _MOST_STARS = 3
 
 
-class _IgnoreLine(NamedTuple):
-    pattern: str
-    back: bool
-    folders_only: bool
-    anchored: bool
-    plain: bool
+def _said_by_ignore_files(root: str, path: str, *, of_rg: bool) -> bool | None:
+    """Return whether the file at `path` below `root` is left out (true), taken back (false) or not spoken of.
 
-    def names(self, parts: tuple[str, ...], *, folder: bool) -> bool:
-        """Whether the line speaks of the entry at `parts` below the folder of its file."""
-        if not self.plain:
-            return self.back
-        if self.folders_only and not folder:
-            return False
-        if not self.anchored:
-            return fnmatchcase(parts[-1], self.pattern)
-        wanted = self.pattern.split("/")
-        return len(wanted) == len(parts) and all(map(fnmatchcase, parts, wanted))
-
-
-class IgnoreFiles:
-    """What ignore files above and below `root` leave out, as git or as ``rg`` reads them."""
-
-    def __init__(self, root: str, *, of_rg: bool) -> None:
-        self._root = Path(root)
-        self._top = _top(root)
-        own = (".ignore", ".rgignore", ".agignore") if of_rg else ()
-        self._names = (*own, *((".gitignore",) if self._top is not None else ()))
-
-    def verdict(self, path: str) -> bool | None:
-        """Return whether the file at `path` below the root is left out (true), taken back (false) or not spoken of."""
-        whole = self._root / path
-        top = self._top or self._root
-        parts = whole.relative_to(top).parts if whole.is_relative_to(top) else Path(path).parts
-        out = [self._one(top, parts[:count], folder=count < len(parts)) for count in range(1, len(parts) + 1)]
-        if False in out:
-            return False
-        return True if True in out else None
-
-    def _one(self, top: Path, parts: tuple[str, ...], *, folder: bool) -> bool | None:
-        """Return what all files in the folders above say of one entry; one that takes it back wins."""
-        said = set[bool]()
-        for count in range(len(parts)):
-            for name in self._names:
-                lines = tuple(_read(_text(top.joinpath(*parts[:count], name))))
-                hits = [not line.back for line in lines if line.names(parts[count:], folder=folder)]
-                said |= set(hits[-1:])
-        return None if not said else False not in said
+    Ignore files above and below the root count, as git or as ``rg`` reads them; one that takes an entry back wins.
+    """
+    top, whole = _top(root), Path(root, path)
+    files = [*((".ignore", ".rgignore", ".agignore") if of_rg else ()), *((".gitignore",) if top is not None else ())]
+    top = top or Path(root)
+    parts = whole.relative_to(top).parts if whole.is_relative_to(top) else Path(path).parts
+    said = set[bool]()
+    for end in range(1, len(parts) + 1):
+        for start, name in product(range(end), files):
+            text = _text(top.joinpath(*parts[:start], name))
+            said |= set([*_said_by_lines(text, parts[start:end], folder=end < len(parts))][-1:])
+    return None if not said else False not in said
 
 
 def _top(root: str) -> Path | None:
@@ -89,23 +57,19 @@ def _text(file: Path) -> str:
     return "" if len(text) > _LONGEST else text.decode("utf-8", "replace")
 
 
-def _read(text: str) -> Iterator[_IgnoreLine]:
-    for raw in text.splitlines():
-        line = raw.rstrip(" \t")
+def _said_by_lines(text: str, parts: tuple[str, ...], *, folder: bool) -> Iterator[bool]:
+    """Yield what the lines of an ignore file say that speak of the entry at `parts` below it: whether it is left out."""
+    for line in (raw.rstrip(" \t") for raw in text.splitlines()):
         if not line or line.startswith("#"):
             continue
         back = line.startswith("!")
         body = line.removeprefix("!").removeprefix("**/")
         bare = body.rstrip("/").removeprefix("/")
-        plain = not (back and "**" in line)
-        plain = (
-            plain
-            and bool(bare)
-            and "**" not in bare
-            and not any(char in bare for char in "[\\")
-            and bare.count("*") <= _MOST_STARS
-        )
-        yield _IgnoreLine(bare, back, body.endswith("/"), "/" in body.rstrip("/"), plain)
+        plain = bool(bare) and "**" not in (line if back else bare) and not set(bare) & set("[\\")
+        names, wanted = parts if "/" in body.rstrip("/") else parts[-1:], bare.split("/")
+        fits = len(wanted) == len(names) and (folder or not body.endswith("/")) and all(map(fnmatchcase, names, wanted))
+        if fits if plain and bare.count("*") <= _MOST_STARS else back:
+            yield not back
 
 
 MAX_ENTRIES = 50_000
@@ -126,17 +90,6 @@ _TEMPLATE = re.compile(r"(?i)(?:\A|/)\.env(?:\.[\w-]+)*\.(?:example|sample|templ
 """Named, it asks like any ``.env``; in a folder it is what everybody may read in its repository."""
 
 
-class FolderFiles(NamedTuple):
-    """The files below a folder, by their paths from there; `links` are followed by some programs.
-
-    :param complete: everything was seen.
-    """
-
-    files: tuple[str, ...]
-    links: tuple[str, ...]
-    complete: bool
-
-
 class TreeFiles:
     """Finds what is asked about below folders; one for each command, which shares one budget."""
 
@@ -144,8 +97,7 @@ class TreeFiles:
         self._policy = policy
         self._resolve = resolve
         self._left = MAX_ENTRIES
-        self._listings: dict[tuple[str, tuple[str, ...], int | None], FolderFiles] = {}
-        self._asking: dict[tuple[str, tuple[str, ...], int | None], tuple[tuple[str, Judgement], ...]] = {}
+        self._known: dict[tuple[str, tuple[str, ...], int | None], tuple[list[tuple[str, Judgement]], list[str]] | None] = {}
         every = (compiled for layer in policy.layers for compiled in layer.of("read"))
         self._rules = [one for one in every if one.rule.decision != "allow" and one.rule.source != "default"]
 
@@ -154,14 +106,16 @@ class TreeFiles:
         if not root.path or not os.path.isdir(root.path):  # noqa: PTH112
             return None
         key = (root.path, tuple(sorted(filter(_plain_name, tree.without_folders))), tree.depth)
-        listing = self._folder_listing(key)
-        if not listing.complete:
+        if key not in self._known:
+            listing = self._walk(*key)
+            self._known[key] = None if listing is None else ([*self._judge_paths(root, listing[0])], listing[1])
+        known = self._known[key]
+        if known is None:
             reason = f"{tree.why} reads more than {MAX_ENTRIES} files below {root.text}; not all of them were looked at"
             return Judgement("read", root.text, "ask", reason)
-        if key not in self._asking:
-            self._asking[key] = tuple(self._judge_paths(root, listing.files))
-        found = [part for path, part in self._asking[key] if reads_path(tree, root, path)]
-        found += [part for _, part in self._judge_paths(root, listing.links, every=True)] if tree.links else []
+        asking, links = known
+        found = [part for path, part in asking if reads_path(tree, root, path)]
+        found += [part for _, part in self._judge_paths(root, links, every=True)] if tree.links else []
         return _question(tree.why, found) if found else None
 
     def judge_output(self, root: Target, why: str, paths: Iterable[str], same: Callable[[str], bool]) -> Judgement | None:
@@ -199,12 +153,8 @@ class TreeFiles:
             suspects |= {text for text, path in texts.items() if f"{root.path}/{path}".startswith(home)}
         return suspects
 
-    def _folder_listing(self, key: tuple[str, tuple[str, ...], int | None]) -> FolderFiles:
-        if key not in self._listings:
-            self._listings[key] = self._walk(*key)
-        return self._listings[key]
-
-    def _walk(self, root: str, without: tuple[str, ...], depth: int | None) -> FolderFiles:
+    def _walk(self, root: str, without: tuple[str, ...], depth: int | None) -> tuple[list[str], list[str]] | None:
+        """Return the files and the links below a folder, by their paths from there; ``None`` where there are too many."""
         files: list[str] = []
         links: list[str] = []
         todo: list[tuple[str, int]] = [("", 0)]
@@ -216,7 +166,7 @@ class TreeFiles:
                 continue  # nobody can read in there
             self._left -= len(entries)
             if self._left < 0:
-                return FolderFiles((), (), complete=False)
+                return None
             for entry in entries:
                 path = below + entry.name
                 if entry.is_symlink():
@@ -229,7 +179,7 @@ class TreeFiles:
                     and not _name_matches(entry.name, without)
                 ):
                     todo.append((f"{path}/", level + 1))
-        return FolderFiles(tuple(files), tuple(links), complete=True)
+        return files, links
 
 
 def _is_plain_git_config(path: str, part: Judgement) -> bool:
@@ -283,7 +233,7 @@ def _is_ignored(tree: Tree, root: Target, path: str) -> bool:
         return not shown or left_out_of_image(root.path or "", path)
     if tree.follows == "npm" and _chooses_files(root.path or "", path):
         return not shown
-    verdict = IgnoreFiles(root.path or "", of_rg=tree.follows == "rg").verdict(path)
+    verdict = _said_by_ignore_files(root.path or "", path, of_rg=tree.follows == "rg")
     return verdict is True or (verdict is None and not shown)
 
 
