@@ -406,6 +406,11 @@ class Policy(NamedTuple):
         """Judge a command that runs one of `programs`."""
         return self._combine("bash", target, lambda rules: rules.last_for(programs, probe))
 
+    def denies(self, text: str) -> bool:
+        """Whether any of the rules would forbid a text if it were a command."""
+        hits = (rules.last_for((text.partition(" ")[0],), text_probe(f"shell:{text}")) for rules in self.layers)
+        return any(hit is not None and hit.decision == "deny" for hit in hits)
+
     def _combine(self, domain: str, target: str, last: Callable[[RuleSet], RuleHit | None]) -> Judgement:
         answer = _answer(domain, target, last(self.configured))
         for layer in self.narrowing:

@@ -157,7 +157,7 @@ def test_a_folder_is_never_laxer_than_going_there(planted, make_policy, command,
 @pytest.mark.parametrize("folder", FOLDERS)
 async def test_explain_gives_the_answer_that_a_call_gets(bench, folder):
     """``permission explain bash … --workdir`` judges as the gate does, by decision, cause and targets (R34, S0.49)."""
-    from moryflow_builtins.permission.cli.explain import explain_input
+    from moryflow_builtins.permission.cli import explain_input
 
     allow(bench, "echo *", "git status", "cat *", "touch *", more=PRIVATE)
     found = {}
@@ -196,7 +196,7 @@ async def test_explained_is_judged_in_every_folder(bench, rules):
     """Wherever a command would run, ``permission explain`` says what the gate says: decision, reason, *always* (R34)."""
     from moryflow.runtime.command_context import prepared_call
     from moryflow_builtins.permission import tool_gate
-    from moryflow_builtins.permission.cli.explain import explain_input
+    from moryflow_builtins.permission.cli import explain_input
 
     allow(bench, more=rules)
     (bench.vault / "loop").symlink_to("loop")

@@ -94,7 +94,7 @@ def test_what_brings_nothing_special_does_not_ask(policy: Policy, command: str) 
 
 def test_an_archive_is_no_way_to_fill_memory_or_to_hang_the_gate(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than is read asks, and what is not a file is not opened (R35)."""
-    monkeypatch.setattr("moryflow_builtins.permission.shell.archives.MAX_BYTES", 1000)
+    monkeypatch.setattr("moryflow_builtins.permission.shell.payloads.MAX_UNPACKED", 1000)
     assert judge_command(policy, "tar xzf good.tgz").worst.decision == "ask"
     os.mkfifo(policy.vault / "pipe.tar")
     assert judge_command(policy, "tar xf pipe.tar").worst.decision == "ask"

@@ -14,13 +14,11 @@ reading a text
 judging it
 ``judge``            the whole text: each command by the rules, then what it touches, then what it runs; and the commands alone
 ``walk``             the order of the commands, and the folders that ``cd`` leads to
-``command_line``     one command as rules see it: what a rule has to spell out, and what *always* stores
-``hidden_commands``  denied commands in texts that are not understood, misleading characters
+``command_line``     one command as rules see it, what *always* stores, and commands that may hide in a text
 ``file_judge``       files that a command names, folders that it moves, copies, links or removes, archives that it unpacks
 ``own_folder``       Moryflow's own folder, which no command changes in any mode
 ``folder_scan``      folders that are read with everything below them, and what ignore files leave out
-``patches``          the files that a patch changes
-``archives``         the files in an archive
+``payloads``         the files that a patch changes, and those in an archive
 
 what a command does
 ``effects``          options and operands, read by a table; what is filled: files read and written, commands run
@@ -55,7 +53,7 @@ def judge_command(policy: Policy, command: str, base: str | None = None) -> Deci
 
     :param base: the folder it starts in, an absolute path; the vault when it is not given.
     """
-    from .hidden_commands import character_name, odd_character
+    from .command_line import character_name, odd_character
     from .judge import Judge, TooMuchWork
     from .parser import parse
     from .syntax import NotParsed

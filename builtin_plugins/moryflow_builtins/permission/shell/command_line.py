@@ -1,4 +1,7 @@
-"""One simple command as rules see it, and what a rule has to spell out to cover it."""
+"""One simple command as rules see it: what a rule has to spell out to cover it, and the state of the files that it runs.
+
+At the end stands what is not what it looks like: misleading characters, and commands that hide in what is not understood.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import os
 import re
 import stat
 import time
+import unicodedata
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
@@ -87,6 +92,25 @@ class CommandLine:
             yield " ".join((name, *rest))
         for view in self.effects.views:
             yield " ".join((basename(view[0]), *[word.text for word in view[1:]]))
+
+    @property
+    def disguised(self) -> Iterator[str]:
+        """The commands that this one may be or run, in other letters or behind a program that is not known."""
+        name, rest = name_of(self.args), [word.text for word in self.args[1:]]
+        for spelling in sorted({name.lower(), name.partition(".")[0]} - {name, ""}):
+            yield " ".join((spelling, *rest))
+        if self.effects.known or not self.args:
+            return
+        few = rest[:MAX_WORDS]
+        yield from (" ".join(rest[index : index + MAX_WORDS]) for index in range(len(few)))
+        paths = ((index, word.rpartition("/")) for index, word in enumerate(few))
+        yield from (
+            " ".join((base, *rest[index + 1 : index + MAX_WORDS])) for index, (_, slash, base) in paths if slash and base
+        )
+        yield from (" ".join((name, *rest[index : index + MAX_WORDS])) for index in _after_options(few))
+        for before, word in zip(("", *few), few, strict=False):
+            if " " in word and not _PROSE.fullmatch(before) and not _PROSE.fullmatch(word):
+                yield from rough_commands(_INTRODUCES.sub(";", word))
 
     @property
     def programs(self) -> set[str]:
@@ -381,3 +405,88 @@ def _digest(descriptor: int, path: str, found: os.stat_result) -> str:
             _known.clear()
         _known[key] = state
     return _known[key]
+
+
+# ------------------------------------------------------------------------------------------------
+# Texts that are not what they look like
+# ------------------------------------------------------------------------------------------------
+
+_ODD = re.compile(r"[^\t\n -~]")
+_LOOKS_EMPTY = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3164\uffa0")
+_LIKE_SIGNS = frozenset(
+    "\u02c6\u02cb\u02dc\u02f8\u01c0\u0296\u2016\u2032\u2033\u2035\u2044\u204f\u2212\u2215\u2216\u2217\u2223\u223c\u2236\u2758\u27cb\u29f5\u29f8\u29f9\u3008\u3009\ua789\u2028"
+)
+"""Letters and signs that a person takes for a dash, a quote, a slash, a bar, a star or a semicolon."""
+
+_SHELL_SIGNS = frozenset(";|&<>()$`\"'\\{}~*?[]!#=- /")
+
+
+def odd_character(text: str, quoted: Sequence[tuple[int, int]]) -> str:
+    """Return the first misleading character of `text` that is not inside one of the `quoted` spans; else nothing.
+
+    Control characters, those that turn or hide text, blanks that are not blanks to a shell, and look-alikes of signs
+    that mean something to one.
+    """
+    if not _ODD.search(text):
+        return ""
+    spans = sorted(quoted)
+    starts = [start for start, _ in spans]
+    for found in _ODD.finditer(text):
+        if is_misleading(found.group()) and not _inside(found.start(), starts, spans):
+            return found.group()
+    return ""
+
+
+def _inside(position: int, starts: list[int], spans: list[tuple[int, int]]) -> bool:
+    index = bisect_right(starts, position) - 1
+    return index >= 0 and position < spans[index][1]
+
+
+def is_misleading(char: str) -> bool:
+    """Whether `char` is invisible, turns the text around it, or looks like a sign of the shell."""
+    category = unicodedata.category(char)
+    if category[0] in "CZ" or char in _LOOKS_EMPTY or "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
+        return True
+    if category in ("Pd", "Pi", "Pf") or char in _LIKE_SIGNS:
+        return not char.isascii()
+    return not char.isascii() and any(part in _SHELL_SIGNS for part in unicodedata.normalize("NFKC", char))
+
+
+def character_name(char: str) -> str:
+    """Return a character as it can be shown."""
+    return f"U+{ord(char):04X} {unicodedata.name(char, '')}".strip()
+
+
+_CUTS = re.compile(r"[;&|\n(){}`]|\$\(")
+_QUOTES = re.compile(r"[\"'\\]")
+_LEADING = frozenset({"then", "do", "else", "elif", "if", "while", "until", "!", "time", "exec", "command", "eval", "coproc"})
+_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_INTRODUCES = re.compile(r"[:=!%,]")
+_PROSE = re.compile(r"--?(?:m|message|title|body|notes?|description|comment|subject|text)(?:=.*)?", re.DOTALL)
+"""Options whose value is read by people."""
+
+MAX_WORDS = 64
+"""How many words of a program that is not known are looked at as commands."""
+
+
+def rough_commands(text: str) -> Iterator[str]:
+    """Yield texts that may be commands, without quotes, keywords and assignments."""
+    for piece in _CUTS.split(text.replace("\\\n", "").replace("{}", "_")):
+        words = _QUOTES.sub("", piece).split()
+        while words and (words[0] in _LEADING or _ASSIGNED.match(words[0])):
+            words.pop(0)
+        if words:
+            yield " ".join(words)
+            name = words[0].rpartition("/")[2]
+            if name and name != words[0]:
+                yield " ".join((name, *words[1:]))
+
+
+def _after_options(rest: Sequence[str]) -> Iterator[int]:
+    """Yield where the words after leading options may begin, with or without values of those options."""
+    for index, text in enumerate(rest):
+        before = rest[index - 1] if index else ""
+        if index and not text.startswith("-"):
+            yield index
+            if not before.startswith("-"):
+                return

@@ -32,14 +32,14 @@ from moryflow_builtins.permission.policy import Judgement, Policy, Resolve
 from .command_line import changed_file, contents_of
 from .effects import BulkChange, Checkout, CommandEffects, EffectUnknown, GitOutput, Patch, Tree
 from .folder_scan import TreeFiles, reads_path
-from .own_folder import HOME, UNKNOWN, with_target
 from .syntax import Arg
-from .walk import Bases
+from .walk import UNKNOWN, Bases
 
 MAX_MOVES = 100
 """How often a script may change its folder before nobody keeps track of it."""
 
 NEUTRAL = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/zero"})
+HOME = re.compile(r"\A\$(?:HOME|\{HOME(?:[^A-Za-z0-9_}][^}]*)?\})(?=/|\Z)")
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -121,7 +121,7 @@ class FileJudge:
 
         :raises EffectUnknown: it is not there, may not be read unasked, or is not understood.
         """
-        from .patches import GIT_CONFIGURATION, merges_by_configuration, paths_in
+        from .payloads import GIT_CONFIGURATION, merges_by_configuration, paths_in
 
         if patch.may_merge and merges_by_configuration(self.resolve(one, "read", None).path for one in GIT_CONFIGURATION):
             raise EffectUnknown("am.threeWay is set, which lets it follow renames")
@@ -138,7 +138,7 @@ class FileJudge:
 
     def _content(self, file: Arg, base: str) -> str:
         """Return what stands in a file that may be read without a question."""
-        from .patches import MAX_BYTES
+        from .payloads import MAX_BYTES
 
         target = self.resolve(file.path, "read", base)
         if target.path is None or judge_file(self._policy, target, "read", whole=False).decision != "allow":
@@ -254,6 +254,13 @@ class FileJudge:
                 kind, _, rest = target.lexical.partition(":")
                 moved.add(f"{self._policy.vault}{rest}" if kind == "vault" else rest)
         return frozenset(moved)
+
+
+def with_target(part: Judgement) -> Judgement:
+    """Say which file a rule asks about: the command does not show where its names lead, and an answer holds for that."""
+    if part.decision != "ask" or part.rule is None or part.rule.source == "default":
+        return part
+    return part._replace(reason=f"{part.target}: {part.reason}")
 
 
 def _as_question(part: Judgement) -> Judgement:
@@ -395,7 +402,7 @@ def _question(target: Target, reason: str) -> Judgement:
 
 
 def _judge_unpacked(policy: Policy, change: BulkChange, source: Target, goal: Target, *, changed: bool) -> Iterator[Judgement]:
-    from .archives import UnreadableArchive, archive_members  # the readers of archives take as long to import as the judge
+    from .payloads import UnreadableArchive, archive_members
 
     try:
         if changed:

@@ -15,6 +15,7 @@ from .effects import (
     names_of,
     note_messages,
     operands_of,
+    placed_operands,
     read_options,
     spec,
     take_option,
@@ -189,7 +190,7 @@ def _operands(args: Sequence[Arg], verb: int, name: str, following: Sequence[Com
     )
     effects.shown = output_of(name, args, following, first_path)
     if name in ("apply", "am"):
-        from .patches import git_patch
+        from .payloads import git_patch
 
         git_patch(name, following, effects)
     creates = name in ("clone", "init") or (name == "worktree" and verb + 1 < len(args) and args[verb + 1].text == "add")
@@ -227,11 +228,11 @@ _REVISION = re.compile(r"(?i)(?:.*/)?(?:[A-Z]+_)?HEAD(?:[~^@:].*)?|.*[~^].*|.*@\
 
 def _note_bulk_changes(name: str, found: Sequence[CommandItem], effects: CommandEffects) -> None:
     """Note what a verb brings to a path that it names, and a repository that is named by its address."""
-    operands = [item for item in found if item.operand and item.value is not None]
-    paths = tuple(item.value for item in operands if item.value is not None)
+    operands = placed_operands(found)
+    paths = tuple(value for _, value in operands)
     letters = names_of(found)
     if name in _SPEAKS and paths and ":" in paths[0].text:
-        effects.guard(operands[0].place, f"git {name} speaks with the repository at {paths[0].text}")
+        effects.guard(operands[0][0], f"git {name} speaks with the repository at {paths[0].text}")
     if name == "mv" and len(paths) > 1:
         effects.writes += [WrittenFile(path) for path in paths]
         effects.bulk_changes.append(BulkChange("git mv", paths[:-1], paths[-1], "moved"))

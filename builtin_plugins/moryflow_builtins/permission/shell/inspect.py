@@ -167,7 +167,7 @@ def inspect_by_table(args: Sequence[Arg], effects: CommandEffects, operands: str
         operands = "w"
     _take_operands(operands, files, effects, args, has_pattern=patterns)
     if name_of(args) in ("patch", "gpatch"):
-        from .patches import plain_patch
+        from .payloads import plain_patch
 
         plain_patch(found, effects)
     trees = trees_of(name_of(args), found, [item for item in files if item.text != "-"], pattern=patterns)

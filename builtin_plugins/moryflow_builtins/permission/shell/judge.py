@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 
 from moryflow_sdk import FrozenDict
 
 from moryflow_builtins.permission.policy import MOST, CompiledRule, Judgement, Policy, RuleHit, place_of, shortened
 
-from .command_line import CommandLine, CommandPlace, assignments, fed_in, rule_to_remember
+from .command_line import CommandLine, CommandPlace, assignments, fed_in, rough_commands, rule_to_remember
 from .effects import CommandEffects, EffectUnknown, InnerCommand, InnerText, Patch
 from .file_judge import NEUTRAL, FileJudge
-from .hidden_commands import denial_of, disguised_commands, has_denial, rough_commands
 from .inspect import inspect, name_of
 from .interpreters import CHANGE
 from .moryflow_command import inspect_own_program, is_own, refusal_in_text
-from .own_folder import UNKNOWN, OwnFolder
+from .own_folder import OwnFolder
 from .parser import parse
 from .syntax import Arg, Compound, NotParsed, Redirect, Script, Simple, arguments
-from .walk import Bases, FoldersAfter, Walker
+from .walk import UNKNOWN, Bases, FoldersAfter, Walker
 from .wrappers import harmless_assignment
 
 MAX_INNER = 8
@@ -54,7 +54,7 @@ class Judge:
         self._changes = False
         self._moved_names = ""
         self._git_variable = ""
-        self._denies = any(has_denial(rules) for rules in policy.layers)
+        self._denies = any(one.rule.decision == "deny" for rules in policy.layers for one in rules.of("bash"))
         self._file_judge = FileJudge(policy, folder, self.add)
         self._own_folder = OwnFolder(policy, command, folder, self._file_judge.resolve, self.add)
         self._walker = Walker(self._simple, self._compound, self._redirect)
@@ -103,14 +103,9 @@ class Judge:
 
     def rough(self, text: str) -> None:
         """Look for denied commands in a text that was not understood."""
-        if not self._denies:
-            return
-        for command in rough_commands(text):
-            for rules in self._policy.layers:
-                hit = denial_of(rules, command)
-                if hit is not None:
-                    answer = self._policy.by_text("bash", f"shell:{command}")
-                    self.add(answer._replace(reason=f"{answer.reason}; the text around it was not understood"))
+        for command in filter(self._policy.denies, rough_commands(text) if self._denies else ()):
+            answer = self._policy.by_text("bash", f"shell:{command}")
+            self.add(answer._replace(reason=f"{answer.reason}; the text around it was not understood"))
 
     # -------------------------------------------------------------------------------- simple commands
 
@@ -146,10 +141,8 @@ class Judge:
         self._spend(effects, len(args), bases)
         line = CommandLine(assigned, args, effects, " ".join(raw.split()))
         answers = self._by_rules(line, bases, granted)
-        for answer in answers:
-            self.add(answer)
         self._git_variable = self._git_variable or _git_variable(assigned, args)
-        self._own_program(line, effects, args, bases)
+        self._own_program(line, bases)
         exact = all(one.decision == "allow" and one.rule is not None and line.spelled_out_by(one.rule) for one in answers)
         changed = self._changes
         there = bases if effects.base is None else self._file_judge.after_cd(effects.base, bases)
@@ -169,16 +162,19 @@ class Judge:
             self._file_judge.bulk_change(change, bases if change.outside else there, changed=changed, exact=exact)
         if effects.base is not None and effects.reads_here:
             self._file_judge.file(effects.base, "edit", bases, asks=True)
-        self._files(effects, args, there, exact=exact)
-        self._own_folder.line(line, effects, there, raw, exact=exact)
-        self._judge_hidden(effects, args)
+        self._files(line, there, exact=exact)
+        self._own_folder.line(line, there, raw, exact=exact)
+        self._judge_hidden(line)
         after = self._inside(line, answers, there, exact=exact)
         return after if effects.base is None else FoldersAfter(bases, bases)
 
     def _by_rules(self, line: CommandLine, bases: Bases, granted: CompiledRule | None = None) -> Sequence[Judgement]:
         """Judge a command by the rules, once in each folder that it may run in."""
         folders = {self._file_judge.folder(base): base for base in sorted(bases, key=str)}
-        return tuple(self._in_folder(line, folder, base, granted) for folder, base in folders.items())
+        answers = [self._in_folder(line, folder, base, granted) for folder, base in folders.items()]
+        for answer in answers:
+            self.add(answer)
+        return answers
 
     def _in_folder(self, line: CommandLine, folder: str, base: str | None, granted: CompiledRule | None) -> Judgement:
         where = CommandPlace(folder, self._file_judge.changed_file, self._file_judge.folder_named)
@@ -197,8 +193,9 @@ class Judge:
         lapsed = ended is not None and bool(ended.note)
         return answer._replace(reason=reason, remember=stored, contents=FrozenDict(contents or {}), lapsed=lapsed)
 
-    def _own_program(self, line: CommandLine, effects: CommandEffects, args: Sequence[Arg], bases: Bases) -> None:
+    def _own_program(self, line: CommandLine, bases: Bases) -> None:
         """Refuse what changes permissions, plugins or configuration, in every mode."""
+        args, effects = line.args, line.effects
         named = args and args[0].static and "/" in args[0].text and not is_own(args[0].text)
         if named and any(is_own(path) for path in self._file_judge.goals(args[0], bases)):
             inspect_own_program(args, effects)
@@ -219,8 +216,8 @@ class Judge:
         step = "run it yourself, outside the agent"
         self.add(Judgement("bash", f"shell:{text}", "deny", reason, "hard_limit", "never", next_step=step))
 
-    def _files(self, effects: CommandEffects, args: Sequence[Arg], bases: Bases, *, exact: bool) -> None:
-        changed = self._changes
+    def _files(self, line: CommandLine, bases: Bases, *, exact: bool) -> None:
+        effects, changed = line.effects, self._changes
         self._changes |= bool(effects.writes) or effects.brings_files or not effects.known
         for path in dict.fromkeys(effects.reads):
             self._file_judge.file(path, "read", bases)
@@ -228,10 +225,10 @@ class Judge:
             self._file_judge.file(write.path, "edit", bases, whole=write.whole, asks=write.asks)
         for tree in effects.trees:
             self._file_judge.tree(tree, bases)
-        if effects.reads_here or (not effects.known and args):
+        if effects.reads_here or (not effects.known and line.args):
             self._file_judge.working_folder(bases)
         if effects.trusts_here and not (exact and effects.base is not None):
-            self._repository(" ".join(arg.text for arg in args), bases, changed=changed)
+            self._repository(" ".join(arg.text for arg in line.args), bases, changed=changed)
         for path in dict.fromkeys(effects.perhaps):
             self._file_judge.possible_file(path, bases, known=effects.known, exact=exact)
         for code in effects.code:
@@ -264,14 +261,10 @@ class Judge:
         elif changed and self._file_judge.outside_root(bases):
             self.ask(command, "the folder it runs in is changed before, so its git repository is not known")
 
-    def _judge_hidden(self, effects: CommandEffects, args: Sequence[Arg]) -> None:
+    def _judge_hidden(self, line: CommandLine) -> None:
         """Look for a denied command in other letters, or behind a program that is not known to run others."""
-        if not self._denies or not args:
-            return
-        for text in disguised_commands(name_of(args), [arg.text for arg in args[1:]], known=effects.known):
-            if any(denial_of(rules, text) for rules in self._policy.layers):
-                self.ask(" ".join(arg.text for arg in args), f"it may run {text!r}, which a rule forbids")
-                return
+        for text in islice(filter(self._policy.denies, line.disguised if self._denies else ()), 1):
+            self.ask(" ".join(arg.text for arg in line.args), f"it may run {text!r}, which a rule forbids")
 
     def _inside(self, line: CommandLine, answers: Sequence[Judgement], bases: Bases, *, exact: bool) -> FoldersAfter:
         """Judge the commands this one runs, and say where the shell stands afterwards."""
@@ -347,17 +340,13 @@ class Judge:
         """Judge what is not a command of its own by its text; only a rule that spells it out covers it."""
         effects = CommandEffects(known=True)
         effects.guard(0, why)
-        self._words((Arg(text),), effects, command, bases)
-
-    def _words(self, args: tuple[Arg, ...], effects: CommandEffects, command: Compound, bases: Bases) -> None:
-        for answer in self._by_rules(CommandLine((), args, effects, " ".join(command.raw.split())), bases):
-            self.add(answer)
+        self._by_rules(CommandLine((), (Arg(text),), effects, " ".join(command.raw.split())), bases)
 
     def _test(self, command: Compound, bases: Bases) -> None:
         effects = CommandEffects()
         args = (Arg("[["), *arguments(command.words), Arg("]]"))
         inspect(args, effects)
-        self._words(args, effects, command, bases)
+        self._by_rules(CommandLine((), args, effects, " ".join(command.raw.split())), bases)
         for text in effects.texts:
             self._text(text, UNKNOWN)
 
@@ -423,9 +412,6 @@ def _reason_of(answer: Judgement, line: CommandLine) -> str:
 # ------------------------------------------------------------------------------------------------
 
 
-_ANYWHERE: Bases = frozenset((None,))
-
-
 def simple_commands(text: str) -> tuple[str, ...]:
     """Return the commands in `text` in every spelling that a rule may have meant, outer ones first, each once."""
     collector = _Collector()
@@ -445,7 +431,7 @@ class _Collector:
         try:
             if self._depth > MAX_INNER:
                 raise NotParsed("commands run commands too deeply")
-            self._walker.script(parse(text)[0], _ANYWHERE)
+            self._walker.script(parse(text)[0], UNKNOWN)
         except (NotParsed, RecursionError):
             self._add(rough_commands(text))
         self._depth -= 1
@@ -463,8 +449,8 @@ class _Collector:
         if not args:
             return
         inspect(args, effects)
-        self._add(CommandLine(assigned, args, effects, " ".join(raw.split())).views)
-        self._add(disguised_commands(name_of(args), [arg.text for arg in args[1:]], known=effects.known))
+        line = CommandLine(assigned, args, effects, " ".join(raw.split()))
+        self._add((*line.views, *line.disguised))
         for inner in effects.inner:
             self._inner(inner.args)
         for part in effects.texts:

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from itertools import islice, product
 
-from moryflow_sdk import Target
-
 from moryflow_builtins.permission.files import hard_limit, judge_file, judge_pattern
-from moryflow_builtins.permission.policy import Judgement, Policy
+from moryflow_builtins.permission.policy import Judgement, Policy, Resolve
 
 from .command_line import CommandLine
-from .effects import CommandEffects
+from .file_judge import HOME, with_target
 from .inspect import name_of
 from .moryflow_command import is_own
 from .syntax import MAX_PIECES, Arg, addressed_files
-from .walk import Bases
+from .walk import UNKNOWN, Bases
 
 MAX_LOOKED = 2_000
 """How many paths of a command are looked at here; with more of them it asks in every mode."""
@@ -34,8 +32,6 @@ MAX_VALUES = 64
 MAX_WHOLE = 16
 """How many times the whole command is looked through without what one of its parts only reads."""
 
-UNKNOWN: Bases = frozenset((None,))
-HOME = re.compile(r"\A\$(?:HOME|\{HOME(?:[^A-Za-z0-9_}][^}]*)?\})(?=/|\Z)")
 _HERE = re.compile(r"\$(?:PWD\b|\{PWD\}|\(pwd\))")
 _TOKENS = re.compile(r"[^\s;&|<>()`\"'\\]+")
 _QUOTES = re.compile(r"[\"'\\]")
@@ -59,14 +55,7 @@ _WALKERS = frozenset({"find", "gfind", "bfs", "fd", "fdfind", "grep", "egrep", "
 class OwnFolder:
     """Judges a command that starts in `folder`; `resolve` resolves a path for reading, and `add` takes the answers."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        command: str,
-        folder: str,
-        resolve: Callable[[str, str, str | None], Target],
-        add: Callable[[Judgement], None],
-    ) -> None:
+    def __init__(self, policy: Policy, command: str, folder: str, resolve: Resolve, add: Callable[[Judgement], None]) -> None:
         self._policy = policy
         self._command = command
         self._folder = folder
@@ -77,9 +66,9 @@ class OwnFolder:
         self._read_as_code: set[str] = set()
         self._walks = self._writes_found = False
 
-    def line(self, line: CommandLine, effects: CommandEffects, bases: Bases, raw: str, *, exact: bool) -> None:
+    def line(self, line: CommandLine, bases: Bases, raw: str, *, exact: bool) -> None:
         """Refuse a command that may change the folder: in words of a program that does more than read them, or unseen."""
-        name = name_of(line.args)
+        name, effects = name_of(line.args), line.effects
         may_write = (effects.may_write or bool(effects.guards) or not effects.known) and not is_own(name)
         changes = may_write or bool(effects.writes)
         if not (changes or effects.guards or line.assigned or name in _WALKERS):
@@ -88,43 +77,39 @@ class OwnFolder:
         inside |= {id(file) for file in effects.scripts} | effects.harmless  # a script is read, and run
         words = [arg for place, arg in enumerate(line.args) if place and id(arg) not in inside]
         assigned = [arg for arg in line.assigned if (may_write and line.args) or arg.text.startswith(_RUN_LATER)]
-        suspects = (*(words if may_write else ()), *assigned)
-        for word in dict.fromkeys(suspects):
+        for word in dict.fromkeys((*(words if may_write else ()), *assigned)):
             self.word(word, bases)
         if may_write and line.args:
             self._writer(bases, asks=effects.may_write and not exact)
-        unknown = [write.path for write in effects.writes if not write.path.static]
-        for write in effects.writes:
-            if not write.path.static or None in bases:
-                self.word(write.path, bases)
+        written = [write.path for write in effects.writes]
+        for path in written:
+            if not path.static or None in bases:
+                self.word(path, bases)
         unseen = any(guard.unseen for guard in effects.guards)
-        scripts = [file.text for file in effects.scripts]
-        if unseen or (None in bases and changes) or (may_write and not all(w.static for w in words)):
-            self.whole(*scripts)
-        elif unknown:
+        anywhere = None in bases and changes
+        unknown = unseen or anywhere or (may_write and not _all_static(words))
+        if unknown or (_all_static(written) and self._may_be_written(line)):
+            self.whole(*(file.text for file in effects.scripts))
+        elif not _all_static(written):
             self.whole(raw, bases=bases)  # what it only reads may be there
-        elif self._may_be_written(line, effects):
-            self.whole(*scripts)
-        if None in bases and changes and self._entered:
+        if anywhere and self._entered:
             self._add(_denial(line.plain, "the folder it works in"))
         if unseen and effects.stdin is not None:
             self.code(self._command)
-        self._walk(name, effects, words, bases)
+        if name in _WALKERS and not self._walks:
+            roots = [*effects.reads, *words, *([Arg(".")] if effects.reads_here else [])]
+            self._walks = any(self._holds(root, base) for root in roots for base in filter(None, bases))
+        self.writes(*(() if name in _WALKERS else written))
 
-    def _may_be_written(self, line: CommandLine, effects: CommandEffects) -> bool:
+    def _may_be_written(self, line: CommandLine) -> bool:
         """Whether a file that the command runs is named elsewhere in the text, where it may be written."""
-        named = [file.text for file in (*effects.runs, *(arg for arg in line.args[:1] if "/" in arg.text))]
+        named = [file.text for file in (*line.effects.runs, *(arg for arg in line.args[:1] if "/" in arg.text))]
         found = any(self._command.count(name.rpartition("/")[2]) > 1 for name in named)
-        return found or any(name in self._command for sought in effects.sought for name in sought.names)
+        return found or any(name in self._command for sought in line.effects.sought for name in sought.names)
 
     def word(self, word: Arg, bases: Bases) -> None:
         """Look at what a word of a program that may write can name, in each of the folders."""
-        if word.static:
-            if "\\" in word.text:
-                self.text(_QUOTES.sub("", word.text), bases)
-            self.text(word.text if None not in bases or word.text[:1] in "/~" else f"$0/{word.text}", bases)
-            return
-        for text in self._spellings(word.text):
+        for text in self._spellings(word, bases):
             self.text(text, bases)
 
     def whole(self, *without: str, bases: Bases = UNKNOWN) -> None:
@@ -150,8 +135,6 @@ class OwnFolder:
 
     def text(self, text: str, bases: Bases = UNKNOWN) -> None:
         """Look in a text that was not understood for paths in the folder, as if they were written to."""
-        folders = [base or self._folder for base in bases]
-        user_home = self._resolve("~", "read", None).path or ""
         if self._follows_unknown(text):
             self._add(_denial(text, text))
         tokens = (token.group() for token in _TOKENS.finditer(text))
@@ -163,17 +146,18 @@ class OwnFolder:
                 self._add(Judgement("bash", "shell:…", "ask", reason, bypass="never"))
                 return
             self._looked.add((path, bases))
-            part = None
-            for base in folders:
-                whole = path if path[:1] in "~/$" else f"{base}/{path}"
-                part = part or judge_pattern(self._policy, user_home, whole)
-                target = self._resolve(path, "read", base)
-                if target.error is not None:
-                    part = part or (_denial(path, path) if re.search(rf"/{self._name}(?:/|\Z)", path, re.IGNORECASE) else None)
-                else:
-                    part = part or hard_limit(self._policy, target, "edit", whole=False)
-            if part is not None:
+            for part in filter(None, (self._limit(path, base or self._folder) for base in bases)):
                 self._add(part._replace(reason=f"{part.reason}; this command may do more than read it"))
+                break
+
+    def _limit(self, path: str, base: str) -> Judgement | None:
+        """Return the denial of what may be a path in the folder."""
+        user_home = self._resolve("~", "read", None).path or ""
+        part = judge_pattern(self._policy, user_home, path if path[:1] in "~/$" else f"{base}/{path}")
+        target = self._resolve(path, "read", base)
+        if part is not None or target.error is None:
+            return part or hard_limit(self._policy, target, "edit", whole=False)
+        return _denial(path, path) if re.search(rf"/{self._name}(?:/|\Z)", path, re.IGNORECASE) else None
 
     def _writer(self, bases: Bases, *, asks: bool) -> None:
         """Judge where a command works that may change what is there: never in the folder, be it the vault or not.
@@ -181,22 +165,12 @@ class OwnFolder:
         :param asks: its words may be names of files there, so it asks where those of that folder run later.
         """
         for base in filter(None, bases):
-            if base == str(self._policy.vault):
-                here, asked = self._vault_limit, None
-            else:
-                here = hard_limit(self._policy, self._resolve(".", "read", base), "edit", whole=False)
-                asked = judge_file(self._policy, self._resolve("any file", "read", base), "edit", whole=False) if asks else None
+            here = hard_limit(self._policy, self._resolve(".", "read", base), "edit", whole=False)
             if here is not None:
                 self._add(here)
-            elif asked is not None and asked.decision == "ask":
-                self._add(with_target(asked._replace(remember=None)))
-
-    def _walk(self, name: str, effects: CommandEffects, words: Sequence[Arg], bases: Bases) -> None:
-        """Refuse a walk that begins above the folder, together with a program that changes files which are found."""
-        if name in _WALKERS and not self._walks:
-            roots = [*effects.reads, *words, *([Arg(".")] if effects.reads_here else [])]
-            self._walks = any(self._holds(root, base) for root in roots for base in filter(None, bases))
-        self.writes(*(() if name in _WALKERS else (write.path for write in effects.writes)))
+            elif asks and base != str(self._policy.vault):
+                asked = judge_file(self._policy, self._resolve("any file", "read", base), "edit", whole=False)
+                self._add(with_target(asked._replace(remember=None))) if asked.decision == "ask" else None
 
     def writes(self, *paths: Arg) -> None:
         """Note what is written that is known only when it runs: a walk that begins above the folder may have found it."""
@@ -219,10 +193,6 @@ class OwnFolder:
             return self._follows_unknown(text)
         target = self._resolve(path.path if path.static else text, "read", base)
         return target.error is None and hard_limit(self._policy, target, "edit", whole=True) is not None
-
-    @cached_property
-    def _vault_limit(self) -> Judgement | None:
-        return hard_limit(self._policy, self._resolve(".", "read", str(self._policy.vault)), "edit", whole=False)
 
     @cached_property
     def _name(self) -> str:
@@ -258,19 +228,24 @@ class OwnFolder:
             found.setdefault(assigned.group(1), []).extend(_QUOTES.sub("", assigned.group(2)).split()[:MAX_VALUES] or [""])
         return found
 
-    def _spellings(self, text: str) -> Iterator[str]:
-        """Yield a word that is known only when it runs, as it is and with the values of its variables."""
+    def _spellings(self, word: Arg, bases: Bases) -> Iterator[str]:
+        """Yield a word, without its backslashes too; one that is known only when it runs with the values of its variables."""
+        text = word.text
+        if word.static:
+            yield from (_QUOTES.sub("", text),) if "\\" in text else ()
+            yield text if None not in bases or text[:1] in "/~" else f"$0/{text}"
+            return
         yield text
         names = {found.group(1) or found.group(2) for found in _VARIABLE.finditer(text)}
         known = [name for name in sorted(names) if name in self._values]
-        if known:
-            choices = [dict.fromkeys(self._values[name]) for name in known]
-            for values in islice(product(*choices), MAX_VALUES):
-                yield _filled_in(text, dict(zip(known, values, strict=True)))
+        choices = [dict.fromkeys(self._values[name]) for name in known]
+        for values in islice(product(*choices), MAX_VALUES) if known else ():
+            filled = dict(zip(known, values, strict=True))
+            yield _VARIABLE.sub(lambda found, to=filled: to.get(found.group(1) or found.group(2), found.group()), text)
 
 
-def _filled_in(text: str, values: Mapping[str, str]) -> str:
-    return _VARIABLE.sub(lambda found: values.get(found.group(1) or found.group(2), found.group()), text)
+def _all_static(words: list[Arg]) -> bool:
+    return all(word.static for word in words)
 
 
 def _denial(target: str, shown: str) -> Judgement:
@@ -279,16 +254,7 @@ def _denial(target: str, shown: str) -> Judgement:
     return Judgement("edit", f"fs:{target[:200]}", "deny", reason, "hard_limit", "never", next_step=step)
 
 
-def with_target(part: Judgement) -> Judgement:
-    """Say which file a rule asks about: the command does not show where its names lead, and an answer holds for that."""
-    if part.decision != "ask" or part.rule is None or part.rule.source == "default":
-        return part
-    return part._replace(reason=f"{part.target}: {part.reason}")
-
-
-@lru_cache(maxsize=64)
-def _expanded(path: str) -> str:
-    return os.path.expanduser(path)  # noqa: PTH111 (a name that nobody has stays as it is)
+_expanded = lru_cache(maxsize=64)(os.path.expanduser)  # a name that nobody has stays as it is
 
 
 def _paths_in_word(word: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ from .syntax import Chain, Command, Compound, Pipeline, Redirect, Script, Simple
 
 Bases = frozenset[str | None]
 MAX_BASES = 8
-_UNKNOWN: Bases = frozenset((None,))
+UNKNOWN: Bases = frozenset((None,))
 
 
 class FoldersAfter(NamedTuple):
@@ -30,7 +30,7 @@ class FoldersAfter(NamedTuple):
 
 def limit_bases(bases: Bases) -> Bases:
     """Return `bases`, or that they are not known when there are too many."""
-    return bases if len(bases) <= MAX_BASES else _UNKNOWN
+    return bases if len(bases) <= MAX_BASES else UNKNOWN
 
 
 class Walker:
@@ -115,7 +115,7 @@ class Walker:
             case "case":
                 return self._case(command.bodies, bases)
             case "function":
-                self.script(command.bodies[0], limit_bases(bases | _UNKNOWN))
+                self.script(command.bodies[0], limit_bases(bases | UNKNOWN))
                 return FoldersAfter(bases, bases)
             case _:
                 for body in command.bodies:
@@ -143,8 +143,8 @@ class Walker:
             after = self.script(body, after).any
         if not after <= bases:
             for body in bodies:
-                self.script(body, _UNKNOWN)
-            return FoldersAfter(_UNKNOWN, _UNKNOWN)
+                self.script(body, UNKNOWN)
+            return FoldersAfter(UNKNOWN, UNKNOWN)
         return FoldersAfter(bases, bases)
 
     def _case(self, bodies: tuple[Script, ...], bases: Bases) -> FoldersAfter:

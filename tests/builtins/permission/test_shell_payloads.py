@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell.effects import EffectUnknown, Patch
-from moryflow_builtins.permission.shell.patches import paths_in
+from moryflow_builtins.permission.shell.payloads import paths_in
 
 from . import judging
 from .judging import rules

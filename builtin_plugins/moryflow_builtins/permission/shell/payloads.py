@@ -1,17 +1,22 @@
-"""Patches: ``git apply``, ``git am`` and ``patch`` change what stands in a text; its paths are judged like operands.
+"""The files that a patch changes, and those in an archive: their paths are judged like operands.
 
-What is read here is a little more than what any of them reads: a path too many is judged, none is missed. A text that is
-not understood asks.
+Of a patch a little more is read than ``git apply``, ``git am`` or ``patch`` reads: a path too many is judged, none is missed. A
+text that is not understood asks. What is read of an archive is bounded.
 """
 
 from __future__ import annotations
 
+import io
+import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import IO, Any
 
 from moryflow_sdk.support.protected_files import read_start
 
-from .effects import CommandEffects, CommandItem, EffectUnknown, Patch, names_of, operands_of, values_of
+from .effects import CommandEffects, CommandItem, EffectUnknown, Patch, names_of, operands_of, small_number, values_of
 from .syntax import Arg
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -34,19 +39,18 @@ def git_patch(verb: str, found: Sequence[CommandItem], effects: CommandEffects) 
     only_looks = verb == "apply" and letters & _ONLY_LOOKS and letters <= _HARMLESS
     if only_looks or (verb == "am" and letters & _NO_PATCH and not files):
         return
-    folders = [item.value.text for item in found if item.name == "directory" and item.value is not None]
+    folder = "".join([value.text for value in values_of(found, "directory")][-1:])
     merges = verb == "am" and "no-3way" not in letters
-    shape = Patch(strip=_strip(found), directory="".join(folders[-1:]), by_git=True, may_merge=merges)
+    shape = Patch(strip=small_number(found, "p", "strip"), directory=folder, by_git=True, may_merge=merges)
     _note(effects, f"git {verb}", files, shape)
 
 
 def plain_patch(found: Sequence[CommandItem], effects: CommandEffects) -> None:
     """Note what ``patch`` applies."""
-    if any(item.name == "dry-run" for item in found):
+    if "dry-run" in names_of(found):
         return
-    operands = operands_of(found)
-    named = values_of(found, "i", "input")
-    _note(effects, "patch", (*named, *operands[1:2]), Patch(strip=_strip(found), given=bool(operands)))
+    operands, strip = operands_of(found), small_number(found, "p", "strip")
+    _note(effects, "patch", (*values_of(found, "i", "input"), *operands[1:2]), Patch(strip=strip, given=bool(operands)))
 
 
 def _note(effects: CommandEffects, why: str, files: tuple[Arg, ...], shape: Patch) -> None:
@@ -76,11 +80,6 @@ def merges_by_configuration(files: Iterable[str | None]) -> bool:
         except OSError:
             continue
     return False
-
-
-def _strip(found: Sequence[CommandItem]) -> int | None:
-    given = [item.value.text for item in found if item.name in ("p", "strip") and item.value is not None]
-    return int(given[-1]) if given and given[-1].isdecimal() and len(given[-1]) < 4 else None
 
 
 # ------------------------------------------------------------------------------------------------
@@ -180,3 +179,100 @@ def _strip_folders(name: str, patch: Patch, *, moved: bool) -> Iterator[str]:
     for strip in (patch.strip, max(patch.strip - 1, 0)) if moved else (patch.strip,):
         yield "/".join(parts[strip:] or parts[-1:])
         yield "/".join(name.split("/")[strip:]) if strip else name
+
+
+# ------------------------------------------------------------------------------------------------
+# Archives
+# ------------------------------------------------------------------------------------------------
+
+MAX_MEMBERS = 20_000
+"""How many files of an archive are looked at."""
+
+MAX_UNPACKED = 128 * 1024 * 1024
+"""How much of an archive is read, unpacked."""
+
+
+class UnreadableArchive(Exception):
+    """The archive cannot be read, or holds more than is read."""
+
+
+def archive_members(path: str) -> Iterator[tuple[str, bool]]:
+    """Yield the files of an archive, and where its links lead; the second value tells that it is where a link leads.
+
+    :raises FileNotFoundError: there is no such file.
+    :raises UnreadableArchive: not all of it can be listed.
+    """
+    import lzma  # the readers of archives take as long to import as the judge
+    import tarfile
+    import zipfile
+    import zlib
+
+    try:
+        yield from _members(path)
+    except FileNotFoundError:
+        raise
+    except (OSError, EOFError, ValueError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error) as error:
+        raise UnreadableArchive from error
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that ends with an exception after :data:`MAX_UNPACKED`."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._left = stream, MAX_UNPACKED
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(min(size, 1 << 20) if size >= 0 else 1 << 20)
+        self._left -= len(data)
+        if self._left < 0:
+            raise UnreadableArchive
+        return data
+
+
+def _members(path: str) -> Iterator[tuple[str, bool]]:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise UnreadableArchive
+        head = stream.read(8)
+        stream.seek(0)
+        members = _of_zip(stream) if head.startswith(b"PK") else _of_tar(stream, head)
+        for count, member in enumerate(members):
+            if count >= MAX_MEMBERS:
+                raise UnreadableArchive
+            yield member
+
+
+def _of_zip(stream: IO[bytes]) -> Iterator[tuple[str, bool]]:
+    if os.fstat(stream.fileno()).st_size > MAX_UNPACKED:
+        raise UnreadableArchive
+    from zipfile import ZipFile
+
+    with ZipFile(stream) as archive:
+        for member in archive.infolist():
+            if stat.S_ISLNK(member.external_attr >> 16):
+                raise UnreadableArchive  # where it leads is in its content
+            yield member.filename.replace("\\", "/"), False
+
+
+def _of_tar(stream: IO[bytes], head: bytes) -> Iterator[tuple[str, bool]]:
+    import tarfile
+
+    with _open_plain(stream, head) as plain, tarfile.open(fileobj=_Bounded(plain), mode="r|") as archive:  # type: ignore[arg-type]
+        for member in archive:
+            yield member.name, False
+            if member.issym():
+                yield os.path.normpath(f"{member.name.rpartition('/')[0] or '.'}/{member.linkname}"), True
+
+
+def _open_plain(stream: IO[bytes], head: bytes) -> AbstractContextManager[Any]:
+    import bz2
+    import gzip
+    import lzma
+
+    if head.startswith(b"\x1f\x8b"):
+        return gzip.GzipFile(fileobj=stream)
+    if head.startswith(b"BZh"):
+        return bz2.BZ2File(stream)
+    if head.startswith((b"\xfd7zXZ", b"\x5d\x00\x00")):
+        return lzma.LZMAFile(stream)
+    return nullcontext(stream)
