@@ -16,7 +16,7 @@ from typing import Any
 from moryflow_sdk import ConfigError
 from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 
-from moryflow.base.atomic_write import locked, write_atomically
+from moryflow.base.paths import locked, write_atomically
 
 from .jsonc import JsoncError, JsoncNode, parse, position, tree
 from .layers import MISSING, RULES, value_at

@@ -112,7 +112,7 @@ class Consents:
             return dict.fromkeys(items(self._home), ""), {}  # it is not known which of them wait
 
     def _change(self, change: Callable[[dict[str, str], dict[str, str]], None], *, must: bool = False) -> bool:
-        from moryflow.base.atomic_write import locked, write_atomically
+        from moryflow.base.paths import locked, write_atomically
 
         try:
             with locked(self._file):
