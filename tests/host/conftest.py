@@ -14,8 +14,7 @@ import pytest
 from moryflow.config import Config
 from moryflow.config.layers import Layer, merged, nested
 from moryflow.hooks.dispatcher import Dispatcher
-from moryflow.hooks.ledger import Ledger, Quarantine
-from moryflow.hooks.plugin_set import HookFailure, LoadRecord, PluginSet
+from moryflow.hooks.plugin_set import HookFailure, Ledger, LoadRecord, PluginSet, Quarantine
 from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import PluginSettings
 from moryflow.store import HookCallRow
