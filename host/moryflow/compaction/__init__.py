@@ -1,19 +1,31 @@
 """Long conversations: when to shorten them, where to cut, who summarises, how the result is applied.
 
-This module stands for a turn's compaction: nothing else here is loaded, and nothing measured, while a session is plainly short.
+This module is what a host keeps and what stands for a turn's compaction: nothing else here is loaded, and nothing measured,
+while a session is plainly short.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from moryflow_sdk import ModelProvider, MoryflowError
 
 from moryflow.kernel.turn_context import Compaction
 
 if TYPE_CHECKING:
-    from moryflow.kernel.turn_context import Requests
+    from moryflow.config import Config
+    from moryflow.config.schema import CompactionSettings
+    from moryflow.hooks.plugin_set import PluginSet
+    from moryflow.kernel.turn_context import Journal, Requests, TurnContext
     from moryflow.store import Node
+    from moryflow.store.messages import ContextBuilder
 
+    from .measure import Meter
+    from .summary import Payload, Record
 
 _SHARE, _OVERHEAD_SHARE = 8, 2
 """A history of less than this part of the window is far below every limit, where prompt and tools have fewer characters than
@@ -75,3 +87,119 @@ def _weight(node: Node) -> float:
     payload = node.payload
     counted = payload["usage"].get("input", 0) / 4 if payload.get("usage") else 0
     return max(node.tokens, counted) if not payload.get("images") else float("inf")
+
+
+FIRST_PAUSE, LONGEST_PAUSE = 8, 256
+"""Nodes that must come before a failed compaction is tried again; doubled with each failure."""
+
+
+class Memory:
+    """What compaction remembers between turns; one per host. Owns the background forks and ends them with it."""
+
+    def __init__(self) -> None:
+        self._meters: WeakKeyDictionary[ContextBuilder, tuple[str, Meter, Meter]] = WeakKeyDictionary()
+        self._again: dict[str, tuple[int, int]] = {}
+        self._forks: dict[str, tuple[Record, asyncio.Task[Payload | MoryflowError]]] = {}
+        self._settings: tuple[Config, CompactionSettings] | None = None
+
+    def of_turn(
+        self, scope: TurnContext, journal: Journal, provider: ModelProvider | None, requests: Requests | None
+    ) -> Compaction:
+        """Return what shortens a turn's view; a turn without a model needs none."""
+        model = scope.model
+        if provider is None or requests is None or model is None:
+            return Compaction()
+        from moryflow.config.schema import COMPACTION_PATH, UNKNOWN_WINDOW
+
+        def make() -> Compaction:
+            from .manager import TurnCompaction
+
+            return TurnCompaction(self, scope, journal, provider, requests)
+
+        usual = not scope.around.config.section(COMPACTION_PATH) and self._settings is None
+        window = (model.context_window or UNKNOWN_WINDOW) if usual else None
+        return LazyCompaction(lambda: scope.live.hold.path, window, requests, make)
+
+    def settings(self, config: Config) -> CompactionSettings:
+        """Return the settings; validating them once costs a millisecond."""
+        from moryflow.config.schema import COMPACTION_PATH, CompactionSettings
+
+        if self._settings is None or self._settings[0] is not config:
+            section = config.section(COMPACTION_PATH)
+            self._settings = (config, CompactionSettings.model_validate(dict(section)))
+        return self._settings[1]
+
+    def meters(self, context: ContextBuilder, name: str, plugin_set: PluginSet) -> tuple[Meter, Meter]:
+        """Return the session's meter with the chosen estimator, and the one for what must not be exceeded."""
+        from .measure import FRAME, Meter, careful, chars, estimator
+
+        key = f"{name}@{plugin_set.id}"
+        found = self._meters.get(context)
+        if found is None or found[0] != key:
+            chosen = estimator(name, plugin_set)
+            strict = Meter(careful if chosen is chars else chosen, FRAME)
+            found = self._meters[context] = (key, Meter(chosen), strict)
+        return found[1:]
+
+    # ---------------------------------------------------------------- cool-down
+
+    def is_paused(self, session: str, nodes: int) -> bool:
+        """Whether a failure is so recent that another try would only cost."""
+        return session in self._again and nodes < self._again[session][0]
+
+    def failed(self, session: str, nodes: int) -> None:
+        """Begin or lengthen the pause."""
+        pause = min(2 * self._again[session][1], LONGEST_PAUSE) if session in self._again else FIRST_PAUSE
+        self._again[session] = (nodes + pause, pause)
+
+    def succeeded(self, session: str) -> None:
+        """End the pause."""
+        self._again.pop(session, None)
+
+    # ---------------------------------------------------------------- beside the turn
+
+    def is_writing(self, session: str) -> bool:
+        """Whether a fork writes a summary of `session`, or has written one that waits."""
+        return session in self._forks
+
+    def start(self, session: str, record: Record) -> None:
+        """Let a fork write beside the turn."""
+        self._forks[session] = (record, asyncio.get_running_loop().create_task(_result(record)))
+
+    async def finished(self, session: str, *, wait: bool = False) -> tuple[Record, Payload | MoryflowError | None] | None:
+        """Return what the fork of `session` has written, once; ``None`` while it writes.
+
+        It has written ``None`` where it was cancelled while it was waited for.
+        """
+        found = self._forks.get(session)
+        if found is None or not (wait or found[1].done()):
+            return None
+        await asyncio.wait((found[1],))
+        self._forks.pop(session, None)
+        return found[0], None if found[1].cancelled() else found[1].result()
+
+    def cancel(self, session: str) -> Record | None:
+        """End the fork of `session` and return its record; what it would have written is not needed any more."""
+        found = self._forks.pop(session, None)
+        if found is None:
+            return None
+        found[1].cancel()
+        return found[0]
+
+    async def aclose(self) -> None:
+        """End every fork and record that it is over; where the session is held no more, its next turn records it."""
+        forks = list(self._forks.values())
+        self._forks.clear()
+        for _, task in forks:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in forks), return_exceptions=True)
+        for record, _ in forks:
+            with contextlib.suppress(MoryflowError):
+                await record.abandoned("the host closed before the summary was there")
+
+
+async def _result(record: Record) -> Payload | MoryflowError:
+    try:
+        return await record.writing.payload()
+    except MoryflowError as error:
+        return error

@@ -50,7 +50,7 @@ _TURN_SHARE = 0.125
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import Journal, Requests, TurnContext
 
-    from .memory import Memory
+    from . import Memory
     from .summary import Record
 
 

@@ -18,11 +18,12 @@ from moryflow.approvals.questions import ApprovalDesk
 from moryflow.base.builtins import BUILTINS
 from moryflow.base.events import Bus
 from moryflow.base.paths import home_folder, readable_vault
+from moryflow.compaction import Memory
 from moryflow.config import Config
 from moryflow.hooks.dispatcher import Dispatcher
 from moryflow.hooks.plugin_set import PluginSet
 from moryflow.kernel.outcome import RunOptions
-from moryflow.kernel.turn_context import Compaction, Requests, TurnContext, TurnDependencies
+from moryflow.kernel.turn_context import TurnContext, TurnDependencies
 from moryflow.plugins import dispose
 from moryflow.plugins.consent import Consents, items
 from moryflow.plugins.discovery import discover
@@ -38,9 +39,8 @@ from .session_lease import blank_session, read_only_scope, states_of
 from .turn_task import DirectResult
 
 if TYPE_CHECKING:
-    from moryflow.compaction.memory import Memory
     from moryflow.hooks.plugin_set import RegisteredTool
-    from moryflow.kernel.turn_context import Journal, ParentTurn
+    from moryflow.kernel.turn_context import ParentTurn
 
     from .ports import SessionPort
 
@@ -59,6 +59,7 @@ class Host:
         self.services = dict(SERVICES)
         """What plugins may ask for, by name. A face that has another implementation puts it here before the first turn."""
         self.approvals = ApprovalDesk(lambda: self.store)
+        self.compaction = Memory()
         self._dispatcher = Dispatcher()
         self._sessions: list[Session] = []
         self._used = False
@@ -91,36 +92,11 @@ class Host:
             view=plugin_view,
             tool_view=tool_view,
             effect_of=effect_of,
-            compaction=self._compaction,
+            compaction=self.compaction.of_turn,
             profile=self.profile,
             strict=self.strict,
             watched=tuple(being_written(self.home, self.development)),
         )
-
-    @cached_property
-    def compaction(self) -> Memory:
-        """What compaction remembers between turns."""
-        from moryflow.compaction.memory import Memory
-
-        return Memory()
-
-    def _compaction(
-        self, scope: TurnContext, journal: Journal, provider: ModelProvider | None, requests: Requests | None
-    ) -> Compaction:
-        """Return what shortens a turn's view; a turn without a model needs none."""
-        if provider is None or requests is None or scope.model is None:
-            return Compaction()
-        from moryflow.compaction import LazyCompaction
-        from moryflow.config.schema import UNKNOWN_WINDOW
-
-        def make() -> Compaction:
-            from moryflow.compaction.manager import TurnCompaction
-
-            return TurnCompaction(self.compaction, scope, journal, provider, requests)
-
-        usual = not self.config.section("agents.runtime.compaction") and "compaction" not in self.__dict__
-        window = (scope.model.context_window or UNKNOWN_WINDOW) if usual else None
-        return LazyCompaction(lambda: scope.live.hold.path, window, requests, make)
 
     @property
     def tools(self) -> Mapping[str, RegisteredTool]:
@@ -322,8 +298,7 @@ class Host:
             await session.children.aclose()
         if self._used:
             self.hold_unreviewed_code()
-        if "compaction" in self.__dict__:
-            await self.compaction.aclose()
+        await self.compaction.aclose()
         for session in self._sessions:
             session.cancel()
             with suppress(MoryflowError):  # another process has it, or the disk is full: it was a title or the like

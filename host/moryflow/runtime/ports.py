@@ -11,7 +11,7 @@ from moryflow_sdk import Agent, ModelInfo, ModelProvider
 
 from moryflow.approvals.questions import ApprovalDesk
 from moryflow.base.events import Bus
-from moryflow.compaction.memory import Memory
+from moryflow.compaction import Memory
 from moryflow.config import Config
 from moryflow.hooks.plugin_set import PluginSet, RegisteredTool
 from moryflow.kernel.outcome import RunOptions
@@ -83,7 +83,7 @@ class SessionHost(Protocol):
     def surroundings(self) -> TurnDependencies: ...
     @property
     def approvals(self) -> ApprovalDesk: ...
-    @cached_property
+    @property
     def compaction(self) -> Memory: ...
     @property
     def leases(self) -> GenerationRefs: ...
