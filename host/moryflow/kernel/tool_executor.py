@@ -265,7 +265,8 @@ class ToolExecutor:
         """Let plugins see the result and note what the model will read; in call order. The caller commits."""
         result = await self._after(prepared, result)
         self._record_end(prepared, result, ms)
-        await self._scope.around.desk.lapse(self._scope, self._journal, prepared.call)
+        if prepared.call.id in self._scope.live.asked:
+            await self._scope.around.desk.lapse(self._scope, self._journal, prepared.call)
         return result
 
     async def _body(self, prepared: PreparedCall) -> ToolResult:

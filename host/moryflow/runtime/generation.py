@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -199,42 +196,6 @@ def in_development(given: Sequence[Path], environ: Mapping[str, str]) -> tuple[P
     """Return the plugins that are being written: those given, and those of :data:`DEVELOPMENT`."""
     named = (Path(entry) for entry in environ.get(DEVELOPMENT, "").split(os.pathsep) if Path(entry).is_absolute())
     return tuple(dict.fromkeys((*given, *named)))
-
-
-class GenerationRefs:
-    """Which generations turns are in; one that was replaced ends with its last turn."""
-
-    def __init__(self) -> None:
-        self._turns: Counter[int] = Counter()
-        self._ends: dict[int, Callable[[], Awaitable[None]]] = {}
-        self._ending: set[asyncio.Task[None]] = set()
-
-    @contextmanager
-    def hold(self, plugin_set: PluginSet) -> Iterator[None]:
-        """Keep a generation for the time of a turn."""
-        self._turns[plugin_set.number] += 1
-        try:
-            yield
-        finally:
-            self._turns[plugin_set.number] -= 1
-            end = self._ends.get(plugin_set.number)
-            if end is not None and not self._turns[plugin_set.number]:
-                del self._ends[plugin_set.number]
-                task = asyncio.ensure_future(end())
-                self._ending.add(task)
-                task.add_done_callback(self._ending.discard)
-
-    async def retire(self, plugin_set: PluginSet, end: Callable[[], Awaitable[None]]) -> None:
-        """Call `end` as soon as no turn is in this generation any more."""
-        if self._turns[plugin_set.number]:
-            self._ends[plugin_set.number] = end
-        else:
-            await end()
-
-    async def aclose(self) -> None:
-        """Wait for what is ending, and end what was waiting for a turn."""
-        ends, self._ends = list(self._ends.values()), {}
-        await asyncio.gather(*self._ending, *(end() for end in ends))
 
 
 def wanted_plugins(config: Config, *, safe_mode: bool | None = None, only: frozenset[str] | None = None) -> PluginSettings:

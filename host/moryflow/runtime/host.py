@@ -32,11 +32,11 @@ from moryflow.plugins.last_seen import Releases
 from moryflow.services import SERVICES, effect_of, plugin_view, tool_view
 from moryflow.store import SessionLock, SessionRow, Store, open_store
 
-from .generation import STRICT_WAIT, WAIT, GenerationBuilder, GenerationRefs, in_development
+from .generation import STRICT_WAIT, WAIT, GenerationBuilder, in_development
 from .selection import Models, agent_of, base_prompt, named_agent, refuse_failed
 from .session import Session
 from .session_lease import blank_session, read_only_scope, states_of
-from .turn_task import DirectResult
+from .turn_task import DirectResult, GenerationRefs
 
 if TYPE_CHECKING:
     from moryflow.hooks.plugin_set import RegisteredTool
@@ -273,7 +273,8 @@ class Host:
         self._releases.apply(session.quarantine for session in self._sessions)
         if self.before_turn is not None:
             await self.before_turn()
-        if self.preflight.news():
+        if self.preflight.news:
+            self.preflight.news = False
             await self.refresh(wait=0.0)  # what is still being tried out was waited for when it was found
 
     async def try_out(self, plugins: Collection[str]) -> None:

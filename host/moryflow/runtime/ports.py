@@ -18,8 +18,8 @@ from moryflow.kernel.outcome import RunOptions
 from moryflow.kernel.turn_context import Journal, ModelChoice, ParentTurn, SessionHandle, TurnContext, TurnDependencies
 from moryflow.store import SessionLock, SessionRow, Store
 
-from .generation import GenerationRefs
 from .turn_result import TurnResult
+from .turn_task import GenerationRefs
 
 
 class BackgroundWork(Protocol):

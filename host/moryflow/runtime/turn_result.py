@@ -13,8 +13,7 @@ from moryflow_sdk import ConfigError, ModelError, MoryflowError, Usage
 from moryflow_sdk.support.tool_schemas import misfits
 
 from moryflow.base.events import now
-from moryflow.kernel.outcome import NOT_WHOLE, EndReason, TurnUsage, error_json
-from moryflow.kernel.turn_context import TurnContext
+from moryflow.kernel.outcome import NOT_WHOLE, EndReason, error_json
 
 if TYPE_CHECKING:
     from moryflow.store import RunRow, Store
@@ -191,22 +190,6 @@ def _unfenced(text: str) -> str:
     lines = text.strip().splitlines()
     fenced = len(lines) > 2 and lines[0].startswith("```") and lines[-1].strip() == "```"
     return "\n".join(lines[1:-1]) if fenced else text
-
-
-def result_of(scope: TurnContext, used: TurnUsage, reason: EndReason, error: MoryflowError | None) -> TurnResult:
-    """Return the result of a turn that used so much and ended for `reason`."""
-    return TurnResult(
-        session=scope.session,
-        end_reason=reason,
-        text=used.text,
-        usage=used.usage,
-        cost=used.cost,
-        steps=scope.step + used.child_steps,
-        denied=tuple(used.denied),
-        unasked=used.unasked,
-        error=error,
-        finish=used.finish,
-    )
 
 
 async def stored_result(store: Store, run: RunRow) -> TurnResult:

@@ -1,4 +1,4 @@
-"""The turn that runs now: whose turn it is, its events as they come, how it ended, and a plugin that holds it up."""
+"""The turn that runs now: whose it is, in which generation, its events as they come, how it ended, what holds it up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
@@ -18,12 +19,12 @@ from moryflow.approvals.questions import ApprovalRequired
 from moryflow.base.foreign_errors import root_of, within
 from moryflow.hooks.plugin_set import HookFailure, PluginSet
 from moryflow.hooks.threads import deadlines_lifted
-from moryflow.kernel.outcome import EndReason
+from moryflow.kernel.outcome import EndReason, TurnUsage
 from moryflow.kernel.turn import TurnLoop
 from moryflow.kernel.turn_context import SessionHandle, TurnContext
 from moryflow.store import SessionBusy
 
-from .turn_result import TurnResult, result_of
+from .turn_result import TurnResult
 
 Work = Coroutine[Any, Any, EndReason]
 log = logging.getLogger(__name__)
@@ -93,10 +94,26 @@ class TurnTask:
                 raise
             reason, error = _outcome(self._task, scope.live)
             try:
-                return result_of(scope, turn.usage, await turn.end(reason, error), error)
+                return _result_of(scope, turn.usage, await turn.end(reason, error), error)
             except MoryflowError as failure:
                 scope.live.held_back.append(scope.event("session.status", status="idle"))
-                return result_of(scope, turn.usage, "host_error", error or failure)
+                return _result_of(scope, turn.usage, "host_error", error or failure)
+
+
+def _result_of(scope: TurnContext, used: TurnUsage, reason: EndReason, error: MoryflowError | None) -> TurnResult:
+    """Return the result of a turn that used so much and ended for `reason`."""
+    return TurnResult(
+        session=scope.session,
+        end_reason=reason,
+        text=used.text,
+        usage=used.usage,
+        cost=used.cost,
+        steps=scope.step + used.child_steps,
+        denied=tuple(used.denied),
+        unasked=used.unasked,
+        error=error,
+        finish=used.finish,
+    )
 
 
 @contextmanager
@@ -155,6 +172,42 @@ def _outcome(task: asyncio.Task[EndReason], live: SessionHandle) -> tuple[EndRea
             )
             failure.__cause__ = error
             return "host_error", failure
+
+
+class GenerationRefs:
+    """Which generations turns are in; one that was replaced ends with its last turn."""
+
+    def __init__(self) -> None:
+        self._turns: Counter[int] = Counter()
+        self._ends: dict[int, Callable[[], Awaitable[None]]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @contextmanager
+    def hold(self, plugin_set: PluginSet) -> Iterator[None]:
+        """Keep a generation for the time of a turn."""
+        self._turns[plugin_set.number] += 1
+        try:
+            yield
+        finally:
+            self._turns[plugin_set.number] -= 1
+            end = self._ends.get(plugin_set.number)
+            if end is not None and not self._turns[plugin_set.number]:
+                del self._ends[plugin_set.number]
+                task = asyncio.ensure_future(end())
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)
+
+    async def retire(self, plugin_set: PluginSet, end: Callable[[], Awaitable[None]]) -> None:
+        """Call `end` as soon as no turn is in this generation any more."""
+        if self._turns[plugin_set.number]:
+            self._ends[plugin_set.number] = end
+        else:
+            await end()
+
+    async def aclose(self) -> None:
+        """Wait for what is ending, and end what was waiting for a turn."""
+        ends, self._ends = list(self._ends.values()), {}
+        await asyncio.gather(*self._ending, *(end() for end in ends))
 
 
 class TurnQueue:

@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 
 class PreflightStatus:
-    """The admission policy of a host, made when there is a third-party plugin; and whether the probe has news."""
+    """The admission policy of a host, made when there is a third-party plugin.
+
+    :ivar news: whether a probe has ended that nobody had waited for; who takes in what it found sets it back.
+    """
 
     def __init__(self) -> None:
         self._policy: AdmissionPolicy | None = None
-        self._news = False
+        self.news = False
         self.listeners: list[Callable[[], None]] = []
 
     def policy(self, home: Path) -> AdmissionPolicy:
@@ -31,12 +34,7 @@ class PreflightStatus:
             self._policy.look_again()
         return self._policy
 
-    def news(self) -> bool:
-        """Whether a probe has ended since the last call that nobody had waited for."""
-        news, self._news = self._news, False
-        return news
-
     def _tell(self) -> None:
-        self._news = True
+        self.news = True
         for listener in self.listeners:
             listener()
