@@ -215,16 +215,21 @@ def _check(outcome: CallOutcome, check: Callable[..., T], *arguments: Any) -> T 
         return None
 
 
-def _failure(implementation: Implementation, outcome: CallOutcome, action: str) -> HookFailure:
+def what_went_wrong(implementation: Implementation, outcome: CallOutcome) -> tuple[str, str, int]:
+    """Return what became of a call that did not succeed, with file and line; nothing is said of one that is quarantined."""
     file, line = implementation.place
-    text = ""
     if outcome.error is not None and outcome.status == "failed":
         text, found_file, found_line = describe(outcome.error, root_of(file))
-        file, line = (found_file, found_line) if found_file else (file, line)
-    elif outcome.status == "timeout":
-        text = f"{implementation.hook} took longer than {implementation.timeout:g} s"
-    elif outcome.status == "skipped":
-        text = implementation.life.broken or "an earlier call has still not ended"
+        return (text, found_file, found_line) if found_file else (text, file, line)
+    said = {
+        "timeout": f"{implementation.hook} took longer than {implementation.timeout:g} s",
+        "skipped": implementation.life.broken or "an earlier call has still not ended",
+    }
+    return said.get(outcome.status, ""), file, line
+
+
+def _failure(implementation: Implementation, outcome: CallOutcome, action: str) -> HookFailure:
+    text, file, line = what_went_wrong(implementation, outcome)
     return HookFailure(
         plugin=implementation.plugin,
         tier=implementation.tier,

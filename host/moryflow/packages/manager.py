@@ -379,7 +379,7 @@ class Trial:
         """
         if name in self._disabled:
             return
-        [verdict] = probe_candidates([Candidate(name, "user", str(path), str(path), file=str(path))], self._home, self._config)
+        [verdict] = probe_candidates([Candidate.at(path, name)], self._home, self._config)
         if not _would_load(verdict, updated=False):
             hint = verdict.hint or "fix it, then install it again"
             raise DoesNotLoad(f"{name} does not load:\n{_failures({name: verdict})}", found={name: verdict}, next_step=hint)

@@ -55,6 +55,11 @@ class Candidate(NamedTuple):
     problem: LoadFailure | None = None
     editable: str = ""
 
+    @classmethod
+    def at(cls, path: Path, name: str = "", problem: LoadFailure | None = None) -> Candidate:
+        """Return the user's plugin, or file with tools, at `path`, without having looked at it."""
+        return cls(name or path.stem, "user", str(path), str(path), file=str(path), problem=problem)
+
     @property
     def package(self) -> str:
         """The distribution that brings it; empty where none does."""
@@ -150,8 +155,7 @@ def _files(folder: Path) -> Iterator[Candidate]:
         yield from filter(None, [_lost("plugins", folder)])
         return
     except (OSError, PluginError) as error:
-        unsafe = _refused(error)
-        yield Candidate("plugins", "user", str(folder), str(folder), file=str(folder), problem=unsafe)
+        yield Candidate.at(folder, "plugins", _refused(error))
         return
     yield from (candidate for path in paths if (candidate := _of_file(path)) is not None)
 
@@ -189,7 +193,7 @@ def in_development(path: Path) -> list[Candidate]:
         return [single]
     text = "there is no plugin here: a .py file, a package, or a project with entry points of moryflow.plugins"
     problem = LoadFailure("discover", text, file=str(path), hint="moryflow new plugin NAME writes one")
-    return [Candidate(path.stem, "user", str(path), str(path), file=str(path), problem=problem)]
+    return [Candidate.at(path, problem=problem)]
 
 
 def _lost(name: str, path: Path) -> Candidate | None:
@@ -197,8 +201,7 @@ def _lost(name: str, path: Path) -> Candidate | None:
     said = leads_nowhere(path)
     if not said:
         return None
-    problem = LoadFailure("discover", said, file=str(path), hint=LOST_HINT)
-    return Candidate(name, "user", str(path), str(path), file=str(path), problem=problem)
+    return Candidate.at(path, name, LoadFailure("discover", said, file=str(path), hint=LOST_HINT))
 
 
 def _unreadable(found: EntryPoint) -> LoadFailure | None:

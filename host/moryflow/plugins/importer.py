@@ -192,7 +192,7 @@ class LoadedCode:
         known = self._loaded.get(key)
         if known is not None and known[0] == content:
             return known[1]
-        loud = admission.code(Candidate(path.stem, "user", str(path), str(path), file=str(path)), content)
+        loud = admission.code(Candidate.at(path), content)
         try:
             with printing_aside(loud=loud):
                 module = load_sources(f"{owner}_{path.stem}", Sources(path, {str(path): data}, content))

@@ -21,7 +21,7 @@ from moryflow_sdk import Agent, BaseProvider, Command, Diagnostic, ModelProvider
 
 from moryflow.base.foreign_errors import class_name, describe, root_of
 from moryflow.base.paths import make_folder
-from moryflow.hooks.dispatcher import CallOutcome, call
+from moryflow.hooks.dispatcher import CallOutcome, call, what_went_wrong
 from moryflow.hooks.plugin_set import Implementation, LoadRecord, Plugin, PluginSet, RegisteredTool
 
 from .consent import Admission, admit_all
@@ -93,7 +93,7 @@ async def _begin(
                 error = TypeError(f"plugin_start must return a function or None, not {class_name(outcome.value)}")
                 outcome = CallOutcome(None, outcome.ns, "failed", error)
             if outcome.status != "ok":
-                return _failure(implementation, outcome), {}
+                return what_went_wrong(implementation, outcome), {}
             life.disposer = outcome.value
         life.started = True
     return None, {item: await call(item, context) for hook in CONTRIBUTED for item in mine[hook]}
@@ -127,7 +127,7 @@ async def _end(plugin: Plugin) -> None:
             log.warning(
                 "plugin %s did not clean up: %s; moryflow plugin info %s",
                 name,
-                describe_cleanup(error, plugin.object, CLEANUP),
+                describe_cleanup(error, plugin.object),
                 name,
             )
     life.stop()
@@ -164,7 +164,7 @@ class ContributionCollector:
         """Take the items of one call; what cannot be used is left out and noted."""
         notes = self.remarks.setdefault(implementation.plugin, [])
         if outcome.status != "ok":
-            text, file, line = _failure(implementation, outcome)
+            text, file, line = what_went_wrong(implementation, outcome)
             step = f"; next: moryflow plugin check {implementation.plugin}" if implementation.tier != "builtin" else ""
             notes.append((f"{at(file, line)}{implementation.hook}: {text}{step}", file, line))
             self.failed_hooks.setdefault(implementation.plugin, set()).add(implementation.hook)
@@ -318,16 +318,6 @@ def made_of(plugin_set: PluginSet, hook: str, plugin: str, file: str) -> Iterato
         yield from (owned.tool for owned in plugin_set.tools.values() if owned.plugin == plugin and owned.tool.source == file)
 
 
-def _failure(implementation: Implementation, outcome: CallOutcome) -> Failure:
-    file, line = implementation.place
-    if outcome.status == "timeout":
-        return (f"{implementation.hook} took longer than {implementation.timeout:g} s", file, line)
-    if outcome.error is None:
-        return (implementation.life.broken or outcome.status, file, line)
-    text, found, at = describe(outcome.error, root_of(file))
-    return (text, found, at) if found else (text, file, line)
-
-
 def note_on(implementation: Implementation, item: Any, problem: str) -> tuple[str, str, int]:
     """Say of a contributed item what is wrong, where, and what to type next; with file and line."""
     file, line = place_of(item) or implementation.place
@@ -335,10 +325,10 @@ def note_on(implementation: Implementation, item: Any, problem: str) -> tuple[st
     return f"{at(file, line)}{problem}{f'; next: {step}' if step else ''}", file, line
 
 
-def describe_cleanup(error: Exception, plugin: object, seconds: float) -> str:
+def describe_cleanup(error: Exception, plugin: object) -> str:
     """Return what the clean-up of a plugin raised, and where; one that took too long has nothing to say."""
     if isinstance(error, TimeoutError) and not str(error):
-        return f"it took longer than {seconds:g} s"
+        return f"it took longer than {CLEANUP:g} s"
     text, file, line = describe(error, root_of(str(getattr(plugin, "__file__", "") or "")))
     return f"{text} ({file}:{line})" if file else text
 

@@ -332,8 +332,7 @@ def import_module(name: str, unit: Unit | None, digest: str) -> ModuleType:
     with _lock:
         if unit is None:
             return importlib.import_module(name)
-        known = _imported.get(unit.name)
-        if known == digest or unit.name not in sys.modules or (known is None and unit.name in sys.modules):
+        if unit.name not in sys.modules or _imported.get(unit.name, digest) == digest:
             _imported[unit.name] = digest
             return importlib.import_module(name)
         return _again(name, unit, digest)

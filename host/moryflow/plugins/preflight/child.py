@@ -153,7 +153,7 @@ _HARM_IN_TOOLS = "do it in the function of the tool and undo it there, or not at
 def _import_file(path: Path) -> dict[str, Any]:
     """Import a file that is not a plugin: one with tools."""
     try:
-        import_sources(Candidate(path.stem, "user", str(path), str(path), file=str(path)), None)
+        import_sources(Candidate.at(path), None)
     except LoadFailure as failure:
         return _failure_report(failure, str(path))
     return {"ok": True, "stage": "import", "file": str(path)}

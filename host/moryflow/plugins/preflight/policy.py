@@ -89,7 +89,7 @@ class AdmissionPolicy:
         if isinstance(item, Candidate) and item.tier != "user":
             unit = unit_of(item.target)
             return self.prints.of(unit) if unit is not None else ""
-        candidate = item if isinstance(item, Candidate) else _of_file(item)
+        candidate = item if isinstance(item, Candidate) else Candidate.at(item)
         try:
             return sources_of(candidate).hash
         except LoadFailure:
@@ -167,10 +167,6 @@ class AdmissionPolicy:
         self.cache.save()
         if self.news is not None:
             self.news()
-
-
-def _of_file(path: Path) -> Candidate:
-    return Candidate(path.stem, "user", str(path), str(path), file=str(path))
 
 
 def _key(item: Item, digest: str) -> str:
