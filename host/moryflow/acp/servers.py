@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import MoryflowError
 from moryflow_sdk.support.texts import visible
 
-from moryflow.config import edit
+from moryflow.config import values
 from moryflow.runtime.session_lease import read_only_scope
 
 from .permissions import outcome_in
@@ -63,7 +63,7 @@ class EditorServers:
         turn = read_only_scope(self._host, opened.row, None).view(plugin.name)
         path = self._host.config.path
         said = await plugin.object.offer_server(
-            name, entry, turn, ask, lambda setting, value: edit.set_value(path, setting, value)
+            name, entry, turn, ask, lambda setting, value: values.set_value(path, setting, value)
         )
         self._refused |= {key} if never else set()
         return f"{said}. Next: {_adding(server)}" if said.endswith("is left out") else said

@@ -1,18 +1,30 @@
-"""Settings by their dotted keys: the effective value, what of it may be shown, and whether a new value is valid."""
+"""Single settings by their dotted keys: the value that holds, what may be shown of it, and a change of it and of nothing else.
+
+A change is checked first: whether the key is known and the value valid for it. Comments, order, trailing commas, line ends,
+byte-order mark, mode bits and a symbolic link all stay. The result is parsed and compared with what was meant before it is
+written; a file that does not parse is never written to.
+"""
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import ConfigError
+from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 from moryflow_sdk.support.secrets import masked
 
+from moryflow.base.paths import locked, write_atomically
 from moryflow.config import Config
 
 from .checks import drop_bad_values, unknown_keys
+from .jsonc import JsoncError, JsoncNode, parse, position, tree
 from .layers import MISSING, RULES, Layer, merged, nested, read_rules, value_at
+from .load import Unreadable, read_source
 from .schema import Known, defaults, host_models
 
 
@@ -99,3 +111,294 @@ def _wrong_rules(layer: Layer) -> list[Any]:
     if not isinstance(layer.find(RULES), list):
         return [layer.problem(RULES, "the rules must be a list", code="rule_invalid")]
     return read_rules(layer)[1]
+
+
+Change = Callable[[str, Any], tuple[str, Any] | None]
+"""Text and value in, new text and expected value out; ``None``: nothing to do."""
+
+
+def append_rule(file: Path, rule: Mapping[str, Any]) -> bool:
+    """Append a permission rule; return ``False`` when it is in force already.
+
+    :raises ConfigError: the file does not parse or cannot be written.
+    """
+    entry = dict(rule)
+
+    def change(text: str, value: Any) -> tuple[str, Any] | None:
+        rules = value_at(value, RULES)
+        if isinstance(rules, list) and _in_force(rules, entry):
+            return None
+        if rules is MISSING or rules is None:
+            return _set(text, value, RULES, [entry])
+        if not isinstance(rules, list):
+            raise ConfigError("permission.rules is not a list, so no rule can be added to it", next_step="fix it")
+        node = _node(text, RULES)
+        expected = copy.deepcopy(value)
+        value_at(expected, RULES).append(entry)
+        return insert(text, node, entry), expected
+
+    return _edit(file, change)
+
+
+def line_of_rule(file: Path, rule: Mapping[str, Any]) -> int:
+    """Return the line at which the last rule stands that is `rule`; 0 when there is none.
+
+    :raises ConfigError: the file does not parse.
+    """
+    target = _target(file)
+    text, _ = _read(target)
+    rules = value_at(_parsed(target, text), RULES)
+    if not isinstance(rules, list) or rule not in rules:
+        return 0
+    last = len(rules) - 1 - rules[::-1].index(rule)
+    return position(text, _node(text, RULES).children[last].begin)[0]
+
+
+def set_value(file: Path, setting: str | Sequence[str], value: Any) -> bool:
+    """Set a value, creating the objects on the way; return whether the file changed.
+
+    :param setting: a dotted key, or the names on the way.
+
+    :raises ConfigError: the file does not parse, something on the way is not an object, or it cannot be written.
+    """
+    path = _path(setting)
+
+    def change(text: str, current: Any) -> tuple[str, Any] | None:
+        return None if value_at(current, path) == value else _set(text, current, path, value)
+
+    return _edit(file, change)
+
+
+def unset(file: Path, setting: str | Sequence[str]) -> bool:
+    """Remove the value of `setting`; return whether there was one.
+
+    :raises ConfigError: the file does not parse or cannot be written.
+    """
+    path = _path(setting)
+
+    def change(text: str, current: Any) -> tuple[str, Any] | None:
+        if value_at(current, path) is MISSING:
+            return None
+        expected = copy.deepcopy(current)
+        del value_at(expected, path[:-1])[path[-1]]
+        return remove(text, _node(text, path[:-1]), path[-1]), expected
+
+    return _edit(file, change)
+
+
+def _path(setting: str | Sequence[str]) -> tuple[str, ...]:
+    path = tuple(setting.split(".") if isinstance(setting, str) else setting)
+    if not all(path):
+        raise ConfigError(f"{setting!r} is not the name of a setting", next_step="write it as agents.runtime.mode.default")
+    return path
+
+
+def _node(text: str, path: tuple[str, ...]) -> Any:
+    node = tree(text)
+    for name in path:
+        node = node.child(name) if node else None
+    return node
+
+
+def _in_force(rules: list[Any], entry: Mapping[str, Any]) -> bool:
+    """Whether `entry` stands there and no later rule of its domain may overrule it: the last match decides."""
+    same = [rule for rule in rules if isinstance(rule, dict) and rule.get("domain") == entry["domain"]]
+    while same and same[-1].get("decision") == entry["decision"]:
+        if same.pop() == entry:
+            return True
+    return False
+
+
+def _set(text: str, value: Any, path: tuple[str, ...], wanted: Any) -> tuple[str, Any]:
+    expected = copy.deepcopy(value)
+    place, depth = expected, 0
+    while depth < len(path) - 1 and path[depth] in place:
+        place = place[path[depth]]
+        depth += 1
+        if not isinstance(place, dict):
+            raise ConfigError(f"{'.'.join(path[:depth])} is not an object, so nothing can be set in it", next_step="fix it")
+    if path[depth] in place:
+        place[path[-1]] = wanted
+        return put(text, _node(text, path), wanted), expected
+    for name in reversed(path[depth + 1 :]):
+        wanted = {name: wanted}
+    place[path[depth]] = wanted
+    return insert(text, _node(text, path[:depth]), wanted, key=path[depth]), expected
+
+
+def _edit(file: Path, change: Change) -> bool:
+    target = _target(file)
+    with locked(target):
+        text, mark = _read(target)
+        result = change(text, _parsed(target, text))
+        if result is None:
+            return False
+        new, expected = result
+        if _parsed(target, new) != expected:
+            raise ConfigError(
+                "this change cannot be made without touching the rest", where=str(file), next_step="edit it by hand"
+            )
+        write_atomically(target, (("\ufeff" if mark else "") + new).encode("utf-8"))
+        return True
+
+
+def _target(file: Path) -> Path:
+    """Return the file that is to be changed, links followed.
+
+    :raises ConfigError: one of them leads nowhere: what is lost, perhaps for a while, is not begun anew.
+    """
+    lost = leads_nowhere(Path(file))
+    if lost:
+        raise ConfigError(f"{lost}; nothing was written", where=str(file), next_step=LOST_HINT)
+    return Path(file).resolve()
+
+
+def _read(target: Path) -> tuple[str, bool]:
+    try:
+        source = read_source(target)
+    except FileNotFoundError:
+        return "", False
+    except Unreadable as error:
+        raise ConfigError(f"{error.message}; nothing was written", where=str(target), next_step=error.hint) from error
+    return source.text, source.mark
+
+
+def _parsed(target: Path, text: str) -> Any:
+    try:
+        value = parse(text)
+    except JsoncError as error:
+        where = f"{target}:{error.line}:{error.column}"
+        message = f"the file does not parse, so nothing was written: {error.message}"
+        raise ConfigError(message, where=where, next_step="fix that line") from error
+    if not isinstance(value, dict):
+        raise ConfigError("a configuration is an object, so nothing was written", where=str(target), next_step="fix it")
+    return value
+
+
+_INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
+_REST_OF_LINE = re.compile(r"(?:[ \t]|/\*[^\n\r]*?\*/)*(?://[^\n\r]*)?")
+_SPACE = " \t"
+
+
+def insert(text: str, container: JsoncNode | None, value: Any, *, key: str | None = None) -> str:
+    """Return `text` with `value` as the last entry of `container` (of the document itself when that is ``None``)."""
+    end = _line_end(text)
+    if container is None:
+        body = _entry({key: value} if key is not None else value, None, _unit(text), "", end)
+        gap = end if text and not text.endswith(("\n", "\r")) else ""
+        return f"{text}{gap}{body}{end}"
+    if container.last is None:
+        return _insert_first(text, container, value, key)
+    return _insert_after(text, container, container.last, value, key)
+
+
+def _insert_first(text: str, container: JsoncNode, value: Any, key: str | None) -> str:
+    end, unit, base = _line_end(text), _unit(text), _indent_at(text, container.start)
+    entry = _entry(value, key, unit, base + unit, end)
+    rest = text[container.start + 1 : container.end - 1]
+    # What stands between the brackets is a comment at most; it follows the entry on its own line.
+    after = "" if rest.lstrip(_SPACE).startswith(("\n", "\r")) else end + base
+    if rest.strip():
+        after = end + base + unit if after else ""
+    return f"{text[: container.start + 1]}{end}{base}{unit}{entry}{after}{text[container.start + 1 :]}"
+
+
+def _insert_after(text: str, container: JsoncNode, last: JsoncNode, value: Any, key: str | None) -> str:
+    end, unit = _line_end(text), _unit(text)
+    many_lines = "\n" in text[container.start : last.begin]
+    indent = _indent_at(text, last.begin) if many_lines else _indent_at(text, container.start)
+    entry = _entry(value, key, unit, indent, end) + ("," if last.comma is not None else "")
+    start = last.end if last.comma is None else last.comma + 1
+    comma = "," if last.comma is None else ""
+    if not many_lines:
+        return f"{text[:start]}{comma} {entry}{text[start:]}"
+    place = _after_remark(text, start, container.end - 1)
+    return f"{text[:start]}{comma}{text[start:place]}{end}{indent}{entry}{text[place:]}"
+
+
+def _after_remark(text: str, start: int, stop: int) -> int:
+    """Return where the line's own comment ends, which belongs to the entry before; `start` when there is none."""
+    match = _REST_OF_LINE.match(text, start, stop)
+    place = match.end() if match else start
+    while place > start and text[place - 1] in _SPACE:
+        place -= 1
+    return place
+
+
+def put(text: str, node: JsoncNode, value: Any) -> str:
+    """Return `text` with `value` in place of what stands at `node`."""
+    indent = _indent_at(text, node.begin)
+    return text[: node.start] + _dump(value, _unit(text), indent, _line_end(text)) + text[node.end :]
+
+
+def remove(text: str, container: JsoncNode, key: str) -> str:
+    """Return `text` without the member `key`; comments stay, a line that would be left empty goes."""
+    node = container.child(key)
+    if node is None:
+        return text
+    begin, end = node.begin, node.end
+    if node.comma is not None:
+        text = text[: node.comma] + text[node.comma + 1 :]
+    elif (before := _before(container, node)) is not None and before.comma is not None:
+        text = text[: before.comma] + text[before.comma + 1 :]
+        begin, end = begin - 1, end - 1
+    return _cut(text, begin, end)
+
+
+def _before(container: JsoncNode, node: JsoncNode) -> JsoncNode | None:
+    siblings = container.children
+    place = siblings.index(node)
+    return siblings[place - 1] if place else None
+
+
+def _cut(text: str, begin: int, end: int) -> str:
+    line = begin
+    while line > 0 and text[line - 1] in _SPACE:
+        line -= 1
+    after = end
+    while after < len(text) and text[after] in _SPACE:
+        after += 1
+    at_start = line == 0 or text[line - 1] in "\n\r"
+    if at_start and text.startswith(("\r\n", "\n"), after):
+        return text[:line] + text[after + (2 if text[after] == "\r" else 1) :]
+    return text[:begin] + text[after if not at_start else end :]
+
+
+def _entry(value: Any, key: str | None, unit: str, indent: str, end: str) -> str:
+    name = "" if key is None else json.dumps(key, ensure_ascii=False) + ": "
+    return name + _dump(value, unit, indent, end)
+
+
+def _dump(value: Any, unit: str, indent: str, end: str) -> str:
+    """Write `value` as a person would: an object of plain values on one line, anything else one entry a line."""
+    if isinstance(value, dict) and len(value) > 1 and not any(isinstance(item, dict | list) for item in value.values()):
+        return "{ " + json.dumps(value, ensure_ascii=False)[1:-1] + " }"
+    if isinstance(value, dict) and value:
+        entries = [_entry(item, name, unit, indent + unit, end) for name, item in value.items()]
+        return _block("{", entries, "}", unit, indent, end)
+    if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        return _block("[", [_dump(item, unit, indent + unit, end) for item in value], "]", unit, indent, end)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _block(opening: str, entries: list[str], closing: str, unit: str, indent: str, end: str) -> str:
+    inner = f",{end}{indent}{unit}".join(entries)
+    return f"{opening}{end}{indent}{unit}{inner}{end}{indent}{closing}"
+
+
+def _line_end(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _unit(text: str) -> str:
+    """Return one level of indentation: that of the first line that has any."""
+    match = _INDENT.search(text)
+    return match.group(1) if match else "  "
+
+
+def _indent_at(text: str, offset: int) -> str:
+    line = text.rfind("\n", 0, offset) + 1
+    indent = line
+    while indent < len(text) and text[indent] in _SPACE:
+        indent += 1
+    return text[line:indent]

@@ -63,7 +63,7 @@ class HostCommandContext(ABC):
 
     def configure(self, setting: Sequence[str], value: Any) -> bool:
         """Set a value in the person's configuration; ``None`` removes it."""
-        from moryflow.config.edit import set_value, unset
+        from moryflow.config.values import set_value, unset
 
         refuse_inside_tool(f"a change of {'.'.join(setting)}")
         file = self._host.config.path

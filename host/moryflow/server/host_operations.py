@@ -17,9 +17,8 @@ from moryflow import __version__
 from moryflow.agents import DEFAULT_PROMPT
 from moryflow.approvals import reply_of
 from moryflow.base.paths import readable_vault
-from moryflow.config.edit import set_value, unset
 from moryflow.config.schema import host_models
-from moryflow.config.values import check_value
+from moryflow.config.values import check_value, set_value, unset
 from moryflow.runtime.command_context import HostCommandContext
 from moryflow.runtime.documents import agents_json, approval_json, config_json, models_json, plugins_json, tool_json
 from moryflow.runtime.generation import settings_of_plugins

@@ -157,12 +157,12 @@ class RulesService:
             self._scope.live.grants.append(granted)
         if scope == "session":
             return ""
-        from moryflow.config import edit
+        from moryflow.config import values
 
         file = self._scope.around.config.path
         entry = {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision, **bound_to(rule)}
-        await asyncio.to_thread(edit.append_rule, file, entry)
-        return f"{file}:{await asyncio.to_thread(edit.line_of_rule, file, entry)}"
+        await asyncio.to_thread(values.append_rule, file, entry)
+        return f"{file}:{await asyncio.to_thread(values.line_of_rule, file, entry)}"
 
 
 class SpawnService:

@@ -75,8 +75,7 @@ def get(flags: Flags, key: str) -> None:
 @document_options
 def set_key(flags: Flags, key: str, value: str) -> None:
     """Set KEY in the user's file. VALUE is JSON, or plain text; comments in the file stay."""
-    from moryflow.config.edit import set_value
-    from moryflow.config.values import check_value, shown_at
+    from moryflow.config.values import check_value, set_value, shown_at
 
     config, known = checked_config(flags)
     parsed = check_value(known, key, value)
@@ -91,7 +90,7 @@ def set_key(flags: Flags, key: str, value: str) -> None:
 @document_options
 def unset_key(flags: Flags, key: str) -> None:
     """Remove KEY from the user's file, so that its default holds again."""
-    from moryflow.config.edit import unset
+    from moryflow.config.values import unset
 
     config, _ = checked_config(flags)
     changed = unset(config.path, key)
@@ -296,7 +295,7 @@ def edit_prompt(flags: Flags, source: Path | None) -> None:
     from moryflow_sdk import ConfigError
 
     from moryflow.cli.terminal.stdin import as_text
-    from moryflow.config.edit import set_value
+    from moryflow.config.values import set_value
 
     config, _ = checked_config(flags)
     if source is not None:
@@ -321,8 +320,7 @@ def set_param(flags: Flags, name: str, value: str) -> None:
     """Override one parameter, or give it back to the model with the value "default"."""
     from moryflow_sdk import ConfigError
 
-    from moryflow.config.edit import set_value, unset
-    from moryflow.config.values import check_value
+    from moryflow.config.values import check_value, set_value, unset
 
     config, known = checked_config(flags)
     if config.section(SECTION).get("mode") != "custom":
@@ -341,7 +339,7 @@ def set_param(flags: Flags, name: str, value: str) -> None:
 @document_options
 def reset_prompt(flags: Flags) -> None:
     """Go back to the built-in prompt and the model's own parameters; other settings stay."""
-    from moryflow.config.edit import unset
+    from moryflow.config.values import unset
 
     changed = unset(checked_config(flags)[0].path, SECTION)
     show(flags, {"changed": changed}, "the built-in prompt is used" if changed else "the built-in prompt is used already")

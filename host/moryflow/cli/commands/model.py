@@ -77,7 +77,7 @@ def install(flags: Flags, name: str) -> None:
 @document_options
 def use(flags: Flags, name: str) -> None:
     """Make a model the default (model in the configuration)."""
-    from moryflow.config.edit import set_value
+    from moryflow.config.values import set_value
 
     model, path = from_host(flags, lambda host: (host.models(host.plugin_set).choose(name)[1].id, host.config.path))
     set_value(path, "model", model)

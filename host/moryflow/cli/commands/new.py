@@ -144,7 +144,7 @@ def _consent(home: Path, scaffold: Scaffold) -> None:
 def _switched_on(home: Path, flags: Flags) -> bool:
     """Switch external tools on if the person agrees; return whether they are on."""
     from moryflow.config import load_config
-    from moryflow.config.edit import set_value
+    from moryflow.config.values import set_value
 
     config = load_config(home)
     if config.get(SWITCH):

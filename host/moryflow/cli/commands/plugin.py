@@ -190,9 +190,8 @@ def set_key(flags: Flags, name: str, setting: str | None) -> None:
     from moryflow_sdk.support.secrets import know
 
     from moryflow.config import load_config
-    from moryflow.config.edit import set_value
     from moryflow.config.load import SECRETS
-    from moryflow.config.values import check_value
+    from moryflow.config.values import check_value, set_value
 
     desk = Desk(flags)
     config, known, names = _settings_of(desk, name)
@@ -225,8 +224,8 @@ def set_key(flags: Flags, name: str, setting: str | None) -> None:
 @asking_options
 def remove(flags: Flags, name: str, setting: str) -> None:
     """Remove a secret that was set with `plugin key set`."""
-    from moryflow.config.edit import unset
     from moryflow.config.load import SECRETS
+    from moryflow.config.values import unset
 
     file = Desk(flags).home / SECRETS
     path = f"plugins.{name}.{setting}"

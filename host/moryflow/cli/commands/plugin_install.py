@@ -256,7 +256,7 @@ def _disabled(desk: Desk) -> list[str]:
 
 
 def _write(desk: Desk, names: list[str]) -> list[str]:
-    from moryflow.config.edit import set_value
+    from moryflow.config.values import set_value
 
     set_value(desk.config.path, "disabledPlugins", names)
     return names

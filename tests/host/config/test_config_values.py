@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.config import load_config
-from moryflow.config.edit import append_rule, set_value, unset
 from moryflow.config.jsonc import parse
+from moryflow.config.values import append_rule, set_value, unset
 from moryflow_sdk import ConfigError
 
 RULE = {"domain": "read", "pattern": "fs:/etc/hosts", "decision": "allow"}
@@ -157,7 +157,7 @@ def test_unsetting_removes_the_line_and_keeps_remarks(file: Path) -> None:
 WITH_NO_ROOM = """
 import resource, signal, sys
 from pathlib import Path
-from moryflow.config.edit import append_rule
+from moryflow.config.values import append_rule
 from moryflow_sdk import ConfigError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
