@@ -15,6 +15,7 @@ from moryflow_sdk.models import SUMMARY_MARK
 from moryflow.base.events import now
 from moryflow.config.schema import CompactionSettings
 from moryflow.hooks.plugin_set import Ledger
+from moryflow.kernel.outcome import TurnUsage
 from moryflow.kernel.turn_context import Journal
 from moryflow.store import Outdated, RunRow
 from moryflow.store.messages import message_of, pair_results
@@ -277,6 +278,7 @@ def fork_scope(scope: TurnContext, turn: str) -> TurnContext:
         ledger=Ledger(),
         failures=[],
         notices=[],
+        usage=TurnUsage(),
         extra_usage=[],
         artifacts=[],
         files=None,

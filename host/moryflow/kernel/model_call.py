@@ -35,7 +35,6 @@ from moryflow_sdk import (
 from moryflow.base.events import later
 from moryflow.store.messages import ContextBuilder, begin_with_prompt
 
-from .outcome import TurnUsage
 from .tool_call import call_row, offered_tools
 from .turn_context import Journal, TurnContext
 
@@ -165,10 +164,9 @@ def _first(own: Any, other: Any) -> Any:
 class ModelCall:
     """The model's side of a turn."""
 
-    def __init__(self, scope: TurnContext, journal: Journal, usage: TurnUsage, provider: ModelProvider | None) -> None:
+    def __init__(self, scope: TurnContext, journal: Journal, provider: ModelProvider | None) -> None:
         self._scope = scope
         self._journal = journal
-        self._usage = usage
         self._provider = provider
         self._message: AnswerEvents | None = None
         self._replaced = ""
@@ -199,7 +197,7 @@ class ModelCall:
     def _end(self, finished: Finished) -> Finished:
         """Keep why the answer ended, and note it."""
         is_empty = finished.reason == "stop" and not finished.tool_calls and not self._so_far.strip()
-        self._usage.finish = "empty" if is_empty else finished.reason
+        self._scope.usage.finish = "empty" if is_empty else finished.reason
         return self.note(finished)
 
     async def _stream(self, request: ModelRequest) -> Finished:
@@ -268,9 +266,9 @@ class ModelCall:
             model = self._provider.find(model.id) or model  # the provider may have learned prices only while it answered
         cost = model.cost(usage) if model else None
         self._spent = (usage, cost)
-        self._usage.add(usage, cost)
+        self._scope.usage.add(usage, cost)
         self._scope.budget.spend(cost=cost)
-        self._usage.text = text or self._usage.text
+        self._scope.usage.text = text or self._scope.usage.text
 
     def _unique(self, request: ToolRequest) -> ToolRequest:
         """Give a call a new id where the model repeated one of this session; calls and results are matched by it."""
@@ -301,7 +299,7 @@ class ModelCall:
         text, self._message = self._so_far or self._replaced, None
         if not text:
             return
-        self._usage.text = text
+        self._scope.usage.text = text
         model = self._scope.model.id if self._scope.model else ""
         payload = {"text": text, "calls": [], "model": model, "finish": "cut", "partial": True}
         self._journal.node("assistant", payload, place)

@@ -36,7 +36,7 @@ from moryflow.hooks.dispatcher import Withheld
 from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.store import CallRow
 
-from .outcome import OnAsk, TurnUsage
+from .outcome import OnAsk
 from .tool_call import (
     Deadline,
     as_result,
@@ -99,11 +99,10 @@ class PreparedCall:
 class ToolExecutor:
     """Judges and runs the calls of one turn."""
 
-    def __init__(self, scope: TurnContext, journal: Journal, on_ask: OnAsk, usage: TurnUsage) -> None:
+    def __init__(self, scope: TurnContext, journal: Journal, on_ask: OnAsk) -> None:
         self._scope = scope
         self._journal = journal
         self._on_ask: OnAsk = on_ask
-        self._usage = usage
         self._dispatch = scope.around.dispatcher
 
     # ---------------------------------------------------------------- judging
@@ -232,7 +231,7 @@ class ToolExecutor:
             on_ask, self._scope.ending = "deny", "approval_required"
         settled = await desk.settle(self._scope, self._journal, call, ruling, on_ask, prepared.shown, anew=not later)
         if settled.by == "headless":
-            self._usage.unasked = True
+            self._scope.usage.unasked = True
         return settled
 
     # ---------------------------------------------------------------- running

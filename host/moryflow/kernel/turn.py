@@ -20,7 +20,7 @@ from moryflow.store import RunRow, Unfinished
 from moryflow.store.messages import ContextBuilder
 
 from .model_call import ModelCall, RequestBuilder
-from .outcome import DEFAULT_MAX_STEPS, NOT_WHOLE, EndReason, RunOptions, TurnUsage, error_json
+from .outcome import DEFAULT_MAX_STEPS, NOT_WHOLE, EndReason, RunOptions, error_json
 from .tool_executor import PreparedCall, ToolExecutor, interrupted_call, skipped_call
 from .turn_context import Journal, TurnContext
 
@@ -42,11 +42,10 @@ class TurnLoop:
     ) -> None:
         self._scope = scope
         self._options = options
-        self.usage = TurnUsage()
         self._journal = Journal(scope)
-        self._executor = ToolExecutor(scope, self._journal, options.on_ask, self.usage)
-        self._batch = ToolBatch(scope, self._journal, self._executor, self.usage)
-        self._model_call = ModelCall(scope, self._journal, self.usage, provider)
+        self._executor = ToolExecutor(scope, self._journal, options.on_ask)
+        self._batch = ToolBatch(scope, self._journal, self._executor)
+        self._model_call = ModelCall(scope, self._journal, provider)
         self._requests = RequestBuilder(scope, context, scope.model) if scope.model else None
         self._compaction = scope.around.compaction(scope, self._journal, provider, self._requests)
         self._pauses: list[str] = []
@@ -110,7 +109,7 @@ class TurnLoop:
 
     def _idling(self, finished: Finished) -> EndReason | None:
         """End the turn when the model asks to be asked again and again and gives nothing new."""
-        self._pauses = [*self._pauses, self.usage.text] if finished.reason == "pause" else []
+        self._pauses = [*self._pauses, self._scope.usage.text] if finished.reason == "pause" else []
         last = self._pauses[-MOST_PAUSES:]
         return "doom_loop" if len(last) == MOST_PAUSES and len(set(last)) == 1 else None
 
@@ -176,10 +175,10 @@ class TurnLoop:
             while waiting:  # one by one: a thread of a plugin may add to it meanwhile
                 waiting.pop(0)(self._journal)
         for usage, cost in scope.extra_usage:
-            self.usage.add(usage, cost)
+            scope.usage.add(usage, cost)
             scope.budget.spend(cost=cost)
         for spent in scope.spent:
-            self.usage.add_child(spent)
+            scope.usage.add_child(spent)
         scope.extra_usage.clear()
         scope.spent.clear()
 
@@ -196,14 +195,14 @@ class TurnLoop:
         if error is not None:
             self._journal.event("error", **error_json(error))
         self._journal.run(self._run_row("ended", reason))
-        self._journal.event("turn.finish", end_reason=reason, steps=self._scope.step, cost=self.usage.cost)
+        self._journal.event("turn.finish", end_reason=reason, steps=self._scope.step, cost=self._scope.usage.cost)
         self._journal.event("session.status", status="waiting" if reason == "approval_required" else "idle")
         await self._journal.commit()
         await self._journal.settle()
         return reason
 
     def _run_row(self, state: str, reason: str | None) -> RunRow:
-        scope, used = self._scope, self.usage
+        scope, used = self._scope, self._scope.usage
         return RunRow(
             id=scope.turn,
             session=scope.session,
@@ -224,11 +223,10 @@ class TurnLoop:
 class ToolBatch:
     """Runs the calls of a turn and remembers which have no result yet."""
 
-    def __init__(self, scope: TurnContext, journal: Journal, executor: ToolExecutor, usage: TurnUsage) -> None:
+    def __init__(self, scope: TurnContext, journal: Journal, executor: ToolExecutor) -> None:
         self._scope = scope
         self._journal = journal
         self._executor = executor
-        self._usage = usage
         self._open: list[ToolRequest] = []
         self._started: set[str] = set()
 
@@ -310,9 +308,9 @@ class ToolBatch:
         final = await self._executor.finish(prepared, result, ms)
         self._open = [request for request in self._open if request.id != prepared.call.id]
         if final.status == "denied":
-            self._usage.denied.append(_denial(prepared, final.output))
+            self._scope.usage.denied.append(_denial(prepared, final.output))
         elif prepared.stops and prepared.ruling is not None:
-            self._usage.denied.append(_denial(prepared, prepared.ruling.reason))
+            self._scope.usage.denied.append(_denial(prepared, prepared.ruling.reason))
 
     async def _stop(self, prepared: PreparedCall, rest: Sequence[ToolRequest]) -> EndReason:
         ruling = prepared.ruling

@@ -39,7 +39,7 @@ from moryflow.hooks.plugin_set import HookFailure, Ledger, Quarantine
 from moryflow.store import ROOT, ApprovalRow, CallRow, Commit, NewNode, RunRow, StoreError
 from moryflow.store.messages import ContextBuilder
 
-from .outcome import Budget, ChildUsage, SessionPermissions
+from .outcome import Budget, ChildUsage, SessionPermissions, TurnUsage
 
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
@@ -80,6 +80,7 @@ class TurnContext:
     children: Subagents | None = None
     started: ParentTurn | None = None
     budget: Budget = field(default_factory=Budget)
+    usage: TurnUsage = field(default_factory=TurnUsage)
     spent: list[ChildUsage] = field(default_factory=list[ChildUsage])
     ending: EndReason | None = None
     over: bool = False

@@ -19,7 +19,7 @@ from moryflow.approvals.questions import ApprovalRequired
 from moryflow.base.foreign_errors import root_of, within
 from moryflow.hooks.plugin_set import HookFailure, PluginSet
 from moryflow.hooks.threads import deadlines_lifted
-from moryflow.kernel.outcome import EndReason, TurnUsage
+from moryflow.kernel.outcome import EndReason
 from moryflow.kernel.turn import TurnLoop
 from moryflow.kernel.turn_context import SessionHandle, TurnContext
 from moryflow.store import SessionBusy
@@ -94,14 +94,15 @@ class TurnTask:
                 raise
             reason, error = _outcome(self._task, scope.live)
             try:
-                return _result_of(scope, turn.usage, await turn.end(reason, error), error)
+                return _result_of(scope, await turn.end(reason, error), error)
             except MoryflowError as failure:
                 scope.live.held_back.append(scope.event("session.status", status="idle"))
-                return _result_of(scope, turn.usage, "host_error", error or failure)
+                return _result_of(scope, "host_error", error or failure)
 
 
-def _result_of(scope: TurnContext, used: TurnUsage, reason: EndReason, error: MoryflowError | None) -> TurnResult:
-    """Return the result of a turn that used so much and ended for `reason`."""
+def _result_of(scope: TurnContext, reason: EndReason, error: MoryflowError | None) -> TurnResult:
+    """Return the result of a turn that ended for `reason`."""
+    used = scope.usage
     return TurnResult(
         session=scope.session,
         end_reason=reason,
