@@ -239,9 +239,6 @@ def tells_case(folder: str) -> bool:
         return True
 
 
-_PREFIX = {"query": "query", "mcp": "mcp", "task": "task", "tool": "tool"}
-
-
 def resolve_target(request: TargetRequest, files: Callable[[], Files]) -> Target:
     """Return `request` as gates see it; what cannot be resolved carries an error and is denied."""
     if request.kind == "file":
@@ -250,8 +247,7 @@ def resolve_target(request: TargetRequest, files: Callable[[], Files]) -> Target
         return _url(request)
     if request.kind == "shell":
         return command_in(files().resolve(request.folder or ".", as_stored=True), request.value, request.domain)
-    text = f"{_PREFIX[request.kind]}:{request.value}"
-    return Target(domain=request.domain, kind=request.kind, text=text, given=request.value)
+    return Target(domain=request.domain, kind=request.kind, text=f"{request.kind}:{request.value}", given=request.value)
 
 
 def _url(request: TargetRequest) -> Target:
