@@ -211,14 +211,14 @@ def _stats_of(hook: str, rows: list[HookCallRow]) -> HookStats:
     for row in rows:
         if row.outcome not in _GOOD:
             failures[row.outcome] = failures.get(row.outcome, 0) + row.count
-    return HookStats(hook, sum(row.count for row in rows), _percentile(ran, 0.95), failures)
+    return HookStats(hook, sum(row.count for row in rows), _percentile_95(ran), failures)
 
 
-def _percentile(ran: list[tuple[int, int]], share: float) -> int:
-    """Return the time that `share` of the calls stay within; `ran` is (time, number of calls), sorted."""
+def _percentile_95(ran: list[tuple[int, int]]) -> int:
+    """Return the time that 95 of 100 calls stay within; `ran` is (time, number of calls), sorted."""
     total, seen = sum(count for _, count in ran), 0
     for us, count in ran:
         seen += count
-        if seen >= total * share:
+        if seen >= total * 0.95:
             return us
     return 0

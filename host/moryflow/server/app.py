@@ -30,8 +30,8 @@ from .service import Service
 
 log = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "page"
-FREE = ("/", "/code")
-"""What needs no token: the page, which holds no data, and the exchange of a one-time code for one."""
+_FREE = ("/", "/code")
+"""What needs no token: the page and its files, which hold no data, and the exchange of a one-time code for one."""
 _WITHOUT_HOME = ("/code", "/health", "/metrics", "/openapi.json")
 MOST_STREAMS = 500
 STALLED_SECONDS = 30.0
@@ -181,13 +181,11 @@ class Access(NamedTuple):
 
     :ivar hosts: the values of ``Host`` that are ours; `origins` those of ``Origin``.
     :ivar token: what ``Authorization: Bearer`` must carry.
-    :ivar free: paths without a token: the files of the page, which hold no data, and the exchange of a one-time code.
     """
 
     hosts: frozenset[str]
     origins: frozenset[str]
     token: str
-    free: tuple[str, ...]
 
     def refusal(self, path: str, headers: list[tuple[bytes, bytes]]) -> tuple[int, str, str, str] | None:
         """Return status, code, sentence and next step where a request with these headers is refused."""
@@ -200,7 +198,7 @@ class Access(NamedTuple):
             return 403, "foreign_origin", "pages of other sites may not use this server", "open the link that serve printed"
         if any(site not in ("none", "same-origin") for site in found.get("sec-fetch-site", ())):
             return 403, "foreign_origin", "pages of other sites may not use this server", "type the address yourself"
-        if path in self.free or path.startswith("/page/"):
+        if path in _FREE or path.startswith("/page/"):
             return None
         given = found.get("authorization", ())
         kind, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")

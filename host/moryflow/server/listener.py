@@ -21,7 +21,7 @@ from moryflow.base.events import now
 from moryflow.base.paths import keep
 from moryflow.plugins.reload import Reloader
 
-from .app import FREE, Access, application
+from .app import Access, application
 from .service import FOLDER, RUNNING, NewSession, Service, only_one, token_of
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ async def serve(
         token = token_of(host.home)
         service = Service(host, vault, token, address.url, NewSession(options.agent, options.model, options.mode))
         host.approvals.attach(asyncio.get_running_loop())
-        access = Access(address.hosts, address.origins, token, FREE)
+        access = Access(address.hosts, address.origins, token)
         config = uvicorn.Config(
             application(service, access), loop="asyncio", lifespan="off", log_config=None, access_log=False,
             server_header=False, date_header=False, timeout_graceful_shutdown=CLOSE_SECONDS,
