@@ -11,8 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from moryflow.config import Config
-from moryflow.config.layers import Layer, merged, nested
+from moryflow.config import Config, Layer, merged, nested
 from moryflow.hooks.dispatcher import Dispatcher
 from moryflow.hooks.plugin_set import HookFailure, Ledger, LoadRecord, PluginSet, Quarantine
 from moryflow.plugins import dispose, load_plugin_set, start

@@ -17,7 +17,7 @@ from .options import Flags
 from .terminal.text import plain, say
 
 if TYPE_CHECKING:
-    from moryflow.config.layers import Layer, Problem
+    from moryflow.config import Layer, Problem
     from moryflow.hooks.plugin_set import LoadRecord
     from moryflow.runtime.host import Host
     from moryflow.store import Store
@@ -316,7 +316,7 @@ def _arguments(host: Host, tools: list[str], given: object) -> Iterator[tuple[st
 
 
 def _problem(host: Host, key: str, text: str, hint: str, code: str) -> Problem:
-    from moryflow.config.layers import Problem
+    from moryflow.config import Problem
 
     origin = host.config.origin(key)
     return Problem(origin.file or origin.source, origin.line, None, text, hint, code=code)

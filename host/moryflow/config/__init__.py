@@ -1,23 +1,269 @@
-"""Configuration: layers, checks, origins, and edits that keep comments."""
+"""The configuration: its layers, the settings that hold, where each comes from, and what is wrong with it.
+
+:func:`load_config` reads the layers (``load.py``) and holds them against the settings that are known (``checks.py``).
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from moryflow_sdk import Rule
+from moryflow_sdk.support.rule_entries import ANY_DOMAIN, may_deny, not_understood, read_entries
 from moryflow_sdk.support.secrets import know, know_environment, secret_values
+from moryflow_sdk.support.texts import nearest
 
-from .layers import MISSING, RULES, Layer, Origin, Problem, holds_deny, lost_rules, merged, read_rules, value_at
-from .load import environment_layer, flag_layer, good_copy, inline_layer, keep, secrets_layer, user_layers
+from .jsonc import JsoncError, JsoncNode, tree
 
 if TYPE_CHECKING:
     from .schema import Known
 
-__all__ = ["Config", "Origin", "Problem", "config_file", "load_config"]
+
+Place = Sequence[str | int]
+MISSING: Any = object()
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Values of one source; `text` is kept to find lines, `lines` says them where there is no text.
+
+    :param file: the file, or the name to show in its place (``--config``, a flag).
+    :param lost: why rules that stand in the source may be missing in `value`; empty where none can be.
+    :param names: top-level key → the variable it comes from, for the environment.
+    """
+
+    source: SourceName
+    value: dict[str, Any]
+    file: str = ""
+    text: str = ""
+    is_file: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+    lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict)
+    lost: str = ""
+
+    @cached_property
+    def _tree(self) -> JsoncNode | None:
+        try:
+            return tree(self.text) if self.text else None
+        except (JsoncError, ValueError, IndexError):
+            return None
+
+    def find(self, path: Place) -> Any:
+        """Return the value at `path`, or :data:`MISSING`."""
+        return value_at(self.value, path)
+
+    def position(self, path: Place) -> tuple[int | None, int | None]:
+        """Return line and column of `path`, or of the nearest container that stands in the text."""
+        node = self._tree
+        if node is None:
+            return self.lines.get(tuple(path)), None
+        for name in path:
+            child = node.child(name)
+            if child is None:
+                break
+            node = child
+        line = bisect_right(self._line_starts, node.begin)
+        return line, node.begin - self._line_starts[line - 1] + 1
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        """Where each line begins: counting them anew for each of thousands of rules takes seconds."""
+        return [0, *(match.end() for match in re.finditer("\n", self.text))]
+
+    def label(self, path: Place) -> str:
+        """Return the file, variable or flag that `path` comes from."""
+        return self.names.get(dotted(path[:1]), self.file) if self.names else self.file
+
+    def problem(self, path: Place, message: str, hint: str = "", *, code: str, fatal: bool = False) -> Problem:
+        """Return a problem that stands at `path`."""
+        line, column = self.position(path)
+        return Problem(self.label(path), line, column, message, hint, fatal, code)
+
+    def without(self, path: Place) -> Layer:
+        """Return the layer without the value at `path`."""
+        return replace(self, value=_without(self.value, list(path)))
+
+
+def _without(value: Any, path: list[str | int]) -> Any:
+    head, rest = path[0], path[1:]
+    if isinstance(value, Mapping):
+        if rest:
+            return {key: _without(item, rest) if key == head else item for key, item in value.items()}
+        return {key: item for key, item in value.items() if key != head}
+    if not isinstance(value, list):
+        return value
+    if rest:
+        return [_without(item, rest) if index == head else item for index, item in enumerate(value)]
+    return [item for index, item in enumerate(value) if index != head]
+
+
+def step_into(value: Any, name: str | int) -> Any:
+    """Return the member or item called `name`, or :data:`MISSING`."""
+    if isinstance(value, Mapping):
+        return value.get(name, MISSING)
+    if isinstance(value, list) and isinstance(name, int) and name < len(value):
+        return value[name]
+    return MISSING
+
+
+def value_at(value: Any, path: Place) -> Any:
+    """Return what stands at `path` in `value`, or :data:`MISSING`."""
+    for name in path:
+        value = step_into(value, name)
+    return value
+
+
+def dotted(path: Place) -> str:
+    """Spell a path as people write it: ``agents.runtime.hooks.tool.after[0].prependText``."""
+    text = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in path)
+    return text.removeprefix(".")
+
+
+def nested(path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return `value` wrapped in one mapping per name of `path`."""
+    for name in reversed(path):
+        value = {name: value}
+    return value
+
+
+def merged(below: Any, above: Any) -> Any:
+    """Lay `above` over `below`: mappings join, anything else replaces."""
+    if not isinstance(below, Mapping) or not isinstance(above, Mapping):
+        return above
+    return {**below, **{key: merged(below[key], item) if key in below else item for key, item in above.items()}}
+
+
+SourceName = Literal["default", "user", "secrets", "environment", "inline", "flag"]
+
+MOST = 50
+"""Problems reported per file; more are counted."""
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong: where, what, and what helps.
+
+    :param code: the class of the report, for example ``config_syntax`` or ``rule_invalid``.
+    :param fatal: a deny, a limit or a plugin that is switched off may be lost, so ``config check`` fails and runs say
+        so.
+    """
+
+    file: str
+    line: int | None
+    column: int | None
+    message: str
+    hint: str = ""
+    fatal: bool = False
+    code: str = "config_value"
+
+    @property
+    def where(self) -> str:
+        """``file:line:column`` as far as it is known."""
+        return ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" + (f" ({self.hint})" if self.hint else "")
+
+
+class Origin(NamedTuple):
+    """Which layer a value comes from; `file` is the variable's name for the environment."""
+
+    source: SourceName
+    file: str | None = None
+    line: int | None = None
+
+
+RULES = ("agents", "runtime", "permission", "rules")
+"""Where the rules stand."""
+
+UNUSABLE = "rule_unusable"
+"""The code of a deny rule that was read but whose pattern no engine takes."""
+
+_OF_OTHERS = ("plugins", "models", "mcp")
+"""Sections in which a name like ``rules`` is somebody else's."""
+
+_NAMES = ("permission", "permissions", "rules")
+
+
+def read_rules(layer: Layer) -> tuple[list[Rule], list[Problem]]:
+    """Return the rules of `layer` in order, one for what could not be read among them, and what is wrong."""
+    entries = layer.find(RULES)
+    rules, faults = read_entries(
+        entries if isinstance(entries, list) else [],
+        _source(layer),
+        layer.file if layer.is_file else None,
+        line=lambda index: layer.position((*RULES, index))[0],
+    )
+    problems: list[Problem] = []
+    for fault in faults[:MOST]:
+        place = (*RULES, fault.index, fault.key) if fault.key else (*RULES, fault.index)
+        problems.append(layer.problem(place, fault.message, fault.hint, code=fault.code, fatal=not fault.harmless))
+    if rest := faults[MOST:]:
+        fatal = not all(fault.harmless for fault in rest)
+        problems.append(layer.problem(RULES, f"{len(rest)} more rules are wrong", code="rule_invalid", fatal=fatal))
+    return rules, problems
+
+
+def lost_rules(layer: Layer) -> list[Rule]:
+    """Return what stands for rules of `layer` that nobody reads, because they stand under another name or in another shape.
+
+    What is wrong there is reported where unknown keys and wrong types are.
+    """
+    fields = {"source": _source(layer), "file": layer.file if layer.is_file else None}
+    if layer.lost:
+        return [not_understood(ANY_DOMAIN, layer.lost, **fields)]
+    for place, item in _unread(layer.value, ()):
+        value = {place[-1]: item}
+        if holds_deny(value) or _holds_ask(value):
+            problem = f"rules are not read at {dotted(place)}"
+            decision = "deny" if holds_deny(value) else "ask"
+            return [not_understood(ANY_DOMAIN, problem, **fields, line=layer.position(place)[0], decision=decision)]
+    return []
+
+
+def _unread(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield what stands where rules were probably meant to be and are not."""
+    for key, item in value.items():
+        place = (*path, key)
+        if place == RULES and isinstance(item, list):
+            continue
+        on_the_way = place == RULES[: len(place)]
+        is_like = path == RULES[:-1] or _named_like_rules(key)
+        if (on_the_way or not is_like) and isinstance(item, Mapping) and place != RULES:
+            if place[0] not in _OF_OTHERS:
+                yield from _unread(item, place)
+        elif on_the_way or is_like:
+            yield place, item
+
+
+def _named_like_rules(key: str) -> bool:
+    return bool(nearest(key.casefold(), _NAMES, 0.8))
+
+
+def _source(layer: Layer) -> Literal["inline", "user"]:
+    return "user" if layer.source == "user" else "inline"
+
+
+def holds_deny(value: Any) -> bool:
+    """Whether `value`, which stands where nothing is read, holds what may have been meant as a deny."""
+    if isinstance(value, Mapping):
+        is_entry = "decision" in value and may_deny(value)
+        return is_entry or any(map(holds_deny, (*value, *value.values())))  # {"deny": [...]} is how others write it
+    if isinstance(value, list):
+        return any(map(holds_deny, value))
+    return isinstance(value, str) and value.strip().casefold() == "deny"
+
+
+def _holds_ask(value: Any) -> bool:
+    if isinstance(value, Mapping | list):
+        return any(map(_holds_ask, (*value, *value.values()) if isinstance(value, Mapping) else value))
+    return isinstance(value, str) and value.strip().casefold() == "ask"
 
 
 _TORN = ("config_missing", "config_syntax", "config_encoding", "config_unreadable", "config_limits")
@@ -43,6 +289,8 @@ def load_config(
     :param flags: dotted key → value; ``None`` values are flags that were not given.
     :raises ConfigError: `inline` cannot be read.
     """
+    from .load import environment_layer, flag_layer, inline_layer, secrets_layer, user_layers
+
     environ = os.environ if environ is None else environ
     problems: list[Problem] = []
     path = config_file(home, environ)
@@ -118,6 +366,8 @@ class Config:
 
     def keep(self, home: Path) -> None:
         """Keep the user's file as it is now, for a start at which it cannot be read; a host does so when it begins."""
+        from .load import good_copy, keep
+
         if self.torn is None and all(item.code != "config_permissions" for item in self.problems):
             own = next((layer.text for layer in self.layers if layer.source == "user" and layer.value), "")
             keep(good_copy(home, self.path), own)

@@ -18,7 +18,8 @@ from moryflow_sdk.support.secrets import hidden, masked
 from moryflow_sdk.support.settings import ServerSettings, from_json, not_valid, wrong_name, wrong_values
 from moryflow_sdk.support.texts import nearest
 
-from .layers import MISSING, MOST, RULES, Layer, Place, Problem, dotted, holds_deny, merged, nested, step_into
+from moryflow.config import MISSING, MOST, RULES, Layer, Place, Problem, dotted, holds_deny, merged, nested, step_into
+
 from .schema import RULES_PATH, Known
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 from moryflow_sdk import DOMAINS, ConfigError
 from moryflow_sdk.support.own_files import LOST_HINT, Doubt, doubt_about, leads_nowhere
 
+from moryflow.config import MISSING, RULES, Layer, Problem, dotted, lost_rules, merged, nested
+
 from .jsonc import JsoncError, blank, parse, position
-from .layers import MISSING, RULES, Layer, Problem, dotted, lost_rules, merged, nested
 
 
 def user_layers(home: Path, path: Path, problems: list[Problem]) -> list[Layer]:

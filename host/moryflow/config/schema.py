@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from moryflow_sdk.support.settings import Meta, Settings, pydantic_model
 
-from .layers import RULES
+from moryflow.config import RULES
 
 Known = tuple[str, Any]
 """A dotted path and the :class:`Settings`, or the pydantic model, of what stands there."""

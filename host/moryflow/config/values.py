@@ -19,11 +19,10 @@ from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 from moryflow_sdk.support.secrets import masked
 
 from moryflow.base.paths import locked, write_atomically
-from moryflow.config import Config
+from moryflow.config import MISSING, RULES, Config, Layer, merged, nested, read_rules, value_at
 
 from .checks import drop_bad_values, unknown_keys
 from .jsonc import JsoncError, JsoncNode, parse, position, tree
-from .layers import MISSING, RULES, Layer, merged, nested, read_rules, value_at
 from .load import Unreadable, read_source
 from .schema import Known, defaults, host_models
 

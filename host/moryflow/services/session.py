@@ -29,7 +29,7 @@ from moryflow_sdk import (
 )
 
 from moryflow.base.events import now
-from moryflow.config.layers import UNUSABLE
+from moryflow.config import UNUSABLE
 from moryflow.kernel.turn_context import SpawnRequest
 from moryflow.store import RunRow
 

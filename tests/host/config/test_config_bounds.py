@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
-from moryflow.config import load_config
-from moryflow.config.layers import merged, nested
+from moryflow.config import load_config, merged, nested
 from moryflow.config.schema import host_models
 from moryflow_sdk.support.settings import Settings
 from pydantic import BaseModel

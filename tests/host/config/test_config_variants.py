@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow.config import load_config
-from moryflow.config.layers import nested
+from moryflow.config import load_config, nested
 from moryflow.config.schema import defaults, host_models
 
 RUNTIME: dict[str, list[Any]] = {

@@ -19,8 +19,7 @@ from moryflow.cli.terminal.text import as_json, columns, plain, show
 if TYPE_CHECKING:
     from moryflow_sdk import Rule
 
-    from moryflow.config import Config
-    from moryflow.config.layers import Origin, Problem
+    from moryflow.config import Config, Origin, Problem
     from moryflow.config.schema import Known
     from moryflow.runtime.host import Host
 
@@ -190,7 +189,7 @@ def config_with_problems(flags: Flags) -> tuple[Config, list[Problem]]:
 
 def _plugins(host: Host) -> Iterator[Problem]:
     """Yield the settings for which a plugin could not be loaded."""
-    from moryflow.config.layers import Problem
+    from moryflow.config import Problem
 
     for record in host.plugin_set.records:
         if record.status == "failed" and record.stage == "config":
@@ -200,7 +199,7 @@ def _plugins(host: Host) -> Iterator[Problem]:
 
 def _agents(host: Host) -> Iterator[Problem]:
     """Yield the rules of agents that cannot be understood: they fail the check wherever they stand."""
-    from moryflow.config.layers import Problem
+    from moryflow.config import Problem
 
     for agent in host.agents.values():
         for rule in (rule for rule in agent.rules if rule.problem):
@@ -210,7 +209,7 @@ def _agents(host: Host) -> Iterator[Problem]:
 
 def _remarks(host: Host, config: Config) -> Iterator[Problem]:
     """Yield what plugins say of the rules."""
-    from moryflow.config.layers import MOST, Problem
+    from moryflow.config import MOST, Problem
 
     for plugin in host.plugin_set.plugins.values():
         check: Any = getattr(plugin.object, "check_rules", None)
@@ -229,7 +228,7 @@ def _remarks(host: Host, config: Config) -> Iterator[Problem]:
 
 
 def _remark(rule: Rule, sentence: str, fatal: bool = False) -> Problem:
-    from moryflow.config.layers import Problem
+    from moryflow.config import Problem
 
     return Problem(rule.file or rule.source, rule.line, None, sentence, fatal=fatal, code="rule_remark")
 
@@ -242,7 +241,7 @@ def value_of(config: Config, known: Sequence[Known], key: str) -> Any:
     from moryflow_sdk import ConfigError
     from moryflow_sdk.support.texts import did_you_mean
 
-    from moryflow.config.layers import MISSING, value_at
+    from moryflow.config import MISSING, value_at
     from moryflow.config.values import effective, leaves
 
     tree = effective(config, known)
