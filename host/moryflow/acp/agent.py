@@ -17,7 +17,7 @@ from moryflow.runtime.documents import known_models, with_title
 
 from .connection import AUTH_REQUIRED, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND, EditorConnection, Params, RpcError
 from .files import EditorTexts
-from .servers import EditorServers
+from .permissions import EditorServers
 from .sessions import EditorSession, prompt_of
 from .terminals import EditorTerminals
 
@@ -214,7 +214,7 @@ class EditorAgent:
         opened.tell_commands()
         if self._learning is None:
             self._learning = asyncio.create_task(self._learn_models())
-        await self._servers.offer(opened, servers)
+        await self._servers.offer(opened.row, opened.notice, servers)
 
     async def _learn_models(self) -> None:
         """Find out which models there are: some services are asked for it, so nobody waits."""
