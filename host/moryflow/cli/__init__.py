@@ -169,10 +169,12 @@ def _main(arguments: list[str] | None) -> int:
         leave_out_pydantic_plugins()
     try:
         code = _run(arguments)
-        sys.stdout.flush()
+        streams.stdout().flush()
     except OSError as error:
         code = _output_lost(error)
-    streams.give_up_waiting()
+    finally:
+        streams.give_up_waiting()
+        streams.use(None, None)
     return code
 
 
@@ -199,7 +201,7 @@ def _run(arguments: list[str] | None) -> int:
         with cli.make_context("moryflow", sys.argv[1:] if arguments is None else list(arguments)) as ctx:
             outcome = cli.invoke(ctx)
     except OSError as error:
-        sys.stdout.flush()  # raises again if what was written is still waiting
+        streams.stdout().flush()  # raises again if what was written is still waiting
         if isinstance(error, BrokenPipeError) and streams.nobody_reads():
             raise
         return report(error)
@@ -248,7 +250,9 @@ def _end_with(code: int) -> None:
 def _lose_patience() -> None:
     time.sleep(GRACE)
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"moryflow: a thread or a clean-up of a plugin did not end within {GRACE:g} s and was left behind\n")
+        streams.stderr().write(
+            f"moryflow: a thread or a clean-up of a plugin did not end within {GRACE:g} s and was left behind\n"
+        )
         sys.stderr.flush()
     os._exit(_codes[0])  # and write nothing more: that may be what waits for ever
 

@@ -21,6 +21,7 @@ import click
 from moryflow.base.builtins import BUILTINS
 
 from .terminal.streams import NAME as STDOUT
+from .terminal.streams import stderr
 from .terminal.text import folded, plain
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def _tell(what: str, error: BaseException) -> None:
 
 
 def _write(text: str) -> None:
-    stream = sys.stderr
+    stream = stderr()
     if stream is not None and not stream.closed:
         stream.write(plain(text) + "\n")
 

@@ -91,6 +91,16 @@ print("at import")
 async def chat_params(params):
     print("in a hook")
 """
+CLOSES = """
+import sys
+from moryflow_sdk import hookimpl
+
+@hookimpl
+def chat_params(params):
+    sys.stdout.close()
+    sys.stderr.close()
+    sys.stdout = sys.stderr = None
+"""
 COMMAND = """
 import os, subprocess
 import click
@@ -127,6 +137,14 @@ def test_events_of_a_run_are_events_whatever_a_plugin_prints(cli: Any) -> None:
     done = cli("run", "-m", cli.script(cli.calls("noisy"), "fine"), "hi", "--output", "stream-json")
     assert [json.loads(line)["type"] for line in done.stdout.splitlines()][-1] == "result"
     assert all(text in done.stderr for text in (*ALWAYS, "in a hook", "in a tool"))
+
+
+@pytest.mark.parametrize("shape", ["text", "json"])
+def test_the_answer_is_written_whatever_a_plugin_does_to_the_streams(cli: Any, shape: str) -> None:
+    """It may close them, or put something else in their place (invariant 5; CONTRACT §1)."""
+    cli.plugin("closes", CLOSES)
+    done = cli("run", "-m", cli.script("fine"), "hi", "--output", shape)
+    assert (json.loads(done.stdout)["text"] if shape == "json" else done.stdout.rstrip()) == "fine"
 
 
 def test_what_a_plugin_prints_through_a_library_is_no_answer(cli: Any) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit.application import run_in_terminal
 
+from moryflow.cli.terminal import streams
 from moryflow.cli.terminal.interrupts import ASIDES
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Printer:
         sys.stderr = stream
         if self._streams[0].isatty():
             sys.stdout = stream
+        streams.use(sys.stdout, sys.stderr)
         ASIDES.append(self._aside)
         self._app.before_render += self._fit
         self._app.after_render += self._note_drawn
@@ -65,6 +67,7 @@ class Printer:
     async def remove(self) -> None:
         """Print what waits, and give both streams back."""
         sys.stdout, sys.stderr = self._streams
+        streams.use(*self._streams)
         ASIDES.remove(self._aside)
         self._app.before_render -= self._fit
         self._app.after_render -= self._note_drawn

@@ -18,7 +18,7 @@ from moryflow.cli.failures import allowing, next_of, report
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, turn_options
 from moryflow.cli.terminal.interrupts import ENDING, catch_signals, run_on_loop, stop_on_signals
-from moryflow.cli.terminal.streams import NAME
+from moryflow.cli.terminal.streams import NAME, stdout
 from moryflow.cli.terminal.text import as_json, at_terminal, plain, say
 
 if TYPE_CHECKING:
@@ -275,9 +275,9 @@ def show_result(result: TurnResult, view: TerminalView, flags: Flags, output: st
     """Print what a turn gave, and say how it ended."""
     view.finish(result.text if view.answers else "")
     if output == "json":
-        click.echo(as_json(result.as_json(), indent=None))
+        click.echo(as_json(result.as_json(), indent=None), file=stdout())
     elif result.value:
-        click.echo(as_json(result.value[0]))
+        click.echo(as_json(result.value[0]), file=stdout())
     explain(result, flags)
 
 

@@ -15,6 +15,7 @@ from moryflow.base.events import now
 from moryflow.cli.failures import allowing
 from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import MODE, ON_ASK, Flags, InputCommand, document_options, host_options, json_object, noun
+from moryflow.cli.terminal.streams import stdout
 from moryflow.cli.terminal.text import as_json, at_terminal, columns, plain, show
 from moryflow.runtime.documents import tool_json
 
@@ -150,7 +151,7 @@ def _print(done: DirectResult, name: str, ms: int, output: str) -> int:
     result = done.result
     failed = result.status != "ok"
     if output == "json":
-        click.echo(as_json(_event(done, name, ms)))
+        click.echo(as_json(_event(done, name, ms)), file=stdout())
     elif failed:
         click.echo(f"moryflow: {name}: {plain(result.output)}", err=True)
         if result.code == "invalid_args":
@@ -158,7 +159,7 @@ def _print(done: DirectResult, name: str, ms: int, output: str) -> int:
         elif done.ruling is not None and done.ruling.by == "headless":
             click.echo(plain(f"  next: the same at a terminal, where it asks{_or_a_rule(done.ruling)}"), err=True)
     else:
-        click.echo(plain(result.output), nl=not result.output.endswith("\n"))
+        click.echo(plain(result.output), file=stdout(), nl=not result.output.endswith("\n"))
     if done.exit_code == EXIT_CODES["plugin_failed"]:
         said = "a plugin failed on the way, and --strict makes that an error"
         click.echo(f"moryflow: {said}\n  next: moryflow plugin list", err=True)

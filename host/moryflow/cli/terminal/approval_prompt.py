@@ -17,6 +17,7 @@ from moryflow.approvals import OFFERED, WORDS, Answers, ApprovalReply, answer_of
 from .question_text import QuestionText, question, show_whole
 from .render import TerminalView
 from .stdin import discard_typed, read_line
+from .streams import stderr
 from .text import folded, plain, use_colour
 
 _VIEW = ("v", "view", "show")
@@ -95,7 +96,7 @@ class TerminalAsker:
         if self._waits:
             how = f"  answer with /reply {approval} {OFFERED}, or why not"
             shown = _question(event)
-            sys.stderr.write(f"{shown.text}{folded(how + (f'; /show {approval} shows all' if shown.cut else ''))}\n")
+            stderr().write(f"{shown.text}{folded(how + (f'; /show {approval} shows all' if shown.cut else ''))}\n")
         else:
             self._open[approval] = asyncio.get_running_loop().create_task(self._ask(event))
 
@@ -115,12 +116,12 @@ class TerminalAsker:
         """Begin a new line, so that what is told next does not stand behind a question."""
         if self._shown == approval:
             self._shown = ""
-            sys.stderr.write("\n")
+            stderr().write("\n")
 
     async def _ask(self, event: Event) -> None:
         async with self._turn:
             if sys.stdin.isatty() and not sys.stderr.isatty():  # it would be answered unseen
-                sys.stderr.write("moryflow: standard error is not a terminal, so nobody can see a question\n")
+                stderr().write("moryflow: standard error is not a terminal, so nobody can see a question\n")
                 await self._answers.nobody_left()
                 return
             if self._view is not None:
@@ -131,14 +132,14 @@ class TerminalAsker:
             try:
                 if answer is None:
                     await self._answers.nobody_left()  # first: the terminal may be gone, and take no word
-                    sys.stderr.write("\nmoryflow: standard input has ended, so nobody can be asked\n")
+                    stderr().write("\nmoryflow: standard input has ended, so nobody can be asked\n")
                 else:
                     if self.read is not read_answer:  # the input takes the answers on offer away, and what was typed
                         said = f"  → {answer.reply}{f': {answer.message}' if answer.message else ''}"
-                        sys.stderr.write(f"{folded(plain(said))}\n")
+                        stderr().write(f"{folded(plain(said))}\n")
                     await self._answers.reply(event.data["approval_id"], answer.reply, message=answer.message)
             except MoryflowError as error:
-                sys.stderr.write(f"{folded(plain(f'moryflow: {error}'))}\n")
+                stderr().write(f"{folded(plain(f'moryflow: {error}'))}\n")
             self._catch_up()
 
 
@@ -149,8 +150,8 @@ def _question(event: Event) -> QuestionText:
 
 async def read_answer(keys: str) -> str:
     """Show `keys` and return the line that is typed behind them, nothing at the end."""
-    sys.stderr.write(keys)
-    sys.stderr.flush()
+    stderr().write(keys)
+    stderr().flush()
     return await read_line()
 
 
@@ -162,14 +163,14 @@ async def _answer(
     def show() -> None:
         discard_typed()
         text = _question(event).text
-        sys.stderr.write(_coloured(text) if use_colour(sys.stderr) else text)
-        sys.stderr.flush()
+        stderr().write(_coloured(text) if use_colour(sys.stderr) else text)
+        stderr().flush()
 
     def show_again() -> None:
         show()
         if read is read_answer:
-            sys.stderr.write(_question(event).keys)
-            sys.stderr.flush()
+            stderr().write(_question(event).keys)
+            stderr().flush()
 
     with _when_resumed(show_again):
         show()
@@ -178,7 +179,7 @@ async def _answer(
             if not line and not sys.stdin.isatty():
                 return None
             if not line:  # Ctrl-D ends no line
-                sys.stderr.write("\n")
+                stderr().write("\n")
                 return ApprovalReply("stop")
             asked = _question(event)  # as the terminal is by now
             word = line.strip().lower().removeprefix("/")
@@ -187,9 +188,9 @@ async def _answer(
             if word in _VIEW:
                 await show_all(asked.whole)
             elif answer is None or typed == "?" or typed.startswith("/"):
-                sys.stderr.write(f"{folded(HELP)}\n")
+                stderr().write(f"{folded(HELP)}\n")
             elif answer.reply == "always" and not asked.always:
-                sys.stderr.write(f"{folded('  always stores nothing for this call; once allows it')}\n")
+                stderr().write(f"{folded('  always stores nothing for this call; once allows it')}\n")
             else:
                 return answer
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from moryflow_sdk.support.texts import visible
 
+from .streams import stderr
 from .text import fitting
 
 LEAST_COLUMNS = 20
@@ -185,15 +186,15 @@ async def show_whole(text: str) -> None:
     try:
         command = shlex.split(os.environ.get("PAGER", ""))
     except ValueError as error:
-        sys.stderr.write(f"moryflow: $PAGER cannot be read: {error}; without it:\n")
+        stderr().write(f"moryflow: $PAGER cannot be read: {error}; without it:\n")
         command = []
     if not (command and sys.stderr.isatty()):
-        sys.stderr.write(text)
+        stderr().write(text)
         return
     try:
         pager = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=sys.stderr.fileno())
     except OSError as error:
-        sys.stderr.write(f"moryflow: $PAGER ({command[0]}) cannot be started: {error.strerror}; without it:\n{text}")
+        stderr().write(f"moryflow: $PAGER ({command[0]}) cannot be started: {error.strerror}; without it:\n{text}")
         return
     try:
         await pager.communicate(text.encode("utf-8", "replace"))
@@ -201,4 +202,4 @@ async def show_whole(text: str) -> None:
         if pager.returncode is None:
             pager.terminate()
     if pager.returncode:
-        sys.stderr.write(f"moryflow: $PAGER ({command[0]}) ended with {pager.returncode}; without it:\n{text}")
+        stderr().write(f"moryflow: $PAGER ({command[0]}) ended with {pager.returncode}; without it:\n{text}")

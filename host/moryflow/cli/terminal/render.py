@@ -20,6 +20,7 @@ from moryflow_sdk.support.texts import visible
 
 from .question_text import preview_lines, screen, show_whole
 from .spinner import Awaited, Spinner
+from .streams import stderr, stdout
 from .text import brief, cut, first_line, folded, is_dumb, plain, told_result, use_colour
 
 TRUNCATED = {"en": "truncated", "zh": "已截断"}
@@ -132,8 +133,8 @@ class TerminalView:
         self._flush()
         printed, self._printed = self._printed, ""  # the next answer may be the same
         if not self._live and text and text != printed:
-            sys.stdout.write(text if text.endswith("\n") else text + "\n")
-            sys.stdout.flush()
+            stdout().write(text if text.endswith("\n") else text + "\n")
+            stdout().flush()
 
     def _words(self) -> str:
         return self._markdown.pending[-_FOLLOWED:].rsplit("\n", 1)[-1] if self._markdown else ""
@@ -163,7 +164,7 @@ class TerminalView:
             self._write("\n" + "\n  ".join([*said[:OUTPUT_LINES], *rest]), DIM)
             lines = render(answered, colour=self._colours).rstrip("\n").split("\n")
             cut = [f"… {len(lines) - RECALLED_LINES} lines before"] if len(lines) > RECALLED_LINES else []
-            sys.stderr.write("\n".join([*cut, *lines[-RECALLED_LINES:]]) + "\n")
+            stderr().write("\n".join([*cut, *lines[-RECALLED_LINES:]]) + "\n")
 
     async def show_last(self) -> None:
         """Show the newest output of which not all was shown; asked again, the one before."""
@@ -181,9 +182,9 @@ class TerminalView:
     def _print_answer(self, text: str) -> None:
         if text:
             self._clear()
-            sys.stdout.write(f"\n{text}" if self._above == "call" else text)
+            stdout().write(f"\n{text}" if self._above == "call" else text)
             self._above = "answer"
-            sys.stdout.flush()
+            stdout().flush()
 
     def _clear(self) -> None:
         if self._spinner:
@@ -286,8 +287,8 @@ class TerminalView:
     def _write_pieces(self, *pieces: tuple[str, str]) -> None:
         """Write a line of texts, each with its style."""
         shown = (f"{style}{plain(text)}\x1b[0m" if text and style and self._colours else plain(text) for text, style in pieces)
-        sys.stderr.write(f"{''.join(shown)}\n")
-        sys.stderr.flush()
+        stderr().write(f"{''.join(shown)}\n")
+        stderr().flush()
 
 
 _FOLLOWED = 70

@@ -13,6 +13,7 @@ from moryflow_sdk.events import DELTAS
 from moryflow_sdk.support.texts import visible
 
 from .interrupts import ASIDES
+from .streams import stderr
 from .text import brief, cut, ending, fitting, plain, terminal_width
 
 _FRAMES, _ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
@@ -132,8 +133,8 @@ class Spinner:
     def clear(self) -> None:
         """Take the spinner off the line."""
         if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            stderr().write("\r\x1b[K")
+            stderr().flush()
             self._shown = False
         self._from = time.monotonic() + 1.0
 
@@ -150,6 +151,6 @@ class Spinner:
                 line = fitting(line, room)
                 if words := (self._awaited.printed() or [self._words()])[-1].strip():
                     line += f" · {ending(words, max(room - len(line) - 3, 0))}"
-                sys.stderr.write(f"\r\x1b[K{fitting(line, room)}")
-                sys.stderr.flush()
+                stderr().write(f"\r\x1b[K{fitting(line, room)}")
+                stderr().flush()
                 self._shown = True

@@ -14,6 +14,7 @@ from moryflow_sdk import Event, MoryflowError
 from moryflow.approvals import Answers, reply_in
 from moryflow.base.events import now
 
+from .streams import stdout
 from .text import as_json
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def write_line(document: object) -> None:
-    sys.stdout.write(as_json(document, indent=None) + "\n")
-    sys.stdout.flush()
+    stdout().write(as_json(document, indent=None) + "\n")
+    stdout().flush()
 
 
 class Lines:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from types import FrameType
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 _OURS = frozenset({"__main__", "moryflow", "moryflow_sdk", "moryflow_builtins", "prompt_toolkit"})
 """The packages that write what the host has to say. A plugin may be any other module, and print through any library."""
@@ -54,6 +54,30 @@ def prepare(*, apart: bool) -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors=errors)
     _install(apart=apart)
+    use(sys.stdout, sys.stderr)
+
+
+def use(out: TextIO | None, err: TextIO | None) -> None:
+    """Let the command line write to these streams from here on; ``None``: to whatever ``sys`` has."""
+    global _out, _err
+    _out, _err = out, err
+
+
+_out: TextIO | None = None
+_err: TextIO | None = None
+
+
+def stdout() -> TextIO:
+    """Return the standard output of the command line.
+
+    What ``sys.stdout`` is may be a plugin's meanwhile: ``redirect_stdout`` in its thread holds for the whole process.
+    """
+    return _out or sys.stdout
+
+
+def stderr() -> TextIO:
+    """Return the standard error of the command line, see :func:`stdout`."""
+    return _err or sys.stderr
 
 
 class Stdout(TextIOWrapper):
@@ -79,6 +103,10 @@ class Stdout(TextIOWrapper):
         with _named():
             super().flush()
 
+    def close(self) -> None:
+        """Write what waits, and stay open: a plugin that closes it may not end the answer."""
+        self.flush()
+
 
 class Stderr(TextIOWrapper):
     """Takes what anybody writes to standard error, plugins and what they log too, and leaves out the secrets we know."""
@@ -88,6 +116,10 @@ class Stderr(TextIOWrapper):
         secrets: Any = sys.modules.get("moryflow_sdk.support.secrets")  # who knows of one has imported it
         super().write(secrets.hide(text) if secrets is not None else text)
         return len(text)
+
+    def close(self) -> None:
+        """Write what waits, and stay open."""
+        self.flush()
 
 
 @contextmanager
@@ -179,7 +211,7 @@ def nobody_reads() -> bool:
     import select
 
     poll = select.poll()
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (stdout(), stderr()):
         poll.register(stream.fileno(), 0)  # POLLERR is told unasked
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
@@ -187,7 +219,7 @@ def nobody_reads() -> bool:
 def give_up_waiting() -> None:
     """Let go of what could not be written: Python must not try again at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (stdout(), stderr()):
         try:
             stream.flush()
         except OSError:

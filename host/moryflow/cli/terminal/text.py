@@ -15,6 +15,8 @@ import click
 
 from moryflow.cli.options import Flags
 
+from .streams import stderr, stdout
+
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _READABLE = 20
@@ -148,14 +150,14 @@ def use_colour(stream: TextIO) -> bool:
 def terminal_width() -> int:
     """Return how wide the terminal behind standard error is; nothing where there is none."""
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns
+        return os.get_terminal_size(stderr().fileno()).columns
     except OSError:
         return 0
 
 
 def as_json(document: object, *, indent: int | None = 2) -> str:
     """Return `document` as JSON that standard output takes, whatever its encoding; half characters stay, as escapes."""
-    readable = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+    readable = codecs.lookup(stdout().encoding or "ascii").name == "utf-8"
     text = json.dumps(document, ensure_ascii=not readable, indent=indent, default=str)
     return _SURROGATES.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
