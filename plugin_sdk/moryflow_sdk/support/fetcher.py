@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk.errors import ToolError
 
-from .urls import NotPublic, RefusedUrl, Url, follow, parse_url, vetted
+from .urls import NotPublic, RefusedUrl, Url, follow, is_local, parse_url, vetted
 
 if TYPE_CHECKING:
     import ssl
@@ -101,7 +101,7 @@ class Fetcher:
                     if got.status not in _STATUS_OF_REDIRECT or location is None:
                         return got
                     here, url = url, self._judged(lambda at=url, to=location: follow(at, to))
-                    if _place(url) != _place(here) and _is_local(url):
+                    if _place(url) != _place(here) and is_local(url):
                         raise ToolError(f"{here} leads to this machine", code="not_public")
                     if not self.wanted(url):
                         return Fetched(here, got.status, got.headers, leads_to=url)
@@ -125,7 +125,7 @@ class Fetcher:
         """
         if url.address is not None:
             return [str(url.address)]  # judged with the URL
-        if _is_local(url):
+        if is_local(url):
             return ["127.0.0.1", "::1"]  # whatever a resolver makes of it
         try:
             answers = await self.resolve(url.host, url.port)
@@ -180,11 +180,6 @@ class Fetcher:
 
 def _place(url: Url) -> tuple[str, str, int]:
     return url.scheme, url.host, url.port
-
-
-def _is_local(url: Url) -> bool:
-    """Whether a URL that was judged is one of this machine; other private ones are never permitted."""
-    return url.host == "localhost" or url.host.endswith(".localhost") or (url.address is not None and url.address.is_loopback)
 
 
 async def _body(connection: Connection, encoding: str, most: int) -> tuple[bytes, bool]:

@@ -209,9 +209,7 @@ def _nothing(problem: str) -> Pattern:
     return Pattern(lambda _: False, problem=problem)
 
 
-# ------------------------------------------------------------------------------------------------
-# Text: commands, queries, names
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- text: commands, queries, names
 
 
 def _text(prefix: str, pattern: str) -> Pattern:
@@ -261,9 +259,7 @@ def escape(text: str) -> str:
     return f"shell:{escaped}" if escaped.startswith("regex:") else escaped
 
 
-# ------------------------------------------------------------------------------------------------
-# Paths and addresses
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- paths and addresses
 
 
 def _paths(domain: str, pattern: str, allows: bool) -> Pattern:
@@ -336,9 +332,7 @@ def _rooted(prefix: str, body: str) -> str:
     return f"/{body}"
 
 
-# ------------------------------------------------------------------------------------------------
-# Regular expressions
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- regular expressions
 
 
 def _regex(domain: str, pattern: str, allows: bool) -> Pattern:

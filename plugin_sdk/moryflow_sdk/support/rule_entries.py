@@ -58,10 +58,6 @@ class Fault:
 _Line = Callable[[int], int | None]
 
 
-def _nowhere(_: int) -> int | None:
-    return None
-
-
 class _Bad(Exception):
     def __init__(self, message: str, hint: str = "", key: str | None = None, code: str = "rule_invalid") -> None:
         super().__init__(message)
@@ -69,7 +65,7 @@ class _Bad(Exception):
 
 
 def read_entries(
-    entries: Sequence[Any], source: str, file: str | None = None, *, line: _Line = _nowhere, elsewhere: bool = False
+    entries: Sequence[Any], source: str, file: str | None = None, *, line: _Line = lambda _: None, elsewhere: bool = False
 ) -> tuple[list[Rule], list[Fault]]:
     """Return the rules that hold for `entries`, in order, and what is wrong with them.
 
@@ -109,7 +105,9 @@ def _rule(raw: Any, place: dict[str, Any], faults: list[Fault]) -> Rule:
         raise _Bad(f'the rule has no "{missing}"', _near(missing, [str(key) for key in entry if key not in _KEYS], "has"))
     decision, domain = _decision(entry["decision"]), entry["domain"]
     if not isinstance(domain, str) or domain not in DOMAINS:
-        raise _Bad(f"{_shown(domain)} is not a domain", _meant_domain(domain) or f"one of {', '.join(DOMAINS)}")
+        guess = _guess(domain)
+        hint = f'did you mean "{guess}"?' if guess else f"one of {', '.join(DOMAINS)}"
+        raise _Bad(f"{_shown(domain)} is not a domain", hint)
     _check_pattern(entry["pattern"])
     for extra in (key for key in entry if key not in (*_KEYS, *_BOUND)):
         hint = _near(extra, (*_KEYS, *_BOUND)) or f"it has {', '.join(_KEYS)}"
@@ -270,11 +268,6 @@ def _guess(given: Any) -> str:
         return ""
     plain = given.strip().casefold().replace("-", "_")
     return DOMAINS_ELSEWHERE.get(plain) or nearest(plain, DOMAINS)
-
-
-def _meant_domain(given: Any) -> str:
-    guess = _guess(given)
-    return f'did you mean "{guess}"?' if guess else ""
 
 
 def _near(word: Any, known: Any, verb: str = "did you mean") -> str:

@@ -85,7 +85,10 @@ class FileRules:
         for rule in narrowing:
             sources.setdefault(rule.source, []).append(rule)
         own = [rule for rule in rules if rule.source != "default"]
-        self._layers = [_compiled_files(layer) for layer in (own, *sources.values())]
+        self._layers = [
+            [(rule.domain, rule.decision, compile_rule(rule)) for rule in layer if rule.domain in ("read", "edit")]
+            for layer in (own, *sources.values())
+        ]
         self.allowing = any(rule.domain == "read" and rule.decision == "allow" for rule in own)
 
     def decision(self, domain: str, text: str) -> str | None:
@@ -101,10 +104,6 @@ class FileRules:
     def restricting(self) -> bool:
         """Whether any rule asks about reading, or denies it."""
         return any(domain == "read" and decision != "allow" for layer in self._layers for domain, decision, _ in layer)
-
-
-def _compiled_files(rules: Iterable[Rule]) -> list[tuple[str, str, Pattern]]:
-    return [(rule.domain, rule.decision, compile_rule(rule)) for rule in rules if rule.domain in ("read", "edit")]
 
 
 def _last(layer: list[tuple[str, str, Pattern]], domain: str, text: str) -> str | None:
@@ -196,11 +195,11 @@ def _sockets(covered: set[str]) -> list[str]:
     names = {path for _, _, path in (line.partition(b" /") for line in lines) if path}
     named = {os.path.realpath(os.fsdecode(b"/" + name)) for name in names}
     covered = {os.path.realpath(path) for path in covered}  # nothing can be bound in a folder that is hidden already
-    return [path for path in sorted(named - _EXPECTED_SOCKETS) if covered.isdisjoint(_above(path)) and _can_speak_to(path)]
-
-
-def _above(path: str) -> list[str]:
-    return [path, *map(str, Path(path).parents)]
+    return [
+        path
+        for path in sorted(named - _EXPECTED_SOCKETS)
+        if covered.isdisjoint((path, *map(str, Path(path).parents))) and _can_speak_to(path)
+    ]
 
 
 def _can_speak_to(path: str) -> bool:

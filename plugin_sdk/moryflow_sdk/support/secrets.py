@@ -172,16 +172,3 @@ def hidden(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [hidden(item) for item in cast("Iterable[Any]", value)]
     return value
-
-
-__all__ = [
-    "hidden",
-    "hide",
-    "is_secret_type",
-    "know",
-    "know_environment",
-    "masked",
-    "names_secret",
-    "secret_values",
-    "variable_holds_secret",
-]

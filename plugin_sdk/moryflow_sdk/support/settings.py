@@ -280,7 +280,9 @@ def wrong_values(server: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], s
     """Yield what no type tells, each with its place: a server needs one way to be reached, and stays in the vault."""
     command, url = server.get("command"), server.get("url")
     if (command is None) == (url is None):
-        yield (), "it has both command and url" if command else f"it has neither command nor url{_near(server)}"
+        near = next((key for key in server if nearest(key.casefold(), ("command", "url"), 0.7)), None)
+        neither = f"it has neither command nor url{f'; {near[:60]!r} is neither' if near else ''}"
+        yield (), "it has both command and url" if command else neither
     wanted = "url" if server.get("type") in ("http", "sse") else "command" if server.get("type") else ""
     if wanted and server.get(wanted) is None:
         yield ("type",), f"the type {server['type']!r} needs {wanted}"
@@ -296,11 +298,6 @@ def wrong_values(server: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], s
     for variable in variables:
         if not _VARIABLE.fullmatch(variable):
             yield ("env", variable), f"env: {variable[:60]!r} is not the name of a variable"
-
-
-def _near(server: Mapping[str, Any]) -> str:
-    near = next((key for key in server if nearest(key.casefold(), ("command", "url"), 0.7)), None)
-    return f"; {near[:60]!r} is neither" if near else ""
 
 
 def _is_address(url: str) -> bool:

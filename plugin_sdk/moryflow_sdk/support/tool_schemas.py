@@ -145,10 +145,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
 def _are_names(value: Any) -> bool:
     if not isinstance(value, list):
         return False
@@ -170,7 +166,7 @@ def _compiles(value: Any) -> bool:
 Check = tuple[str, Callable[[Any], bool]]
 _TEXT: Check = ("text", lambda value: isinstance(value, str))
 _NUMBER: Check = ("a number", _is_number)
-_COUNT: Check = ("a number from 0", _is_count)
+_COUNT: Check = ("a number from 0", lambda value: _is_number(value) and isinstance(value, int) and value >= 0)
 _SWITCH: Check = ("true or false", lambda value: isinstance(value, bool))
 _OBJECT: Check = ("an object", lambda value: isinstance(value, dict))
 _SOME: Check = ("a list that is not empty", lambda value: isinstance(value, list) and value != [])

@@ -293,7 +293,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 def _check_place(url: Url) -> None:
     address = url.address
-    own = url if _is_here(url) else None
+    own = url if is_local(url) else None
     if address is not None and not public(address):
         raise RefusedUrl(f"{address} is not a public address", malformed=False, service=own)
     if address is None and ("." not in url.host or url.host.rpartition(".")[2] in _PRIVATE_SUFFIXES):
@@ -302,7 +302,7 @@ def _check_place(url: Url) -> None:
         raise RefusedUrl(f"port {url.port} is not one for web pages", malformed=False, service=url)
 
 
-def _is_here(url: Url) -> bool:
+def is_local(url: Url) -> bool:
     """Whether a URL names this machine by a loopback address or as ``localhost``."""
     address = url.address
     return address.is_loopback if address is not None else url.host == "localhost" or url.host.endswith(".localhost")
