@@ -89,22 +89,15 @@ class Confined:
 
     def end(self) -> Settled:
         """Put back what the command made or moved. It has ended, with all that it started."""
-        try:
-            return self._settle()
+        try:  # what a rule or a person has opened is left out
+            both = (self.before.guarded, self._search.after(self.before.guarded))
+            before, now = ({path: entry for path, entry in one.items() if not self._is_open(path)} for one in both)
+            return put_back(self._vault, before, now, _aside(self.ctx.data_dir, self.ctx.mark))
         finally:
             _running.pop(self.ctx.mark, None)
             for path in self._folder.glob(f"{self.ctx.mark}.*"):
                 path.unlink(missing_ok=True)
             self._record.close()
-
-    def _settle(self) -> Settled:
-        now = self._search.after(self.before.guarded)
-        return put_back(self._vault, *self._guarded(now), _aside(self.ctx.data_dir, self.ctx.mark))
-
-    def _guarded(self, now: Survey) -> tuple[dict[str, GuardedEntry], Survey]:
-        """Leave out what a rule or a person has opened."""
-        before = {path: entry for path, entry in self.before.guarded.items() if not self._is_open(path)}
-        return before, Survey({path: entry for path, entry in now.guarded.items() if not self._is_open(path)})
 
     def _is_open(self, path: str) -> bool:
         return path in self.opened or path in self._above_opened or self._rules.allows("edit", f"vault:/{path}")
@@ -123,7 +116,7 @@ class Confined:
         left = await asyncio.to_thread(put_in_place, self._vault, settled.changes)
         now = await asyncio.to_thread(self._search.after, {})
         for other in _running.values():
-            other.update({path: entry for path, entry in now.guarded.items() if path not in other})
+            other.update({path: entry for path, entry in now.items() if path not in other})
         kept = Settled(left=[*settled.left, *left])
         if kept:
             return _told(result, kept, f"{said}. A person agreed")

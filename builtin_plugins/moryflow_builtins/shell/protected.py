@@ -55,12 +55,12 @@ INSTALLED = frozenset({"site-packages", "dist-packages", "node_modules"})
 class Survey:
     """What was found, by path from the vault.
 
-    :param guarded: what runs later; of a folder in which all does, the folder alone.
+    :ivar guarded: what runs later; of a folder in which all does, the folder alone.
     :ivar secrets: files and folders whose names tell of secrets, or that `also` named; the value says whether it is a folder.
     """
 
-    def __init__(self, guarded: dict[str, GuardedEntry] | None = None) -> None:
-        self.guarded = guarded if guarded is not None else {}
+    def __init__(self) -> None:
+        self.guarded: dict[str, GuardedEntry] = {}
         self.secrets: dict[str, bool] = {}
 
 
@@ -96,12 +96,11 @@ class Search(NamedTuple):
         """Find what runs later, and what is secret."""
         return _Walk(self, secrets=True).run()
 
-    def after(self, before: Mapping[str, GuardedEntry]) -> Survey:
+    def after(self, before: Mapping[str, GuardedEntry]) -> dict[str, GuardedEntry]:
         """Find what runs later by now, also in folders that the command has closed, and what was `before` wherever it is."""
-        now = _Walk(self, secrets=False).run()
-        there = now.guarded
-        lost = {entry.inode for path, entry in before.items() if path not in there or not entry.is_same(there[path])}
-        return _Walk(self, secrets=False, lost=lost).run() if lost else now
+        now = _Walk(self, secrets=False).run().guarded
+        lost = {entry.inode for path, entry in before.items() if path not in now or not entry.is_same(now[path])}
+        return _Walk(self, secrets=False, lost=lost).run().guarded if lost else now
 
 
 class _Walk:
@@ -284,12 +283,12 @@ class Settled:
         return ", ".join(change.sentence for change in self.changes[:SHOWN]) + more
 
 
-def put_back(vault: Path, before: Mapping[str, GuardedEntry], now: Survey, aside: Path) -> Settled:
+def put_back(vault: Path, before: Mapping[str, GuardedEntry], now: Mapping[str, GuardedEntry], aside: Path) -> Settled:
     """Make what runs later in `vault` what it was `before`; what is new is moved into the folder `aside`."""
     settled = Settled()
-    replaced = {path for path in before.keys() & now.guarded.keys() if _was_replaced(before[path], now.guarded[path])}
-    missing = {path: before[path] for path in before if path not in now.guarded or path in replaced}
-    new = {path: entry for path, entry in now.guarded.items() if path not in before or path in replaced}
+    replaced = {path for path in before.keys() & now.keys() if _was_replaced(before[path], now[path])}
+    missing = {path: before[path] for path in before if path not in now or path in replaced}
+    new = {path: entry for path, entry in now.items() if path not in before or path in replaced}
     homes = {(entry.device, entry.inode): path for path, entry in missing.items() if entry.kind != "link"}
     moved = {path: homes[where] for path, entry in new.items() if (where := (entry.device, entry.inode)) in homes}
     for path in _topmost(path for path in new if path not in moved):
@@ -321,9 +320,9 @@ def _topmost(paths: Iterator[str] | Mapping[str, str]) -> list[str]:
     return kept
 
 
-def _attempt(settled: Settled, path: str, work: object) -> None:
+def _attempt(settled: Settled, path: str, work: Callable[[], None]) -> None:
     try:
-        work()  # type: ignore[operator]
+        work()
     except (OSError, shutil.Error) as error:
         settled.left.append(f"{path} ({getattr(error, 'strerror', None) or 'it cannot be moved'})")
 
