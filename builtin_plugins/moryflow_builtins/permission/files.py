@@ -19,7 +19,6 @@ from moryflow_sdk.support.protected_files import plain_names, sensitive
 
 from .policy import (
     PLACES,
-    CompiledRule,
     Judgement,
     Policy,
     Probe,
@@ -43,7 +42,8 @@ def judge_file(policy: Policy, target: Target, domain: str | None = None, *, who
     """
     domain = domain or target.domain
     if target.error is not None:
-        return _unresolved_denial(target, domain)
+        reason = f"{target.given or target.text!r} cannot be resolved: {target.error}"
+        return Judgement(domain, target.text, "deny", reason, cause="unresolved", bypass="never")
     limit = hard_limit(policy, target, domain, whole=whole)
     if limit is not None:
         return limit
@@ -94,16 +94,7 @@ def _in_repository(target: Target, answer: Judgement) -> Judgement:
 
 def _without_places(probe: Probe) -> Probe:
     """Return `probe` blind to the defaults that say where a file is: a link's own place says nothing."""
-
-    def only_says_where(compiled: CompiledRule) -> bool:
-        return compiled.rule.source == "default" and compiled.rule.pattern in PLACES
-
-    return lambda compiled: None if only_says_where(compiled) else probe(compiled)
-
-
-def _unresolved_denial(target: Target, domain: str) -> Judgement:
-    reason = f"{target.given or target.text!r} cannot be resolved: {target.error}"
-    return Judgement(domain, target.text, "deny", reason, cause="unresolved", bypass="never")
+    return lambda one: None if one.rule.source == "default" and one.rule.pattern in PLACES else probe(one)
 
 
 def hard_limit(policy: Policy, target: Target, domain: str, *, whole: bool) -> Judgement | None:
@@ -208,9 +199,7 @@ def _with_offer(answer: Judgement, target: Target) -> Judgement:
     return answer._replace(remember=pattern)
 
 
-# ------------------------------------------------------------------------------------------------
-# Folders, with all that is in them
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- folders, with all that is in them
 
 MAX_PATHS = 5_000
 """More paths below a folder than this are not looked at: the folder asks."""

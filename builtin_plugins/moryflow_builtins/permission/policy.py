@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -20,9 +20,7 @@ from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, Line
 from moryflow_sdk.support.rule_entries import hidden_character
 from moryflow_sdk.verdicts import Bypass, Cause
 
-# ------------------------------------------------------------------------------------------------
-# The default rules
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- the default rules
 
 
 PLANS = "vault:/.moryflow/plans/*.md"
@@ -118,9 +116,7 @@ def plain_text(text: str) -> str:
     return "/".join(part.rstrip(". ") or part for part in text.lower().split("/"))
 
 
-# ------------------------------------------------------------------------------------------------
-# Answers
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- answers
 
 
 Strength = Literal["allow", "ask", "deny"]
@@ -247,9 +243,7 @@ def rule_words(rule: Rule) -> str:
     return f"rule {rule.decision} {shortened(rule.pattern)!r}{f' in {rule.folder}' if rule.folder else ''} ({place_of(rule)})"
 
 
-# ------------------------------------------------------------------------------------------------
-# Rules and places
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- rules and places
 
 
 _VOLUME_FOLDS = sys.platform == "darwin"
@@ -304,10 +298,6 @@ class RuleSet(NamedTuple):
         places = set(self.by_program.get("", ())).union(*(self.by_program.get(name, ()) for name in programs))
         return next((hit for place in sorted(places, reverse=True) if (hit := probe(rules[place]))), None)
 
-    def unusable(self, domain: str) -> Iterator[CompiledRule]:
-        """Yield rules that may be about `domain` and can match nothing because something is wrong with them."""
-        return (one for one in self.broken if one.rule.domain == domain or one.rule.domain not in DOMAINS)
-
 
 _newest = [RuleSet()]
 
@@ -355,19 +345,8 @@ def _compile(rule: Rule) -> CompiledRule:
     return CompiledRule(rule, compile_rule(rule))
 
 
-def by_source(rules: Sequence[Rule]) -> tuple[RuleSet, ...]:
-    """Split `rules` of agents by their source: each source is judged alone and the most severe counts."""
-    sources = dict.fromkeys(rule.source for rule in rules)
-    return tuple(compile_rules(rule for rule in rules if rule.source == source) for source in sources)
-
-
 Resolve = Callable[[str, str, str | None], Target]
 """(path, domain, base or ``None`` for the vault) → target, as the host resolves file arguments."""
-
-
-def hides_nothing(_: str) -> bool:
-    """Say that a command sees every file, as where there is no sandbox."""
-    return False
 
 
 class Policy(NamedTuple):
@@ -387,7 +366,7 @@ class Policy(NamedTuple):
     resolve: Resolve
     narrowing: tuple[RuleSet, ...] = ()
     watched: tuple[Path, ...] = ()
-    hides: Callable[[str], bool] = hides_nothing
+    hides: Callable[[str], bool] = lambda _: False
 
     @property
     def layers(self) -> tuple[RuleSet, ...]:
@@ -417,12 +396,8 @@ class Policy(NamedTuple):
             own = last(layer)
             if own is not None:
                 answer = _agent_last(answer, _answer(domain, target, own))
-        return self._with_floor(answer)
-
-    def _with_floor(self, answer: Judgement) -> Judgement:
-        """Ask where a rule cannot be used: what it should have asked about or forbidden is not known."""
-        for layer in self.layers:
-            for broken in layer.unusable(answer.domain):
+        for broken in (one for layer in self.layers for one in layer.broken):
+            if broken.rule.domain == domain or broken.rule.domain not in DOMAINS:
                 answer = _agent_last(answer, _question_about(answer, broken))
         return answer
 
@@ -435,10 +410,12 @@ def make_policy(
     resolve: Resolve,
     agent: Sequence[Rule] = (),
     watched: tuple[Path, ...] = (),
-    hides: Callable[[str], bool] = hides_nothing,
+    hides: Callable[[str], bool] = lambda _: False,
 ) -> Policy:
-    """Return the policy of `rules` (defaults included) and of an agent's own rules."""
-    return Policy(compile_rules(rules), home, vault, resolve, by_source(agent), watched, hides)
+    """Return the policy of `rules` (defaults included) and of an agent's own rules, of which each source is judged alone."""
+    sources = dict.fromkeys(rule.source for rule in agent)
+    narrowing = tuple(compile_rules(rule for rule in agent if rule.source == source) for source in sources)
+    return Policy(compile_rules(rules), home, vault, resolve, narrowing, watched, hides)
 
 
 def _agent_last(first: Judgement, second: Judgement) -> Judgement:

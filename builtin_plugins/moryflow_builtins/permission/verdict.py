@@ -6,7 +6,7 @@ What only some calls need is imported where it is used: the judge of commands, t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -47,14 +47,11 @@ def policy_of(
     :param resolve: resolves paths, where ``~`` stands for another home.
     """
     files, home = turn.files, home or turn.home
-
-    def resolve_here(path: str, domain: str, base: str | None) -> Target:
-        return files.resolve(path, domain=domain, base=base)
-
+    resolve = resolve or (lambda path, domain, base: files.resolve(path, domain=domain, base=base))
     configured = turn.rules.all() if rules is None else rules
     defaults = default_rules(str(home), tuple(getattr(turn.config, "servers", ())), named_by_git(turn.vault))
     places = {"home": home, "vault": turn.vault, "watched": turn.watched, "hides": hidden_files(turn)}
-    return make_policy((*defaults, *configured), **places, resolve=resolve or resolve_here, agent=turn.agent.rules)
+    return make_policy((*defaults, *configured), **places, resolve=resolve, agent=turn.agent.rules)
 
 
 def decide(policy: Policy, call: ToolCall) -> Decision:
@@ -95,13 +92,12 @@ def judge_target(policy: Policy, target: Target) -> Decision:
 
 def is_long(call: ToolCall) -> bool:
     """Whether judging `call` could hold up the loop."""
-    return any(_takes_long(target) for target in call.targets)
-
-
-def _takes_long(target: Target) -> bool:
-    if target.kind != "shell":
-        return target.domain == "edit" and is_folder(target)
-    return len(target.given) > INLINE_COMMAND or _READS_FOLDERS.search(target.given) is not None
+    return any(
+        len(target.given) > INLINE_COMMAND or _READS_FOLDERS.search(target.given)
+        if target.kind == "shell"
+        else target.domain == "edit" and is_folder(target)
+        for target in call.targets
+    )
 
 
 _READS_FOLDERS = re.compile(r"grep|\brg|\bag\b|\back\b|diff|\b(?:cp|scp|rsync|tar|zip|7z|git|find)\b")
@@ -156,9 +152,7 @@ def _reason(answer: Judgement) -> str:
     return f"{subject!r} of an MCP server that is not configured" if answer.domain == "mcp" else answer.reason
 
 
-# ------------------------------------------------------------------------------------------------
-# Commands in a sandbox
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- commands in a sandbox
 
 _VAULT = "vault:"
 
@@ -207,7 +201,8 @@ def in_sandbox(decision: Decision, tool: str, turn: Turn) -> Verdict:
     if turn.terminal is not None:
         return verdict.replace(reason=f"{verdict.reason}; it runs in the editor's terminal, outside the sandbox")
     if named:
-        verdict = verdict.replace(opens=tuple(_paths(named, turn)))
+        opens = dict.fromkeys(f"{turn.vault}{part.target.removeprefix(_VAULT)}" for part in named)
+        verdict = verdict.replace(opens=tuple(opens))
     if named or verdict.bypass == "never" or any(part.rule and part.rule.source != "default" for part in asked):
         return verdict
     from moryflow_sdk.support.sandbox import confinement, known_sandbox
@@ -215,7 +210,3 @@ def in_sandbox(decision: Decision, tool: str, turn: Turn) -> Verdict:
     if not confinement(turn.rules.all()).unasked or known_sandbox() is None:
         return verdict
     return Allow(reason="in the sandbox, which a rule lets run unasked", rule=verdict.rule)
-
-
-def _paths(parts: Iterable[Judgement], turn: Turn) -> Iterable[str]:
-    return dict.fromkeys(f"{turn.vault}{part.target.removeprefix(_VAULT)}" for part in parts)

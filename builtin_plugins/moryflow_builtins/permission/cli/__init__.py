@@ -136,9 +136,7 @@ def _place(rule: Rule) -> str:
     return f"{place}  (not usable: {problem})" if problem else place
 
 
-# ------------------------------------------------------------------------------------------------
-# Presets
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- presets
 
 
 class Preset(NamedTuple):
@@ -266,9 +264,7 @@ def _changes(mine: Sequence[Rule], new: Sequence[Rule]) -> Iterator[str]:
             yield f"! your {rule_words(old)} no longer decides; {by.decision} {by.pattern!r} comes after it"
 
 
-# ------------------------------------------------------------------------------------------------
-# Explain
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- explain
 
 
 class WatchedPolicy(Policy):
@@ -419,7 +415,8 @@ def _lines(found: Explanation) -> Iterator[str]:
     if found.verdict.reason:
         yield f"  because {visible(found.verdict.reason)}"
     yield from ("", "targets")
-    yield from table(((part.decision, part.domain, part.target, _by(part)) for part in found.judged), indent="  ")
+    by = ((part, rule_words(part.rule) if part.rule else part.reason or part.cause) for part in found.judged)
+    yield from table(((part.decision, part.domain, part.target, said) for part, said in by), indent="  ")
     if found.chain:
         yield from ("", "rules, the last that matches decides ('>' matches)")
         yield from table(starmap(_chain_row, found.chain), indent="  ")
@@ -428,10 +425,6 @@ def _lines(found: Explanation) -> Iterator[str]:
         yield f"{name:<12} {otherwise}  ({why})"
     for item in getattr(found.verdict, "remember", ()):
         yield f"always       stores allow {item.domain} {visible(item.sentence)}"
-
-
-def _by(part: Judgement) -> str:
-    return rule_words(part.rule) if part.rule else part.reason or part.cause
 
 
 def _chain_row(rule: Rule, matched: bool) -> tuple[str, ...]:

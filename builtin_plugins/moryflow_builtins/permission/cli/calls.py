@@ -249,9 +249,7 @@ def _row(result: Mapping[str, Any]) -> Sequence[str]:
     return [mark, str(result["id"]), str(result["decision"] or "-"), str(result["cause"]), error]
 
 
-# ------------------------------------------------------------------------------------------------
-# Stored calls, judged by other rules
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- stored calls, judged by other rules
 
 
 class Flip(NamedTuple):
@@ -368,9 +366,7 @@ def _moment(text: str) -> str:
         raise click.BadParameter(str(error), param_hint="--since") from error
 
 
-# ------------------------------------------------------------------------------------------------
-# Rules and tables as text
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- rules and tables as text
 
 
 _PLACE = ("agents", "runtime", "permission", "rules")

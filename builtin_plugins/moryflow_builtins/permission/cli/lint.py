@@ -115,9 +115,7 @@ def few(found: Iterable[Remark], each: int = 3) -> Iterator[Remark]:
             yield remark._replace(message=f"{remark.message}; so it does with {more} more, see `permission lint --json`")
 
 
-# ------------------------------------------------------------------------------------------------
-# What allows too much
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- what allows too much
 
 
 def _loose(reach: Reach) -> tuple[Kind, str] | None:
@@ -217,9 +215,7 @@ def _line(remark: Remark) -> str:
     return visible(f"{remark.severity:<7}  {remark.kind:<9}  {place}{remark.sentence}")
 
 
-# ------------------------------------------------------------------------------------------------
-# Rules that cover others
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- rules that cover others
 
 _FRESH = "\ue001"
 """A character that stands in no pattern, so that only a wildcard can match it."""
@@ -356,9 +352,7 @@ def _keys(reach: Reach) -> set[str]:
     return {reach.rule.pattern, *(exact or (_WILD,))}
 
 
-# ------------------------------------------------------------------------------------------------
-# Patterns that no target is written like
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- patterns that no target is written like
 
 _JOINED = re.compile(r"(?:^|\s)(?:&&|\|\||\||&)(?:\s|$)|;(?:\s|$)")
 _REDIRECTED = re.compile(r"(?:^|\s)\d?(?:>>?|<)\s*\S")

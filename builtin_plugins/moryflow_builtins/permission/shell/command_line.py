@@ -200,16 +200,6 @@ class CommandLine:
         names = ((index, word.text.partition("=")[0]) for index, word in enumerate(self.assigned))
         return (*(UncoveredWords(index, f"{name}=… changes how the command runs") for index, name in names), *own)
 
-    def spelled_out_by(self, rule: Rule) -> bool:
-        """Whether `rule` names exactly this command."""
-        return compile_rule(rule).exact
-
-    @property
-    def storable(self) -> bool:
-        """Whether a stored rule could cover this command."""
-        one_line = not any("\n" in word.text for word in self.words)
-        return one_line and bool(self.words) and not self.why_uncovered(_EXACT, ())
-
 
 _EXACT = Pattern(lambda _: True, exact=True)
 
@@ -236,14 +226,8 @@ def words_of_rule(text: str) -> tuple[str, ...] | None:
     commands = [command for chain in script.chains for pipe in chain.pipelines for command in pipe.commands]
     if len(commands) != 1 or not isinstance(commands[0], Simple) or commands[0].redirects:
         return None
-    assigned = [_assignment_word(item.raw, argument(item.words[0])) for item in commands[0].assignments if len(item.words) == 1]
-    words = (*assigned, *arguments(commands[0].words))
+    words = (*assignments(commands[0]), *arguments(commands[0].words))
     return tuple(word.text for word in words) if all(word.static for word in words) else None
-
-
-def _assignment_word(raw: str, value: Arg) -> Arg:
-    head = raw[: raw.index("=") + 1]
-    return Arg(head + value.text, value.why)
 
 
 def assignments(command: Simple) -> Iterable[Arg]:
@@ -271,7 +255,9 @@ def rule_to_remember(line: CommandLine, answer: Judgement, folder: str, contents
 
     :param contents: the state of the files that it runs; ``None`` where that cannot be told.
     """
-    if not stored_rule_answers(answer) or not line.storable or contents is None or not folder.isprintable():
+    if not stored_rule_answers(answer) or contents is None or not folder.isprintable():
+        return None
+    if not line.words or any("\n" in word.text for word in line.words) or line.why_uncovered(_EXACT, ()):
         return None
     bound_to = {"folder": folder, "contents": contents}
     return Remember(scope="user", domain="bash", pattern=escape(line.quoted), wider=_wider(line), **bound_to)
@@ -407,9 +393,7 @@ def _digest(descriptor: int, path: str, found: os.stat_result) -> str:
     return _known[key]
 
 
-# ------------------------------------------------------------------------------------------------
-# Texts that are not what they look like
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- texts that are not what they look like
 
 _ODD = re.compile(r"[^\t\n -~]")
 _LOOKS_EMPTY = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3164\uffa0")
@@ -432,14 +416,11 @@ def odd_character(text: str, quoted: Sequence[tuple[int, int]]) -> str:
     spans = sorted(quoted)
     starts = [start for start, _ in spans]
     for found in _ODD.finditer(text):
-        if is_misleading(found.group()) and not _inside(found.start(), starts, spans):
+        before = bisect_right(starts, found.start()) - 1
+        inside = before >= 0 and found.start() < spans[before][1]
+        if not inside and is_misleading(found.group()):
             return found.group()
     return ""
-
-
-def _inside(position: int, starts: list[int], spans: list[tuple[int, int]]) -> bool:
-    index = bisect_right(starts, position) - 1
-    return index >= 0 and position < spans[index][1]
 
 
 def is_misleading(char: str) -> bool:

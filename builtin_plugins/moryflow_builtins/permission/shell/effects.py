@@ -29,9 +29,7 @@ from typing import Literal, NamedTuple
 
 from .syntax import Arg, Word, argument
 
-# ------------------------------------------------------------------------------------------------
-# Options and operands
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- options and operands
 
 
 TAKES_VALUE = frozenset("vrRwdtxchm")
@@ -194,9 +192,7 @@ MAX_COMMANDS = 64
 """How many commands inside one command are looked at; with more of them it is not understood."""
 
 
-# ------------------------------------------------------------------------------------------------
-# Effects
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- effects
 
 
 class EffectUnknown(Exception):

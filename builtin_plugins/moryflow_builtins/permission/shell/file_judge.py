@@ -167,11 +167,12 @@ class FileJudge:
         """Return a git directory that git would use there and that is not the vault's own; empty when there is none."""
         from .git_repository import strange_repository
 
-        known = self._repositories
         for base in sorted(filter(None, bases)):
-            if base not in known:
-                known[base] = strange_repository(base, str(self._policy.vault))
-        return next((known[base] for base in sorted(filter(None, bases)) if known[base]), "")
+            if base not in self._repositories:
+                self._repositories[base] = strange_repository(base, str(self._policy.vault))
+            if self._repositories[base]:
+                return self._repositories[base]
+        return ""
 
     def folder(self, base: str | None) -> str:
         """Return a folder as rules name it, links followed."""
@@ -194,10 +195,6 @@ class FileJudge:
     def changed_file(self, rule: Rule) -> str:
         """Return which file is not as it was when `rule` was stored."""
         return changed_file(rule.contents, str(self._policy.vault))
-
-    def outside_root(self, bases: Bases) -> bool:
-        """Whether a command may run in another folder than the vault's root."""
-        return bases != {str(self._policy.vault)}
 
     def possible_file(self, path: Arg, bases: Bases, *, known: bool, exact: bool) -> None:
         """Judge a word that may be a file: what is not one raises no question, what an exact rule names neither.
@@ -288,9 +285,7 @@ def _unknown_folder(domain: str, path: Arg) -> Judgement:
     return Judgement(domain, f"vault:/{path.text}", "ask", f"{path.text!r} is in a folder that is not known before it runs")
 
 
-# ------------------------------------------------------------------------------------------------
-# Files that a command does not name
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- files that a command does not name
 
 
 _HOLDERS = frozenset(
@@ -396,9 +391,7 @@ def _question(target: Target, reason: str) -> Judgement:
     return Judgement("edit", target.text, "ask", f"{target.text.removeprefix('vault:/') or 'the vault'}: {reason}")
 
 
-# ------------------------------------------------------------------------------------------------
-# Archives
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- archives
 
 
 def _judge_unpacked(policy: Policy, change: BulkChange, source: Target, goal: Target, *, changed: bool) -> Iterator[Judgement]:

@@ -308,13 +308,10 @@ def _take(args: Sequence[Arg], words: list[tuple[int, bool]], effects: CommandEf
     verbs = args[0].text.endswith("yq")  # has subcommands, and options with values of their own: any word may be a filter
     for place, (index, data) in enumerate(words):
         if (place == 0 and not from_file) or verbs:
-            text = _without_strings(args[index].text)
+            # Without its strings, where they are surely strings: nothing is filled in, no comment has a quote.
+            text = args[index].text
+            text = text if "#" in text or "\\(" in text else _JQ_STRING.sub('""', text)
             if _READS.search(text) or (verbs and _READS_IN_YQ.search(text)):
                 effects.guard(index, "the filter reads the environment or other files")
         if (place > 0 and data) or (place == 0 and from_file):
             effects.reads += [args[index]] if args[index].text != "-" else []
-
-
-def _without_strings(text: str) -> str:
-    """Return a filter without its strings, where they are surely strings: nothing is filled in, no comment has a quote."""
-    return text if "#" in text or "\\(" in text else _JQ_STRING.sub('""', text)

@@ -200,9 +200,7 @@ def _question(why: str, found: list[Judgement]) -> Judgement:
     return worst._replace(reason=f"{why} also reads {', '.join(names[:NAMED])}{more}: {worst.reason}", remember=None)
 
 
-# ------------------------------------------------------------------------------------------------
-# What a reader leaves out
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- what a reader leaves out
 
 
 def reads_path(tree: Tree, root: Target, path: str) -> bool:

@@ -160,7 +160,10 @@ def _verb(args: Sequence[Arg], verb: int, effects: CommandEffects) -> None:
     effects.brings_files = name in _BRINGS_FILES
     if name not in _ORDINARY and not name.startswith("-"):
         effects.guard(last, f"git {name} may run programs or change configuration")
-        effects.texts += [InnerText(join_words(args[start:])) for start in _commands_in(args, verb)]
+        starts = (index for index in range(verb + 1, len(args)) if not args[index].text.startswith("-"))
+        effects.texts += [
+            InnerText(join_words(args[start:])) for start in starts
+        ]  # as in ``bisect run``, ``submodule foreach``
     following = _following(args, verb, name)
     second = next((found.value.text for found in following if found.operand and found.value is not None), "")
     if f"{name} {second}" in _GUARDED_WORDS:
@@ -195,29 +198,43 @@ def _operands(args: Sequence[Arg], verb: int, name: str, following: Sequence[Com
         git_patch(name, following, effects)
     creates = name in ("clone", "init") or (name == "worktree" and verb + 1 < len(args) and args[verb + 1].text == "add")
     for found in following:
+        take_option(found, effects, args)
+        value = found.value
+        if value is None:
+            continue
         if not found.operand:
-            take_option(found, effects, args)
-            effects.perhaps += [found.value] if found.value is not None and not found.role else []
-            if found.role == "v" and found.value is not None and found.name not in _PROSE:
-                effects.perhaps += _paths(found.value) if found.name == "L" or found.value is args[found.place] else []
-            if found.name in ("format", "pretty") and found.value is not None and "%G" in found.value.text:
-                effects.guard(found.place, "%G in a format of git runs the program that checks signatures")
-            if found.name == "format" and found.value is not None and "%(raw" in found.value.text:
-                effects.guard(found.place, "%(raw) in a format of git shows what a name stands for, whatever that is")
-            if found.name == "pathspec-from-file" and found.value is not None and found.value.text == "-":
-                effects.guard(found.place, "git takes the names of files from what it is fed")
-            if found.name in ("X", "strategy-option") and found.value is not None and found.value.text.startswith("sub"):
-                effects.guard(found.place, "git merge -X subtree brings files to another folder")
-            if found.name == "strategy" or (found.name == "s" and name in ("merge", "rebase", "pull")):
-                _strategy(found, effects)
-        elif found.value is not None:
-            if "::" in found.value.text.partition("/")[0]:
-                effects.guard(found.place, "a transport of git can run programs")
-            if creates and "://" not in found.value.text:
-                effects.writes.append(WrittenFile(found.value, asks=True))
-            effects.perhaps += [] if EXCLUDED.match(found.value.text) else _paths(found.value)
+            _option_value(found, value, name, args, effects)
+            continue
+        if "::" in value.text.partition("/")[0]:
+            effects.guard(found.place, "a transport of git can run programs")
+        if creates and "://" not in value.text:
+            effects.writes.append(WrittenFile(value, asks=True))
+        effects.perhaps += [] if EXCLUDED.match(value.text) else _paths(value)
     if name == "init" and not effects.writes:
         effects.writes.append(WrittenFile(Arg("."), asks=True))
+
+
+_GUARDED_VALUES = (
+    (("format", "pretty"), "%G", "%G in a format of git runs the program that checks signatures"),
+    (("format",), r"%\(raw", "%(raw) in a format of git shows what a name stands for, whatever that is"),
+    (("pathspec-from-file",), r"-\Z", "git takes the names of files from what it is fed"),
+    (("X", "strategy-option"), "sub", "git merge -X subtree brings files to another folder"),
+)
+"""Options, what in their values is not covered by a wildcard, and why."""
+
+
+def _option_value(found: CommandItem, value: Arg, verb: str, args: Sequence[Arg], effects: CommandEffects) -> None:
+    """Note what the value of an option may name, and what it makes git do."""
+    if not found.role:
+        effects.perhaps.append(value)
+    if found.role == "v" and found.name not in _PROSE and (found.name == "L" or value is args[found.place]):
+        effects.perhaps += _paths(value)
+    for names, sign, why in _GUARDED_VALUES:
+        if found.name in names and re.search(sign if "%" in sign else rf"\A{sign}", value.text):
+            effects.guard(found.place, why)
+    strategy = found.name == "strategy" or (found.name == "s" and verb in ("merge", "rebase", "pull"))
+    if strategy and value.text not in _STRATEGIES:
+        effects.guard(found.place, f"git runs the program git-merge-{value.text}")
 
 
 _SPEAKS = frozenset({"push", "pull", "fetch", "ls-remote"})
@@ -288,13 +305,7 @@ _PROSE = frozenset({"m", "message", "grep", "author", "committer", "trailer", "S
 """Options whose value is text, never a file."""
 
 _STRATEGIES = frozenset({"ort", "recursive", "resolve", "octopus", "ours", "subtree"})
-_MAGIC = re.compile(r"\A(?:\([^)]*\)|[/!^]+)?")
-
-
-def _strategy(found: CommandItem, effects: CommandEffects) -> None:
-    """``git merge -s x`` runs the program ``git-merge-x``."""
-    if found.value is not None and found.value.text not in _STRATEGIES:
-        effects.guard(found.place, f"git runs the program git-merge-{found.value.text}")
+_MAGIC = re.compile(r"(?:\([^)]*\)|[/!^]+)?")
 
 
 def _paths(word: Arg) -> list[Arg]:
@@ -305,15 +316,6 @@ def _paths(word: Arg) -> list[Arg]:
     colons = [index + 1 for index, char in enumerate(word.text) if char == ":"]
     if not colons or "//" in word.text:
         return [word]
-    starts = [start for colon in colons[:MAX_COLONS] for start in (colon, colon + _length(_MAGIC, word.text[colon:]))]
+    ends = [(colon, _MAGIC.match(word.text, colon)) for colon in colons[:MAX_COLONS]]
+    starts = [start for colon, magic in ends for start in (colon, magic.end() if magic else colon)]
     return [word, *(word.cut(start) for start in dict.fromkeys(starts))]
-
-
-def _length(pattern: re.Pattern[str], text: str) -> int:
-    found = pattern.match(text)
-    return found.end() if found else 0
-
-
-def _commands_in(args: Sequence[Arg], verb: int) -> list[int]:
-    """Return where in ``bisect run …``, ``submodule foreach …`` a command may begin."""
-    return [index for index in range(verb + 1, len(args)) if not args[index].text.startswith("-")]

@@ -26,9 +26,7 @@ from .git_repository import FAILURES, MAX_BYTES, PATHSPEC, index_entries, pathsp
 from .git_store import MAX_PATHS, GitStore
 from .syntax import Arg
 
-# ------------------------------------------------------------------------------------------------
-# What is printed
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- what is printed
 
 
 MAX_COMMITS = 100
@@ -192,12 +190,8 @@ class _GitOutputReader:
     def names(self) -> Iterable[str]:
         """Return the paths that may be shown; where a revision is not understood, everything that is tracked."""
         try:
-            named = (
-                []
-                if self._how in ("history", "stash")
-                else [word for word in self._words if ".." not in word and ":" not in word]
-            )
-            objects = [self.store.object(word) for word in named]
+            named = () if self._how in ("history", "stash") else self._words
+            objects = [self.store.object(word) for word in named if ".." not in word and ":" not in word]
             blobs = [name for kind, name in objects if kind == "blob"]
             return self._of_blobs(blobs) if blobs else self._names([name for _, name in objects])
         except _NotTracked as problem:
@@ -276,9 +270,7 @@ class _NotTracked(Exception):
     """The content of no file that is tracked now."""
 
 
-# ------------------------------------------------------------------------------------------------
-# What is brought into the folder
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- what is brought into the folder
 
 
 _REVISION = re.compile(r"[~^:]|@\{|-g[0-9a-fA-F]+\Z")

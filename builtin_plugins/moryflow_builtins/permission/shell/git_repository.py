@@ -177,7 +177,7 @@ def strange_repository(folder: str, vault: str) -> str:
     if found is None:
         return ""
     root = Path(vault).resolve()
-    if found != own and not (own is not None and _is_worktree_of(found, own)):
+    if found != own and not (own is not None and found.parent == own / "worktrees"):  # which share its configuration
         return str(found)
     planted = found.is_relative_to(root) and not found.is_relative_to(root / ".git")
     return str(found) if planted else ""
@@ -217,11 +217,6 @@ def _looks_like_git_directory(folder: Path) -> bool:
 
 def _is_there(path: Path) -> bool:
     return path.is_symlink() or path.exists()
-
-
-def _is_worktree_of(found: Path, own: Path) -> bool:
-    """Whether `found` is a further worktree of the repository `own`, whose configuration it shares."""
-    return found.parent == own / "worktrees"
 
 
 def index_entries(git: Path) -> dict[str, str]:

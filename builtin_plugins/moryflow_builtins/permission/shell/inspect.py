@@ -12,7 +12,6 @@ from .effects import (
     BulkChange,
     CommandEffects,
     Inspector,
-    SoughtFiles,
     WrittenFile,
     guard_telling_name,
     note_messages,
@@ -104,9 +103,9 @@ def inspect(args: Sequence[Arg], effects: CommandEffects) -> None:
         effects.writes = [write._replace(whole=True) for write in effects.writes]
     if name in wrappers.MOUNTS:
         wrappers.note_mounts(name, args, effects)
-    if not effects.runs:  # what is named is run in place of what would be found
-        effects.sought += [SoughtFiles(names, upward) for names, upward in LOOKS_FOR.get(name, ())]
-    effects.may_write |= name in LOOKS_FOR
+    if name in LOOKS_FOR:
+        effects.sought += [] if effects.runs else [LOOKS_FOR[name]]  # what is named is run in place of what would be found
+        effects.may_write = True
     moryflow_command.inspect_carriers(args, effects)
     for index, arg in enumerate(args[1:], 1):
         _file_addresses(index, arg, effects)
@@ -140,7 +139,7 @@ def _by_family(name: str) -> Inspector | None:
         return interpreters.inspect_language
     if moryflow_command.is_own(name):
         return moryflow_command.inspect_own_program
-    if wrappers.is_loader(name):
+    if wrappers.LOADER.fullmatch(name):
         return wrappers.inspect_loader
     return _inspect_dashed_git if name.startswith("git-") else None
 
@@ -159,9 +158,7 @@ def inspect_by_table(args: Sequence[Arg], effects: CommandEffects, operands: str
         if value is not None and a_word and (after_operand or operands[0] != "p") and not leaves_out(name_of(args), option):
             _no_value_after_all(value, effects)
         after_operand |= option.operand
-        effects.perhaps += (
-            file_pieces(option.value) if not option.operand and not option.role and option.value is not None else []
-        )
+        effects.perhaps += file_pieces(value) if value is not None and not option.operand and not option.role else []
     files = operands_of(found)
     if is_folder_maker(name_of(args), found):
         operands = "w"

@@ -203,9 +203,7 @@ def is_language(name: str) -> bool:
     return language_of(name) in _LANGUAGES
 
 
-# ------------------------------------------------------------------------------------------------
-# Builtins of the shell
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- builtins of the shell
 
 CHANGE = (
     "export", "declare", "typeset", "local", "readonly", "unset", "set", "shopt", "alias", "unalias", "hash", "enable",
@@ -263,7 +261,7 @@ def inspect_source(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 def inspect_cd(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``cd``, ``pushd`` and ``popd`` move; where to is not always known."""
-    operands = [arg for arg in args[1:] if not _is_flag(arg)]
+    operands = [arg for arg in args[1:] if arg.text not in ("-L", "-P", "-e", "-@", "-n", "--", "-LP", "-PL", "-Pe")]
     if not operands and args[0].text == "cd":
         effects.moves = Arg("~", tilde=True)
     elif (
@@ -276,10 +274,6 @@ def inspect_cd(args: Sequence[Arg], effects: CommandEffects) -> None:
         effects.moved = True
     else:
         effects.moves = operands[0]
-
-
-def _is_flag(arg: Arg) -> bool:
-    return arg.text in ("-L", "-P", "-e", "-@", "-n", "--", "-LP", "-PL", "-Pe")
 
 
 def inspect_printf(args: Sequence[Arg], effects: CommandEffects) -> None:
@@ -306,15 +300,11 @@ def inspect_embedded(args: Sequence[Arg], effects: CommandEffects) -> None:
             effects.texts.append(InnerText(Arg(f': "{arg.text}"' if '"' not in arg.text else arg.text)))
 
 
-def inspect_nothing(_: Sequence[Arg], effects: CommandEffects) -> None:
-    """A builtin whose words are neither files nor commands."""
-
-
 INSPECTORS: dict[str, Inspector] = {
     **dict.fromkeys(_SHELLS, inspect_shell),
     **dict.fromkeys((*_LANGUAGES, *_ALIASES), inspect_language),
     **dict.fromkeys(CHANGE, inspect_change),
-    **dict.fromkeys(_PLAIN, inspect_nothing),
+    **dict.fromkeys(_PLAIN, lambda args, effects: None),  # their words are neither files nor commands
     "eval": inspect_eval,
     "source": inspect_source,
     ".": inspect_source,

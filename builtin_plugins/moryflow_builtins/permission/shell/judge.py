@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from itertools import islice
 
 from moryflow_sdk import FrozenDict
+from moryflow_sdk.support.patterns import compile_rule
 
 from moryflow_builtins.permission.policy import MOST, CompiledRule, Judgement, Policy, RuleHit, place_of, shortened
 
@@ -37,6 +38,7 @@ class TooMuchWork(Exception):
 
 
 _NETWORK = ("/dev/tcp/", "/dev/udp/")
+Words = tuple[Arg, ...]
 
 
 class Judge:
@@ -124,13 +126,7 @@ class Judge:
         return after
 
     def _line(
-        self,
-        assigned: tuple[Arg, ...],
-        args: tuple[Arg, ...],
-        bases: Bases,
-        effects: CommandEffects,
-        raw: str,
-        granted: CompiledRule | None = None,
+        self, assigned: Words, args: Words, bases: Bases, effects: CommandEffects, raw: str, granted: CompiledRule | None = None
     ) -> FoldersAfter:
         """Judge one command: by the rules, then by what it touches, then what it runs.
 
@@ -143,7 +139,7 @@ class Judge:
         answers = self._by_rules(line, bases, granted)
         self._git_variable = self._git_variable or _git_variable(assigned, args)
         self._own_program(line, bases)
-        exact = all(one.decision == "allow" and one.rule is not None and line.spelled_out_by(one.rule) for one in answers)
+        exact = all(one.decision == "allow" and one.rule is not None and compile_rule(one.rule).exact for one in answers)
         changed = self._changes
         there = bases if effects.base is None else self._file_judge.after_cd(effects.base, bases)
         for patch in effects.patches:
@@ -258,7 +254,7 @@ class Judge:
             self.ask(command, f"{found} is a git repository other than the vault's own; its configuration can run programs")
         elif self._git_variable:
             self.ask(command, f"{self._git_variable} was set before, which can name another repository")
-        elif changed and self._file_judge.outside_root(bases):
+        elif changed and bases != {str(self._policy.vault)}:
             self.ask(command, "the folder it runs in is changed before, so its git repository is not known")
 
     def _judge_hidden(self, line: CommandLine) -> None:
@@ -407,9 +403,7 @@ def _reason_of(answer: Judgement, line: CommandLine) -> str:
     return dynamic or f"no rule covers {shortened(line.plain)!r}"
 
 
-# ------------------------------------------------------------------------------------------------
-# Commands without a judgement, for gates of other plugins
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- commands without a judgement, for gates of other plugins
 
 
 def simple_commands(text: str) -> tuple[str, ...]:
@@ -445,7 +439,7 @@ class _Collector:
         self._line(assigned, tuple(arguments(command.words)), CommandEffects(stdin=text, stdin_file=file), command.raw)
         return FoldersAfter(bases, bases)
 
-    def _line(self, assigned: tuple[Arg, ...], args: tuple[Arg, ...], effects: CommandEffects, raw: str) -> None:
+    def _line(self, assigned: Words, args: Words, effects: CommandEffects, raw: str) -> None:
         if not args:
             return
         inspect(args, effects)

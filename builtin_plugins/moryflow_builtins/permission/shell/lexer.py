@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from collections.abc import Iterable
 
 from .syntax import Expansion, NotParsed, Piece, PlainText, Script, Word
 
@@ -32,15 +33,11 @@ class Cursor:
     def nested(self, text: str) -> Script:
         """Read `text`, which was cut out of this one, as a script of its own; the grammar's part."""
 
-    def failure(self, message: str) -> NotParsed:
-        """Return what is raised to give up."""
-        return NotParsed(message)
-
     def deeper(self) -> None:
         """Count one more level of nesting."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise self.failure("it is nested too deeply")
+            raise NotParsed("it is nested too deeply")
 
     def peek(self, length: int = 1) -> str:
         """Return the next characters."""
@@ -163,7 +160,7 @@ class Lexer(Cursor):
         if char == "'":
             closed = self.text.find("'", self.position)
             if closed < 0:
-                raise self.failure("a single quote is not closed")
+                raise NotParsed("a single quote is not closed")
             self.position = closed + 1
             pieces: list[Piece] = [PlainText(self.text[start + 1 : closed], quoted=True)]
         else:
@@ -174,7 +171,7 @@ class Lexer(Cursor):
     def _escape(self) -> list[Piece]:
         following = self.peek(2)[1:]
         if not following:
-            raise self.failure("it ends with a backslash")
+            raise NotParsed("it ends with a backslash")
         self.position += 2
         return [] if following == "\n" else [PlainText(following, quoted=True)]
 
@@ -182,7 +179,7 @@ class Lexer(Cursor):
         """Read up to the closing double quote."""
         pieces = self._expanding(_IN_DOUBLE, '"')
         if self.peek() != '"':
-            raise self.failure("a double quote is not closed")
+            raise NotParsed("a double quote is not closed")
         self.position += 1
         return pieces or [PlainText("", quoted=True)]
 
@@ -219,7 +216,7 @@ class Lexer(Cursor):
         start = self.position
         self.position += 1
         if self.skip_continuations():
-            raise self.failure("a line is continued inside an expansion")
+            raise NotParsed("a line is continued inside an expansion")
         char = self.peek()
         if char in ("'", '"') and not in_double:
             return self._dollar_quote(char)
@@ -243,8 +240,8 @@ class Lexer(Cursor):
         else:
             pieces = self._double()
             if not all(isinstance(inner, PlainText) for inner in pieces):
-                scripts = tuple(s for inner in pieces if isinstance(inner, Expansion) for s in inner.scripts)
-                piece = Expansion(self.text[start - 1 : self.position], scripts)
+                scripts = (script for inner in pieces for script in inner.scripts)
+                piece = Expansion(self.text[start - 1 : self.position], tuple(scripts))
             else:
                 piece = PlainText("".join(inner.text for inner in pieces if isinstance(inner, PlainText)), quoted=True)
         self.quoted_spans.append((start, self.position))
@@ -267,7 +264,7 @@ class Lexer(Cursor):
         self.position += 2
         scripts = self._balanced("(", ")")
         if self.peek() != ")":
-            raise self.failure("'((' begins no arithmetic")
+            raise NotParsed("'((' begins no arithmetic")
         self.position += 1
         return scripts
 
@@ -278,13 +275,13 @@ class Lexer(Cursor):
         while self.position < len(self.text):
             char = self.peek()
             if char == "$":
-                scripts += self._scripts(self.dollar(in_double=True))
+                scripts += self.dollar(in_double=True).scripts
                 continue
             if char == "`":
-                scripts += self._scripts(self._backticks(in_double=True))
+                scripts += self._backticks(in_double=True).scripts
                 continue
             if char in "'\"\\":
-                raise self.failure("there are quotes inside arithmetic")
+                raise NotParsed("there are quotes inside arithmetic")
             self.position += 1
             if char == opening:
                 level += 1
@@ -292,13 +289,13 @@ class Lexer(Cursor):
                 level -= 1
                 if level < 0:
                     return tuple(scripts)
-        raise self.failure("arithmetic is not closed")
+        raise NotParsed("arithmetic is not closed")
 
     def _braces(self, *, in_double: bool) -> tuple[Script, ...]:
         """Read ``${…}`` from its brace."""
         self.position += 1
         if self.peek() and self.peek() in " \t\n|(":
-            raise self.failure("a command stands inside ${ }")
+            raise NotParsed("a command stands inside ${ }")
         scripts: list[Script] = []
         while self.position < len(self.text):
             char = self.peek()
@@ -306,34 +303,31 @@ class Lexer(Cursor):
                 self.position += 1
                 return tuple(scripts)
             scripts += self._inside_braces(char, in_double=in_double)
-        raise self.failure("an expansion is not closed")
+        raise NotParsed("an expansion is not closed")
 
-    def _inside_braces(self, char: str, *, in_double: bool) -> list[Script]:
+    def _inside_braces(self, char: str, *, in_double: bool) -> Iterable[Script]:
         if char == "$":
-            return self._scripts(self.dollar(in_double=in_double))
+            return self.dollar(in_double=in_double).scripts
         if char == "`":
-            return self._scripts(self._backticks(in_double=in_double))
+            return self._backticks(in_double=in_double).scripts
         if char in "<>" and self.peek(2)[1:] == "(" and not in_double:
-            return self._scripts(self._process())
+            return self._process().scripts
         if char == "\\":
             self.position += 2
-            return []
+            return ()
         self.position += 1
         if char == '"':
-            return [script for piece in self._double() for script in self._scripts(piece)]
+            return (script for piece in self._double() for script in piece.scripts)
         if char == "'" and in_double:
-            raise self.failure("a single quote stands inside an expansion inside double quotes")
+            raise NotParsed("a single quote stands inside an expansion inside double quotes")
         if char == "'":
             closed = self.text.find("'", self.position)
             if closed < 0:
-                raise self.failure("a single quote is not closed")
+                raise NotParsed("a single quote is not closed")
             if any(mark in self.text[self.position : closed] for mark in ("$(", "`")):
-                raise self.failure("a command is quoted inside an expansion, which may run it all the same")
+                raise NotParsed("a command is quoted inside an expansion, which may run it all the same")
             self.position = closed + 1
-        return []
-
-    def _scripts(self, piece: Piece) -> list[Script]:
-        return list(piece.scripts) if isinstance(piece, Expansion) else []
+        return ()
 
     def _process(self) -> Expansion:
         """Read ``<(…)`` or ``>(…)``."""
@@ -358,4 +352,4 @@ class Lexer(Cursor):
                 char = self.text[position]
             inner.append(char)
             position += 1
-        raise self.failure("a back quote is not closed")
+        raise NotParsed("a back quote is not closed")

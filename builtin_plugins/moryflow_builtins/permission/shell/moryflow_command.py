@@ -7,7 +7,7 @@ that are not known here ask.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -100,14 +100,11 @@ def inspect_own_program(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 def inspect_carriers(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look for the program behind one that may run it: not known, an interpreter, or known only when it runs."""
-    if args and not args[0].static and meaning_of(args).kind == "changes":
-        effects.refusals.append(_refusal(meaning_of(args).words))
-    if effects.known and not effects.guards and not effects.inner:
-        return
-    for start in _starts(args):
-        meaning = meaning_of(args[start:])
-        if meaning.kind == "changes":
-            effects.refusals.append(_refusal(meaning.words))
+    carries = not effects.known or bool(effects.guards or effects.inner)
+    for start, arg in enumerate(args):
+        if (carries and is_own(arg.text)) if start else not arg.static:
+            meaning = meaning_of(args[start:])
+            effects.refusals += [_refusal(meaning.words)] if meaning.kind == "changes" else []
 
 
 def inspect_module(module: Arg, rest: Sequence[Arg], effects: CommandEffects) -> None:
@@ -139,8 +136,9 @@ def meaning_of(args: Sequence[Arg]) -> OwnCommand:
     if _asks_for_help(args) and words is not None:
         return OwnCommand("reads", words)
     strange = any(not item.operand and item.role == "" and item.name not in _SWITCHES for item in found)
-    if strange and (pair := _any_change(plain)):
-        return OwnCommand("changes", pair)
+    starts = range(len(plain)) if strange else ()
+    if changes := next((known for start in starts if (known := _longest(plain[start:], CHANGES))), ""):
+        return OwnCommand("changes", changes)
     if words in CHANGES:
         return OwnCommand("changes", words)
     if words in _TURNS and (loosened := _loosening_option(args)):
@@ -165,10 +163,6 @@ def _longest(words: Sequence[str], table: frozenset[str]) -> str | None:
     return next((known for known in candidates if known in table and (known or not words)), None)
 
 
-def _any_change(words: Sequence[str]) -> str:
-    return next((known for index in range(len(words)) if (known := _longest(words[index:], CHANGES))), "")
-
-
 def _asks_for_help(args: Sequence[Arg]) -> bool:
     """Whether the last word asks for help, and none before it could take that for its value."""
     before = [arg.text for arg in args[1:-1]]
@@ -182,10 +176,6 @@ def _loosening_option(args: Sequence[Arg]) -> str:
         return "--config"
     full = any(word.startswith("--mode") and "full" in word + " ".join(words[i + 1 : i + 2]) for i, word in enumerate(words))
     return "--mode full_access" if full else ""
-
-
-def _starts(args: Sequence[Arg]) -> Iterator[int]:
-    return (index for index, arg in enumerate(args) if index and is_own(arg.text))
 
 
 def _refusal(words: str) -> str:

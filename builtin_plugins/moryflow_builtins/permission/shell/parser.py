@@ -1,4 +1,4 @@
-"""The grammar: lists, pipelines and compound commands. Simple commands are read in :mod:`.simple`.
+"""The grammar: lists, pipelines and compound commands. Simple commands are read in :mod:`.simple_command`.
 
 What cannot be read as bash reads it is refused here; why the grammar is ours stands in the docstring of the package.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from .lexer import BLANK, Lexer
+from .lexer import BLANK
 from .simple_command import SimpleReader
-from .syntax import Chain, Command, Compound, Kind, Pipeline, PlainText, Script, Simple, Word
+from .syntax import Chain, Command, Compound, Kind, NotParsed, Pipeline, PlainText, Script, Simple, Word
 
 CLOSERS = frozenset({"then", "do", "done", "fi", "elif", "else", "esac", "}"})
 OPENERS = frozenset({"{", "if", "while", "until", "for", "select", "case", "function", "[[", "coproc"})
@@ -55,9 +55,9 @@ class Parser(SimpleReader):
     def end_of_text(self) -> None:
         """Check that nothing is left."""
         if self.heredocs:
-            raise self.failure("a here-document is not closed")
+            raise NotParsed("a here-document is not closed")
         if self.position < len(self.text):
-            raise self.failure(f"{self.peek()!r} is not expected")
+            raise NotParsed(f"{self.peek()!r} is not expected")
 
     def script_until(self, closing: str) -> Script:
         """Read commands up to the parenthesis that closes them, and that too."""
@@ -68,15 +68,11 @@ class Parser(SimpleReader):
         script = self.script(closing)
         self.substitutions -= 1
         if self.heredocs or (waiting and "\n" in self.text[start : self.position]):
-            raise self.failure("a here-document crosses the end of a substitution")
+            raise NotParsed("a here-document crosses the end of a substitution")
         self.heredocs = waiting
         self.expect(closing)
         self.depth -= 1
         return script
-
-    def reader(self, text: str) -> Lexer:
-        """Return a reader for a text that was cut out of this one."""
-        return Parser(text, self)
 
     # -------------------------------------------------------------------------------- lists
 
@@ -88,7 +84,7 @@ class Parser(SimpleReader):
         while self.position < len(self.text) and not self._closes(closing):
             if self.substitutions and self.heredocs_read != read:
                 # bash 5.2 prints a substitution and reads it again, and loses a separator after a here-document.
-                raise self.failure("commands follow a here-document inside a substitution")
+                raise NotParsed("commands follow a here-document inside a substitution")
             chain = self._chain()
             ended = self.take(";", "&")
             chains.append(Chain(chain.pipelines, chain.operators, background=True) if ended == "&" else chain)
@@ -156,7 +152,7 @@ class Parser(SimpleReader):
         """bash 5.2 knows no keyword after ``time`` inside a substitution, and then ends it elsewhere."""
         self.blanks()
         if timed and self.substitutions and self.next_keyword() in OPENERS:
-            raise self.failure("a compound command is timed inside a substitution")
+            raise NotParsed("a compound command is timed inside a substitution")
 
     def _time_option(self) -> bool:
         self.blanks()
@@ -174,7 +170,7 @@ class Parser(SimpleReader):
         keyword = self.next_keyword()
         if self.operator() != "(" and keyword not in OPENERS:
             if keyword:
-                raise self.failure(f"{keyword!r} is not expected")
+                raise NotParsed(f"{keyword!r} is not expected")
             return self.simple(start)
         self.deeper()
         compound = self.compound(self.take("(") or self.keyword(keyword))
@@ -187,7 +183,7 @@ class Parser(SimpleReader):
         raw = self.text[start : self.position].rstrip(BLANK)
         self.blanks()
         if self.peek() not in ("", "\n") and self.operator() not in _ENDS and self.next_keyword() not in CLOSERS:
-            raise self.failure("a compound command is followed by a word")
+            raise NotParsed("a compound command is followed by a word")
         return Compound(compound.kind, raw, compound.words, compound.bodies, redirects, compound.name)
 
     # -------------------------------------------------------------------------------- tokens
@@ -195,7 +191,7 @@ class Parser(SimpleReader):
     def expect(self, what: str) -> None:
         found = self.take(what) if what == ")" else self.keyword(what)
         if not found:
-            raise self.failure(f"{what!r} is missing")
+            raise NotParsed(f"{what!r} is missing")
 
     def next_keyword(self) -> str:
         """Return the reserved word that comes next, without consuming it."""
@@ -215,7 +211,7 @@ class Parser(SimpleReader):
         """Read a list that must not be empty."""
         script = self.script(*closing)
         if not script.chains:
-            raise self.failure("a command is missing")
+            raise NotParsed("a command is missing")
         return script
 
     def compound(self, opener: str) -> Compound:
@@ -254,7 +250,7 @@ class Parser(SimpleReader):
             bodies.append(self._body())
             if following == "elif":
                 bodies.append(self._then())
-        raise self.failure("'fi' is missing")
+        raise NotParsed("'fi' is missing")
 
     def _then(self) -> Script:
         self.expect("then")
@@ -273,7 +269,7 @@ class Parser(SimpleReader):
             return Compound("for", "", bodies=(*scripts, self._loop_body()), name="((")
         name = self.word()
         if name is None or name.bare is None:
-            raise self.failure("the loop has no variable")
+            raise NotParsed("the loop has no variable")
         self.newlines()
         words = self.words() if self.keyword("in") else []
         self.take(";")
@@ -287,7 +283,7 @@ class Parser(SimpleReader):
         self.blanks()
         subject = self.word()
         if subject is None:
-            raise self.failure("'case' has no subject")
+            raise NotParsed("'case' has no subject")
         words, bodies = [subject], list[Script]()
         self.newlines()
         self.expect("in")
@@ -308,7 +304,7 @@ class Parser(SimpleReader):
             self.blanks()
             pattern = self.word()
             if pattern is None:
-                raise self.failure("a pattern is missing")
+                raise NotParsed("a pattern is missing")
             patterns.append(pattern)
         self.expect(")")
         return patterns
@@ -321,7 +317,7 @@ class Parser(SimpleReader):
                 continue
             word = self.word(" \t\n") if words and words[-1].bare == "=~" else self.word()
             if word is None:
-                raise self.failure("']]' is missing")
+                raise NotParsed("']]' is missing")
             if word.bare == "]]":
                 return Compound("test", "", tuple(words))
             words.append(word)
@@ -342,7 +338,7 @@ class Parser(SimpleReader):
         self.blanks()
         name = self.word()
         if name is None:
-            raise self.failure("a function has no name")
+            raise NotParsed("a function has no name")
         if self.take("("):
             self.expect(")")
         return self.function_body(name)
@@ -351,6 +347,6 @@ class Parser(SimpleReader):
         """Read the body of a function."""
         self.newlines()
         if not self._opens():
-            raise self.failure("a function has no body")
+            raise NotParsed("a function has no body")
         body = Script((Chain((Pipeline((self.command(),)),)),))
         return Compound("function", "", bodies=(body,), name=name.raw)

@@ -82,9 +82,7 @@ def merges_by_configuration(files: Iterable[str | None]) -> bool:
     return False
 
 
-# ------------------------------------------------------------------------------------------------
-# The paths in a patch
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- the paths in a patch
 
 _NAMED = re.compile(r"(?:\+\+\+|---|\*\*\*|Index:|rename (?:from|to)|copy (?:from|to)|Prereq:)[ \t](.+)")
 _LINK = re.compile(r"(?:new file|new|deleted file|old) mode 1[26]0000|index [0-9a-f]+\.\.[0-9a-f]+ 1[26]0000")
@@ -181,9 +179,7 @@ def _strip_folders(name: str, patch: Patch, *, moved: bool) -> Iterator[str]:
         yield "/".join(name.split("/")[strip:]) if strip else name
 
 
-# ------------------------------------------------------------------------------------------------
-# Archives
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- archives
 
 MAX_MEMBERS = 20_000
 """How many files of an archive are looked at."""

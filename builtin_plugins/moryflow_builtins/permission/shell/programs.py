@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .effects import BulkChange, CommandItem, Tree, names_of, table_rows, values_of
+from .effects import BulkChange, CommandItem, SoughtFiles, Tree, names_of, table_rows, values_of
 from .syntax import Arg
 
 _GREP = (
@@ -222,8 +222,8 @@ ABBREVIATED = frozenset({"ss", "rpm", "pacman", "ssh-keygen", "ssh-add"})
 CLUSTERED = frozenset({"-J", "-F", "-X", "-B", "-D", "-E", "-P", "-S", "-C", "-w", "-s", "-r", "-b"})
 """Letters among those options whose value may follow directly."""
 
-LOOKS_FOR: dict[str, tuple[tuple[tuple[str, ...], bool], ...]] = {
-    program: ((tuple(files.split()), above == "above"),)
+LOOKS_FOR: dict[str, SoughtFiles] = {
+    program: SoughtFiles(tuple(files.split()), upward=above == "above")
     for programs, files, above in (
         ("make gmake", "GNUmakefile makefile Makefile", ""),
         ("just", "justfile Justfile .justfile JUSTFILE", "above"),
@@ -246,9 +246,7 @@ LOOKS_FOR: dict[str, tuple[tuple[tuple[str, ...], bool], ...]] = {
 """Files of commands that a program looks for by itself, in its order, and whether in the folders above too."""
 
 
-# ------------------------------------------------------------------------------------------------
-# Folders that a program reads with everything below them
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- folders that a program reads with everything below them
 
 _GREPS = frozenset({"grep", "egrep", "fgrep", "zgrep", "rgrep", "bzgrep", "xzgrep", "zstdgrep"})
 _RECURSIVE = frozenset({"r", "R", "recursive", "dereference-recursive"})
@@ -356,9 +354,7 @@ def _values(found: Sequence[CommandItem], *names: str) -> tuple[str, ...]:
     return tuple(value.text for value in values_of(found, *names) if value.static)
 
 
-# ------------------------------------------------------------------------------------------------
-# Files that a program copies, moves, links or unpacks
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- files that a program copies, moves, links or unpacks
 
 _UNPACKERS = frozenset({"7z", "7za", "7zr", "rar", "unrar"})
 _CHANGE = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl", "rm"})

@@ -266,9 +266,7 @@ def inspect_crontab(args: Sequence[Arg], effects: CommandEffects) -> None:
         effects.writes.append(WrittenFile(Arg("/var/spool/cron")))
 
 
-# ------------------------------------------------------------------------------------------------
-# find
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- find
 
 _RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _WRITES = frozenset({"-fprint", "-fprint0", "-fprintf", "-fls"})
@@ -350,7 +348,7 @@ def _run(args: Sequence[Arg], index: int, effects: CommandEffects) -> int:
     if args[index].text.endswith("dir"):
         command = (*command[:1], *(Arg(arg.text, arg.why or _FOUND) for arg in command[1:]))
     effects.guard(min(end, len(args) - 1), f"find {args[index].text} runs a program")
-    effects.inner.append(InnerCommand(tuple(_fill_in(arg) for arg in command)))
+    effects.inner.append(InnerCommand(tuple(Arg(arg.text, _FOUND) if "{}" in arg.text else arg for arg in command)))
     if any("{}" in arg.text for arg in command[1:]) and command[0].text.rpartition("/")[2] not in _NO_READERS:
         effects.trees.append(_tree(args, index))
     return end + 1
@@ -370,11 +368,6 @@ def _tree(args: Sequence[Arg], index: int) -> Tree:
         depth=min(depths, default=None),
         links=links,
     )
-
-
-def _fill_in(arg: Arg) -> Arg:
-    """``{}`` stands for names that are known only when it runs."""
-    return Arg(arg.text, _FOUND) if "{}" in arg.text else arg
 
 
 INSPECTORS: dict[str, Inspector] = {

@@ -6,7 +6,7 @@ import re
 from abc import abstractmethod
 
 from .lexer import BLANK, Cursor, Lexer
-from .syntax import Assignment, Command, Compound, Expansion, PlainText, Redirect, Script, Simple, Word
+from .syntax import Assignment, Command, Compound, Expansion, NotParsed, PlainText, Redirect, Simple, Word, scripts_of
 
 _OPERATORS = frozenset({"&&", "||", ";;", ";&", ";;&", "|&", "<<", "<<-", "<<<", "<&", "<>", ">>", ">&", ">|", "&>", "&>>"})
 _FIRST = frozenset(";&|<>()")
@@ -32,10 +32,6 @@ class SimpleReader(Lexer):
         self.heredocs: list[tuple[Redirect, str]] = []
         self.heredocs_read = 0
         self.substitutions = 0
-
-    @abstractmethod
-    def reader(self, text: str) -> Lexer:
-        """Return a reader for a text that was cut out of this one; the grammar's part."""
 
     @abstractmethod
     def function_body(self, name: Word) -> Compound:
@@ -114,20 +110,20 @@ class SimpleReader(Lexer):
                 return self.function_body(word)
             words.append(word if assignment is None else _as_word(assignment, word))
         if not (assignments or words or redirects):
-            raise self.failure(f"{self.peek()!r} is not expected" if self.peek() else "a command is missing")
+            raise NotParsed(f"{self.peek()!r} is not expected" if self.peek() else "a command is missing")
         raw = self.text[start : self.position].rstrip(BLANK)
         return Simple(raw, tuple(assignments), tuple(words), tuple(redirects))
 
     def _defines(self, word: Word) -> bool:
         """Whether `word` is the name in ``name()``, whose parentheses are consumed."""
         if word.bare in _RESERVED_SPLIT:
-            raise self.failure("a keyword stands where a command is expected")
+            raise NotParsed("a keyword stands where a command is expected")
         self.blanks()
         if self.operator() != "(":
             return False
         self.take("(")
         if not self.take(")"):
-            raise self.failure("'(' is not expected")
+            raise NotParsed("'(' is not expected")
         return True
 
     def _assignment(self, word: Word, place: int) -> Assignment | None:
@@ -141,7 +137,7 @@ class SimpleReader(Lexer):
             if name and not any(
                 "]" in piece.text for piece in word.pieces if isinstance(piece, PlainText) and not piece.quoted
             ):
-                raise self.failure("a subscript goes on after a blank")
+                raise NotParsed("a subscript goes on after a blank")
             return Assignment(name.group(1), word.raw, (word,)) if name and _subscript_assigned(word) else None
         value = Word(word.raw[head.end() :], (PlainText(first.text[head.end() :], quoted=False), *word.pieces[1:]))
         if self.peek() != "(" or word.bare is None or head.end() != len(first.text):
@@ -153,7 +149,7 @@ class SimpleReader(Lexer):
             values.append(item)
             self.newlines()
         if not self.take(")"):
-            raise self.failure("the list of an array is not closed")
+            raise NotParsed("the list of an array is not closed")
         return Assignment(head.group(1), self.text[place : self.position], tuple(values))
 
     # -------------------------------------------------------------------------------- redirections
@@ -180,7 +176,7 @@ class SimpleReader(Lexer):
         self.blanks()
         target = self.word()
         if target is None:
-            raise self.failure("a redirection has no target")
+            raise NotParsed("a redirection has no target")
         redirect = Redirect(operator, descriptor.group(1) if descriptor else "", target, [])
         if operator == "<<<":
             redirect.body.append(target)
@@ -190,7 +186,7 @@ class SimpleReader(Lexer):
 
     def _delimiter(self, target: Word) -> str:
         if not all(isinstance(piece, PlainText) for piece in target.pieces) or "\n" in target.raw:
-            raise self.failure("the end of a here-document is not a plain word")
+            raise NotParsed("the end of a here-document is not a plain word")
         return "".join(piece.text for piece in target.pieces if isinstance(piece, PlainText))
 
     def _heredoc(self, redirect: Redirect, delimiter: str) -> Word:
@@ -208,14 +204,14 @@ class SimpleReader(Lexer):
                 self.quoted_spans.append((start, end))
                 return self._heredoc_word("".join(f"{text}\n" for text in lines), expands)
             if expands and (len(line) - len(line.rstrip("\\"))) % 2:
-                raise self.failure("a line of a here-document is continued")
+                raise NotParsed("a line of a here-document is continued")
             lines.append(line)
-        raise self.failure("a here-document is not closed")
+        raise NotParsed("a here-document is not closed")
 
     def _heredoc_word(self, body: str, expands: bool) -> Word:
         if not expands:
             return Word(body, (PlainText(body, quoted=True),))
-        inner = self.reader(body)
+        inner = type(self)(body, self)
         inner.deeper()
         return Word(body, tuple(inner.heredoc_pieces()))
 
@@ -229,11 +225,4 @@ def _as_word(assignment: Assignment, word: Word) -> Word:
     """Return an assignment among the operands of a command, for example of ``declare``, as a word."""
     if assignment.raw == word.raw:
         return word
-    scripts: tuple[Script, ...] = tuple(
-        script
-        for value in assignment.words
-        for piece in value.pieces
-        if isinstance(piece, Expansion)
-        for script in piece.scripts
-    )
-    return Word(assignment.raw, (Expansion(assignment.raw, scripts),))
+    return Word(assignment.raw, (Expansion(assignment.raw, tuple(scripts_of(assignment.words))),))

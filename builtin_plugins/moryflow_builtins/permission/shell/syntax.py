@@ -24,6 +24,7 @@ class PlainText(NamedTuple):
 
     text: str
     quoted: bool
+    scripts = ()
 
 
 class Expansion(NamedTuple):
@@ -171,11 +172,8 @@ class Arg(NamedTuple):
 
 
 def scripts_of(words: Iterable[Word]) -> Iterator[Script]:
-    """Yield the scripts that run while `words` are expanded."""
-    for word in words:
-        for piece in word.pieces:
-            if isinstance(piece, Expansion):
-                yield from piece.scripts
+    """Return the scripts that run while `words` are expanded."""
+    return (script for word in words for piece in word.pieces for script in piece.scripts)
 
 
 def join_words(words: Iterable[Arg]) -> Arg:
@@ -231,8 +229,10 @@ def _arguments(word: Word, left: list[int]) -> list[Arg]:
     if ("{", False) not in marks:
         return [_finish(marks, word)]
     try:
-        expanded = _expand_braces(marks) if left[0] > 0 and marks.count(("{", False)) <= MAX_GROUPS else _give_up()
+        expanded = _expand_braces(marks) if left[0] > 0 and marks.count(("{", False)) <= MAX_GROUPS else []
     except _TooMany:
+        expanded = []
+    if not expanded:
         return [Arg(_text_of(marks), "its braces stand for too many words")]
     left[0] -= len(expanded)
     if _quirky(marks, expanded):
@@ -287,17 +287,11 @@ def _may_glob(marks: list[Mark]) -> bool:
     return "*" in unquoted or "?" in unquoted or ("[" in unquoted and any(char == "]" for char, _ in marks))
 
 
-# ------------------------------------------------------------------------------------------------
-# Braces
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- braces
 
 
 class _TooMany(Exception):
     """Braces that stand for more words than are worth looking at."""
-
-
-def _give_up() -> list[list[Mark]]:
-    raise _TooMany
 
 
 def _expand_braces(marks: list[Mark]) -> list[list[Mark]]:

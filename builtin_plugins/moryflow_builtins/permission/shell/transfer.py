@@ -163,9 +163,7 @@ def inspect_wget(args: Sequence[Arg], effects: CommandEffects) -> None:
         effects.writes += [WrittenFile(Arg(f"{prefix}{one}", address.why)) for one in names if one]
 
 
-# ------------------------------------------------------------------------------------------------
-# Stores of files
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- stores of files
 
 STORES: dict[str, frozenset[str]] = {
     name: frozenset(words.split())
@@ -272,8 +270,9 @@ def inspect_upload(name: str, args: Sequence[Arg], effects: CommandEffects) -> N
     if not verb or given & {"help", "version"} or (how == "npm" and "dry-run" in given):
         return
     if "compose" in (name.rpartition("-")[2], verb.partition(" ")[0]):
-        files = values_of(found, "f", "file")
-        effects.trees.append(Tree(f"{name} {verb}", tuple(map(_above, files[:1]))))
+        files = values_of(found, "f", "file")[:1]
+        above = (Arg(file.text.rpartition("/")[0] or ".", file.why, tilde=file.tilde) for file in files)
+        effects.trees.append(Tree(f"{name} {verb}", tuple(above)))
     else:
         named = [piece for arg in (*values_of(found, *options), *rest) for piece in file_pieces(arg)]
         effects.trees.append(_tree(f"{name} {verb}", cast("Follows", how), named, found))
@@ -298,7 +297,3 @@ def _tree(why: str, follows: Follows, roots: list[Arg], found: Sequence[CommandI
     if follows == "npm":
         return Tree(why, tuple(roots), without=(".npmrc",), without_folders=("node_modules",), follows="npm", repository=True)
     return Tree(why, tuple(roots), follows=follows, repository=follows == "git")
-
-
-def _above(file: Arg) -> Arg:
-    return Arg(file.text.rpartition("/")[0] or ".", file.why, tilde=file.tilde)

@@ -81,7 +81,8 @@ class Walker:
 
     def _command(self, command: Command, bases: Bases) -> FoldersAfter:
         if isinstance(command, Simple):
-            self.expansions(_words(command), bases)
+            assigned = (word for one in command.assignments for word in one.words)
+            self.expansions((*assigned, *command.words), bases)
             for redirect in command.redirects:
                 self._redirect(redirect, bases)
             return self.on_simple(command, bases)
@@ -153,9 +154,3 @@ class Walker:
             after = self.script(body, limit_bases(done | failed))
             done, failed = limit_bases(done | after.done), limit_bases(failed | after.failed)
         return FoldersAfter(done, failed)
-
-
-def _words(command: Simple) -> Iterable[Word]:
-    for assignment in command.assignments:
-        yield from assignment.words
-    yield from command.words

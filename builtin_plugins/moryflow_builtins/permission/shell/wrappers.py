@@ -9,7 +9,6 @@ from itertools import zip_longest
 from .effects import (
     MAX_COMMANDS,
     CommandEffects,
-    CommandItem,
     InnerCommand,
     InnerText,
     Inspector,
@@ -116,7 +115,8 @@ _JOINS = frozenset({"watch", "ssh", "sg", "newgrp", "parallel", "sem", "nodemon"
 """Those that hand their words to a shell as one text."""
 
 _DOWNLOADS = frozenset({"npx", "bunx", "pnpx", "uvx"})
-_LOADER = re.compile(r"ld(?:-linux[\w.-]*|-musl[\w.-]*)?\.so(?:\.\d+)*")
+LOADER = re.compile(r"ld(?:-linux[\w.-]*|-musl[\w.-]*)?\.so(?:\.\d+)*")
+"""How the dynamic loader of some system is called."""
 
 
 def inspect_wrapper(args: Sequence[Arg], effects: CommandEffects) -> None:
@@ -160,19 +160,13 @@ def _start_of_command(args: Sequence[Arg], effects: CommandEffects, before: int,
     """Read options, the operands in front of the command and what options follow those; return where it begins."""
     start = 1
     for remaining in range(before, -1, -1):
-        found = _first_operand(args, effects, options, start)
-        if found is None:
+        found = list(read_options(args, spec(options), start, stop_at_operand=True))
+        for item in found:
+            take_option(item, effects, args)
+        if not found or not found[-1].operand:
             return len(args)
-        start = found.place + (1 if remaining else 0)
+        start = found[-1].place + (1 if remaining else 0)
     return start
-
-
-def _first_operand(args: Sequence[Arg], effects: CommandEffects, options: str, start: int) -> CommandItem | None:
-    for found in read_options(args, spec(options), start, stop_at_operand=True):
-        if found.operand:
-            return found
-        take_option(found, effects, args)
-    return None
 
 
 def _script(args: Sequence[Arg], start: int, effects: CommandEffects) -> None:
@@ -199,9 +193,7 @@ def inspect_su(args: Sequence[Arg], effects: CommandEffects) -> None:
         effects.inner.append(InnerCommand(tuple(args[operands[1] :])))
 
 
-# ------------------------------------------------------------------------------------------------
-# env
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- env
 
 
 def inspect_env(args: Sequence[Arg], effects: CommandEffects) -> None:
@@ -218,7 +210,12 @@ def inspect_env(args: Sequence[Arg], effects: CommandEffects) -> None:
             return
         else:
             take_option(found, effects, args)
-    _after_assignments(args, start, effects, 0)
+    while start < len(args) and "=" in args[start].text:
+        if not harmless_assignment(args[start]):
+            effects.guard(start, f"{args[start].text.partition('=')[0]}=… changes how the program runs")
+        start += 1
+    if start < len(args):
+        effects.inner.append(InnerCommand(tuple(args[start:])))
 
 
 _SPLIT = re.compile(r"""\s+|\\_|\\([cfnrtv])|(\$\{)|\\(.)|'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^\s\\'"$]+|.)""", re.DOTALL)
@@ -245,15 +242,6 @@ def split_string(text: Arg) -> tuple[Arg, ...]:
 
 
 _ESCAPED = re.compile(r"\\([\\'\"$#])")
-
-
-def _after_assignments(args: Sequence[Arg], start: int, effects: CommandEffects, shift: int) -> None:
-    while start < len(args) and "=" in args[start].text:
-        if not harmless_assignment(args[start]):
-            effects.guard(start + shift, f"{args[start].text.partition('=')[0]}=… changes how the program runs")
-        start += 1
-    if start < len(args):
-        effects.inner.append(InnerCommand(tuple(args[start:])))
 
 
 def harmless_assignment(word: Arg) -> bool:
@@ -292,14 +280,7 @@ def inspect_loader(args: Sequence[Arg], effects: CommandEffects) -> None:
     effects.guard(len(args) - 1, "the loader runs a program")
 
 
-def is_loader(name: str) -> bool:
-    """Whether `name` is the dynamic loader of some system."""
-    return _LOADER.fullmatch(name) is not None
-
-
-# ------------------------------------------------------------------------------------------------
-# Mounts
-# ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- mounts
 
 _CONTAINER_MOUNTS = frozenset({"v", "volume", "mount"})
 _EVERY_WORD = frozenset({""})
