@@ -20,9 +20,9 @@ import click
 
 from moryflow.base.builtins import BUILTINS
 
+from .terminal import folded, plain
 from .terminal.streams import NAME as STDOUT
 from .terminal.streams import stderr
-from .terminal.text import folded, plain
 
 if TYPE_CHECKING:
     from moryflow_sdk import MoryflowError

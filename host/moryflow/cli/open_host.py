@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .options import Flags
-from .terminal.text import plain, say
+from .terminal import plain, say
 
 if TYPE_CHECKING:
     from moryflow.config import Layer, Problem

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from .conformance.subject import Subject
+    from .conformance import Subject
     from .isolated import IsolatedHost
     from .replies import LoopbackServer
 
@@ -87,7 +87,7 @@ def plugin_subject(
     plugin_under_test: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[Subject]:
     """The plugin that ``--moryflow-plugin`` named, in a host that its checks share."""
-    from .conformance.subject import Subject
+    from .conformance import Subject
 
     subject = Subject(plugin_under_test, tmp_path_factory.mktemp("conformance"), _settings(pytestconfig))
     with pytest.MonkeyPatch.context() as patch:

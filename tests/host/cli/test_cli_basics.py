@@ -68,7 +68,7 @@ def test_the_bar_of_a_download_stays_on_one_line(monkeypatch: pytest.MonkeyPatch
 
 def test_a_question_and_its_answers_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """What click puts behind a question stands behind its last word."""
-    monkeypatch.setattr("moryflow.cli.terminal.text.terminal_width", lambda: 40)
+    monkeypatch.setattr("moryflow.cli.terminal.terminal_width", lambda: 40)
     monkeypatch.setenv("COLUMNS", "40")
     assert folded_question("It is forty columns wide. Install it?") == "It is forty columns wide. Install\nit?"
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from moryflow.cli.chat.keys import MOST_OFFERED, keys_joined, nearest
-from moryflow.cli.terminal import render
-from moryflow.cli.terminal.text import brief, cut, folded
+from moryflow.cli.terminal import brief, cut, folded, render
 from moryflow_sdk import Event
 from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
@@ -81,9 +80,9 @@ def test_sentences_are_folded_between_words(monkeypatch: pytest.MonkeyPatch) -> 
     """Where a terminal is; each line is as indented as it began, and a long word stays whole."""
     sentence = f"one two three four five six\n  next: {'x' * 30} and on"
     monkeypatch.setenv("COLUMNS", "20")
-    monkeypatch.setattr("moryflow.cli.terminal.text.terminal_width", lambda: 0)
+    monkeypatch.setattr("moryflow.cli.terminal.terminal_width", lambda: 0)
     assert folded(sentence) == sentence
-    monkeypatch.setattr("moryflow.cli.terminal.text.terminal_width", lambda: 20)
+    monkeypatch.setattr("moryflow.cli.terminal.terminal_width", lambda: 20)
     assert folded(sentence) == f"one two three four\nfive six\n  next:\n  {'x' * 30}\n  and on"
     assert [cut(text, 4) for text in ("abcd", "abcde", "中文", "中文字")] == ["abcd", "abc…", "中文", "中…"]
 

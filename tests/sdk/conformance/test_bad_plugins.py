@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from moryflow.authoring.scaffold import plugin_scaffold
-from moryflow.testing.conformance import hooks, imports, load, tools
-from moryflow.testing.conformance.subject import Subject
+from moryflow.testing.conformance import Subject, hooks, imports, load, tools
 
 HEAD = '"""Does something."""\nimport os, sys, threading, time\nfrom typing import Annotated\nfrom moryflow_sdk import *\n'
 TOOL = '''
@@ -211,7 +210,7 @@ def subject(tmp_path: Path) -> Iterator[Callable[[str], Subject]]:
 
     def make(source: str) -> Subject:
         if "while True" in source:  # it never ends; the others have as long as they need
-            patch.setattr("moryflow.testing.conformance.subject.LONGEST", 4.0)
+            patch.setattr("moryflow.testing.conformance.LONGEST", 4.0)
         path = tmp_path / "bad.py"
         path.write_text(source if source.startswith("#") else HEAD + source, encoding="utf-8")
         made.append(Subject(path, tmp_path / "root"))

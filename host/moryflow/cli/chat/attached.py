@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -19,7 +19,7 @@ from moryflow.runtime.selection import mode_of
 from moryflow.runtime.session_commands import Label
 from moryflow.store import ApprovalRow, Node, RunRow, SessionRow
 
-from .port import AgentChoice, Choice, PluginLine, SessionChange, TurnPrompt
+from . import AgentChoice, Choice, PluginLine, SessionChange, TurnPrompt
 
 if TYPE_CHECKING:
     from moryflow.attach.wire import RunningServer
@@ -32,7 +32,7 @@ EVERY = 1_000_000
 
 
 class AttachedChatHost:
-    """Implements :class:`~.port.ChatHost` over a server."""
+    """Implements :class:`~moryflow.cli.chat.ChatHost` over a server."""
 
     def __init__(self, server: RunningServer, row: dict[str, Any], flags: Flags) -> None:
         self._flags = flags
@@ -107,7 +107,7 @@ class AttachedChatHost:
 
     @property
     def row(self) -> SessionRow:
-        return _made(SessionRow, SessionRow._fields, self._session.row)
+        return _made(SessionRow, self._session.row)
 
     @property
     def agent(self) -> str:
@@ -190,22 +190,22 @@ class AttachedChatHost:
         return str((await self._ask("GET", "init"))["model"])
 
     async def session(self, name: str) -> SessionRow:
-        return _made(SessionRow, SessionRow._fields, await self._ask("GET", f"/sessions/{quoted(name)}?limit=1"))
+        return _made(SessionRow, await self._ask("GET", f"/sessions/{quoted(name)}?limit=1"))
 
     async def sessions(self, limit: int) -> Sequence[SessionRow]:
         rows = await self._ask("GET", f"/sessions?limit={limit}&vault={quoted(self.row.vault)}")
-        return [_made(SessionRow, SessionRow._fields, row) for row in rows]
+        return [_made(SessionRow, row) for row in rows]
 
     async def path(self, session: str) -> Sequence[Node]:
         nodes = (await self._ask("GET", f"/sessions/{session}/nodes?limit={EVERY}"))["nodes"]
-        return [_made(Node, Node._fields, node) for node in nodes]
+        return [_made(Node, node) for node in nodes]
 
     async def tree(self) -> SessionTree:
         await self._look()
         return SessionTree.of_json(self.row, await self._ask("GET", "tree"))
 
     async def runs(self) -> Sequence[RunRow]:
-        return [_made(RunRow, RunRow._fields, run) for run in (await self._ask("GET", "?limit=1"))["turns"]]
+        return [_made(RunRow, run) for run in (await self._ask("GET", "?limit=1"))["turns"]]
 
     async def labels(self) -> Mapping[str, str]:
         return (await self._ask("GET", "?limit=1"))["labels"]
@@ -222,10 +222,10 @@ class AttachedChatHost:
 
     async def approvals(self) -> Sequence[ApprovalRow]:
         rows = await self._ask("GET", "/approvals?state=pending")
-        return [_made(ApprovalRow, ApprovalRow._fields, row) for row in rows]
+        return [_made(ApprovalRow, row) for row in rows]
 
     async def approval(self, approval: str) -> ApprovalRow:
-        return _made(ApprovalRow, ApprovalRow._fields, await self._ask("GET", f"/approvals/{quoted(approval)}"))
+        return _made(ApprovalRow, await self._ask("GET", f"/approvals/{quoted(approval)}"))
 
     async def models(self) -> Sequence[Mapping[str, Any]]:
         return await self._ask("GET", "/models")
@@ -279,12 +279,13 @@ class AttachedChatHost:
 
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:
         row = await self._session.reply(approval_id, reply, message=message, by=by)
-        return _made(ApprovalRow, ApprovalRow._fields, row)
+        return _made(ApprovalRow, row)
 
     async def nobody_left(self) -> None:
         await self._session.nobody_left()
 
 
-def _made(kind: Callable[..., T], fields: Iterable[str], found: Mapping[str, Any]) -> T:
-    """Return a row of the store as the server sent it."""
-    return kind(**{name: found[name] for name in fields if name in found})
+def _made(kind: type[T], found: Mapping[str, Any]) -> T:
+    """Return a row of the store, a named tuple, as the server sent it."""
+    row: Any = kind
+    return row(**{name: found[name] for name in row._fields if name in found})

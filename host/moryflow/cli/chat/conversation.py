@@ -20,15 +20,15 @@ from moryflow_sdk import Event, MoryflowError, SlashResult
 
 from moryflow.cli.commands.run import explain, on_ask
 from moryflow.cli.options import Flags, RunFlags
+from moryflow.cli.terminal import first_line, is_dumb, plain, say
 from moryflow.cli.terminal.approval_prompt import TerminalAsker
 from moryflow.cli.terminal.interrupts import ENDING, catch_signals
 from moryflow.cli.terminal.question_text import show_whole
 from moryflow.cli.terminal.render import TerminalView
 from moryflow.cli.terminal.stdin import attachment, discard_typed, question
-from moryflow.cli.terminal.text import first_line, is_dumb, plain, say
 from moryflow.plugins.consent import said_yes_with
 
-from .port import ChatHost, Choice, LineSource, TurnPrompt
+from . import ChatHost, Choice, LineSource, TurnPrompt
 from .slash import BUILDER, Quit, Slash, exchanges, hands_over, next_agent
 
 if TYPE_CHECKING:

@@ -25,13 +25,13 @@ from prompt_toolkit.layout.processors import TabsProcessor
 from prompt_toolkit.output import create_output
 from prompt_toolkit.styles import Style
 
+from moryflow.cli.terminal import brief, cut, terminal_width, use_colour
 from moryflow.cli.terminal.stdin import PASTED
-from moryflow.cli.terminal.text import brief, cut, terminal_width, use_colour
 
+from . import LineSource
 from .clipboard import Clipboard, image_of
 from .keys import LineCompleter, TerminalKeys, Unseen, bindings, completed
 from .picker import Choices, Picker, PickItem
-from .port import LineSource
 from .printer import Printer
 
 if TYPE_CHECKING:

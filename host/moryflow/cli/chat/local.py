@@ -22,7 +22,7 @@ from moryflow.runtime.documents import (
 from moryflow.runtime.session_commands import compact_now, run_slash
 from moryflow.runtime.subagents import with_background
 
-from .port import AgentChoice, Choice, PluginLine, SessionChange, TurnPrompt
+from . import AgentChoice, Choice, PluginLine, SessionChange, TurnPrompt
 
 if TYPE_CHECKING:
     from moryflow_sdk import Event, SlashResult
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class LocalChatHost:
-    """Implements :class:`~.port.ChatHost` over a host; `session` is the one that is open, and held."""
+    """Implements :class:`~moryflow.cli.chat.ChatHost` over a host; `session` is the one that is open, and held."""
 
     place = ""
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from moryflow.cli.terminal.text import cut, plain, terminal_width
+from moryflow.cli.terminal import cut, plain, terminal_width
 
 SHOWN = 10
 """Items that are shown at once where the terminal has the rows."""

@@ -8,10 +8,10 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from moryflow.cli.terminal import cut, plain, terminal_width
 from moryflow.cli.terminal.approval_prompt import read_answer
-from moryflow.cli.terminal.text import cut, plain, terminal_width
 
-from .port import LineSource
+from . import LineSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,16 +11,15 @@ from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.approvals import OFFERED, answer_of
 from moryflow.cli.commands.session_history import REMOVE, compaction_text, lines_of, switch_text
-from moryflow.cli.terminal.text import columns, first_line, say, terminal_width
+from moryflow.cli.terminal import columns, first_line, say, terminal_width
 
 from .picker import PickItem
 
 if TYPE_CHECKING:
+    from moryflow.cli.chat import ConversationPort
     from moryflow.compaction.measure import Report
     from moryflow.runtime.documents import Kin
     from moryflow.store import Node, RunRow
-
-    from .port import ConversationPort
 
 
 class Quit(Exception):

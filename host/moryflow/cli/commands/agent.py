@@ -8,7 +8,7 @@ import click
 
 from moryflow.cli.open_host import from_host
 from moryflow.cli.options import Flags, document_options, noun
-from moryflow.cli.terminal.text import columns, first_line, plain, show
+from moryflow.cli.terminal import columns, first_line, plain, show
 from moryflow.runtime.documents import agents_json
 
 if TYPE_CHECKING:

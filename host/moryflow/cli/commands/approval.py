@@ -11,8 +11,8 @@ from moryflow_sdk.support.texts import visible
 
 from moryflow.cli.open_host import with_store
 from moryflow.cli.options import Flags, document_options, noun
+from moryflow.cli.terminal import columns, first_line, plain, show, terminal_width
 from moryflow.cli.terminal.question_text import preview_lines, question
-from moryflow.cli.terminal.text import columns, first_line, plain, show, terminal_width
 from moryflow.runtime.documents import approval_json
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ import click
 
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, talk_options
-from moryflow.cli.terminal.text import is_dumb
+from moryflow.cli.terminal import is_dumb
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from moryflow.attach.wire import RunningServer
+    from moryflow.cli.chat import LineSource
     from moryflow.cli.chat.conversation import Conversation
-    from moryflow.cli.chat.port import LineSource
     from moryflow.runtime.host import Host
 
 

@@ -13,8 +13,7 @@ import click
 
 from moryflow.cli.open_host import from_host, own_home, unknown_names
 from moryflow.cli.options import Flags, document_options, noun
-from moryflow.cli.terminal import streams
-from moryflow.cli.terminal.text import as_json, columns, plain, show
+from moryflow.cli.terminal import as_json, columns, plain, show, streams
 
 if TYPE_CHECKING:
     from moryflow_sdk import Rule

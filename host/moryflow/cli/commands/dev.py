@@ -19,8 +19,8 @@ import click
 from moryflow.cli.failures import show_slips
 from moryflow.cli.open_host import host_for, own_home
 from moryflow.cli.options import Flags, document_options
+from moryflow.cli.terminal import as_json, at_terminal, first_line, plain
 from moryflow.cli.terminal.interrupts import ENDING, run_on_loop
-from moryflow.cli.terminal.text import as_json, at_terminal, first_line, plain
 
 if TYPE_CHECKING:
     from moryflow_sdk import Event

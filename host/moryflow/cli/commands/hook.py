@@ -8,7 +8,7 @@ import click
 
 from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import Flags, InputCommand, document_options, host_options, json_object, noun
-from moryflow.cli.terminal.text import as_json, columns, plain, show
+from moryflow.cli.terminal import as_json, columns, plain, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,8 +11,8 @@ from moryflow_sdk import ConfigError
 
 from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import Flags, asking_options, document_options, noun
+from moryflow.cli.terminal import at_terminal, columns, fitting, is_dumb, plain, say, show, terminal_width
 from moryflow.cli.terminal.stdin import confirm, folded_question
-from moryflow.cli.terminal.text import at_terminal, columns, fitting, is_dumb, plain, say, show, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,7 +12,7 @@ import click
 from moryflow.base.builtins import BUILTINS
 from moryflow.cli.open_host import own_home
 from moryflow.cli.options import Flags, NounGroup, asking_options
-from moryflow.cli.terminal.text import at_terminal, plain, show
+from moryflow.cli.terminal import at_terminal, plain, show
 
 from .tool_files import SWITCH
 

@@ -17,7 +17,7 @@ from moryflow_sdk import ConfigError
 
 from moryflow.cli.open_host import drift_notices, from_host
 from moryflow.cli.options import Flags, asking_options, document_options, noun
-from moryflow.cli.terminal.text import columns, first_line, plain, show
+from moryflow.cli.terminal import columns, first_line, plain, show
 from moryflow.runtime.documents import plugin_json
 
 from .plugin_check import Desk, bisect, check

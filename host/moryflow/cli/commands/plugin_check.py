@@ -18,7 +18,7 @@ from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.cli.open_host import own_home, with_host
 from moryflow.cli.options import Flags, document_options, find
-from moryflow.cli.terminal.text import at_terminal, columns, plain, show
+from moryflow.cli.terminal import at_terminal, columns, plain, show
 
 if TYPE_CHECKING:
     from moryflow.authoring.bisect import Culprit, Judge

@@ -12,7 +12,7 @@ import click
 from moryflow_sdk import ConfigError, MoryflowError
 
 from moryflow.cli.options import Flags, asking_options, document_options
-from moryflow.cli.terminal.text import plain, show
+from moryflow.cli.terminal import plain, show
 
 from .plugin_check import Desk, probe_verdicts, verdict_text
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from moryflow.cli.options import Flags, document_options, find
-from moryflow.cli.terminal.text import plain, show
+from moryflow.cli.terminal import plain, show
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

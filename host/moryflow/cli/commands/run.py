@@ -17,9 +17,9 @@ from moryflow.cli import READER_GONE
 from moryflow.cli.failures import allowing, next_of, report
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, turn_options
+from moryflow.cli.terminal import as_json, at_terminal, plain, say
 from moryflow.cli.terminal.interrupts import ENDING, catch_signals, run_on_loop, stop_on_signals
 from moryflow.cli.terminal.streams import NAME, stdout
-from moryflow.cli.terminal.text import as_json, at_terminal, plain, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,8 +13,8 @@ from moryflow_sdk import ConfigError
 
 from moryflow.cli.open_host import own_home, with_host
 from moryflow.cli.options import MODE, Flags, asking_options
+from moryflow.cli.terminal import as_json, show
 from moryflow.cli.terminal.interrupts import stop_on_signals
-from moryflow.cli.terminal.text import as_json, show
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host

@@ -15,7 +15,7 @@ from moryflow_sdk import Event
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 from moryflow.cli.open_host import with_host, with_store
 from moryflow.cli.options import Flags, NounGroup, asking_options, document_options, find, noun
-from moryflow.cli.terminal.text import columns, first_line, plain, show
+from moryflow.cli.terminal import columns, first_line, plain, show
 from moryflow.runtime.documents import node_json, session_json, with_title
 from moryflow.runtime.session_stats import collect_stats
 

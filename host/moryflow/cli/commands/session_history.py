@@ -15,7 +15,7 @@ from moryflow_sdk import Event
 from moryflow.base.events import now
 from moryflow.cli.open_host import own_home, with_host, with_store
 from moryflow.cli.options import Flags, document_options, find
-from moryflow.cli.terminal.text import brief, columns, first_line, plain, show, told_result
+from moryflow.cli.terminal import brief, columns, first_line, plain, show, told_result
 from moryflow.runtime.documents import (
     SessionTree,
     context_report,

@@ -15,8 +15,8 @@ from moryflow.base.events import now
 from moryflow.cli.failures import allowing
 from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import MODE, ON_ASK, Flags, InputCommand, document_options, host_options, json_object, noun
+from moryflow.cli.terminal import as_json, at_terminal, columns, plain, show
 from moryflow.cli.terminal.streams import stdout
-from moryflow.cli.terminal.text import as_json, at_terminal, columns, plain, show
 from moryflow.runtime.documents import tool_json
 
 from .tool_files import absent_owner, allow, check, install, installed_for, switch_hint, wait_for_owner

@@ -10,7 +10,7 @@ import click
 
 from moryflow.cli.open_host import from_host, own_home, with_host
 from moryflow.cli.options import Flags, asking_options, document_options
-from moryflow.cli.terminal.text import plain, show
+from moryflow.cli.terminal import plain, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ from moryflow_sdk.support.secrets import hidden, hide
 
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, document_options, find
-from moryflow.cli.terminal.text import columns, first_line, plain, show
+from moryflow.cli.terminal import columns, first_line, plain, show
 
 if TYPE_CHECKING:
     from moryflow.authoring.trace import Bill, Trace

@@ -1,1 +1,172 @@
-"""What a terminal shows and takes: text, Markdown, questions, streams, signals, the end of the process."""
+"""What a terminal shows and takes: Markdown, questions, streams, signals; here text: control characters made visible, columns,
+single lines.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TextIO
+
+import click
+
+from moryflow.cli.options import Flags
+
+from .streams import stderr, stdout
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+_READABLE = 20
+"""Columns below which a text is not wrapped any more."""
+
+
+def plain(text: str) -> str:
+    """Return `text` with control sequences made visible, so that nothing a model says drives the terminal."""
+    text = _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
+    return _SURROGATES.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def first_line(text: str, width: int = 160) -> str:
+    line = text.strip().split("\n", 1)[0]
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+_WRITTEN = frozenset({"content", "old_string", "new_string"})
+
+
+def brief(args: object) -> str:
+    """Return the arguments of a call in one short line, a path before all others."""
+    ordered = sorted(args.items(), key=lambda item: item[0] != "path") if isinstance(args, Mapping) else [("", args)]
+    values = [str(value).strip() for _, value in ordered if isinstance(value, str | int)]
+    if ordered and ordered[0][0] == "path" and (_WRITTEN & dict(ordered).keys() or any("\n" in value for value in values)):
+        values = values[:1]  # what is written is shown as a diff
+    text = " ".join(values).strip()
+    line = first_line(text, 100)
+    return line if line == text or line.endswith("…") else f"{line} …"
+
+
+def fitting(text: str, columns: int) -> str:
+    """Return the beginning of `text` that takes at most `columns` columns; East Asian characters take two."""
+    taken = 0
+    for index, character in enumerate(text):
+        taken += _width(character)
+        if taken > columns:
+            return text[:index]
+    return text
+
+
+def cut(text: str, columns: int) -> str:
+    """Return `text` in at most `columns` columns, with an ellipsis where something is left out."""
+    return text if fitting(text, columns) == text else f"{fitting(text, columns - 1)}…"
+
+
+def folded(text: str) -> str:
+    """Return sentences of ours in lines that the terminal behind standard error need not wrap, each as indented as it began.
+
+    A word that is longer than a line is left to the terminal, so that it can be copied.
+    """
+    import shutil
+
+    found = terminal_width()
+    width = shutil.get_terminal_size((found, 0)).columns if found else 0
+    fold = textwrap.TextWrapper(
+        max(width, _READABLE), expand_tabs=False, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
+    )
+    lines: list[str] = []
+    for line in text.split("\n"):
+        fold.subsequent_indent = line[: len(line) - len(line.lstrip())]
+        lines += fold.wrap(line) if _columns_of(line) > width > 0 else [line]
+    return "\n".join(lines)
+
+
+def say(text: str) -> None:
+    """Print sentences of ours on standard error, folded between words."""
+    click.echo(folded(plain(text)), err=True)
+
+
+def ending(text: str, columns: int) -> str:
+    """Return the end of `text` that takes at most `columns` columns."""
+    return fitting(text[: -columns - 1 : -1] if columns else "", columns)[::-1]
+
+
+def _columns_of(text: str) -> int:
+    return len(text) if text.isascii() else sum(map(_width, text))
+
+
+def _width(character: str) -> int:
+    if character.isascii():
+        return 1
+    import unicodedata
+
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def told_result(status: str, output: str) -> str:
+    """Return the first line of a result that is not ``ok`` with its status before it, once."""
+    line = first_line(output)
+    return line if line.startswith(f"{status}: ") else f"{status}: {line}"
+
+
+def columns(rows: Iterable[Sequence[Any]], *, within: int = 0) -> str:
+    """Return `rows` in aligned columns; the last one takes what it needs, or goes on below itself where `within` ends."""
+    cells = [[plain(str(cell)).replace("\n", " ") for cell in row] for row in rows]
+    if not cells:
+        return ""
+    widths = [max(_columns_of(row[index]) for row in cells) for index in range(len(cells[0]) - 1)]
+    left = sum(widths) + 2 * len(widths)
+    lines: list[str] = []
+    for row in cells:
+        head = "".join(cell + " " * (width - _columns_of(cell) + 2) for cell, width in zip(row, widths, strict=False))
+        lines.append(head + f"\n{' ' * left}".join(_wrapped(row[-1], within - left)))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    if width < _READABLE or len(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width)
+
+
+def at_terminal() -> bool:
+    """Whether a person can be asked: somebody types, and sees the question."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def is_dumb() -> bool:
+    """Whether the terminal shows plain text and nothing else: it moves no cursor."""
+    return os.environ.get("TERM") in ("dumb", "unknown")
+
+
+def use_colour(stream: TextIO) -> bool:
+    """Whether `stream` is a terminal that wants colour."""
+    return stream.isatty() and "NO_COLOR" not in os.environ and not is_dumb()
+
+
+def terminal_width() -> int:
+    """Return how wide the terminal behind standard error is; nothing where there is none."""
+    try:
+        return os.get_terminal_size(stderr().fileno()).columns
+    except OSError:
+        return 0
+
+
+def as_json(document: object, *, indent: int | None = 2) -> str:
+    """Return `document` as JSON that standard output takes, whatever its encoding; half characters stay, as escapes."""
+    readable = codecs.lookup(stdout().encoding or "ascii").name == "utf-8"
+    text = json.dumps(document, ensure_ascii=not readable, indent=indent, default=str)
+    return _SURROGATES.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def show(flags: Flags, document: object, text: str) -> None:
+    """Print `document` as JSON under ``--json``, else `text`."""
+    if flags.as_json:
+        click.echo(as_json(document))
+    elif text:
+        click.echo(text)

@@ -14,11 +14,11 @@ from moryflow_sdk import Event, MoryflowError
 
 from moryflow.approvals import OFFERED, WORDS, Answers, ApprovalReply, answer_of
 
+from . import folded, plain, use_colour
 from .question_text import QuestionText, question, show_whole
 from .render import TerminalView
 from .stdin import discard_typed, read_line
 from .streams import stderr
-from .text import folded, plain, use_colour
 
 _VIEW = ("v", "view", "show")
 HELP = (

@@ -12,7 +12,7 @@ import time
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from .text import plain
+from . import plain
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from moryflow_sdk.support.texts import visible
 
+from . import fitting
 from .streams import stderr
-from .text import fitting
 
 LEAST_COLUMNS = 20
 """Columns that the smallest terminal is taken to have."""

@@ -18,10 +18,10 @@ from moryflow_sdk import Event, MoryflowError
 from moryflow_sdk.events import DELTAS
 from moryflow_sdk.support.texts import visible
 
+from . import brief, cut, first_line, folded, is_dumb, plain, told_result, use_colour
 from .question_text import preview_lines, screen, show_whole
 from .spinner import Awaited, Spinner
 from .streams import stderr, stdout
-from .text import brief, cut, first_line, folded, is_dumb, plain, told_result, use_colour
 
 TRUNCATED = {"en": "truncated", "zh": "已截断"}
 """What is said of an output that was cut, by interface language."""

@@ -12,9 +12,9 @@ from moryflow_sdk import Event
 from moryflow_sdk.events import DELTAS
 from moryflow_sdk.support.texts import visible
 
+from . import brief, cut, ending, fitting, plain, terminal_width
 from .interrupts import ASIDES
 from .streams import stderr
-from .text import brief, cut, ending, fitting, plain, terminal_width
 
 _FRAMES, _ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 _USUAL = 80

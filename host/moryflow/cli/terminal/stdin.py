@@ -16,7 +16,7 @@ from moryflow_sdk import ConfigError
 
 from moryflow.cli.options import Flags
 
-from .text import at_terminal, folded
+from . import at_terminal, folded
 
 # ---------------------------------------------------------------- A person at the terminal
 

@@ -14,8 +14,8 @@ from moryflow_sdk import Event, MoryflowError
 from moryflow.approvals import Answers, reply_in
 from moryflow.base.events import now
 
+from . import as_json
 from .streams import stdout
-from .text import as_json
 
 if TYPE_CHECKING:
     from moryflow.runtime.turn_result import TurnResult

@@ -1,4 +1,313 @@
 """What every plugin should pass: ``pytest --moryflow-plugin PATH``. Each module is a group of checks.
 
-A check that fails says in one sentence what is wrong, where, and what to do about it.
+A check that fails says in one sentence what is wrong, where, and what to do about it. Here is the plugin under test, in an
+isolated host of its own that all checks share. pytest is imported where it is needed: the process that watches an import needs
+none.
 """
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+from moryflow_sdk import HOOKS, Tool
+
+from moryflow.authoring.rerun import only
+from moryflow.hooks.dispatcher import Withheld
+from moryflow.plugins.discovery import in_development
+from moryflow.plugins.preflight.policy import probe_all
+from moryflow.testing.isolated import IsolatedHost, Project, read_project
+
+LONGEST = 10.0
+"""Seconds that its import and registration may take here."""
+_LONGEST_WATCH = 60.0
+"""Seconds that a process with a host and the plugin may take on a busy machine."""
+_ENTRY_POINTS = '[project.entry-points."moryflow.plugins"]'
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a plugin cannot be loaded.
+
+    :ivar fatal: the process would not survive it, or not unharmed.
+    """
+
+    stage: str
+    error: str
+    file: str = ""
+    line: int = 0
+    hint: str = ""
+    fatal: bool = False
+
+    @property
+    def place(self) -> str | None:
+        """Where, ``None`` when nobody knows."""
+        return f"{self.file}:{self.line}" if self.line else self.file or None
+
+
+@dataclass
+class ImportReport:
+    """What a plugin does while it is imported; each event with the line of the plugin that made it.
+
+    :ivar cpu: seconds of computing that loading took.
+    """
+
+    network: list[str] = field(default_factory=list[str])
+    programs: list[str] = field(default_factory=list[str])
+    writes: list[str] = field(default_factory=list[str])
+    printed: str = ""
+    threads: list[str] = field(default_factory=list[str])
+    changed: list[str] = field(default_factory=list[str])
+    cpu: float = 0.0
+    error: str = ""
+
+
+class Subject:
+    """A plugin, found at a path; what is asked for is done when it is first needed.
+
+    :ivar project: the project it lies in, ``None`` for a single file or a bare package.
+    :ivar name: the name it is loaded under.
+    :ivar settings: what the configuration says under that name.
+    """
+
+    def __init__(self, path: Path, root: Path, settings: Mapping[str, Any] | None = None) -> None:
+        self.path = path
+        self.root = root
+        self.settings = settings or {}
+        self.environ = dict(os.environ)
+        self.project: Project | None = read_project(path) if path.is_dir() else None
+        self.name = next(iter(self.project.plugins)) if self.project else path.name if path.is_dir() else path.stem
+
+    # ---------------------------------------------------------------- saying what is wrong
+
+    def fail(self, what: str, to_do: str, place: Any = None) -> NoReturn:
+        """Fail the check with one sentence.
+
+        :param place: a function, a path or a line of the plugin's file.
+        """
+        import pytest
+
+        said = f"{self.where(place)}: {what}. What to do: {to_do}"
+        # What was loaded is a copy in the home of a host of ours; its author knows the file that was named.
+        copies = re.compile(rf"{re.escape(str(self.root))}(/\w+)?/home/plugins/{re.escape(self.path.name)}")
+        pytest.fail(copies.sub(lambda _: str(self.path), said), pytrace=False)
+
+    def where(self, place: Any = None) -> str:
+        """Return ``file:line`` of `place`, else the plugin's file."""
+        code = getattr(inspect.unwrap(place), "__code__", None) if callable(place) else None
+        if code is not None:
+            return f"{code.co_filename}:{code.co_firstlineno}"
+        if isinstance(place, int):
+            return f"{self.file}:{place}"
+        return str(place or self.file)
+
+    # ---------------------------------------------------------------- whether it can be loaded
+
+    @cached_property
+    def refusal(self) -> Refusal | None:
+        """Why it cannot be loaded, ``None`` when it can: said by the probe, in a process of its own.
+
+        What hangs, ends the process or changes what is everyone's would do that to pytest.
+        """
+        candidates = in_development(self.path)
+        if not candidates:
+            return Refusal("discover", "there is no plugin here", hint=f"add {_ENTRY_POINTS} to its pyproject.toml")
+        candidate = next((each for each in candidates if each.name == self.name), candidates[0])
+        problem = candidate.problem
+        if problem is not None:
+            return Refusal(problem.stage, problem.message, problem.file, problem.line, problem.hint)
+        home = self.root / "probe"
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        [said] = probe_all([candidate], home=home, config=self.config, seconds=LONGEST)
+        return None if said.ok else Refusal(said.stage, said.error, said.file, said.line, said.hint, said.fatal)
+
+    # ---------------------------------------------------------------- the code
+
+    @cached_property
+    def package(self) -> Path:
+        """The plugin's file, or the folder of its package."""
+        return self.project.package(self.name) if self.project else self.path
+
+    @cached_property
+    def file(self) -> Path:
+        """The file its code begins in."""
+        return self.package / "__init__.py" if self.package.is_dir() else self.package
+
+    @cached_property
+    def manifest(self) -> Path | None:
+        """Its ``plugin.toml``; single files have none."""
+        file = self.package / "plugin.toml"
+        return file if self.package.is_dir() and file.is_file() else None
+
+    @cached_property
+    def trees(self) -> Mapping[Path, ast.Module]:
+        """The syntax trees of its files; one that does not parse is left out, for it does not load either."""
+        paths = sorted(self.package.rglob("*.py")) if self.package.is_dir() else [self.package]
+        found: dict[Path, ast.Module] = {}
+        for path in paths:
+            try:
+                with warnings.catch_warnings(action="ignore"):
+                    found[path] = ast.parse(path.read_text(encoding="utf-8"), str(path))
+            except (SyntaxError, ValueError, OSError):
+                continue
+        return found
+
+    # ---------------------------------------------------------------- the host
+
+    @contextmanager
+    def fresh(self, folder: str) -> Generator[IsolatedHost]:
+        """A host of its own with the plugin installed."""
+        import pytest
+
+        base = self.root / folder
+        host = IsolatedHost(base / "home", base / "vault")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MORYFLOW_HOME", str(host.home))
+            self.install(host)
+            try:
+                yield host
+            finally:
+                host.close()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {"plugins": {self.name: dict(self.settings)}} if self.settings else {}
+
+    def install(self, host: IsolatedHost) -> None:
+        if self.settings:
+            host.configure(self.config)
+        if self.project is not None:
+            host.project(self.path)
+        else:
+            host.plugin(self.path)
+
+    @cached_property
+    def host(self) -> IsolatedHost:
+        """The host that checks share; :meth:`close` ends it."""
+        host = IsolatedHost(self.root / "home", self.root / "vault")
+        self.install(host)
+        return host
+
+    def close(self) -> None:
+        if "host" in self.__dict__:
+            self.host.close()
+
+    @cached_property
+    def record(self) -> Any:
+        """Its load record, ``None`` when it is not even tried."""
+        if self.refusal is not None:
+            return None
+        records = [record for record in self.host.host.plugin_set.records if record.tier != "builtin"]
+        return next((record for record in records if record.name == self.name), records[0] if records else None)
+
+    @cached_property
+    def plugin(self) -> Any:
+        """The loaded plugin; the check is skipped when it did not load, for :mod:`.load` says so."""
+        import pytest
+
+        record = self.record
+        if record is None or record.status != "loaded":
+            pytest.skip("it did not load")
+        return self.host.host.plugin_set.plugins[record.name]
+
+    def need(self) -> None:
+        """Skip the check when the plugin did not load."""
+        assert self.plugin is not None
+
+    def implementations(self, hook: str | None = None) -> list[Any]:
+        """Return its implementations, of one hook or of all."""
+        name, plugin_set = self.plugin.name, self.host.host.plugin_set
+        hooks = [hook] if hook else list(HOOKS)
+        return [item for each in hooks for item in plugin_set.ordered(each) if item.plugin == name]
+
+    def functions(self, hook: str | None = None) -> list[tuple[str, Callable[..., Any]]]:
+        """Return hook names and the functions as the author wrote them."""
+        return [(item.hook, inspect.unwrap(item.function)) for item in self.implementations(hook)]
+
+    @property
+    def tools(self) -> list[Tool]:
+        name = self.plugin.name
+        return [owned.tool for owned in self.host.host.plugin_set.tools.values() if owned.plugin == name]
+
+    @cached_property
+    def report(self) -> ImportReport:
+        """What it does while it is imported, seen from a process of its own."""
+        return _watch_import(self.path, self.root, self.environ, self.settings)
+
+    # ---------------------------------------------------------------- calling its hooks
+
+    def call(self, hook: str, given: Sequence[Mapping[str, Any]], *, shared: bool = False) -> list[Called]:
+        """Call its functions for `hook` in one turn, once for each of `given`: the hook's arguments by name.
+
+        :param shared: let it have the very values, as what comes with the host has, and not copies of them.
+        """
+        name = self.plugin.name
+
+        async def work(scope: Any) -> list[Called]:
+            scope.plugin_set = only(scope.plugin_set, frozenset({name}))
+            if shared:
+                own = tuple(replace(each, tier="builtin") for each in scope.plugin_set.ordered(hook))
+                scope.plugin_set = replace(scope.plugin_set, hooks={hook: own})
+            return [await _called(self.host.host.surroundings.dispatcher, scope, hook, dict(each)) for each in given]
+
+        session = self.host.wait(self.host.host.new_session(self.host.vault, purpose="direct"))
+        return self.host.wait(session.scoped(work))[0]
+
+
+@dataclass(frozen=True)
+class Called:
+    """What one call of a hook gave: its value, or verdicts, and what failed; and the plugin's state after it."""
+
+    value: Any
+    failures: Sequence[Any]
+    us: int
+    state: Mapping[str, Any]
+
+
+async def _called(dispatcher: Any, scope: Any, hook: str, given: dict[str, Any]) -> Called:
+    info = HOOKS[hook]
+    scope.failures = list[Any]()
+    before = len(scope.ledger.chain())
+    try:
+        if info.kind == "gate":
+            value = await dispatcher.gates(scope, hook, **given)
+        elif info.kind == "contribute":
+            value = await dispatcher.contribute(scope, hook, **given)
+        elif info.kind == "observe":
+            value = await dispatcher.observe(scope, given["event"])
+        else:
+            value = await dispatcher.transform(scope, hook, given.pop(info.value), **given)
+    except Withheld:
+        value = None
+    us = sum(item["us"] for item in scope.ledger.chain()[before:])
+    states = {"turn.state": dict(scope.live.turn_states), "turn.session_state": dict(scope.live.state)}
+    return Called(value, scope.failures, us, states)
+
+
+def _watch_import(path: Path, root: Path, environ: Mapping[str, str], settings: Mapping[str, Any]) -> ImportReport:
+    """Load the plugin in a child and return what it did."""
+    folder = root / "watched"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "report.json"
+    command = [sys.executable, "-m", f"{__package__}.imports", str(path), str(folder), str(target)]
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(settings), capture_output=True, text=True, env=environ, timeout=_LONGEST_WATCH
+        )
+    except subprocess.TimeoutExpired:
+        return ImportReport(error=f"it does not end within {_LONGEST_WATCH:g} s")
+    if not target.exists():
+        return ImportReport(error=(done.stderr or done.stdout).strip()[-2000:] or f"exit code {done.returncode}")
+    return ImportReport(**json.loads(target.read_text(encoding="utf-8")), printed=done.stdout + done.stderr)

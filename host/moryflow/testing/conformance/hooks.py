@@ -36,7 +36,7 @@ from moryflow_sdk.calls import Target
 
 from moryflow.hooks.dispatcher import call
 
-from .subject import Called, Subject
+from . import Called, Subject
 
 _BLOCKING = frozenset(
     {

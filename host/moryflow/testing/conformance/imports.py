@@ -14,7 +14,7 @@ from typing import Any
 
 from moryflow.testing.isolated import IsolatedHost
 
-from .subject import ImportReport, Subject
+from . import ImportReport, Subject
 
 BUDGET = 0.3
 """Seconds of computing that import, registration and start may take together."""

@@ -15,7 +15,7 @@ from moryflow_sdk.support.texts import nearest
 from moryflow.plugins.sources import slips
 from moryflow.testing.isolated import IsolatedHost
 
-from .subject import Subject
+from . import Subject
 
 _VIEWS = ("Turn", "ToolContext")
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from moryflow_sdk import Tool
 from pydantic import ValidationError
 
-from .subject import Subject
+from . import Subject
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
 _TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
