@@ -28,7 +28,7 @@ from moryflow.cli.terminal.render import TerminalView
 from moryflow.cli.terminal.stdin import attachment, discard_typed, question
 from moryflow.plugins.consent import said_yes_with
 
-from . import ChatHost, Choice, LineSource, TurnPrompt
+from . import ChatHost, Choice, LineSource, TurnPrompt, mentioned
 from .slash import BUILDER, Quit, Slash, exchanges, hands_over, next_agent
 
 if TYPE_CHECKING:
@@ -277,8 +277,6 @@ class Conversation:
 
 def attachments(text: str, vault: Path) -> tuple[list[Any], list[Any]]:
     """Return the files and the images of a vault that a line at a terminal names behind an @."""
-    from .clipboard import mentioned
-
     attached: dict[str, list[Any]] = {"files": [], "images": []}
     for path in (vault / name for name in mentioned(text)):
         if path.is_file():

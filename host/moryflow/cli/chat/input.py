@@ -29,8 +29,7 @@ from moryflow.cli.terminal import brief, cut, terminal_width, use_colour
 from moryflow.cli.terminal.stdin import PASTED
 
 from . import LineSource
-from .clipboard import Clipboard, image_of
-from .keys import LineCompleter, TerminalKeys, Unseen, bindings, completed
+from .keys import Clipboard, LineCompleter, TerminalKeys, Unseen, bindings, completed, image_of
 from .picker import Choices, Picker, PickItem
 from .printer import Printer
 

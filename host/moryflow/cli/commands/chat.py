@@ -66,13 +66,11 @@ async def _talk(talk: Conversation) -> int:
 
 def _source(talk: Conversation) -> LineSource:
     """Return where the lines of a conversation come from."""
-    if not sys.stdin.isatty():
-        from moryflow.cli.chat.piped import PipedInput
+    from moryflow.cli.chat import PipedInput, PlainInput
 
+    if not sys.stdin.isatty():
         return PipedInput()
     if is_dumb():
-        from moryflow.cli.chat.piped import PlainInput
-
         return PlainInput()
     from moryflow.cli.chat.input import TerminalInput
 
