@@ -19,7 +19,7 @@ from moryflow.cli.terminal import cut, plain, terminal_width
 from moryflow.cli.terminal.approval_prompt import read_answer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
