@@ -214,7 +214,7 @@ class EditorAgent:
         opened.tell_commands()
         if self._learning is None:
             self._learning = asyncio.create_task(self._learn_models())
-        await self._servers.offer(opened.row, opened.notice, servers)
+        await self._servers.offer(lambda: opened.row, opened.notice, servers)
 
     async def _learn_models(self) -> None:
         """Find out which models there are: some services are asked for it, so nobody waits."""

@@ -187,12 +187,16 @@ class EditorServers:
         self._connection, self._host = connection, host
         self._refused: set[str] = set()
 
-    async def offer(self, row: SessionRow, notice: Callable[[str], None], servers: Sequence[Any]) -> None:
-        """Ask about the servers that were named for a session, one after the other; `notice` takes what else is said."""
+    async def offer(self, row: Callable[[], SessionRow], notice: Callable[[str], None], servers: Sequence[Any]) -> None:
+        """Ask about the servers that were named for a session, one after the other.
+
+        :param row: returns the session as it is: a person may change it before the next question.
+        :param notice: takes what else is said.
+        """
         for server in servers[:MOST_SERVERS]:
             if isinstance(server, Mapping):
                 try:
-                    said = await self._offer(row, notice, server)
+                    said = await self._offer(row(), notice, server)
                 except MoryflowError as error:
                     said = str(error)
                 if said:

@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -183,6 +182,8 @@ def write_atomically(target: Path, data: bytes) -> None:
 
 
 def _replace(target: Path, data: bytes) -> None:
+    import tempfile  # loads twelve modules, for what few commands do
+
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -172,9 +173,12 @@ def _main(arguments: list[str] | None) -> int:
         streams.stdout().flush()
     except OSError as error:
         code = _output_lost(error)
+    except ValueError as error:  # a plugin has closed what is below the stream
+        code = report(OSError(errno.EBADF, str(error), streams.NAME))
     finally:
         streams.give_up_waiting()
-        streams.use(None, None)
+        if arguments is not None:
+            streams.use(None, None)
     return code
 
 
@@ -249,11 +253,10 @@ def _end_with(code: int) -> None:
 
 def _lose_patience() -> None:
     time.sleep(GRACE)
-    with contextlib.suppress(OSError, ValueError):
-        streams.stderr().write(
-            f"moryflow: a thread or a clean-up of a plugin did not end within {GRACE:g} s and was left behind\n"
-        )
-        sys.stderr.flush()
+    with contextlib.suppress(Exception):
+        err = streams.stderr()
+        err.write(f"moryflow: a thread or a clean-up of a plugin did not end within {GRACE:g} s and was left behind\n")
+        err.flush()
     os._exit(_codes[0])  # and write nothing more: that may be what waits for ever
 
 

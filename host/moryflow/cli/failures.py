@@ -22,7 +22,7 @@ from moryflow.base.builtins import BUILTINS
 
 from .terminal import folded, plain
 from .terminal.streams import NAME as STDOUT
-from .terminal.streams import stderr
+from .terminal.streams import restore, stderr
 
 if TYPE_CHECKING:
     from moryflow_sdk import MoryflowError
@@ -41,6 +41,7 @@ _USAGE = frozenset({"config", "usage", "not_found", "ambiguous", "invalid"})
 
 def report(error: BaseException) -> int:
     """Print `error` for a person and return the exit code."""
+    restore()
     match error:
         case click.exceptions.Exit():
             return error.exit_code

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .options import Flags
 from .terminal import plain, say
+from .terminal.streams import restore
 
 if TYPE_CHECKING:
     from moryflow.config import Layer, Problem
@@ -42,6 +43,7 @@ def with_host(
 
     async def hosted() -> T:
         async with await host_for(flags, settings, tell=not quiet) as host:
+            restore()
             try:
                 return await work(host)
             finally:

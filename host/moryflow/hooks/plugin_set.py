@@ -1,5 +1,5 @@
-"""What is known of plugins: load records, implementations, the immutable set of one generation; and of their calls: the ledger
-that records each, and who is skipped because it failed too often.
+"""The plugins of one generation, and a record of their calls: load records, implementations, the immutable set; the ledger of
+hook calls, and who is skipped because it failed too often.
 """
 
 from __future__ import annotations

@@ -227,6 +227,7 @@ class PluginThreads:
 
     async def run(self, function: Callable[..., Any], arguments: Sequence[Any], timeout: float, *, body: bool = False) -> Any:
         """Run a plain function on a thread of this plugin; see :meth:`Worker.run`."""
+        left = MOST_REPLACED
         while True:
             worker = self._worker()
             if self.broken:
@@ -234,7 +235,9 @@ class PluginThreads:
             try:
                 return await worker.run(function, arguments, timeout, body, own_work=not (self.serial or body))
             except PluginUnresponsive:  # it waited behind a call that never ended
-                continue
+                if not left:
+                    raise
+                left -= 1
             finally:
                 self._give_up_stuck()
 

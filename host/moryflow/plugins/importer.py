@@ -229,7 +229,7 @@ def printing_aside(*, loud: bool = False) -> Iterator[None]:
     if _as_it_is:
         yield
         return
-    with suppress(OSError, ValueError):  # a stream that is closed, or no file, has nothing of ours in it
+    with suppress(OSError, ValueError, AttributeError):  # one that is closed, or no stream, has nothing of ours in it
         sys.stdout.flush()
     with Path(os.devnull).open("w", encoding="utf-8") if loud else nullcontext(sys.stderr) as other:
         ours = _swapped(other.fileno() if loud else 2)

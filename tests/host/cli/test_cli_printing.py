@@ -91,16 +91,38 @@ print("at import")
 async def chat_params(params):
     print("in a hook")
 """
-CLOSES = """
-import sys
-from moryflow_sdk import hookimpl
+SPOILS = """
+import io, sys
+from moryflow_sdk import hookimpl, tool
+
+def spoil():
+    {how}
+
+@tool(domain="read")
+def spoils() -> str:
+    "Spoil the streams and fail."
+    spoil()
+    raise ValueError("no luck")
 
 @hookimpl
-def chat_params(params):
-    sys.stdout.close()
-    sys.stderr.close()
-    sys.stdout = sys.stderr = None
+def tools():
+    return [spoils]
+
+@hookimpl
+def plugin_start():
+    spoil() if {early} else None
+
+@hookimpl
+def chat_params():
+    spoil()
 """
+WAYS = {
+    "close": "sys.stdout.close(); sys.stderr.close()",
+    "none": "sys.stdout = sys.stderr = None",
+    "other": "sys.stdout = sys.stderr = io.StringIO()",
+    "one": "sys.stderr = sys.stdout",
+}
+"""What a plugin may do to the standard streams."""
 COMMAND = """
 import os, subprocess
 import click
@@ -139,12 +161,17 @@ def test_events_of_a_run_are_events_whatever_a_plugin_prints(cli: Any) -> None:
     assert all(text in done.stderr for text in (*ALWAYS, "in a hook", "in a tool"))
 
 
-@pytest.mark.parametrize("shape", ["text", "json"])
-def test_the_answer_is_written_whatever_a_plugin_does_to_the_streams(cli: Any, shape: str) -> None:
-    """It may close them, or put something else in their place (invariant 5; CONTRACT §1)."""
-    cli.plugin("closes", CLOSES)
-    done = cli("run", "-m", cli.script("fine"), "hi", "--output", shape)
-    assert (json.loads(done.stdout)["text"] if shape == "json" else done.stdout.rstrip()) == "fine"
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("how", WAYS)
+def test_the_answer_is_written_whatever_a_plugin_puts_in_place_of_the_streams(cli: Any, how: str, early: bool) -> None:
+    """At the start or in a hook; an error has its sentence, and the exit code is the same (invariant 5; CONTRACT §1)."""
+    cli.plugin("spoils", SPOILS.format(how=WAYS[how], early=early))
+    model = cli.script("fine")
+    assert cli("run", "-m", model, "hi").stdout == "fine\n"
+    assert json.loads(cli("run", "-m", model, "hi", "--json").stdout)["text"] == "fine"
+    assert any(tool["name"] == "spoils" for tool in json.loads(cli("tool", "list", "--json").stdout))
+    failed = cli("tool", "run", "spoils")
+    assert (failed.returncode, failed.stdout) == (1, "") and "no luck" in failed.stderr
 
 
 def test_what_a_plugin_prints_through_a_library_is_no_answer(cli: Any) -> None:

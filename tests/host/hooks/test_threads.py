@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from moryflow.hooks.threads import PluginUnresponsive, Worker
+from moryflow.hooks.threads import PluginThreads, PluginUnresponsive, Worker
 
 
 async def test_a_call_for_which_no_thread_can_be_started_fails_and_is_not_made_later(monkeypatch: pytest.MonkeyPatch):
@@ -55,3 +55,16 @@ async def test_a_thread_that_a_plugin_has_spoilt_is_given_up_at_the_deadline():
         assert await worker.run(spoils, [], 0.1) == "done"
         with pytest.raises(PluginUnresponsive):
             await worker.run(lambda: "never", [], 0.1)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_threads_that_all_end_at_once_are_not_made_for_ever():
+    """A plugin may set a tracer for every new thread; a built-in's call fails then (invariant 9)."""
+    threads = PluginThreads("test", serial=False)
+    threading.settrace(lambda *_: 1 / 0)
+    try:
+        async with asyncio.timeout(10.0):
+            with pytest.raises(PluginUnresponsive):
+                await threads.run(lambda: "never", [], 0.05)
+    finally:
+        threading.settrace(None)

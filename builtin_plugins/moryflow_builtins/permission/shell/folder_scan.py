@@ -65,10 +65,15 @@ def _said_by_lines(text: str, parts: tuple[str, ...], *, folder: bool) -> Iterat
         back = line.startswith("!")
         body = line.removeprefix("!").removeprefix("**/")
         bare = body.rstrip("/").removeprefix("/")
-        plain = bool(bare) and "**" not in (line if back else bare) and not set(bare) & set("[\\")
+        plain = (
+            bool(bare)
+            and "**" not in (line if back else bare)
+            and not set(bare) & set("[\\")
+            and bare.count("*") <= _MOST_STARS
+        )
         names, wanted = parts if "/" in body.rstrip("/") else parts[-1:], bare.split("/")
-        fits = len(wanted) == len(names) and (folder or not body.endswith("/")) and all(map(fnmatchcase, names, wanted))
-        if fits if plain and bare.count("*") <= _MOST_STARS else back:
+        here = plain and len(wanted) == len(names) and (folder or not body.endswith("/"))
+        if here and all(map(fnmatchcase, names, wanted)) if plain else back:  # many stars take long to match
             yield not back
 
 

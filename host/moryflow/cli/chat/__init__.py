@@ -1,7 +1,7 @@
 """A conversation: its input, its slash commands, its turns.
 
-Here what it may ask of whoever runs them and of its input, and the two simple inputs: a pipe, and a terminal that shows
-only plain text.
+This module says what a conversation may ask of whoever runs its turns and of its input, and has the two simple inputs: a
+pipe, and a terminal that shows only plain text.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ class Printer:
         self._app.terminal_size_polling_interval = None
         self._size = self._app.output.get_size()
         self._loop = asyncio.get_running_loop()
-        self._streams = sys.stdout, sys.stderr
-        self.encoding, self.errors = sys.stderr.encoding, sys.stderr.errors
+        self._streams = streams.stdout(), streams.stderr()
+        self.encoding, self.errors = self._streams[1].encoding, self._streams[1].errors
         self._waiting: list[str] = []
         self._lock = threading.Lock()
         self._printing: asyncio.Future[None] | None = None
@@ -56,18 +56,16 @@ class Printer:
     def install(self) -> None:
         """Take the place of both streams; one that leads to a file stays."""
         stream: Any = self
-        sys.stderr = stream
-        if self._streams[0].isatty():
-            sys.stdout = stream
-        streams.use(sys.stdout, sys.stderr)
+        streams.use(stream if self._streams[0].isatty() else self._streams[0], stream)
+        streams.restore()
         ASIDES.append(self._aside)
         self._app.before_render += self._fit
         self._app.after_render += self._note_drawn
 
     async def remove(self) -> None:
         """Print what waits, and give both streams back."""
-        sys.stdout, sys.stderr = self._streams
         streams.use(*self._streams)
+        streams.restore()
         ASIDES.remove(self._aside)
         self._app.before_render -= self._fit
         self._app.after_render -= self._note_drawn

@@ -12,6 +12,7 @@ import click
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import MODE, Flags, asking_options
 from moryflow.cli.terminal.interrupts import stop_on_signals
+from moryflow.cli.terminal.streams import restore, use
 
 if TYPE_CHECKING:
     from moryflow.acp.agent import EditorOptions
@@ -39,8 +40,8 @@ def command(flags: Flags, setup: bool, **given: Unpack[_NewSessions]) -> int:
     options = EditorOptions(**given)
     if setup:
         return with_host(flags, lambda host: _setup(host, flags, options))
-    streams = _take_streams()
-    return with_host(flags, lambda host: _serve(host, flags, options, streams))
+    protocol = _take_streams()
+    return with_host(flags, lambda host: _serve(host, flags, options, protocol))
 
 
 def _take_streams() -> tuple[int, int]:
@@ -51,11 +52,12 @@ def _take_streams() -> tuple[int, int]:
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    sys.stdout = sys.stderr
+    use(sys.stderr, sys.stderr)
+    restore()
     return ours
 
 
-async def _serve(host: Host, flags: Flags, options: EditorOptions, streams: tuple[int, int]) -> int:
+async def _serve(host: Host, flags: Flags, options: EditorOptions, protocol: tuple[int, int]) -> int:
     from moryflow.acp.agent import EditorAgent
 
     from .run import confirm_mode
@@ -63,7 +65,7 @@ async def _serve(host: Host, flags: Flags, options: EditorOptions, streams: tupl
     confirm_mode(options.mode, flags)
     stopping = asyncio.Event()
     stop_on_signals(stopping.set)
-    await EditorAgent(host, options).run(*streams, stopping)
+    await EditorAgent(host, options).run(*protocol, stopping)
     return 0
 
 

@@ -1,5 +1,6 @@
-"""The plugins as they lie there, for all plugin commands; and which of them is bad: `check` tries one in the probe, where it
-cannot hurt the host; `bisect` finds the one that made a turn bad.
+"""Which plugin is bad: `check` tries one in the probe, where it cannot hurt the host; `bisect` finds the one of a bad turn.
+
+Here too is how all plugin commands see the plugins that are found, loaded or not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What a terminal shows and takes: Markdown, questions, streams, signals; here text: control characters made visible, columns,
-single lines.
-"""
+"""What a terminal shows and takes. This module is the text: it makes control characters visible and fits text to columns."""
 
 from __future__ import annotations
 

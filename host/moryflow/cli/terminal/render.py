@@ -21,7 +21,7 @@ from moryflow_sdk.support.texts import visible
 from . import brief, cut, first_line, folded, is_dumb, plain, told_result, use_colour
 from .question_text import preview_lines, screen, show_whole
 from .spinner import Awaited, Spinner
-from .streams import stderr, stdout
+from .streams import restore, stderr, stdout
 
 TRUNCATED = {"en": "truncated", "zh": "已截断"}
 """What is said of an output that was cut, by interface language."""
@@ -129,6 +129,7 @@ class TerminalView:
 
     def finish(self, text: str) -> None:
         """Print the answer, if it was not printed as it came."""
+        restore()
         self.pause()
         self._flush()
         printed, self._printed = self._printed, ""  # the next answer may be the same

@@ -67,6 +67,11 @@ _out: TextIO | None = None
 _err: TextIO | None = None
 
 
+def restore() -> None:
+    """Put the streams of the command line back where a plugin has left others, for what prints through ``sys``."""
+    sys.stdout, sys.stderr = stdout(), stderr()
+
+
 def stdout() -> TextIO:
     """Return the standard output of the command line.
 
@@ -95,7 +100,7 @@ class Stdout(TextIOWrapper):
         it is. Looking at it takes 0.2 µs a write.
         """
         if threading.current_thread() is not _MAIN or not (self.shared or _is_ours(sys._getframe(1))):
-            return sys.stderr.write(text)
+            return stderr().write(text)
         with _named():
             return super().write(text)
 
@@ -222,6 +227,8 @@ def give_up_waiting() -> None:
     for stream in (stdout(), stderr()):
         try:
             stream.flush()
+        except ValueError:  # a plugin has closed what is below it
+            continue
         except OSError:
             os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
