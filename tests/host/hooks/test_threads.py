@@ -41,13 +41,18 @@ async def test_a_call_that_outlasts_the_patience_of_the_loop_is_awaited():
     worker.stop()
 
 
+def broken(*_: object) -> None:
+    """Stand for a tracer that raises."""
+    raise ZeroDivisionError
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 async def test_a_thread_that_a_plugin_has_spoilt_is_given_up_at_the_deadline():
     """A tracer that raises ends the thread between two calls: neither of them is awaited for ever (S1.2, invariant 9)."""
     worker = Worker("test")
 
     def spoils() -> str:
-        sys.settrace(lambda *_: 1 / 0)
+        sys.settrace(broken)
         time.sleep(0.02)  # longer than the loop waits by itself
         return "done"
 
@@ -61,7 +66,7 @@ async def test_a_thread_that_a_plugin_has_spoilt_is_given_up_at_the_deadline():
 async def test_threads_that_all_end_at_once_are_not_made_for_ever():
     """A plugin may set a tracer for every new thread; a built-in's call fails then (invariant 9)."""
     threads = PluginThreads("test", serial=False)
-    threading.settrace(lambda *_: 1 / 0)
+    threading.settrace(broken)
     try:
         async with asyncio.timeout(10.0):
             with pytest.raises(PluginUnresponsive):
