@@ -314,7 +314,7 @@ def keep(copy: Path, text: str) -> None:
         return
     if text_of(copy) == text:
         return
-    from moryflow.base.paths import write_atomically
+    from moryflow.base.atomic_write import write_atomically
 
     with contextlib.suppress(OSError, ConfigError):
         copy.unlink(missing_ok=True)  # its mode would be taken over, and it may be a link

@@ -18,7 +18,7 @@ from moryflow_sdk import ConfigError
 from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 from moryflow_sdk.support.secrets import masked
 
-from moryflow.base.paths import locked, write_atomically
+from moryflow.base.atomic_write import locked, write_atomically
 from moryflow.config import MISSING, RULES, Config, Layer, merged, nested, read_rules, value_at
 
 from .checks import drop_bad_values, unknown_keys

@@ -173,7 +173,7 @@ class Lockfile:
         self._change(lambda known: {key: item for key, item in known.items() if key != _key(name)})
 
     def _change(self, change: Callable[[dict[str, Locked]], dict[str, Locked]]) -> None:
-        from moryflow.base.paths import locked, write_atomically
+        from moryflow.base.atomic_write import locked, write_atomically
 
         with locked(self.path):
             known = change(self.read())

@@ -213,7 +213,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 def put_file(home: Path, name: str, data: bytes) -> Path:
     """Write a plugin into the home; one that is there already goes aside."""
-    from moryflow.base.paths import write_atomically
+    from moryflow.base.atomic_write import write_atomically
 
     folder = home / FOLDER
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -18,7 +18,6 @@ from moryflow_sdk import ConfigError
 from moryflow_sdk.support.own_files import MANIFESTS
 
 from moryflow.base.events import now
-from moryflow.base.paths import locked, write_atomically
 
 from .discovery import Candidate
 from .sources import Fingerprints
@@ -113,6 +112,8 @@ class Consents:
             return dict.fromkeys(items(self._home), ""), {}  # it is not known which of them wait
 
     def _change(self, change: Callable[[dict[str, str], dict[str, str]], None], *, must: bool = False) -> bool:
+        from moryflow.base.atomic_write import locked, write_atomically
+
         try:
             with locked(self._file):
                 waiting, given = self._read() if self._file.exists() else ({}, {})

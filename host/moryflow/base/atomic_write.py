@@ -1,0 +1,97 @@
+"""Writing a file whole or not at all, with a lock beside it while it is being edited."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from moryflow_sdk import ConfigError
+
+WAIT_SECONDS = 5.0
+"""How long another writer may take; an edit takes milliseconds."""
+
+
+@contextmanager
+def locked(target: Path) -> Iterator[None]:
+    """Hold the lock file beside `target`.
+
+    :raises ConfigError: somebody else holds it for too long, or the folder cannot be written.
+    """
+    lock = target.with_name(f".{target.name}.lock")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    try:
+        _acquire(descriptor, lock)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, lock: Path) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise ConfigError(
+                    "another process is writing the configuration", where=str(lock), next_step="try again"
+                ) from error
+            time.sleep(0.01)
+        else:
+            return
+
+
+def write_atomically(target: Path, data: bytes) -> None:
+    """Replace `target` by `data`: a random file beside it, synced, then renamed. Mode and owner are kept.
+
+    :raises ConfigError: it cannot be written; the old content stands.
+    """
+    try:
+        _replace(target, data)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+
+
+def _replace(target: Path, data: bytes) -> None:
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            _take_over(stream.fileno(), target)
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(name).replace(target)
+    except BaseException:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise
+    folder = os.open(target.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _take_over(descriptor: int, target: Path) -> None:
+    """Give the new file the old one's owner and mode."""
+    try:
+        old = target.stat()
+    except FileNotFoundError:
+        return
+    with suppress(PermissionError):
+        os.fchown(descriptor, old.st_uid, old.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+
+
+def _unwritable(target: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"the configuration cannot be written: {error.strerror}", where=str(target), next_step="moryflow doctor")
