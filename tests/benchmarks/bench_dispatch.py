@@ -11,7 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from moryflow.hooks.dispatcher import Dispatcher
-from moryflow.hooks.plugin_set import Ledger, PluginSet, Quarantine
+from moryflow.hooks.ledger import Ledger, Quarantine
+from moryflow.hooks.plugin_set import PluginSet
 from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import PluginSettings
 from moryflow_sdk import ToolCall, ToolResult

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from moryflow.config import Config, Layer, merged, nested
 from moryflow.hooks.dispatcher import Dispatcher
-from moryflow.hooks.plugin_set import HookFailure, Ledger, LoadRecord, PluginSet, Quarantine
+from moryflow.hooks.ledger import Ledger, Quarantine
+from moryflow.hooks.plugin_set import HookFailure, LoadRecord, PluginSet
 from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import PluginSettings
 from moryflow.store import HookCallRow

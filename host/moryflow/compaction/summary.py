@@ -14,7 +14,7 @@ from moryflow_sdk.models import SUMMARY_MARK
 
 from moryflow.base.events import now
 from moryflow.config.schema import CompactionSettings
-from moryflow.hooks.plugin_set import Ledger
+from moryflow.hooks.ledger import Ledger
 from moryflow.kernel.outcome import TurnUsage
 from moryflow.kernel.turn_context import Journal
 from moryflow.store import Outdated, RunRow

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from hashlib import sha256
 from json import dumps
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from moryflow_sdk import (
     Allow,
@@ -26,8 +26,11 @@ from moryflow_sdk import (
     Verdict,
 )
 
-from .plugin_set import DELTA_LIMIT, Implementation
+if TYPE_CHECKING:
+    from .plugin_set import Implementation
 
+DELTA_LIMIT = 65536
+"""Characters of JSON that either side of one change may take in the store."""
 VERDICTS = (Allow, Ask, Deny, Stop)
 _TYPES: dict[str, type[Frozen]] = {
     "chat_system": SystemPrompt,

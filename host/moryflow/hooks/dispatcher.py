@@ -21,7 +21,8 @@ from moryflow_sdk import HOOKS, Deny, Event, MoryflowError, Stop, SystemBlock, T
 from moryflow.base.foreign_errors import contain_exit, describe, plugin_error, root_of
 
 from .checks import VERDICTS, check_blocks, check_result, check_verdict, copy_for_plugin, summary_of
-from .plugin_set import HookFailure, Implementation, Ledger, Place, PluginSet, Quarantine
+from .ledger import Ledger, Place, Quarantine
+from .plugin_set import HookFailure, Implementation, PluginSet
 from .threads import CallTimeout, PluginUnresponsive, WorkMeter, limit, longest, worked_until
 
 T = TypeVar("T")

@@ -35,7 +35,8 @@ from moryflow_sdk import (
 
 from moryflow.base.events import later, now
 from moryflow.base.foreign_errors import describe, plugin_error
-from moryflow.hooks.plugin_set import HookFailure, Ledger, Quarantine
+from moryflow.hooks.ledger import Ledger, Quarantine
+from moryflow.hooks.plugin_set import HookFailure
 from moryflow.store import ROOT, ApprovalRow, CallRow, Commit, NewNode, RunRow, StoreError
 from moryflow.store.messages import ContextBuilder
 

@@ -19,7 +19,7 @@ from moryflow.hooks.plugin_set import LoadRecord, PluginSet
 from .sources import MOST_SOURCE
 
 if TYPE_CHECKING:
-    from moryflow.hooks.plugin_set import Quarantine
+    from moryflow.hooks.ledger import Quarantine
 
 FILE = "plugins.json"
 _KEEP = 1000

@@ -35,7 +35,7 @@ from .turn_task import DirectResult, TurnQueue, TurnTask, Work, can_continue, la
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
 
-    from moryflow.hooks.plugin_set import Quarantine
+    from moryflow.hooks.ledger import Quarantine
 
     from .ports import SessionHost
 

@@ -411,10 +411,10 @@ import asyncio, sys
 from pathlib import Path
 from types import SimpleNamespace
 from moryflow.hooks.dispatcher import Dispatcher
-from moryflow.hooks.plugin_set import Ledger
+from moryflow.hooks.ledger import Ledger
 from moryflow.plugins.discovery import PluginSettings
 from moryflow.plugins import dispose, load_plugin_set, start
-from moryflow.hooks.plugin_set import Quarantine
+from moryflow.hooks.ledger import Quarantine
 from moryflow_sdk import ToolCall
 config = SimpleNamespace(section=lambda dotted: {}, origin=lambda dotted: None)
 async def main():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from moryflow import open_host
 from moryflow.config import load_config
-from moryflow.hooks.plugin_set import Quarantine
+from moryflow.hooks.ledger import Quarantine
 from moryflow.packages.inventory import hook_stats, quarantined_of, rows
 from moryflow.plugins.discovery import PluginSettings
 from moryflow.plugins.last_seen import Releases, release

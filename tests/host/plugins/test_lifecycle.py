@@ -179,7 +179,7 @@ async def test_an_unloaded_plugin_can_be_freed(bench: Any):
 def _scope(plugin_set: Any) -> Any:
     from types import SimpleNamespace
 
-    from moryflow.hooks.plugin_set import Ledger, Quarantine
+    from moryflow.hooks.ledger import Ledger, Quarantine
 
     return SimpleNamespace(
         plugin_set=plugin_set, ledger=Ledger(), quarantine=Quarantine(), session="s", turn="t", step=1, view=lambda name: None

@@ -1,0 +1,134 @@
+"""The ledger of hook calls: the record of each, and the implementations that are skipped because they failed too often."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+from moryflow_sdk import HOOKS, Frozen
+from moryflow_sdk.support.secrets import hidden
+
+from .checks import DELTA_LIMIT
+
+if TYPE_CHECKING:
+    from moryflow.store import HookCallRow
+
+    from .plugin_set import Implementation
+
+Place = tuple[str, str, int, str | None]
+"""Session, turn, step and call id of the hook calls that follow."""
+
+
+class Ledger:
+    """Keeps hook calls until the journal writes them with their node.
+
+    Calling :meth:`add` costs an append and nothing else; rows are built when they are drained.
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[Place, Implementation, str, int, Any]] = []
+        self._drained: list[tuple[Place, Implementation, str, int, Any]] = []
+        self.keep = False
+        """Whether :meth:`chain` still knows what was drained (``tool run``, ``hook fire``)."""
+
+    def add(self, place: Place, implementation: Implementation, outcome: str, ns: int, delta: Any = None) -> None:
+        """Record one call; `delta` is JSON of what changed, or the verdict of a gate."""
+        self._entries.append((place, implementation, outcome, ns, delta))
+
+    def drain(self) -> list[HookCallRow]:
+        """Return rows for everything since the last drain.
+
+        Calls that changed and said nothing are counted by step, call, hook and plugin, with their total time.
+        """
+        from moryflow.store import HookCallRow
+
+        entries, self._entries = self._entries, []
+        if self.keep:
+            self._drained += entries
+        quiet: dict[tuple[Place, Implementation], tuple[int, int]] = {}
+        rows: list[HookCallRow] = []
+        for place, implementation, outcome, ns, delta in entries:
+            if outcome != "ok" or delta is not None:
+                row = (*place[:3], *implementation.who, outcome, ns // 1000, place[3], hidden(_shorten(delta)), 1)
+                rows.append(HookCallRow(*row))
+                continue
+            key = (place, implementation)
+            count, total = quiet.get(key, (0, 0))
+            quiet[key] = (count + 1, total + ns)
+        steps: dict[tuple[str, str, int], list[tuple[Any, ...]]] = {}
+        for (place, implementation), (count, ns) in quiet.items():
+            steps.setdefault(place[:3], []).append((*implementation.who, ns // 1000, place[3], count))
+        return rows + [HookCallRow.quiet(*step, calls) for step, calls in steps.items()]
+
+    def chain(self, call_id: str | None = None) -> list[dict[str, Any]]:
+        """Return the calls in the order they were made, of one tool call or of the whole turn."""
+        return [
+            {"hook": implementation.hook, "plugin": implementation.plugin, "outcome": outcome, "us": ns // 1000}
+            for place, implementation, outcome, ns, _ in (*self._drained, *self._entries)
+            if call_id is None or place[3] == call_id
+        ]
+
+
+def _shorten(delta: Any) -> Any:
+    """Return `delta` without the sides of it that are very large; in their place stand its fields and their size."""
+    if isinstance(delta, Frozen):
+        return {"decision": getattr(delta, "decision", ""), **delta.model_dump(mode="json", exclude_defaults=True)}
+    if not isinstance(delta, dict):
+        return delta
+    values = cast("dict[str, Any]", delta)
+    was = values.get("was")
+    new = {name: value for name, value in values.items() if name != "was"}
+    if (size := _size(new)) > DELTA_LIMIT:
+        new = {"too_large": size, "fields": sorted(new)}
+    if was is None or _size(was) > DELTA_LIMIT:
+        return new
+    return {**new, "was": was}
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False, default=str))
+
+
+MOST_FAILURES = 3
+"""Failures, or overruns, of one implementation in a session until it is skipped."""
+_Key = tuple[str, str, str, int]
+
+
+class Quarantine:
+    """Counts failures and overruns of one session. Gates and withholding transforms are never quarantined.
+
+    A new version of a plugin, told by its hash, starts afresh.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[_Key, str], int] = {}
+        self._out: dict[_Key, str] = {}
+
+    def holds(self, implementation: Implementation) -> bool:
+        """Whether `implementation` is to be skipped."""
+        return bool(self._out) and _key(implementation) in self._out
+
+    def count(self, implementation: Implementation, outcome: str) -> tuple[int, bool]:
+        """Count a failure; return how many of its kind there are, and whether `implementation` is skipped from now on."""
+        key = (_key(implementation), outcome)
+        number = self._counts[key] = self._counts.get(key, 0) + 1
+        enough = number >= MOST_FAILURES and HOOKS[implementation.hook].kind != "gate" and not implementation.withholds
+        if enough:
+            self._out[_key(implementation)] = outcome
+        return number, enough
+
+    def names(self) -> list[tuple[str, str]]:
+        """Return (plugin, hook) of all that are skipped."""
+        return [(plugin, hook) for plugin, hook, _, _ in self._out]
+
+    def release(self, plugin: str) -> bool:
+        """Bring the implementations of `plugin` back; return whether there were any."""
+        found = [key for key in self._out if key[0] == plugin]
+        for key in found:
+            del self._out[key]
+        self._counts = {key: number for key, number in self._counts.items() if key[0][0] != plugin}
+        return bool(found)
+
+
+def _key(implementation: Implementation) -> _Key:
+    return (implementation.plugin, implementation.hook, implementation.plugin_hash, implementation.position)
