@@ -263,13 +263,13 @@ class SqliteStore:
                 lock.release()
 
     async def export(self, session: str) -> AsyncIterator[str]:
-        from .exchange import export_lines
+        from .import_export import export_lines
 
         async for line in self._database.stream(lambda db: export_lines(db, session)):
             yield line
 
     async def import_(self, lines: Iterable[str | bytes]) -> SessionRow:
-        from .exchange import read_lines, store_lines
+        from .import_export import read_lines, store_lines
 
         checked = await asyncio.to_thread(read_lines, lines)
         return await self._database.write(lambda to: store_lines(to, checked))
