@@ -99,6 +99,19 @@ def test_code_is_parsed_again_only_where_it_may_have_ended(monkeypatch: pytest.M
     assert growing.feed("````\n") + growing.feed("\nnext") == "  a\n  ```\n  b\n"
 
 
+def test_a_long_block_is_parsed_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every row of a table parsed all rows before it: 2,000 rows took a minute. A short block is shown with its last line."""
+    parsed: list[str] = []
+    end_of_complete = markdown._end_of_complete
+    monkeypatch.setattr(markdown, "_end_of_complete", lambda text: parsed.append(text) or end_of_complete(text))
+    growing = MarkdownStream(colour=False)
+    rows = "| a | b |\n|---|---|\n" + "".join(f"| {number} | text |\n" for number in range(500))
+    shown = "".join(growing.feed(line) for line in rows.splitlines(keepends=True))
+    assert len(parsed) < 100
+    assert shown + growing.flush() == render(rows, colour=False)
+    assert growing.feed("one\n") + growing.feed("\n") + growing.feed("two\n") == "one\n"
+
+
 def test_control_sequences_are_shown_and_not_obeyed() -> None:
     """In every kind of block (R3)."""
     for text in ("\x1b[2J", "`\x1b[2J`", "```\n\x1b[2J\n```", "- \x1b[2J", "# \x1b[2J", "| \x1b[2J |\n|---|\n| x |"):

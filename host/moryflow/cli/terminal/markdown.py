@@ -42,6 +42,8 @@ class MarkdownStream:
     def __init__(self, *, colour: bool) -> None:
         self._colour = colour
         self._pending = ""
+        self._parse_at = 0
+        """How long the block must be before it is parsed again: with each line, a table of 2,000 rows took a minute."""
         self._before = ""
         """What kind of block was returned last."""
         self._tail: list[str] = []
@@ -57,8 +59,9 @@ class MarkdownStream:
     def feed(self, text: str) -> str:
         """Take in more of the answer; return the blocks that it completes."""
         self._pending += text
-        if "\n" not in text or _is_open_code(self._pending):
+        if "\n" not in text or len(self._pending) < self._parse_at or _is_open_code(self._pending):
             return ""
+        self._parse_at = len(self._pending) * 17 // 16
         return self._take(_end_of_complete(self._pending))
 
     def flush(self) -> str:
@@ -84,7 +87,7 @@ class MarkdownStream:
     def _take(self, end: int) -> str:
         done, self._pending = self._pending[:end], self._pending[end:]
         if end:
-            self._tail, self._tail_of, self._tail_due = [], (0, 0, 0), 0.0
+            self._parse_at, self._tail, self._tail_of, self._tail_due = 0, [], (0, 0, 0), 0.0
         if not done.strip():
             return ""
         blocks = _blocks(done)
