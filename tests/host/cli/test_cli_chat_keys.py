@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from moryflow.cli.chat.keys import MOST_OFFERED, keys_joined, nearest
+from moryflow.cli.chat.completion import MOST_OFFERED, nearest
+from moryflow.cli.chat.keys import keys_joined
 from moryflow.cli.terminal import brief, cut, folded, render
 from moryflow_sdk import Event
 from prompt_toolkit.key_binding.key_processor import KeyPress

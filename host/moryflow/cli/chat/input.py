@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +23,10 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.application import in_terminal
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Always, Condition
+from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.history import FileHistory, InMemoryHistory
-from prompt_toolkit.layout.processors import TabsProcessor
+from prompt_toolkit.layout.processors import Processor, TabsProcessor, Transformation, TransformationInput
+from prompt_toolkit.layout.utils import explode_text_fragments
 from prompt_toolkit.output import create_output
 from prompt_toolkit.styles import Style
 
@@ -29,7 +34,9 @@ from moryflow.cli.terminal import brief, cut, terminal_width, use_colour
 from moryflow.cli.terminal.stdin import PASTED
 
 from . import LineSource
-from .keys import Clipboard, LineCompleter, TerminalKeys, Unseen, bindings, completed, image_of
+from .clipboard import Clipboard, image_of
+from .completion import LineCompleter, completed
+from .keys import TerminalKeys, bindings
 from .picker import Choices, Picker, PickItem
 from .printer import Printer
 
@@ -390,3 +397,22 @@ class TerminalInput(LineSource):
 
 class _Pause(Exception):
     """The input is put aside for a while."""
+
+
+class Unseen(Processor):
+    """Spells out characters that nobody sees, as they are in a question; what is sent is what was typed."""
+
+    def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
+        fragments = transformation_input.fragments
+        if fragment_list_to_text(fragments).isascii():
+            return Transformation(fragments)
+        shown: StyleAndTextTuples = [(style, _spelled(one)) for style, one, *_ in explode_text_fragments(fragments)]
+        places = list(accumulate((len(one[1]) for one in shown), initial=0))
+        places.append(places[-1] + 1)  # the cursor may stand behind the line
+        return Transformation(shown, places.__getitem__, lambda place: bisect_right(places, place) - 1)
+
+
+@lru_cache(4096)
+def _spelled(one: str) -> str:
+    """Return a character as it is shown behind a letter, on which a combining mark may stand."""
+    return one if one in "\ufe0e\ufe0f" else visible(f"a{one}", keep="\t")[1:]

@@ -1,0 +1,96 @@
+"""What Tab and typing complete in a conversation: commands behind a slash, files behind an @."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from heapq import nsmallest
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from prompt_toolkit.completion import Completer, Completion
+
+if TYPE_CHECKING:
+    from prompt_toolkit.buffer import Buffer
+    from prompt_toolkit.completion import CompleteEvent
+    from prompt_toolkit.document import Document
+
+MOST_FILES = 20_000
+MOST_OFFERED = 100
+"""Files that are offered: the whole list of what is offered is measured each time it is drawn."""
+FRESH = 5.0
+"""Seconds for which a list of files is used again."""
+
+
+class LineCompleter(Completer):
+    """Completes a line of a conversation. Files that git ignores are left out.
+
+    :param files: lists the files of the vault, from there.
+    :param commands: what may follow a slash, with what it does.
+    """
+
+    def __init__(self, files: Callable[[], Iterable[str]], commands: Callable[[], Mapping[str, str]]) -> None:
+        self._list = files
+        self._commands = commands
+        self._listed = 0.0
+        self._files: list[str] = []
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        word = completed(document.text_before_cursor)
+        if word.startswith("/"):
+            yield from self._slash(word)
+        elif word:
+            yield from (Completion(path, 1 - len(word)) for path in nearest(word[1:], self._paths()))
+
+    async def get_completions_async(self, document: Document, complete_event: CompleteEvent) -> AsyncGenerator[Completion]:
+        """Do the same; files are looked for in a thread."""
+        if completed(document.text_before_cursor).startswith("/"):
+            for found in self.get_completions(document, complete_event):
+                yield found
+            return
+        for found in await asyncio.to_thread(list, self.get_completions(document, complete_event)):
+            yield found
+
+    def _slash(self, text: str) -> Iterator[Completion]:
+        for name, does in sorted(self._commands().items()):
+            if name.startswith(text[1:]):
+                yield Completion(name, start_position=1 - len(text), display=f"/{name}", display_meta=does)
+
+    def _paths(self) -> list[str]:
+        if time.monotonic() - self._listed > FRESH:
+            self._files, self._listed = list(islice(self._list(), MOST_FILES)), time.monotonic()
+        return self._files
+
+
+def completed(text: str) -> str:
+    """Return the word at the end of `text` that can be completed: a command, or a file behind an @; else an empty text."""
+    word = text.rsplit(maxsplit=1)[-1] if text.strip() and not text[-1].isspace() else ""
+    return word if word.startswith("@") or (word == text and text.startswith("/")) else ""
+
+
+def nearest(typed: str, paths: Iterable[str]) -> list[str]:
+    """Return the paths that hold the characters of `typed` in order, best first: together, in the name, early, short."""
+    pattern = re.compile(".*?".join(map(re.escape, typed)), re.IGNORECASE)
+    found = ((match, path) for path in paths if (match := pattern.search(path)))
+
+    def distance(item: tuple[re.Match[str], str]) -> tuple[object, ...]:
+        match, path = item
+        name = path.rfind("/", 0, len(path) - 1) + 1
+        return len(match[0]), typed.lower() not in path[name:].lower(), abs(match.start() - name), len(path), path
+
+    return [path for _, path in nsmallest(MOST_OFFERED, found, key=distance)]
+
+
+def complete_command(buffer: Buffer, names: Iterable[str]) -> None:
+    """Complete a command as far as it is clear, then offer what fits."""
+    typed = buffer.document.text_before_cursor
+    common = os.path.commonprefix([f"/{name}" for name in names if f"/{name}".startswith(typed)])  # noqa: RUF071
+    if len(common) > len(typed):
+        buffer.insert_text(common[len(typed) :])
+    elif buffer.complete_state:
+        buffer.complete_next()
+    else:
+        buffer.start_completion()
