@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from moryflow_sdk import ConfigError
 
+from moryflow.cli.found_plugins import FoundPlugins
 from moryflow.cli.open_host import drift_notices, from_host
 from moryflow.cli.options import Flags, asking_options, document_options, noun
 from moryflow.cli.terminal import columns, first_line, plain, show
 from moryflow.runtime.documents import plugin_json
 
-from .plugin_check import Desk, bisect, check
+from .plugin_bisect import bisect
+from .plugin_check import check
 from .plugin_install import disable, enable, install, sync, uninstall, update
 
 if TYPE_CHECKING:
@@ -43,17 +45,17 @@ def list_plugins(flags: Flags) -> int:
     """List every plugin that was found and the result of its last load. Loads none."""
     from moryflow.packages.inventory import all_quarantined
 
-    desk = Desk(flags)
-    rows, out = desk.rows(), all_quarantined(desk.home)
+    plugins = FoundPlugins(flags)
+    rows, out = plugins.rows(), all_quarantined(plugins.home)
     table = columns(
         (row.name, row.record.version or "-", row.record.tier, row.record.status, _remark(row, out.get(row.name)))
         for row in rows
     )
-    for notice in () if flags.quiet else drift_notices(desk.home):
+    for notice in () if flags.quiet else drift_notices(plugins.home):
         click.echo(notice, err=True)
     show(flags, [{**plugin_json(row), "quarantined": out.get(row.name, [])} for row in rows], table)
     failed = any(row.record.status == "failed" for row in rows)
-    return 6 if failed and (flags.strict or desk.config.get("strict")) else 0
+    return 6 if failed and (flags.strict or plugins.config.get("strict")) else 0
 
 
 def _remark(row: Row, quarantined: list[str] | None) -> str:
@@ -76,11 +78,11 @@ def _remark(row: Row, quarantined: list[str] | None) -> str:
 @document_options
 def info(flags: Flags, name: str) -> None:
     """Show one plugin: hooks, tools and their tokens, services, import time, hook times, errors, quarantine."""
-    desk = Desk(flags)
-    rows = desk.found(name, desk.rows())
+    plugins = FoundPlugins(flags)
+    rows = plugins.found(name, plugins.rows())
     name = rows[0].name
-    figures, quarantined = _ledger(desk, name)
-    lock = _lock_entry(desk, name)
+    figures, quarantined = _ledger(plugins, name)
+    lock = _lock_entry(plugins, name)
     more = {"hook_figures": [vars(item) for item in figures], "quarantined": quarantined, "lock": lock}
     documents = [{**plugin_json(row), **more} for row in rows]
     text = "\n\n".join(columns(_lines(row, figures, quarantined, lock)) for row in rows)
@@ -139,29 +141,29 @@ def _figures(item: HookStats) -> str:
     return f"{item.calls} calls, p95 {item.p95_us / 1000:.2f} ms" + (f", {failed}" if failed else "")
 
 
-def _ledger(desk: Desk, name: str) -> tuple[list[HookStats], list[str]]:
+def _ledger(plugins: FoundPlugins, name: str) -> tuple[list[HookStats], list[str]]:
     """Return what the ledger says of a plugin, and the hooks that were quarantined and not brought back."""
     from moryflow.cli.terminal.interrupts import run_on_loop
     from moryflow.packages.inventory import hook_stats_of, quarantined_of
     from moryflow.store import existing_store
 
-    store = existing_store(desk.home)
+    store = existing_store(plugins.home)
     if store is None:
         return [], []
 
     async def read() -> tuple[list[HookStats], list[str]]:
         try:
-            return await hook_stats_of(store, name), await quarantined_of(store, desk.home, name)
+            return await hook_stats_of(store, name), await quarantined_of(store, plugins.home, name)
         finally:
             store.close()
 
     return run_on_loop(read)
 
 
-def _lock_entry(desk: Desk, name: str) -> dict[str, Any] | None:
+def _lock_entry(plugins: FoundPlugins, name: str) -> dict[str, Any] | None:
     from moryflow.packages.lock import Lockfile, plugin_named
 
-    entry = plugin_named(Lockfile(desk.home).read(), name)
+    entry = plugin_named(Lockfile(plugins.home).read(), name)
     return entry._asdict() if entry else None
 
 
@@ -193,19 +195,19 @@ def set_key(flags: Flags, name: str, setting: str | None) -> None:
     from moryflow.config.load import SECRETS
     from moryflow.config.values import check_value, set_value
 
-    desk = Desk(flags)
-    config, known, names = _settings_of(desk, name)
+    plugins = FoundPlugins(flags)
+    config, known, names = _settings_of(plugins, name)
     setting = setting or _only_one(name, names)
     path = f"plugins.{name}.{setting}"
     secret = _read(path)
     know([secret])
     if any(place == f"plugins.{name}" for place, _ in known):
         check_value(known, path, json.dumps(secret))
-    file = desk.home / SECRETS
+    file = plugins.home / SECRETS
     if file.exists():
         file.chmod(0o600)
     changed = set_value(file, path, secret)
-    won = load_config(desk.home, inline=flags.config, environ=os.environ).origin(path)
+    won = load_config(plugins.home, inline=flags.config, environ=os.environ).origin(path)
     if won.source in ("environment", "inline", "flag"):
         click.echo(plain(f"moryflow: {won.source} {won.file or ''} gives another one, which is used"), err=True)
     elif won.file != str(file):
@@ -227,7 +229,7 @@ def remove(flags: Flags, name: str, setting: str) -> None:
     from moryflow.config.load import SECRETS
     from moryflow.config.values import unset
 
-    file = Desk(flags).home / SECRETS
+    file = FoundPlugins(flags).home / SECRETS
     path = f"plugins.{name}.{setting}"
     changed = file.exists() and unset(file, path)
     text = f"{path} is removed ({file})" if changed else f"{path} is not in {file}"
@@ -240,12 +242,12 @@ def list_keys(flags: Flags) -> None:
     """List which secrets are set, without their values."""
     from moryflow.config.values import leaves
 
-    secrets = [layer.value for layer in Desk(flags).config.layers if layer.source == "secrets"]
+    secrets = [layer.value for layer in FoundPlugins(flags).config.layers if layer.source == "secrets"]
     found = [path for given in secrets for path, value in leaves(given) if value != {}]
     show(flags, [{"key": path} for path in found], plain("\n".join(found) or "no key is set"))
 
 
-def _settings_of(desk: Desk, name: str) -> tuple[Config, tuple[Known, ...], list[str]]:
+def _settings_of(plugins: FoundPlugins, name: str) -> tuple[Config, tuple[Known, ...], list[str]]:
     """Return configuration and models, and the settings of a plugin that hold secrets, as far as they are known.
 
     :raises ConfigError: there is no such plugin, or its settings are not below ``plugins``.
@@ -258,10 +260,10 @@ def _settings_of(desk: Desk, name: str) -> tuple[Config, tuple[Known, ...], list
     def read(host: Host) -> tuple[Config, tuple[Known, ...], list[LoadRecord]]:
         return host.config, settings_of_plugins(host.plugin_set), list(host.plugin_set.records)
 
-    config, known, records = from_host(desk.flags, read, quiet=True)
+    config, known, records = from_host(plugins.flags, read, quiet=True)
     record = next((record for record in records if record.name == name), None)
     if record is None:
-        raise desk.unknown(name, [record.name for record in records])
+        raise plugins.unknown(name, [record.name for record in records])
     if record.tier == "builtin":
         problem = f"{name} is built in, and its settings are not below plugins.{name}"
         raise ConfigError(problem, next_step="moryflow config set, or the variable of the service, as in moryflow doctor")

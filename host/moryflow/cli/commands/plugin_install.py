@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from moryflow_sdk import ConfigError, MoryflowError
 
+from moryflow.cli.found_plugins import FoundPlugins
 from moryflow.cli.options import Flags, asking_options, document_options
 from moryflow.cli.terminal import plain, show
 
-from .plugin_check import Desk, probe_verdicts, verdict_text
+from .plugin_check import probe_verdicts, verdict_text
 
 if TYPE_CHECKING:
     from moryflow.packages.install import InstallResult
@@ -42,9 +43,9 @@ def install(flags: Flags, what: str, editable: bool, build: bool, allow_downgrad
     from moryflow.packages.lock import origin_of
     from moryflow.packages.manager import DoesNotLoad
 
-    desk = Desk(flags)
+    plugins = FoundPlugins(flags)
     try:
-        done = run(origin_of(what, editable=editable), desk.manager(building=build, downgrading=allow_downgrade))
+        done = run(origin_of(what, editable=editable), plugins.manager(building=build, downgrading=allow_downgrade))
     except DoesNotLoad as error:
         show(flags, _taken_back(what, error), "")
         raise
@@ -67,8 +68,8 @@ def update(flags: Flags, name: str | None, build: bool, allow_downgrade: bool) -
     from moryflow.packages.lock import plugin_named
     from moryflow.packages.manager import DoesNotLoad
 
-    desk = Desk(flags)
-    manager = desk.manager(building=build, downgrading=allow_downgrade)
+    plugins = FoundPlugins(flags)
+    manager = plugins.manager(building=build, downgrading=allow_downgrade)
     known = manager.lock.read()
     one = plugin_named(known, name) if name else None
     if name and one is None:
@@ -105,8 +106,8 @@ def sync(flags: Flags, dry_run: bool) -> int:
     """Install what plugins.lock names, in exactly the versions that you agreed to."""
     from moryflow.packages.install import sync as run
 
-    desk = Desk(flags)
-    done = run(desk.manager(), dry_run=dry_run)
+    plugins = FoundPlugins(flags)
+    done = run(plugins.manager(), dry_run=dry_run)
     text = "\n".join(item.text for item in done) or "everything is as plugins.lock says"
     show(flags, [asdict(item) for item in done], plain(text))
     return 1 if any(item.action == "failed" for item in done) else 0
@@ -135,17 +136,17 @@ def _document(done: InstallResult) -> dict[str, Any]:
 @document_options
 def disable(flags: Flags, name: str) -> None:
     """Do not load a plugin from now on (disabledPlugins in the configuration)."""
-    desk = Desk(flags)
-    listed = _disabled(desk)
-    rows = [] if name in listed else desk.found(name, desk.rows())
+    plugins = FoundPlugins(flags)
+    listed = _disabled(plugins)
+    rows = [] if name in listed else plugins.found(name, plugins.rows())
     name = rows[0].name if rows else name
     if name in listed:
         show(flags, {"disabled": listed}, f"{name} is disabled already")
         return
-    changed = _write(desk, [*listed, name])
+    changed = _write(plugins, [*listed, name])
     if any(row.record.gate for row in rows):
         click.echo(f"moryflow: {name} judges calls; from now on they are decided without it", err=True)
-    show(flags, {"disabled": changed}, f"{name} is disabled from the next turn on ({desk.config.path})")
+    show(flags, {"disabled": changed}, f"{name} is disabled from the next turn on ({plugins.config.path})")
 
 
 @click.command("enable")
@@ -156,64 +157,64 @@ def enable(flags: Flags, name: str) -> int:
 
     It is tried in the probe first; if that fails, nothing changes and the exit code is 3.
     """
-    desk = Desk(flags)
-    listed = _disabled(desk)
-    row = _row(desk, name, known=name in listed)
+    plugins = FoundPlugins(flags)
+    listed = _disabled(plugins)
+    row = _row(plugins, name, known=name in listed)
     name = row.name if row is not None else name
     if row is not None and row.candidate is not None and row.record.tier != "builtin":
-        [verdict] = probe_verdicts(desk, [row.candidate])
+        [verdict] = probe_verdicts(plugins, [row.candidate])
         if not verdict.ok:
             again = "\n  nothing was changed; moryflow plugin uninstall removes it" if name not in listed else ""
             document = {"enabled": False, "error": verdict.error, "stage": verdict.stage}
             show(flags, document, verdict_text(name, verdict, []) + again)
             return 3
-    done = [*_switch_on(desk, name, listed), *_agree(desk, row), *_bring_back(desk, name)]
+    done = [*_switch_on(plugins, name, listed), *_agree(plugins, row), *_bring_back(plugins, name)]
     text = f"{name}: {'; '.join(done)}" if done else f"{name} is not disabled already"
-    show(flags, {"enabled": True, "done": done, "disabled": _disabled(desk)}, plain(text))
+    show(flags, {"enabled": True, "done": done, "disabled": _disabled(plugins)}, plain(text))
     return 0
 
 
-def _switch_on(desk: Desk, name: str, listed: list[str]) -> list[str]:
+def _switch_on(plugins: FoundPlugins, name: str, listed: list[str]) -> list[str]:
     if name not in listed:
         return []
-    _write(desk, [item for item in listed if item != name])
-    return [f"is enabled from the next turn on ({desk.config.path})"]
+    _write(plugins, [item for item in listed if item != name])
+    return [f"is enabled from the next turn on ({plugins.config.path})"]
 
 
-def _agree(desk: Desk, row: Row | None) -> list[str]:
+def _agree(plugins: FoundPlugins, row: Row | None) -> list[str]:
     """Note that a person agreed to a file that appeared, or to a package that came in by another way."""
     from moryflow.plugins.consent import Consents
 
     if row is None or row.candidate is None:
         return []
     if row.candidate.tier == "user":
-        given = Consents(desk.home).give(row.candidate.target)
+        given = Consents(plugins.home).give(row.candidate.target)
         return [f"your consent is recorded for {row.candidate.target}"] if given else []
-    return _lock(desk, row) if row.candidate.tier == "installed" else []
+    return _lock(plugins, row) if row.candidate.tier == "installed" else []
 
 
-def _lock(desk: Desk, row: Row) -> list[str]:
+def _lock(plugins: FoundPlugins, row: Row) -> list[str]:
     """Write an installed package into the lock as it is, after showing what it is."""
     from moryflow.packages.distributions import screen
     from moryflow.packages.install import lock_installed
 
-    locked = lock_installed(desk.home, row.package)
+    locked = lock_installed(plugins.home, row.package)
     if locked is None:
         return []
     package, entry = locked
-    desk.tell(screen(package, origin=entry.origin, editable=entry.kind == "editable"))
+    plugins.tell(screen(package, origin=entry.origin, editable=entry.kind == "editable"))
     return [f"{entry.name} {entry.version} as it is now is noted in plugins.lock"]
 
 
-def _bring_back(desk: Desk, name: str) -> list[str]:
+def _bring_back(plugins: FoundPlugins, name: str) -> list[str]:
     """Release what sessions have quarantined."""
     from moryflow.packages.inventory import all_quarantined
     from moryflow.plugins.last_seen import release
 
-    hooks = all_quarantined(desk.home).get(name, [])
+    hooks = all_quarantined(plugins.home).get(name, [])
     if not hooks:
         return []
-    release(desk.home, name)
+    release(plugins.home, name)
     return [f"{', '.join(hooks)} is back from quarantine from the next turn on"]
 
 
@@ -224,39 +225,39 @@ def uninstall(flags: Flags, name: str) -> None:
     """Remove a plugin: uninstall its package, or move its file aside. Its settings and data stay."""
     from moryflow.packages.manager import remove, target_of
 
-    desk = Desk(flags)
-    rows = desk.rows()
-    manager = desk.manager()
+    plugins = FoundPlugins(flags)
+    rows = plugins.rows()
+    manager = plugins.manager()
     target = target_of(name, rows, manager)
     if target is None:
-        raise desk.unknown(name, [row.name for row in rows])
+        raise plugins.unknown(name, [row.name for row in rows])
     removed = remove(target, manager)
-    listed = _disabled(desk)
+    listed = _disabled(plugins)
     if set(removed.plugins) & set(listed):
-        _write(desk, [item for item in listed if item not in removed.plugins])
-    kept = [str(folder) for plugin in removed.plugins if (folder := desk.home / "data" / plugin).is_dir()]
+        _write(plugins, [item for item in listed if item not in removed.plugins])
+    kept = [str(folder) for plugin in removed.plugins if (folder := plugins.home / "data" / plugin).is_dir()]
     text = f"{removed.name} is moved to {removed.aside}" if removed.aside else f"{removed.name} is uninstalled"
     notes = f"; its data stays in {', '.join(kept)}" if kept else ""
     document: dict[str, Any] = {"name": removed.name, "plugins": list(removed.plugins), "aside": removed.aside, "data": kept}
     show(flags, document, plain(text + notes))
 
 
-def _row(desk: Desk, name: str, *, known: bool) -> Row | None:
-    rows = desk.rows()
+def _row(plugins: FoundPlugins, name: str, *, known: bool) -> Row | None:
+    rows = plugins.rows()
     if known and all(row.name != name for row in rows):
         return None
-    return desk.found(name, rows)[0]
+    return plugins.found(name, rows)[0]
 
 
-def _disabled(desk: Desk) -> list[str]:
+def _disabled(plugins: FoundPlugins) -> list[str]:
     """Return what the user's own file disables, as it is now."""
     from moryflow.config import load_config
 
-    return list(load_config(desk.home, environ={}).get("disabledPlugins") or ())
+    return list(load_config(plugins.home, environ={}).get("disabledPlugins") or ())
 
 
-def _write(desk: Desk, names: list[str]) -> list[str]:
+def _write(plugins: FoundPlugins, names: list[str]) -> list[str]:
     from moryflow.config.values import set_value
 
-    set_value(desk.config.path, "disabledPlugins", names)
+    set_value(plugins.config.path, "disabledPlugins", names)
     return names
