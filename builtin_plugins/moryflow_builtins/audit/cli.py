@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 from moryflow_sdk import CommandContext
-from moryflow_sdk.support.texts import moment, visible
+from moryflow_sdk.support.texts import hung, moment, stdout_width, visible
 
 from . import Wanted, files, parse, select
 
@@ -90,4 +90,4 @@ def _line(record: dict[str, Any]) -> str:
     why = f"{record.get('ruleSource')} rule {rule}" if rule else str(record.get("cause"))
     place = f"{record.get('decision'):<5}  {record.get('mode')}  by {record.get('by')}"
     folder = f" in {record['folder']}" if record.get("folder", "vault:/") != "vault:/" else ""
-    return visible(f"{when}  {place}  {record.get('tool')}  {targets[:200]}{folder}  ({why})")
+    return hung(visible(f"{when}  {place}  {record.get('tool')}  {targets[:200]}{folder}  ({why})"), stdout_width())

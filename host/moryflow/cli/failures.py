@@ -122,9 +122,11 @@ def _exit_code(error: MoryflowError) -> int:
 
 def _say(message: str, where: str, next_step: str) -> None:
     place = f"{where}: " if where else ""
-    lines = [f"moryflow: {place}{message}", *([f"  next: {next_step}"] if next_step else [])]
+    lines = [folded(plain(f"moryflow: {place}{message}"))]
+    if next_step:  # not folded: half of a command that is copied would run
+        lines.append(plain(f"  next: {next_step}"))
     try:
-        click.echo("\n".join(map(plain, lines)), err=True)
+        click.echo("\n".join(lines), err=True)
     except BrokenPipeError:
         raise
     except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -92,6 +93,34 @@ def _carried(found: re.Match[str]) -> str:
         before = sign
         shown.append(sign if stays else ascii(sign)[1:-1])
     return "".join(shown)
+
+
+def hung(row: str, width: int) -> str:
+    """Return a row of a table as lines that a terminal of `width` columns need not wrap.
+
+    All but the first stand below its last column, or, where that leaves too little room, below one before it. A word that
+    is longer than a line is left to the terminal, so that it can be copied.
+    """
+    if not 0 < width < len(row):
+        return row
+    import textwrap
+
+    longest = max(_READABLE, *map(len, row.split()))
+    places = [found.end() for found in _GAP.finditer(row) if found.end() + longest <= width]
+    below = " " * (places[-1] if places else 4)
+    return "\n".join(textwrap.wrap(row, width, subsequent_indent=below, break_long_words=False, break_on_hyphens=False))
+
+
+_GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
+_READABLE = 20
+"""Columns below which a text is not wrapped any more."""
+
+
+def stdout_width() -> int:
+    """Return how wide the terminal is that standard output goes to; 0 where it goes to none."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +325,31 @@ def test_help_in_a_narrow_terminal_is_wrapped_to_it(cli: Any) -> None:
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Usage: moryflow")
     assert max(map(len, done.stdout.splitlines())) <= 60
+
+
+def test_lists_fit_the_terminal_and_break_between_words(cli: Any, at_terminal: Callable[..., Any]) -> None:
+    """One long value padded every row of `config show --all`; where nobody looks a row stays a line (CONTRACT §1)."""
+    document = {
+        "agents": {"runtime": {"permission": {"rules": [{"domain": "bash", "pattern": "ls *", "decision": "allow"}] * 3}}}
+    }
+    (cli.home / "config.jsonc").write_text(json.dumps(document))
+    for command in ("agent list", "tool list", "config show --all"):
+        rows = cli(*command.split()).stdout.splitlines()
+        terminal = at_terminal(*command.split(), columns=60)
+        assert terminal.end() == 0
+        lines = terminal.text.splitlines()
+        assert all(lines)
+        assert all(len(line) <= 60 or " " not in line.strip() for line in lines)
+        assert terminal.text.split() == " ".join(rows).split()
+
+
+def test_a_mistake_is_told_in_whole_words_and_its_next_command_in_one_line(cli: Any, at_terminal: Callable[..., Any]) -> None:
+    """Half of a command that is copied would run (CONTRACT §1)."""
+    terminal = at_terminal("session", "show", columns=40)
+    assert terminal.end() == 2
+    message, _, step = terminal.text.partition("\n  next: ")
+    assert message.split("\n")[0] == "moryflow: there is no session of"
+    assert step.startswith('moryflow run "your question" begins one; moryflow session list shows')
 
 
 def test_help_that_cannot_be_written_is_an_error(cli: Any) -> None:

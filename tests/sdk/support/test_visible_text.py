@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow_sdk.support.texts import visible
+from moryflow_sdk.support.texts import hung, visible
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,13 @@ def test_no_character_carries_a_flood(text: str) -> None:
 def test_no_control_character_is_left_in_any_text(text: str) -> None:
     """By what Unicode says of a character, not by our own list (R3)."""
     assert not {unicodedata.category(one) for one in visible(text)} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def test_a_row_goes_on_below_its_last_column_that_has_room() -> None:
+    """At 80 columns the terminal broke descriptions in the middle of a word, and what pads a column filled whole lines."""
+    row = "plan  primary  Looks and thinks, changes nothing but its plan"
+    assert hung(row, 0) == hung(row, 80) == row
+    assert hung(row, 40).split("\n") == ["plan  primary  Looks and thinks, changes", "               nothing but its plan"]
+    assert hung(row, 30).split("\n")[1] == "      thinks, changes nothing"
+    assert hung("a  " + "/x" * 20 + " b", 30).split("\n") == ["a", "    " + "/x" * 20, "    b"]
+    assert hung(f"model{' ' * 90}default", 40) == "model\n    default"

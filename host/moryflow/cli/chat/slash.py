@@ -280,7 +280,7 @@ class SessionCommands:
         talk, host = self._talk, self._talk.host
         rows = await host.sessions(SESSIONS_LISTED)
         cells = [(row.updated[5:16].replace("T", " "), first_line(row.title or "-", 60), row.id) for row in rows]
-        lines = columns(cells).split("\n") if cells else []
+        lines = columns(cells, within=0).split("\n") if cells else []
 
         async def preview(session: str) -> str:
             return "\n".join(f"> {asked}\n{answered}" for asked, answered in exchanges(await host.path(session))[-2:])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 from moryflow_sdk import ConfigError
-from moryflow_sdk.support.texts import visible
+from moryflow_sdk.support.texts import hung, stdout_width, visible
 
 from moryflow.cli.open_host import with_store
 from moryflow.cli.options import Flags, document_options, noun
@@ -55,11 +55,12 @@ def show_approval(flags: Flags, approval: str) -> None:
 
 def open_questions(rows: Sequence[ApprovalRow]) -> str:
     """Return one line a question, and below it the beginning of what would happen."""
-    lines = columns((row.id, row.session, _asking(row), _subject(row), _state(row)) for row in rows).splitlines()
+    cells = ((row.id, row.session, _asking(row), _subject(row), _state(row)) for row in rows)
+    lines = columns(cells, within=0).splitlines()
     width = terminal_width() or 100
     shown: list[str] = []
     for line, row in zip(lines, rows, strict=True):
-        shown.append(line)
+        shown.append(hung(line, stdout_width()))
         if row.state == "pending":
             shown += preview_lines(str(row.request.get("preview") or ""), width, BRIEF, "")
     return "\n".join(shown) or "no question is open"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import click
 from moryflow_sdk import ConfigError
+from moryflow_sdk.support.texts import hung, stdout_width
 
 from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import Flags, asking_options, document_options, noun
@@ -33,7 +34,8 @@ def list_models(flags: Flags, provider: str | None) -> None:
     from moryflow.runtime.documents import models_json
 
     rows = with_host(flags, lambda host: models_json(host, provider))
-    table = "\n".join(f"{'*' if row['in_use'] else ' '}  {line}" for row, line in zip(rows, model_lines(rows), strict=True))
+    lines = (f"{'*' if row['in_use'] else ' '}  {line}" for row, line in zip(rows, model_lines(rows), strict=True))
+    table = "\n".join(hung(line, stdout_width()) for line in lines)
     of = f" of {provider!r}; moryflow model list shows all" if provider else "; moryflow doctor says what would help"
     show(flags, rows, table or f"no model is known here{of}")
 
@@ -41,7 +43,7 @@ def list_models(flags: Flags, provider: str | None) -> None:
 def model_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for each model: its name, its window, its price, and what is to be said of it."""
     cells = ((row["id"], _window(row), _price(row), plain(row["note"])) for row in rows)
-    return columns(cells).split("\n") if rows else []
+    return columns(cells, within=0).split("\n") if rows else []
 
 
 def _window(row: Mapping[str, Any]) -> str:

@@ -112,24 +112,25 @@ def told_result(status: str, output: str) -> str:
     return line if line.startswith(f"{status}: ") else f"{status}: {line}"
 
 
-def columns(rows: Iterable[Sequence[Any]], *, within: int = 0) -> str:
-    """Return `rows` in aligned columns; the last one takes what it needs, or goes on below itself where `within` ends."""
+def columns(rows: Iterable[Sequence[Any]], *, within: int | None = None) -> str:
+    """Return `rows` in aligned columns. A row that is too wide goes on below itself, and no cell makes others too wide.
+
+    :param within: how wide a row may be; by default as wide as the terminal, and 0 for one line a row.
+    """
+    from moryflow_sdk.support.texts import hung, stdout_width
+
     cells = [[plain(str(cell)).replace("\n", " ") for cell in row] for row in rows]
     if not cells:
         return ""
-    widths = [max(_columns_of(row[index]) for row in cells) for index in range(len(cells[0]) - 1)]
-    left = sum(widths) + 2 * len(widths)
-    lines: list[str] = []
-    for row in cells:
-        head = "".join(cell + " " * (width - _columns_of(cell) + 2) for cell, width in zip(row, widths, strict=False))
-        lines.append(head + f"\n{' ' * left}".join(_wrapped(row[-1], within - left)))
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    if width < _READABLE or len(text) <= width:
-        return [text]
-    return textwrap.wrap(text, width)
+    room = stdout_width() if within is None else within
+    most = max(room // 2, _READABLE) if room else sys.maxsize
+    sizes = [[_columns_of(cell) for cell in column] for column in list(zip(*cells, strict=True))[:-1]]
+    widths = [max((size for size in column if size <= most), default=0) for column in sizes]
+    lines = [
+        "".join(f"{cell}{' ' * (width - _columns_of(cell))}  " for cell, width in zip(row, [*widths, 0], strict=True))
+        for row in cells
+    ]
+    return "\n".join(hung(line.rstrip(), room) for line in lines)
 
 
 def at_terminal() -> bool:
