@@ -273,11 +273,21 @@ class Deadline:
         text = f"{tool.name} took longer than {self.seconds:g} s and was abandoned"
         if not self.owned.foreign:
             return ToolError(text, code="timeout")
-        file, line = place_of(tool.function)
-        if tool.source and file != tool.source:  # it runs in a process of its own
-            file, line = tool.source, 0
-        place = f" in {Path(file).name}{f':{line}' if line else ''}" if file else ""
-        return ToolError(text, code="timeout", next_step=f"to allow more time, set @tool(timeout=SECONDS){place}")
+        return ToolError(text, code="timeout", next_step=_more_time(self.owned))
+
+
+def _more_time(owned: RegisteredTool) -> str:
+    """Say how somebody's tool is allowed more time."""
+    tool, source = owned.tool, Path(owned.tool.source)
+    if owned.tier == "builtin" and not source.is_absolute():  # a part of the plugin, by its key in the configuration
+        return f"to allow more time: moryflow config set {source}.timeout SECONDS" if "." in tool.source else ""
+    if owned.tier == "builtin" and source.suffix != ".py":
+        return f"to allow more time, set timeout = SECONDS in the description of {source.name}"
+    file, line = place_of(tool.function)
+    if tool.source and file != tool.source:  # it runs in a process of its own
+        file, line = tool.source, 0
+    place = f" in {Path(file).name}{f':{line}' if line else ''}" if file else ""
+    return f"to allow more time, set @tool(timeout=SECONDS){place}"
 
 
 async def _run_in_task(work: Awaitable[Any]) -> Any:

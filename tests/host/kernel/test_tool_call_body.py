@@ -104,6 +104,24 @@ async def test_a_tool_that_never_ends_is_given_up_and_its_author_told_where_more
     assert raised.value.next_step == f"to allow more time, set @tool(timeout=SECONDS) in mine.py:{line}"
 
 
+@pytest.mark.parametrize(
+    ("tier", "source", "step"),
+    [
+        ("builtin", "mcp.servers.hub", "to allow more time: moryflow config set mcp.servers.hub.timeout SECONDS"),
+        ("builtin", "/h/tools/todo.sh", "to allow more time, set timeout = SECONDS in the description of todo.sh"),
+        ("builtin", "/h/tools/apart.py", "to allow more time, set @tool(timeout=SECONDS) in apart.py"),
+        ("builtin", "mcp", ""),
+        ("user", "part", "to allow more time, set @tool(timeout=SECONDS) in part"),
+    ],
+)
+async def test_a_timeout_names_the_setting_of_where_the_tool_comes_from(bench: Any, tier: Any, source: str, step: str):
+    """A program or a server has no decorator (invariant 9)."""
+    bench.user("mine", TOOLS)
+    known = (await bench.start()).tools["hangs"]
+    owned = known._replace(tier=tier, tool=replace(known.tool, source=source))
+    assert Deadline(owned).timeout_error().next_step == step
+
+
 async def test_a_hanging_tool_costs_its_plugin_a_thread_and_not_its_gates(bench: Any):
     """The thread is replaced; a plugin whose tools hang again and again is broken, and its gates deny (invariant 3)."""
     bench.user("mine", TOOLS)
