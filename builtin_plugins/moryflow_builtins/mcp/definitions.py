@@ -36,11 +36,13 @@ def tokens(definition: Definition) -> int:
     return len(text) // 4
 
 
-def problem_of(definition: Definition) -> str:
-    """Say why a tool is never offered, whoever accepts it; empty where nothing is wrong."""
+def problem_of(definition: Definition, all_tools: Sequence[Definition]) -> str:
+    """Say why a tool of `all_tools` is never offered, whoever accepts it; empty where nothing is wrong."""
     name = definition.get("name")
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.\-/]{1,128}", name):
         return "its name is invalid: up to 128 letters, digits, _ . - and /"
+    if sum(each.get("name") == name for each in all_tools) > 1:
+        return "the server has several tools of this name"
     schema = definition.get("inputSchema")
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         return "its arguments are not described as an object"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import secrets
+import signal
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import ToolError
-from moryflow_sdk.support.processes import CALL_MARK, end_marked
+from moryflow_sdk.support.processes import CALL_MARK, end_children, end_marked
 from moryflow_sdk.support.settings import ServerSettings
 
 LIMIT = 96 * 1024 * 1024
@@ -25,6 +27,8 @@ LIMIT = 96 * 1024 * 1024
 _PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """Variables that a server gets besides those that are configured for it."""
 _PATIENCE = 2.0
+_STEPS = {"mcp_login": "login", "mcp_gone": "test", "mcp_failed": "test"}
+"""What a person can do about a request that failed, by its code."""
 _NAMED = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 
 Answer = Mapping[str, Any]
@@ -145,7 +149,8 @@ class Helper:
             if not pending.done.done():
                 words = reason or (self._words[-1] if self._words else "")
                 text = f"the process that holds the MCP servers ended{f': {words}' if words else ''}"
-                pending.done.set_exception(ToolError(text, code="mcp_gone"))
+                step = f"a person runs: moryflow mcp test {pending.server}"
+                pending.done.set_exception(ToolError(text, code="mcp_gone", next_step=step))
                 pending.done.exception()
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
@@ -165,7 +170,8 @@ class Helper:
             task.add_done_callback(self._tasks.discard)
         elif "error" in message:
             error = message["error"]
-            step = f"a person runs: moryflow mcp login {pending.server}" if error["code"] == "mcp_login" else ""
+            verb = _STEPS.get(error["code"])
+            step = f"a person runs: moryflow mcp {verb} {pending.server}" if verb else ""
             pending.done.set_exception(ToolError(error["message"], code=error["code"], next_step=step))
             pending.done.exception()
         else:
@@ -197,8 +203,9 @@ class Helper:
 
     async def _kill(self, process: asyncio.subprocess.Process) -> None:
         if process.returncode is None:
-            with suppress(OSError):
-                process.kill()
+            await asyncio.to_thread(end_children, process.pid)
+            with suppress(OSError):  # asyncio's own kill would take the exit code of one that has just ended from asyncio
+                os.kill(process.pid, signal.SIGKILL)
         await asyncio.to_thread(end_marked, [self._mark, servers_mark(self._mark)])
         await process.wait()
 

@@ -63,7 +63,7 @@ def accepted(name: str, server: ServerSettings, listing: Listing) -> Pin:
         shown="",
         identity=listing.identity,
         server=listing.server,
-        tools=tuple(pinned_tool(each, problem_of(each)) for each in listing.tools),
+        tools=tuple(pinned_tool(each, problem_of(each, listing.tools)) for each in listing.tools),
         prompts=tuple(listing.prompts),
         beyond=listing.beyond,
     )
@@ -74,7 +74,7 @@ def listing_text(listing: Listing) -> str:
     said = listing.server
     lines = [f"It says that it is {said.get('name')} {said.get('version')} (protocol {said.get('protocol')}), and has:"]
     for each in listing.tools:
-        problem = problem_of(each)
+        problem = problem_of(each, listing.tools)
         unseen = " [invisible characters, which are left out]" if hides(each) else ""
         about = f"withheld: {problem}" if problem else str(each.get("description") or each.get("title") or "").strip()
         said = "\n".join([about, *([] if problem else _arguments(each))]).replace("\n", "\n    ")
@@ -179,7 +179,7 @@ async def query_server(
         async with asyncio.timeout(more["connect_seconds"] + 30):
             return await helper.request({**request, "server": spec}, ask=show)
     except TimeoutError:
-        raise ToolError(f"{name} did not answer within {more['connect_seconds']:g} s", code="timeout") from None
+        raise ToolError(f"it did not answer within {more['connect_seconds'] + 30:g} s", code="timeout") from None
     finally:
         await helper.close()
 

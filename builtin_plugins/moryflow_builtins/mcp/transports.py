@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sys
@@ -17,9 +18,10 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 from moryflow_sdk.support.processes import CALL_MARK
 from moryflow_sdk.support.urls import NotPublic, public, vetted
+from pydantic import ValidationError
 
 from .helper import servers_mark
 
@@ -29,6 +31,8 @@ MOST_NOISE = 1000
 """Lines on standard output that are not messages."""
 _GRACE = 1.0
 _LAST_WORDS = 20
+_PARSE_ERROR = -32700
+_ID = re.compile(rb'"id"\s*:\s*"?(\d{1,18})')
 
 
 class ServerGone(Exception):
@@ -41,6 +45,7 @@ class ServerProgram:
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self._spec = spec
         self._noise = 0
+        self._ending = False
         self._words: deque[str] = deque(maxlen=_LAST_WORDS)
         self.ended = ""
 
@@ -71,6 +76,7 @@ class ServerProgram:
         try:
             yield messages, outgoing
         finally:
+            self._ending = True
             await _end(process)
             for task in tasks:
                 task.cancel()
@@ -92,7 +98,8 @@ class ServerProgram:
                         await into.send(message)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), _GRACE)
-                self.ended = self.ended or f"the program ended with code {process.returncode}"
+                if not self._ending:  # what we end ourselves explains nothing
+                    self.ended = self.ended or f"the program ended with code {process.returncode}"
             except ValueError:
                 self.ended = f"it printed a line of more than {MOST_BYTES // 2**20} MiB"
             except ServerGone as error:
@@ -103,7 +110,9 @@ class ServerProgram:
     def _message(self, line: bytes) -> SessionMessage | None:
         try:
             return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-        except ValueError:
+        except ValidationError as error:
+            if failed := _failed_answer(line, error):
+                return failed
             self._noise += 1
             self._words.append(line.decode("utf-8", "replace")[:200])
             if self._noise > MOST_NOISE:
@@ -123,6 +132,17 @@ class ServerProgram:
     async def _listen(self, process: Any) -> None:
         while chunk := await process.stderr.read(65536):
             self._words.extend(line[:200] for line in chunk.decode("utf-8", "replace").splitlines()[-_LAST_WORDS:])
+
+
+def _failed_answer(line: bytes, error: ValidationError) -> SessionMessage | None:
+    """Return an error in place of an answer that cannot be read, so that its call does not wait for another one."""
+    number = _ID.search(line)
+    if number is None or b'"jsonrpc"' not in line or b'"method"' in line:
+        return None
+    first = error.errors(include_url=False)[0]
+    why = first["msg"] if first["type"] == "json_invalid" else "it has neither a result that is an object nor an error"
+    data = ErrorData(code=_PARSE_ERROR, message=f"its answer cannot be read: {why}")
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=int(number[1]), error=data))
 
 
 def _die_with_parent() -> None:

@@ -22,7 +22,8 @@ import httpx2
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult, ErrorData, Implementation, PromptListChangedNotification, ToolListChangedNotification
-from moryflow_sdk.support.processes import CALL_MARK, end_marked
+from moryflow_sdk.support.processes import CALL_MARK, adopt_orphans, end_children, end_marked
+from pydantic import ValidationError
 
 from .definitions import FIELDS, MOST_PROMPT, MOST_TOOLS, tool_hash
 from .helper import servers_mark
@@ -103,7 +104,9 @@ class McpConnection:
             async with asyncio.timeout(self.spec.get("connect_seconds", 60)):
                 await asyncio.shield(self._ready)
         except TimeoutError:
-            raise ServerGone(f"it did not answer within {self.spec.get('connect_seconds', 60):g} s") from None
+            words = self._program.last_words() if self._program else ""
+            late = f"it did not answer within {self.spec.get('connect_seconds', 60):g} s"
+            raise ServerGone("; ".join(filter(None, (late, words)))) from None
         self._calls.append(request)
         try:
             return await getattr(self, f"_{request.do}")(request)
@@ -137,8 +140,10 @@ class McpConnection:
             return LoginNeeded(said["message"])
         if self._http is not None and self._http.refused:
             return LoginNeeded("it wants a login")
-        words = self._program.last_words() if self._program else ""
-        return ServerGone(f"it cannot be connected to: {words or said['message']}")
+        program = self._program
+        words = program.last_words() if program else ""
+        why = words if program and program.ended else "; ".join(filter(None, (said["message"], words)))
+        return ServerGone(f"it cannot be connected to: {why}")
 
     def _make_client(self) -> Client:
         info = Implementation(name="moryflow", version=self.spec.get("client_version", "0"))
@@ -295,6 +300,11 @@ def explain(error: BaseException) -> dict[str, str]:
         return {"code": "mcp_gone", "message": f"there is no program {error.filename}"}
     if isinstance(error, RuntimeError):  # what the SDK says of a result that is not what the tool's output schema promises
         return {"code": "mcp_invalid_result", "message": str(error)[:500]}
+    if isinstance(error, ValidationError):
+        first, *more = error.errors(include_url=False, include_input=False)
+        others = f" (and {len(more)} more)" if more else ""
+        said = f"its answer is not what the protocol asks for: {'.'.join(map(str, first['loc']))}: {first['msg']}{others}"
+        return {"code": "mcp_invalid_result", "message": said[:500]}
     return {"code": "mcp_failed", "message": f"{type(error).__name__}: {error}"[:500]}
 
 
@@ -371,7 +381,8 @@ class McpWorker:
 
 
 def end_servers() -> None:
-    """End whatever a server has started and left behind, also in a process group of its own."""
+    """End whatever a server has started and left behind, also in a process group of its own or without our mark."""
+    end_children(os.getpid())
     end_marked([servers_mark(os.environ.get(CALL_MARK, "mcp"))])
 
 
@@ -391,6 +402,7 @@ def watch(host: int) -> None:
 async def main() -> None:
     """Serve standard input; what libraries print goes to standard error."""
     watch(os.getppid())
+    adopt_orphans()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     lines = asyncio.StreamReader(limit=LIMIT)

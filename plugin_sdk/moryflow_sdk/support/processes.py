@@ -66,6 +66,24 @@ def adopt_orphans(*, adopt: bool = True) -> None:
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
 
 
+def end_children(process: int) -> None:
+    """Kill what is below `process`, which adopts orphans; blocks until it has gone, but for what `process` has to reap."""
+    begun = time.monotonic()
+    while time.monotonic() - begun < PATIENCE_SECONDS and (found := [c for c in children(process) if _is_running(c)]):
+        for child in found:
+            with suppress(OSError):
+                os.kill(child, signal.SIGKILL)
+        time.sleep(_STEP)
+
+
+def _is_running(process: int) -> bool:
+    with suppress(OSError):
+        return (_PROC / str(process) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[
+            0
+        ] != "Z"
+    return False
+
+
 def turn_environment() -> Mapping[str, str]:
     """Return the variables for the tools of the turn that runs: what a client sent with it, else those of this process."""
     sent = _sent.get()

@@ -11,7 +11,10 @@ import pytest
 
 from .conftest import Servers, settings_of
 
-MODES = ("good", "dying", "silent", "noise", "many", "big", "hidden", "changing", "structured", "flood", "storm")
+MODES = (
+    "good", "dying", "silent", "noise", "many", "big", "hidden", "changing", "structured", "flood", "storm", "odd", "twins",
+    "parts", "old",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,7 @@ def test_silence_ends_with_the_deadline(nasty: tuple[Servers, Any]) -> None:
     host, _ = nasty
     result = host.call("silent", "echo", text="x").result
     assert result.status == "error" and "took longer than 3 s" in result.output
+    assert "moryflow config set mcp.servers.silent.timeout SECONDS" in result.output
     assert host.call("good", "echo", text="still there").result.output == "still there"
 
 
@@ -99,6 +103,46 @@ def test_structured_output_is_held_against_its_schema(nasty: tuple[Servers, Any]
     host, _ = nasty
     assert host.call("structured", "right").result.output == '{"n": 1}'
     assert host.call("structured", "wrong").result.code == "mcp_invalid_result"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("half a character", "its answer cannot be read: Invalid JSON"),
+        ("deep", "its answer cannot be read: Invalid JSON: recursion limit"),
+        ("a text", "its answer cannot be read: it has neither a result"),
+        ("no content", "its answer is not what the protocol asks for: content: Field required"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_ends_its_call_with_one_line(nasty: tuple[Servers, Any], text: str, why: str) -> None:
+    """The call does not wait for its deadline, and no link of a library is shown (invariant 9)."""
+    host, _ = nasty
+    result = host.call("odd", "echo", text=text).result
+    assert result.status == "error" and why in result.output
+    assert "\n" not in result.output and "http" not in result.output
+
+
+def test_a_server_of_an_unknown_version_is_refused_for_that(nasty: tuple[Servers, Any]) -> None:
+    """And not because its program has ended, which it did when it was refused."""
+    _, found = nasty
+    assert "1999-01-01" in str(found["old"]) and "ended" not in str(found["old"])
+
+
+def test_tools_of_one_name_are_withheld_and_their_neighbour_is_not(nasty: tuple[Servers, Any]) -> None:
+    """Nobody could say which one is called."""
+    host, _ = nasty
+    assert [name for name in host.tools() if "__twins__" in name] == ["mcp__twins__other"]
+    assert {tool.get("problem") for tool in host.lock()["twins"]["tools"]} == {
+        "the server has several tools of this name",
+        None,
+    }
+
+
+def test_of_1000_images_a_few_are_shown_and_no_text_is_lost(nasty: tuple[Servers, Any]) -> None:
+    host, _ = nasty
+    result = host.call("parts", "echo", text="x").result
+    assert len(result.images) == 20 and result.output.count("stored as") == 200
+    assert result.output.endswith("the last\n[780 more parts are left out]")
 
 
 def test_no_process_is_left_when_the_host_has_gone(servers: Servers, tmp_path: Path) -> None:
