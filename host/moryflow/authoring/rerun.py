@@ -10,7 +10,7 @@ from moryflow_sdk import HOOKS, Ruling, ToolCall, ToolError, thaw
 
 from moryflow.compaction.summarizer import COMPACT_AGENT
 from moryflow.hooks.dispatcher import Withheld
-from moryflow.kernel.model_call import first_params, first_prompt
+from moryflow.kernel.model_request import first_params, first_prompt
 from moryflow.kernel.tool_call import call_as_judged, parse
 from moryflow.runtime.session_lease import read_only_scope
 from moryflow.services.session import node_view

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from moryflow_sdk import Message, ModelError, SystemPrompt, ToolSchema, Usage, thaw
 
 from moryflow.config.schema import CompactionSettings
-from moryflow.kernel.model_call import RequestBuilder
+from moryflow.kernel.model_request import RequestBuilder
 from moryflow.kernel.tool_call import offered_tools
 from moryflow.store.messages import ContextBuilder
 

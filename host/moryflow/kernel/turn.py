@@ -19,7 +19,8 @@ from moryflow.base.events import now
 from moryflow.store import RunRow, Unfinished
 from moryflow.store.messages import ContextBuilder
 
-from .model_call import ModelCall, RequestBuilder
+from .model_call import ModelCall
+from .model_request import RequestBuilder
 from .outcome import DEFAULT_MAX_STEPS, NOT_WHOLE, EndReason, RunOptions, error_json
 from .tool_executor import PreparedCall, ToolExecutor, interrupted_call, skipped_call
 from .turn_context import Journal, TurnContext

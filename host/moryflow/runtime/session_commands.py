@@ -12,7 +12,7 @@ from moryflow_sdk.support.texts import nearest
 
 from moryflow.base.events import now
 from moryflow.compaction.plan import scope_can_be_shortened
-from moryflow.kernel.model_call import RequestBuilder
+from moryflow.kernel.model_request import RequestBuilder
 from moryflow.kernel.turn_context import Journal
 from moryflow.store import Node, path_to
 from moryflow.store.records import effective

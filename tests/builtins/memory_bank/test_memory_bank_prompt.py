@@ -49,7 +49,7 @@ async def test_protocol_and_front_page_stand_once_in_the_stable_part(project):
     async with project.conversation("hello") as talk:
         await talk.say("hi")
         system = talk.systems[0]
-        from moryflow.kernel.model_call import RequestBuilder
+        from moryflow.kernel.model_request import RequestBuilder
 
         assert RequestBuilder and system.startswith("only this") and system.count("protocol_version: memory-bank/v1\n- ") == 1
         assert system.count("## Routing Rules") == 1 and "knowledge, not instructions" in system

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from moryflow.compaction.measure import chars, script_aware
 from moryflow.compaction.prune import limits_of, plan_cut, plan_fit
 from moryflow.config.schema import CompactionSettings
-from moryflow.kernel.model_call import RequestBuilder
+from moryflow.kernel.model_request import RequestBuilder
 from moryflow.runtime.session_commands import compact_now
 from moryflow.store.messages import ContextBuilder
 from moryflow.store.records import effective, nodes_for_view

@@ -1,0 +1,138 @@
+"""What a model is sent: the conversation, the system prompt, the tools and the parameters, after what plugins made of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from moryflow_sdk import (
+    ChatParams,
+    Message,
+    ModelError,
+    ModelInfo,
+    ModelRequest,
+    SystemBlock,
+    SystemPrompt,
+    ToolSchema,
+    thaw,
+)
+
+from moryflow.store.messages import ContextBuilder, begin_with_prompt
+
+from .tool_call import offered_tools
+from .turn_context import TurnContext
+
+
+class RequestBuilder:
+    """Builds the requests of one turn; what cannot change within a turn is made once."""
+
+    def __init__(self, scope: TurnContext, context: ContextBuilder, model: ModelInfo) -> None:
+        self._scope = scope
+        self._model = model
+        self.context = context
+        self._system: Message | None = None
+        self._tools: tuple[ToolSchema, ...] | None = None
+        self._overhead: dict[Callable[[str], float], float] = {}
+        self._added, self._removed = "", ""
+        self._more: dict[Callable[[str], float], float] = {}
+
+    async def build(self) -> ModelRequest:
+        """Return the request for the session as it stands now."""
+        scope = self._scope
+        messages = self.context.build(scope.live.hold.path)
+        changed = await scope.around.dispatcher.transform(scope, "chat_messages", messages)
+        self._added = self._removed = ""
+        self._more.clear()
+        if changed is not messages:
+            view, messages = messages, begin_with_prompt(list(changed))  # a plugin may have left out the first ones
+            await self._weigh(view, messages)
+        system = await self._head()
+        return ModelRequest.model_construct(
+            model=self._model,
+            messages=(system, *messages) if system.text else tuple(messages),
+            tools=self.schemas(),
+            params=await scope.around.dispatcher.transform(scope, "chat_params", first_params(scope)),
+            purpose=scope.purpose,
+            session=scope.session,
+        )
+
+    async def _weigh(self, view: Sequence[Message], changed: Sequence[Message]) -> None:
+        """Remember what plugins made of the view, which is measured before they see it.
+
+        :raises ModelError: they made it larger than the window; the view is shortened as if the provider had refused it.
+        """
+        ours, theirs = set(map(id, view)), set(map(id, changed))
+        self._added = "".join(message.text for message in changed if id(message) not in ours)
+        self._removed = "".join(message.text for message in view if id(message) not in theirs)
+        self._more.clear()
+        tokens = (sum(len(message.text) for message in changed) + await self._fixed_size(len)) / 4
+        window = self._model.context_window
+        if window and tokens > window and len(self._added) > len(self._removed):
+            message = f"with what plugins add to it, the conversation does not fit the window of the model: about {tokens:.0f}"
+            raise ModelError(
+                f"{message} tokens of {window}", code="context", next_step="moryflow hook list names those behind chat_messages"
+            )
+
+    async def overhead(self, size: Callable[[str], float]) -> float:
+        """Return what is sent besides the view, measured with `size`: system prompt, tools, and what plugins last added."""
+        fixed = await self._fixed_size(size)
+        if size not in self._more:  # a plugin may write every message anew, and this is asked several times at each step
+            self._more[size] = max(0.0, size(self._added) - size(self._removed))
+        return fixed + self._more[size]
+
+    async def _fixed_size(self, size: Callable[[str], float]) -> float:
+        schemas = self.schemas()
+        if size not in self._overhead:
+            tools = "".join(f"{tool.name}{tool.description}{json.dumps(thaw(tool.parameters))}" for tool in schemas)
+            self._overhead[size] = size((await self._head()).text + tools)
+        return self._overhead[size]
+
+    async def _head(self) -> Message:
+        if self._system is None:
+            self._system = Message(role="system", text=(await self.system_prompt()).text)
+        return self._system
+
+    async def system_prompt(self) -> SystemPrompt:
+        """Return the turn's system prompt: the base, what transforms made of it, then the blocks nobody can remove."""
+        scope = self._scope
+        dispatcher = scope.around.dispatcher
+        changed = await dispatcher.transform(scope, "chat_system", first_prompt(scope))
+        blocks = await dispatcher.contribute(scope, "system_blocks")
+        owned = tuple(block.replace(plugin=plugin) for plugin, block in blocks)
+        return changed.replace(blocks=(*changed.blocks, *owned))
+
+    def schemas(self) -> tuple[ToolSchema, ...]:
+        """Return the tools as the model is told of them."""
+        if not self._model.tools:
+            return ()
+        offered = offered_tools(self._scope)
+        if self._tools is None or len(offered) != len(self._tools):
+            self._overhead.clear()
+            self._tools = tuple(
+                ToolSchema(name=name, description=owned.tool.description, parameters=owned.tool.parameters)
+                for name, owned in offered.items()
+            )
+        return self._tools
+
+
+def first_params(scope: TurnContext) -> ChatParams:
+    """Return the parameters before any plugin: the agent's own, else those that go with a prompt of the person's."""
+    custom = scope.around.config.section("agents.runtime.prompt")
+    chosen = dict(custom.get("params", {})) if custom.get("mode") == "custom" else {}
+    settings = scope.agent.settings
+    return ChatParams(
+        temperature=_first(settings.temperature, chosen.get("temperature")),
+        top_p=_first(settings.top_p, chosen.get("topP")),
+        max_tokens=_first(settings.max_tokens, chosen.get("maxTokens")),
+    )
+
+
+def first_prompt(scope: TurnContext) -> SystemPrompt:
+    """Return the system prompt before any plugin."""
+    base = SystemBlock(id="base", text=scope.around.base_prompt(scope))
+    return SystemPrompt(blocks=(base, SystemBlock(id="place", text=f"Working folder: {scope.vault}", stable=False)))
+
+
+def _first(own: Any, other: Any) -> Any:
+    return other if own is None else own
