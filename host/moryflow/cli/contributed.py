@@ -18,7 +18,7 @@ from moryflow.runtime.host import Host
 from .open_host import host_for, warn
 from .options import HOST, JSON, OUTPUT, YES, Flags, NounGroup, find, flags_ahead
 from .terminal import streams
-from .terminal.interrupts import stop_at_breakpoints
+from .terminal.interrupts import run_on_loop, stop_at_breakpoints
 
 if TYPE_CHECKING:
     from moryflow.store import SessionRow
@@ -41,7 +41,8 @@ def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
         return None
     streams.share()
     owner = host.plugin_set.command_owners[command.name]
-    return _ready(command.cli(), command.name, HostContext(runner.run, host, owner, given))
+    context = HostContext(lambda work: run_on_loop(lambda: work, runner.run), host, owner, given)
+    return _ready(command.cli(), command.name, context)
 
 
 def _ready(built: click.Command, name: str, context: HostContext) -> click.Command:

@@ -56,6 +56,9 @@ def report(error: BaseException) -> int:
             _say(error.format_message(), "", "")
             return error.exit_code
         case KeyboardInterrupt() | click.Abort():
+            pressed = KeyboardInterrupt | EOFError
+            if (isinstance(error, pressed) or isinstance(error.__context__, pressed)) and stderr().isatty():
+                click.echo(err=True)  # the terminal shows ^C, or the question that it answered
             return 130
         case SystemExit():
             return error.code if isinstance(error.code, int) else 1

@@ -180,3 +180,16 @@ def _once_it_is_read(pipe: Path) -> int:
         except OSError:
             assert time.monotonic() < until, "nobody reads"
             time.sleep(0.05)
+
+
+@pytest.mark.parametrize("verb", ["delete", "undo"])
+def test_ctrl_c_at_a_question_ends_the_command(cli: Any, at_terminal: Callable[..., Any], verb: str) -> None:
+    """The question blocks the loop that was to hear of it: the first Ctrl-C did nothing (CONTRACT §1)."""
+    made = json.loads(cli("run", "-m", cli.script("done"), "--json", "hi").stdout)
+    terminal = at_terminal("session", verb, made["session"])
+    terminal.expect("? [y/N]: ")
+    terminal.wait_until_it_waits()
+    terminal.interrupt()
+    assert terminal.end(within=30) == 130
+    assert terminal.text.endswith("? [y/N]: \n")
+    assert cli("session", "show", made["session"]).returncode == 0

@@ -58,17 +58,20 @@ def catch_signals(signals: Sequence[int], act: Callable[[int], object], *, leave
 
 
 T = TypeVar("T")
+BLOCKED = 0.3
+"""Seconds after which a loop that has not noticed Ctrl-C is taken to be blocked."""
 
 
-def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run `work` on a new event loop, like :func:`asyncio.run`, and raise :exc:`KeyboardInterrupt` when Ctrl-C cancelled it.
+def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]], run: Callable[..., Any] = asyncio.run) -> T:
+    """Run `work` on an event loop with `run`, and raise :exc:`KeyboardInterrupt` when Ctrl-C cancelled it.
 
     Ctrl-C is never an exception while the loop is being made or taken down: a loop that is half made prints an error when it
-    is deleted, and so does a coroutine that was made and never awaited.
+    is deleted, and so does a coroutine that was made and never awaited. While something blocks the loop, such as a question
+    of click, it is one.
     """
     pythons = signal.default_int_handler
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not pythons:
-        return asyncio.run(_debuggable(work))
+        return run(_debuggable(work))
     pressed, late = 0, False
     running: asyncio.Task[Any] | None = None
 
@@ -78,7 +81,10 @@ def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if pressed > 1:
             raise KeyboardInterrupt
         if running is not None and not running.done():
-            running.get_loop().call_soon_threadsafe(running.cancel)
+            again = threading.Timer(BLOCKED, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+            again.daemon = True
+            again.start()
+            running.get_loop().call_soon_threadsafe(lambda task: (again.cancel(), task.cancel()), running)
         late = running is not None and running.done()
 
     async def cancellable() -> T:
@@ -90,7 +96,7 @@ def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
     signal.signal(signal.SIGINT, received)
     try:
-        result = asyncio.run(cancellable())
+        result = run(cancellable())
     except asyncio.CancelledError:
         if not pressed:
             raise
@@ -119,13 +125,14 @@ async def _debuggable(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 def stop_at_breakpoints(loop: asyncio.AbstractEventLoop) -> None:
     """Let ``breakpoint()`` stop the clock of `loop`, unless something else has taken it."""
-    if sys.breakpointhook is sys.__breakpointhook__ or isinstance(sys.breakpointhook, _Breakpoint):
+    hook = sys.breakpointhook
+    if hook is sys.__breakpointhook__ or (isinstance(hook, _Breakpoint) and hook.loop is not loop):
         sys.breakpointhook = _Breakpoint(loop)
 
 
 class _Breakpoint:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._lost = 0.0
         """Seconds for which the clock of the loop has stood still."""
 
@@ -149,7 +156,7 @@ class _Breakpoint:
     def pause(self) -> Iterator[None]:
         """Let the loop stand still, and the terminal be as a shell leaves it."""
         with _one_at_a_time, ExitStack() as stack:
-            if asyncio._get_running_loop() is self._loop or not self._loop.is_running():
+            if asyncio._get_running_loop() is self.loop or not self.loop.is_running():
                 stack.enter_context(self._still(signal.default_int_handler))
             else:
                 stack.enter_context(self._held())
@@ -167,7 +174,7 @@ class _Breakpoint:
                     released.wait()
 
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(hold)
+            self.loop.call_soon_threadsafe(hold)
             held.wait(BUSY)
         try:
             yield
@@ -187,7 +194,7 @@ class _Breakpoint:
                 yield
         finally:
             self._lost += time.monotonic() - began
-            self._loop.time = lambda: time.monotonic() - self._lost
+            self.loop.time = lambda: time.monotonic() - self._lost
 
 
 def _debugger(pause: Callable[[], AbstractContextManager[None]]) -> Any:
