@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,3 +79,25 @@ def test_new_code_is_asked_about_before_the_next_turn(cli: Any, at_terminal: Beg
     terminal.type("/quit\r")
     assert terminal.end() == 0
     assert ("greet" in cli("tool", "list", "-q").stdout) == there
+
+
+def test_a_save_while_a_question_waits_leaves_the_question_alone(cli: Any, at_terminal: Begin) -> None:
+    """Nothing turns beside the question: it is not the model that is waited for (issue 2, CLI; issue 5, hot reload)."""
+    terminal = at_terminal("chat", "-m", cli.script("fine"), columns=300)
+    terminal.expect("\n>")
+    save(cli.home / "plugins" / "fresh.py")
+    terminal.expect("waits for your consent")
+    terminal.type("hello\r")
+    terminal.expect("may it run? [y/N]")
+    (cli.home / "tools").mkdir(mode=0o700)
+    save(cli.home / "tools" / "another.py")
+    terminal.expect("another.py waits")
+    time.sleep(1.6)  # a spinner begins after a second
+    terminal.type("n\r")
+    terminal.expect("moryflow plugin enable fresh")
+    assert "waiting for the model" not in terminal.raw.partition("another.py waits")[2].partition("enable fresh")[0]
+    terminal.expect("fine")
+    terminal.type("/quit\r")
+    terminal.expect("may it run? [y/N]")
+    terminal.type("n\r")
+    assert terminal.end() == 0

@@ -35,6 +35,8 @@ class Awaited:
         self._printed: dict[tuple[str, str], str] = {}
 
     def note(self, event: Event) -> None:
+        if not event.session:  # of the host, such as a reload: the turn awaits what it did before
+            return
         data = event.data
         call = event.session, str(data.get("call_id", ""))
         match event.type:
