@@ -10,7 +10,6 @@ import csv
 import email
 import hashlib
 import io
-import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,10 +18,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlparse
+
+from moryflow_sdk.support.own_files import open_regular
 
 from moryflow.hooks.plugin_set import LoadFailure
-from moryflow.plugins.entry_points import MANIFESTS, PLUGINS, editable_sources, metadata_folders, search_path
+from moryflow.plugins.entry_points import (
+    MANIFESTS,
+    PLUGINS,
+    DirectUrl,
+    direct_url,
+    editable_sources,
+    metadata_folders,
+    search_path,
+)
 from moryflow.plugins.manifest import manifest_in
 
 from . import InstallError
@@ -126,15 +134,17 @@ class Distribution:
 
     def names(self) -> list[str]:
         if self._rows is None:
-            text = self._text("RECORD")
-            self._rows = [row[0] for row in csv.reader(io.StringIO(text)) if row]
+            self._rows = []
+            with suppress(csv.Error):  # a RECORD may hold anything; what comes before the nonsense counts
+                rows = csv.reader(io.StringIO(self._text("RECORD")))
+                self._rows += (row[0] for row in rows if row and "\0" not in row[0])
         return self._rows
 
     def read(self, name: str) -> bytes | None:
         """Return a file's content; that of an editable installation lies where that leads, and is not imported."""
         for root in (self.site, *self._roots):
-            with suppress(OSError):
-                return Path(root, name).read_bytes()
+            with suppress(OSError, ValueError), open_regular(Path(root, name)) as stream:
+                return stream.read()
         return None
 
     @cached_property
@@ -151,22 +161,13 @@ class Distribution:
         return [name for name in self.names() if name.endswith(".pth") and "/" not in name]
 
     @property
-    def direct(self) -> dict[str, Any]:
-        """Return ``direct_url.json``: where it was installed from, if not from an index."""
-        try:
-            return json.loads(self._text("direct_url.json") or "{}")
-        except ValueError:
-            return {}
+    def direct(self) -> DirectUrl:
+        """Return where it was installed from, if not from an index."""
+        return direct_url(self.info)
 
     @property
     def editable(self) -> bool:
-        return bool(self.direct.get("dir_info", {}).get("editable"))
-
-    @property
-    def project(self) -> Path | None:
-        """Return the folder an editable installation leads to."""
-        url = urlparse(str(self.direct.get("url", "")))
-        return Path(unquote(url.path)) if url.scheme == "file" else None
+        return self.direct.editable
 
     @property
     def metadata(self) -> tuple[str, str, tuple[str, ...]]:
@@ -225,8 +226,8 @@ def package_in_folder(folder: Path) -> PluginPackage:
 
     def read(file: str) -> bytes | None:
         for root in (folder / "src", folder):
-            with suppress(OSError):
-                return (root / file).read_bytes()
+            with suppress(OSError, ValueError), open_regular(root / file) as stream:
+                return stream.read()
         return None
 
     return package_of(name, version, requires, "\n".join(lines), read)

@@ -120,7 +120,7 @@ def is_there(entry: Locked, package: PluginPackage) -> bool:
     if found is None or entry.hash != package.digest:
         return False
     if not package.digest:
-        return found.editable and str(found.project) == entry.origin and not consent_diff(entry.plugins, package.cards).lines
+        return found.editable and found.direct.path == entry.origin and not consent_diff(entry.plugins, package.cards).lines
     return found.package().digest == package.digest
 
 
@@ -230,13 +230,11 @@ def lock_installed(home: Path, name: str) -> tuple[PluginPackage, Locked] | None
 def _origin(item: Distribution, package: PluginPackage) -> tuple[PackageOrigin, str]:
     """Return where a package was installed from, as far as its metadata says, and the commit."""
     direct = item.direct
-    url = str(direct.get("url", ""))
-    vcs = direct.get("vcs_info", {})
-    if vcs.get("vcs") == "git":
-        return PackageOrigin("git", f"git+{url}"), str(vcs.get("commit_id", ""))
-    if (project := item.project) is not None:
-        kind = "editable" if item.editable else "folder" if "dir_info" in direct else "archive"
-        return PackageOrigin(kind, str(project)), ""
+    if direct.vcs == "git":
+        return PackageOrigin("git", f"git+{direct.url}"), direct.commit
+    if direct.path:
+        kind = "editable" if direct.editable else "folder" if direct.folder else "archive"
+        return PackageOrigin(kind, direct.path), ""
     return PackageOrigin("index", package.name), ""
 
 

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from urllib.parse import unquote, urlsplit
 
 from moryflow_sdk import ConfigError
@@ -115,6 +115,7 @@ def _requirement(given: str) -> str:
 
 FILE = "plugins.lock"
 _VERSION = 1
+_ASKED = {"hooks": list, "tools": list, "services": list, "capabilities": dict}
 
 
 class Locked(NamedTuple):
@@ -157,12 +158,13 @@ class Lockfile:
             content = json.loads(self.path.read_bytes())
             if content["v"] != _VERSION:
                 raise ConfigError("it was written by a newer Moryflow", where=str(self.path), next_step="update moryflow")
-            return {_key(name): Locked(name=name, **item) for name, item in content["installed"].items()}
+            return {_key(name): _entry(name, item) for name, item in content["installed"].items()}
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             hint = "restore it, or move it away and agree again: moryflow plugin enable NAME"
-            raise ConfigError("plugins.lock cannot be read", where=str(self.path), next_step=hint) from error
+            line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+            raise ConfigError("plugins.lock cannot be read", where=f"{self.path}{line}", next_step=hint) from error
 
     def put(self, entry: Locked) -> None:
         """Note an installation."""
@@ -180,6 +182,21 @@ class Lockfile:
             rows = {item.name: dict(zip(item._fields[1:], item[1:], strict=True)) for _, item in sorted(known.items())}
             text = json.dumps({"v": _VERSION, "installed": rows}, indent=2, ensure_ascii=False)
             write_atomically(self.path, f"{text}\n".encode())
+
+
+def _entry(name: str, item: Mapping[str, Any]) -> Locked:
+    """Return one line of the lock, which a person may have edited.
+
+    :raises ValueError: it is not what Moryflow writes; TypeError and AttributeError likewise.
+    """
+    entry = Locked(name=name, **item)
+    texts = (entry.version, entry.kind, entry.origin, entry.hash, entry.commit)
+    asked = [(value.get(part, kind()), kind) for value in entry.plugins.values() for part, kind in _ASKED.items()]
+    if not all(isinstance(value, kind) for value, kind in [*((text, str) for text in texts), *asked]):
+        raise TypeError(name)
+    if entry.kind not in get_args(Kind):
+        raise ValueError(name)
+    return entry
 
 
 def entry_for(package: PluginPackage, origin: PackageOrigin, *, commit: str = "") -> Locked:

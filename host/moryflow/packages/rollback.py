@@ -263,7 +263,7 @@ def _leftovers(sites: Iterable[Path]) -> list[Path]:
 def _read(file: Path) -> dict[str, Any] | None:
     try:
         return json.loads(file.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -108,7 +108,7 @@ class Consents:
             content = json.loads(self._file.read_bytes())
             waiting = {str(item): str(since) for item, since in content["waiting"].items()}
             return waiting, {str(item): str(since) for item, since in content.get("given", {}).items()}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return dict.fromkeys(items(self._home), ""), {}  # it is not known which of them wait
 
     def _change(self, change: Callable[[dict[str, str], dict[str, str]], None], *, must: bool = False) -> bool:

@@ -169,22 +169,51 @@ def _of_package(folder: Path) -> Iterator[EntryPoint]:
             yield EntryPoint(point.name, point.value, name, version, str(file), line, toml, editable, roots)
 
 
-def editable_sources(folder: Path) -> tuple[str, tuple[str, ...]]:
-    """Return where the sources of an editable installation are, and what its ``.pth`` files add to ``sys.path``."""
+class DirectUrl(NamedTuple):
+    """What ``direct_url.json`` says: where a distribution was installed from, if not from an index.
+
+    :param path: of a ``file:`` address.
+    :param folder: whether that is the folder of a project; `editable`, whether it is used in place.
+    :param vcs: such as ``git``, with the commit.
+    """
+
+    url: str = ""
+    path: str = ""
+    folder: bool = False
+    editable: bool = False
+    vcs: str = ""
+    commit: str = ""
+
+
+def direct_url(folder: Path) -> DirectUrl:
+    """Return where the distribution with this metadata folder is from; of a file that is not what it should be, nothing."""
     try:
         said = json.loads((folder / "direct_url.json").read_text("utf-8"))
-        if not said.get("dir_info", {}).get("editable"):
-            return "", ()
-        record = (folder / "RECORD").read_text("utf-8").splitlines()
-    except (OSError, ValueError, AttributeError):
+        place = urlsplit(said["url"])
+        path = unquote(place.path) if place.scheme == "file" else ""
+        project, repository = said.get("dir_info"), said.get("vcs_info") or {}
+        editable = bool(project and project.get("editable"))
+        vcs, commit = str(repository.get("vcs", "")), str(repository.get("commit_id", ""))
+        return DirectUrl(said["url"], path, project is not None, editable, vcs, commit)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return DirectUrl()
+
+
+def editable_sources(folder: Path) -> tuple[str, tuple[str, ...]]:
+    """Return where the sources of an editable installation are, and what its ``.pth`` files add to ``sys.path``."""
+    said = direct_url(folder)
+    if not said.editable:
         return "", ()
-    project = unquote(urlsplit(str(said.get("url", ""))).path)
+    try:
+        record = (folder / "RECORD").read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        return "", ()
     lines: list[str] = []
     for name in (row.partition(",")[0] for row in record):
         if name.endswith(".pth") and "/" not in name:
             with suppress(OSError, UnicodeDecodeError):
                 lines += (folder.parent / name).read_text("utf-8").splitlines()
-    return project, tuple(line for line in lines if Path(line).is_absolute() and Path(line).is_dir())
+    return said.path, tuple(line for line in lines if Path(line).is_absolute() and Path(line).is_dir())
 
 
 def _identity(package: Any, folder: Path) -> tuple[str, str]:

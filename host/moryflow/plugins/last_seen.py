@@ -138,7 +138,7 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
     try:
         content = json.loads(file.read_text("utf-8").partition("\n")[2])
         return content if isinstance(content, dict) else {}
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
 
 
@@ -164,7 +164,7 @@ class GateMemory:
         try:
             entries = json.loads(self._file.read_bytes())
             self._known = {(str(tier), str(place), str(name)) for tier, place, name in entries}
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError):
             self._known: set[tuple[str, str, str]] = set()
         self._saved = frozenset(self._known)
 
@@ -262,5 +262,5 @@ class Releases:
 def _read_released(file: Path) -> dict[str, float]:
     try:
         return {str(plugin): float(at) for plugin, at in json.loads(file.read_bytes()).items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}

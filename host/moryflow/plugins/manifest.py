@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from moryflow_sdk import API, freeze
 from moryflow_sdk.services import SERVICES
+from moryflow_sdk.support.own_files import open_regular
 from moryflow_sdk.support.secrets import hide, know, masked, names_secret, secret_values
 from moryflow_sdk.support.settings import Settings, not_valid
 from moryflow_sdk.support.texts import nearest
@@ -60,7 +61,8 @@ def read_manifest(file: Path, name: str) -> Manifest:
     import tomllib
 
     try:
-        text = file.read_text("utf-8")
+        with open_regular(file) as stream:  # a named pipe would hold the host for ever
+            text = stream.read().decode("utf-8")
         values = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise LoadFailure("manifest", f"the manifest cannot be read: {error}", file=str(file)) from error

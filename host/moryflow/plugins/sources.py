@@ -25,7 +25,7 @@ from types import CodeType, ModuleType
 from typing import NamedTuple
 
 from moryflow_sdk import PluginError
-from moryflow_sdk.support.own_files import LOST_HINT, doubt_about, doubt_about_one, leads_nowhere
+from moryflow_sdk.support.own_files import LOST_HINT, doubt_about, doubt_about_one, leads_nowhere, open_regular
 
 from moryflow.hooks.plugin_set import LoadFailure
 
@@ -300,11 +300,16 @@ class Fingerprints:
             known = self._stamps.get(str(unit.root))
             if known is not None and known[0] == stamp:
                 return known[1]
-            content = digest({path.relative_to(unit.root.parent).as_posix(): path.read_bytes() for path in files})
+            content = digest({path.relative_to(unit.root.parent).as_posix(): _content(path) for path in files})
         except OSError:
             return ""
         self._stamps[str(unit.root)] = [stamp, content]
         return content
+
+
+def _content(path: Path) -> bytes:
+    with open_regular(path) as stream:  # a named pipe would hold the host for ever
+        return stream.read()
 
 
 def _stamp(files: list[Path]) -> str:

@@ -7,6 +7,8 @@ import shutil
 import time
 from typing import Any
 
+import pytest
+
 MODEST = {"hooks": ["tools"], "tools": ["sayer_says"]}
 MORE = {**MODEST, "hooks": ["tools", "event"], "services": {"files": True}, "capabilities": {"network": True}}
 OTHER = "from moryflow_sdk import hookimpl\n@hookimpl\ndef tools():\n    return []\n"
@@ -137,10 +139,29 @@ def test_a_file_is_copied_updated_and_moved_aside(place: Any) -> None:
     assert place.lock == {} and "hello" not in place.names()
 
 
-def test_a_lock_that_is_broken_is_named_and_nothing_stops(place: Any) -> None:
+ENTRY = {"version": "1", "kind": "index", "origin": "x", "hash": "h", "plugins": {"x": {"hooks": []}}}
+
+
+def lock_of(**changes: Any) -> str:
+    """Return the text of a lock with one line that somebody has edited."""
+    return json.dumps({"v": 1, "installed": {"x": {**ENTRY, **changes}}})
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{\n "v": 1,\n', ":3"),
+        ("[" * 100_000, ""),
+        (lock_of(origin=7), ""),
+        (lock_of(kind="weird"), ""),
+        (lock_of(plugins=["x"]), ""),
+        (lock_of(plugins={"x": {"hooks": 5}}), ""),
+        (lock_of(more=1), ""),
+    ],
+)
+def test_a_lock_that_is_broken_is_named_and_nothing_stops(place: Any, text: str, line: str) -> None:
     """A sentence with file and command, everywhere; the host runs on (invariant 5)."""
-    (place.home / "plugins.lock").write_text("{", "utf-8")
-    done = place.run("plugin", "list")
-    assert "plugins.lock cannot be read" in done.stderr
-    assert "plugins.lock cannot be read" in place.run("tool", "list").stderr
-    assert place.run("plugin", "sync", code=2).stderr.startswith(f"moryflow: {place.home / 'plugins.lock'}")
+    (place.home / "plugins.lock").write_text(text, "utf-8")
+    said = f"moryflow: {place.home / 'plugins.lock'}{line}: plugins.lock cannot be read"
+    assert place.run("tool", "list").stderr.startswith(said)
+    assert place.run("plugin", "update", code=2).stderr.startswith(said)

@@ -37,7 +37,7 @@ def test_a_file_of_a_package_stands_for_the_package(home, tmp_path):
     assert consents.item(tmp_path / "elsewhere.py") == ""
 
 
-@pytest.mark.parametrize("damage", ["", "{", '{"waiting": 3}', "[]"])
+@pytest.mark.parametrize("damage", ["", "{", '{"waiting": 3}', "[]", "[" * 100_000])
 def test_a_damaged_list_means_that_everything_waits(home, damage):
     """Never looser than what it may have said (R17); a yes then leaves the rest waiting."""
     for name in ("plugins/a.py", "tools/b.py"):

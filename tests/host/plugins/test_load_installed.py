@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moryflow.packages.distributions import Distribution
+from moryflow.plugins.last_seen import recall, released_at
+from moryflow.plugins.preflight import PreflightStatus
+from moryflow.plugins.sources import Fingerprints, Unit
 
 GOOD = "@hookimpl\ndef tool_after(result):\n    return result.replace(output=result.output + '{} ')\n"
 BROKEN = (
@@ -92,10 +96,55 @@ def test_a_broken_memory_is_read_anew(bench: Any, content: str):
     assert json.loads((cache / "start.json").read_text("utf-8"))["parts"]["installed"][1]["found"]
 
 
+@pytest.mark.parametrize("name", ["gates.json", "plugins.json", "probes.json", "released.json"])
+def test_a_memory_that_is_nested_too_deep_is_forgotten(bench: Any, name: str):
+    """One file of the cache never stops a start (invariant 5)."""
+    bench.installed("mine", "")
+    (bench.home / "cache").mkdir()
+    (bench.home / "cache" / name).write_text("\n" + "[" * 100_000, "utf-8")
+    assert bench.record("mine").status == "loaded"
+    assert (recall(bench.home), released_at(bench.home, "mine")) == ({}, 0.0)
+    assert PreflightStatus().policy(bench.home).cache.stamps == {}
+
+
 def test_a_home_that_cannot_be_written_only_costs_time(bench: Any):
     bench.installed("mine", "")
     (bench.home / "cache").write_text("a file where the folder should be", "utf-8")
     assert bench.record("mine").status == "loaded"
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("direct_url.json", "[" * 100_000),
+        ("direct_url.json", '{"url": "http://[", "dir_info": {"editable": true}}'),
+        ("direct_url.json", '{"url": 7, "dir_info": 5, "vcs_info": null}'),
+        ("RECORD", f'odd.py,,\n"{"x" * 200_000}",,\n'),
+        ("RECORD", "odd.py,,\na\0b,,\n"),
+    ],
+)
+def test_metadata_that_holds_nonsense_stops_nobody(bench: Any, file: str, content: str):
+    """Neither a start nor what looks at the package (invariant 5)."""
+    bench.installed("odd", GOOD.format("odd"))
+    (info,) = bench.site.glob("*_odd-1.0.dist-info")
+    (info / file).write_text(content, "utf-8")
+    assert bench.record("odd").status == "loaded"
+    assert [card.name for card in Distribution(info).package().cards] == ["odd"]
+
+
+def test_a_named_pipe_in_a_package_holds_nobody_up(bench: Any):
+    """In place of its manifest or of one of its files (invariants 5 and 9)."""
+    bench.installed("odd", GOOD.format("odd"))
+    (info,) = bench.site.glob("*_odd-1.0.dist-info")
+    with (info / "entry_points.txt").open("a", encoding="utf-8") as points:
+        points.write("\n[moryflow.manifest]\nodd = pipes:plugin.toml\n")
+    (bench.site / "pipes").mkdir()
+    os.mkfifo(bench.site / "pipes" / "plugin.toml")
+    record = bench.record("odd")
+    assert (record.status, record.stage) == ("failed", "manifest")
+    assert "it is not an ordinary file" in record.error
+    os.mkfifo(bench.site / "pipes" / "more.py")
+    assert Fingerprints().of(Unit("pipes", bench.site / "pipes")) == ""
 
 
 @pytest.mark.parametrize(

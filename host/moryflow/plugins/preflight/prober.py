@@ -141,7 +141,7 @@ class VerdictCache:
                 return {}, {}
             verdicts = {str(digest): verdict_of(values) for digest, values in content["verdicts"].items()}
             return verdicts, dict(content["stamps"])
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return {}, {}
 
 
