@@ -355,6 +355,26 @@ def test_the_input_works_after_a_stop_that_it_did_not_ask_for(cli: Any, at_termi
     assert cli.prompts() == ["hello"]
 
 
+def test_the_input_is_drawn_once_after_ctrl_z(cli: Any, at_terminal: Begin) -> None:
+    """It was drawn a second time behind itself, and over the answer that came meanwhile (issue 2, CLI)."""
+    terminal = at_terminal("chat", "-m", cli.script("answered"))
+    terminal.expect("\n>")
+    terminal.type("hel")
+    terminal.expect("hel")
+    terminal.type("\x1a")  # without a shell nothing stops: the system ignores what nobody could undo
+    terminal.expect("hel")
+    terminal.wait_until_it_waits()
+    drawn = len(terminal.raw)
+    terminal.go_on()
+    terminal.rest(0.5)
+    assert "hel" not in terminal.raw[drawn:]
+    terminal.type("lo\r")
+    terminal.expect("answered")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    assert cli.prompts() == ["hello"]
+
+
 # ---------------------------------------------------------------- what is pasted and offered
 
 

@@ -103,7 +103,6 @@ class TerminalInput(LineSource):
             complete_while_typing=Condition(self._completes),
             reserve_space_for_menu=6,
             input_processors=[TabsProcessor(char1=" ", char2=" "), Unseen()],
-            enable_suspend=True,
             key_bindings=bindings(self),
             style=Style.from_dict({"dim": "dim", "chosen": "reverse"}),
             erase_when_done=True,
@@ -343,6 +342,11 @@ class TerminalInput(LineSource):
             self._settle("")
         else:
             buffer.reset()
+
+    def suspend(self) -> None:
+        """Stop the process, as Ctrl-Z does everywhere; the shell says how it goes on."""
+        if self._printer is not None:
+            self._printer.suspend()
 
     def take_back(self) -> None:
         """Put the newest line that waits before what is typed, to be edited."""

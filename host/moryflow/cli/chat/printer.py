@@ -52,6 +52,8 @@ class Printer:
         self._modes: list[Any] | None = None
         """The terminal's modes, as prompt_toolkit has set them; the next is whether Ctrl-C is a signal."""
         self._signals = False
+        self._suspended = False
+        """It is stopped because it asked for it: prompt_toolkit, which has taken the input off the screen, draws it again."""
 
     def install(self) -> None:
         """Take the place of both streams; one that leads to a file stays."""
@@ -126,12 +128,19 @@ class Printer:
                 modes[6][name] = b"\0"
             termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, modes)
 
+    def suspend(self) -> None:
+        """Stop the process until the shell lets it go on."""
+        self._suspended = True
+        self._app.suspend_to_background()
+
     def _resume(self) -> None:
         """Draw the input anew, below what was printed while the program was stopped."""
+        drawn, self._suspended = self._suspended, False
         if self._app.is_running and not self._lent():
             self.set_modes(signals=self._signals)
-            self._app.renderer.reset()
-            self._redraw()
+            if not drawn:
+                self._app.renderer.reset()
+                self._redraw()
 
     def _resize(self) -> None:
         """Draw anew when the size has settled: what is drawn while an edge is being dragged meets yet another width."""
