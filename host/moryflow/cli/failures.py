@@ -50,6 +50,8 @@ def report(error: BaseException) -> int:
             return 2
         case click.UsageError():
             message = " ".join(error.format_message().split())  # click puts each of several choices on a line of its own
+            message = message.replace(" is not a valid integer range.", " is not a whole number.")
+            message = message.replace(" is not a valid float range.", " is not a number.")
             _say(message[:1].lower() + message[1:], "", f"{error.ctx.command_path if error.ctx else 'moryflow'} --help")
             return 2
         case click.ClickException():
@@ -125,11 +127,9 @@ def _exit_code(error: MoryflowError) -> int:
 
 def _say(message: str, where: str, next_step: str) -> None:
     place = f"{where}: " if where else ""
-    lines = [folded(plain(f"moryflow: {place}{message}"))]
-    if next_step:  # not folded: half of a command that is copied would run
-        lines.append(plain(f"  next: {next_step}"))
+    lines = [f"moryflow: {place}{message}", *([f"  next: {next_step}"] if next_step else [])]
     try:
-        click.echo("\n".join(lines), err=True)
+        click.echo(folded("\n".join(map(plain, lines))), err=True)
     except BrokenPipeError:
         raise
     except OSError:

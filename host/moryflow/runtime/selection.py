@@ -88,8 +88,7 @@ def known_agent(agents: Mapping[str, Agent], name: str) -> Agent:
     if name in agents:
         return agents[name]
     hint = did_you_mean(name, [agent for agent in agents if not agents[agent].hidden])
-    # Nothing near: it may have a file that is wrong.
-    raise ConfigError(f"unknown agent {name!r}{hint}", next_step=f"moryflow agent {'list' if hint else 'check'}")
+    raise ConfigError(f"unknown agent {name!r}{hint}", next_step="moryflow agent list")  # which names files that are wrong
 
 
 def agent_of(row: SessionRow, agents: Mapping[str, Agent], default: Agent) -> Agent:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from moryflow.cli.commands.model import ProgressBar
+from moryflow.cli.terminal import folded
 from moryflow.cli.terminal.stdin import folded_question
 
 HEAVY = ("pydantic", "moryflow_builtins", "moryflow.kernel", "httpx", "rich", "prompt_toolkit", "litellm", "asyncio")
@@ -74,7 +75,14 @@ def test_a_question_and_its_answers_stay_together(monkeypatch: pytest.MonkeyPatc
     assert folded_question("It is forty columns wide. Install it?") == "It is forty columns wide. Install\nit?"
 
 
-@pytest.mark.parametrize("words", [("--help",), ("session", "--help"), ("permission", "--help"), ("tool",)])
+def test_a_next_command_is_left_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a command that is copied would run (CONTRACT §1)."""
+    monkeypatch.setattr("moryflow.cli.terminal.terminal_width", lambda: 40)
+    monkeypatch.setenv("COLUMNS", "40")
+    step = "  next: moryflow permission allow bash 'echo x'"
+    assert folded(f"one call was denied because nobody could be asked\n{step}").split("\n")[-2:] == ["be asked", step]
+
+
 def test_commands_stand_before_flags_in_help(cli: Any, words: tuple[str, ...]) -> None:
     """Whoever asks a noun for help looks for its verbs; a page of flags stood before them."""
     done = cli(*words)

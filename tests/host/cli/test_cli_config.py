@@ -71,6 +71,17 @@ def test_a_value_that_is_wrong_is_not_written(cli: Any, key: str, value: str, se
     assert (cli.home / "config.jsonc").read_bytes() == before
 
 
+@pytest.mark.parametrize("words", ["config set model", "model use"])
+def test_a_value_that_a_variable_overrules_is_written_and_told(cli: Any, words: str) -> None:
+    """It was called the default from now on, and the next turn asked another model (CONTRACT §1)."""
+    cli.environ = {"MORYFLOW_MODEL": cli.script("mine")}
+    done = cli(*words.split(), cli.script("other"))
+    assert done.returncode == 0
+    assert done.stderr.endswith("MORYFLOW_MODEL in the environment comes first\n  next: unset MORYFLOW_MODEL\n")
+    cli.environ = {}
+    assert "comes first" not in cli(*words.split(), cli.script("other")).stderr
+
+
 def test_a_file_that_does_not_parse_is_never_written_to(cli: Any) -> None:
     """The line is named, exit code 2 (D44)."""
     file = cli.home / "config.jsonc"

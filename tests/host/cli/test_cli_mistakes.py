@@ -162,7 +162,7 @@ def test_a_tool_of_a_plugin_that_is_not_loaded_says_so(cli: Any) -> None:
     said = "there is no tool 'mine_says'; it is one of the plugin mine, which is not loaded: "
     assert f"{said}safe mode loads built-in plugins only" in cli("tool", "run", "mine_says", "--safe-mode").stderr
     assert cli("plugin", "disable", "mine").returncode == 0
-    assert f"{said}disabled" in cli("tool", "run", "mine_says").stderr
+    assert f"{said}disabled\n  next: moryflow plugin enable mine\n" in cli("tool", "run", "mine_says").stderr
 
 
 @pytest.mark.parametrize(

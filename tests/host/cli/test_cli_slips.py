@@ -74,3 +74,17 @@ def test_two_words_in_the_wrong_order_are_turned_round(cli: Any, noun: str) -> N
     """``plugin new`` is what somebody types who has just read ``plugin install`` (CONTRACT §1)."""
     done = cli(noun, "new", "it")
     assert (done.returncode, f"Did you mean 'moryflow new {noun}'?" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("serve --port x", "invalid value for '--port': 'x' is not a whole number.\n  next: moryflow serve --help"),
+        ("run --max-cost x hi", "invalid value for '--max-cost': 'x' is not a number.\n  next: moryflow run --help"),
+        ("agent show nobody", "unknown agent 'nobody'\n  next: moryflow agent list"),
+    ],
+)
+def test_a_slip_is_told_in_plain_words_with_what_lists_the_right_ones(cli: Any, words: str, said: str) -> None:
+    """Not in the words of the library, and not by a check that finds nothing (CONTRACT §1)."""
+    done = cli(*words.split())
+    assert (done.returncode, done.stderr) == (2, f"moryflow: {said}\n")

@@ -13,7 +13,7 @@ import click
 
 from moryflow.cli.open_host import from_host, own_home, unknown_names
 from moryflow.cli.options import Flags, document_options, noun
-from moryflow.cli.terminal import as_json, columns, plain, show, streams
+from moryflow.cli.terminal import as_json, columns, plain, say, show, streams
 
 if TYPE_CHECKING:
     from moryflow_sdk import Rule
@@ -43,6 +43,13 @@ def where(origin: Origin) -> str:
     """Return an origin as a person reads it."""
     place = f"{origin.file}:{origin.line}" if origin.file and origin.line else origin.file or ""
     return f"{origin.source} {place}".strip() if origin.source not in ("user", "inline") or not place else place
+
+
+def tell_overridden(config: Config, key: str, flags: Flags) -> None:
+    """Say that what was written for `key` does not hold, where a variable of the environment says something else."""
+    origin = config.origin(key)
+    if origin.source == "environment" and not flags.quiet:
+        say(f"moryflow: it does not hold here: {origin.file} in the environment comes first\n  next: unset {origin.file}")
 
 
 @command.command("path")
@@ -81,6 +88,7 @@ def set_key(flags: Flags, key: str, value: str) -> None:
     parsed = shown_at(key, parsed, known)
     text = f"{key} = {json.dumps(parsed, ensure_ascii=False)} ({config.path})" if changed else f"{key} has that value already"
     show(flags, {"key": key, "value": parsed, "changed": changed, "file": str(config.path)}, text)
+    tell_overridden(config, key, flags)
 
 
 @command.command("unset")

@@ -81,9 +81,13 @@ def use(flags: Flags, name: str) -> None:
     """Make a model the default (model in the configuration)."""
     from moryflow.config.values import set_value
 
-    model, path = from_host(flags, lambda host: (host.models(host.plugin_set).choose(name)[1].id, host.config.path))
+    from .config import tell_overridden
+
+    model, config = from_host(flags, lambda host: (host.models(host.plugin_set).choose(name)[1].id, host.config))
+    path = config.path
     set_value(path, "model", model)
     show(flags, {"model": model, "file": str(path)}, f"{model} is the default from now on ({path})")
+    tell_overridden(config, "model", flags)
 
 
 @runtime_checkable

@@ -244,7 +244,7 @@ def stats_text(stats: Mapping[str, Any]) -> str:
     usage, below, asked = stats["usage"], stats["sub_agents"], stats["questions"]
     tokens = f"{usage['input']} in ({usage['cached']} cached), {usage['output']} out, cost {stats['cost']:g}"
     rows = [
-        ("turns", f"{stats['turns']} ({_listed(stats['ends'])})"),
+        ("turns", f"{stats['turns']} ({_listed(stats['ends'])})" if stats["turns"] else "none"),
         ("steps", f"{stats['steps']} of its own"),
         ("tokens", f"{tokens}, sub-agents included"),
         ("sub-agents", f"{below['sessions']} sessions, {below['steps']} steps, {below['share']:.0%} of the tokens"),

@@ -72,10 +72,10 @@ def _find(host: Host, name: str) -> RegisteredTool:
     if name in host.tools:
         return host.tools[name]
 
-    owner, switch = absent_owner(host, name), switch_hint(host, name)
+    (owner, owner_step), switch = absent_owner(host, name), switch_hint(host, name)
     later = "" if owner or switch else host.plugin_set.perhaps_later()
     hint = owner or later or did_you_mean(name, host.tools)
-    step = "moryflow plugin check" if later else "moryflow tool list"
+    step = "moryflow plugin check" if later else owner_step or "moryflow tool list"
     raise ConfigError(f"there is no tool {name!r}{hint}", next_step=switch or step)
 
 

@@ -179,13 +179,15 @@ def _owners(host: Host, tool: str) -> set[str]:
     return {row.name for row in found if tool in (*row.record.tools, *(row.card.tools if row.card is not None else ()))}
 
 
-def absent_owner(host: Host, tool: str) -> str:
-    """Say which plugin has the tool, as far as that is known, and why it is not loaded."""
+def absent_owner(host: Host, tool: str) -> tuple[str, str]:
+    """Say which plugin has the tool, as far as that is known, why it is not loaded, and what to do; else nothing."""
     owners = _owners(host, tool)
     for record in host.plugin_set.records:
         if record.name in owners and record.status != "loaded":
-            return f"; it is one of the plugin {record.name}, which is not loaded: {record.reason or record.error}"
-    return ""
+            why = record.reason or record.error
+            step = f"moryflow plugin {'enable' if record.reason == 'disabled' else 'info'} {record.name}"
+            return f"; it is one of the plugin {record.name}, which is not loaded: {why}", step
+    return "", ""
 
 
 def _defining(home: Path, tool: str) -> list[Path]:

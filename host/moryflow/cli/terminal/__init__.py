@@ -66,7 +66,8 @@ def cut(text: str, columns: int) -> str:
 def folded(text: str) -> str:
     """Return sentences of ours in lines that the terminal behind standard error need not wrap, each as indented as it began.
 
-    A word that is longer than a line is left to the terminal, so that it can be copied.
+    A word that is longer than a line is left to the terminal, so that it can be copied, and so is a next command: half of
+    one would run.
     """
     import shutil
 
@@ -78,7 +79,7 @@ def folded(text: str) -> str:
     lines: list[str] = []
     for line in text.split("\n"):
         fold.subsequent_indent = line[: len(line) - len(line.lstrip())]
-        lines += fold.wrap(line) if _columns_of(line) > width > 0 else [line]
+        lines += fold.wrap(line) if _columns_of(line) > width > 0 and not line.startswith("  next: ") else [line]
     return "\n".join(lines)
 
 

@@ -130,7 +130,7 @@ def session_lock(home: Path, session: str) -> FileLock:
 
 def busy(session: str, lock: FileLock) -> SessionBusy:
     """Return the refusal of a session that someone holds."""
-    next_step = f"wait for it to end (moryflow run --wait does), or work on a copy: moryflow session fork {session}"
+    next_step = f"wait for it to end (run and chat do with --wait), or work on a copy: moryflow session fork {session}"
     return SessionBusy(f"session {session} is in use by {lock.holder()}", where=str(lock.path), next_step=next_step)
 
 
