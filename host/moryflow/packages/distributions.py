@@ -11,6 +11,7 @@ import email
 import hashlib
 import io
 import re
+import sysconfig
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -37,6 +38,7 @@ from . import InstallError
 
 ReadFile = Callable[[str], bytes | None]
 _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
+_OUTSIDE = re.compile(r"[^/]+\.data/(scripts|data)/(.+)")
 _INFO = re.compile(r"[^/]+\.dist-info/")
 _SAME_INFO = ("METADATA", "entry_points.txt")
 """The files of the metadata folder that an installer copies as they are."""
@@ -86,10 +88,25 @@ def package_in_wheel(path: Path) -> PluginPackage:
             raise InstallError("this archive has no metadata of a package", where=str(path))
         name, version, requires = metadata_of((wheel.read(f"{info}METADATA") or b"").decode("utf-8", "replace"))
         points = (wheel.read(f"{info}entry_points.txt") or b"").decode("utf-8", "replace")
-        starts = tuple(name for name in wheel.names() if name.endswith(".pth") and "/" not in name)
-        package = package_of(name, version, requires, points, wheel.read, start_files=starts)
+        more = {"start_files": tuple(filter(_runs_at_start, wheel.names())), "places": _places(wheel.names(), points)}
+        package = package_of(name, version, requires, points, wheel.read, **more)
         digest = _digest((name, wheel.read) for name in wheel.names()) if package.cards else ""
         return replace(package, digest=digest)
+
+
+def _runs_at_start(name: str) -> bool:
+    """Whether Python runs this file, or this module, of a folder of packages at every start."""
+    top, _, rest = name.partition("/")
+    return (top.endswith(".pth") and not rest) or top.partition(".")[0] in ("sitecustomize", "usercustomize")
+
+
+def _places(names: Iterable[str], points: str) -> tuple[str, ...]:
+    """Return where an installer writes a wheel's files: relative to the folder of packages, absolute outside of it."""
+    folders = {"scripts": sysconfig.get_path("scripts"), "data": sysconfig.get_path("data")}
+    commands = [name for group in _groups(points, "console_scripts", "gui_scripts") for name in group]
+    outside = {match[0]: match for name in names if (match := _OUTSIDE.fullmatch(name))}
+    written = (f"{folders[outside[name][1]]}/{outside[name][2]}" if name in outside else name for name in names)
+    return (*written, *(f"{folders['scripts']}/{name}" for name in commands))
 
 
 def wheel_names(path: Path) -> list[str]:
@@ -157,8 +174,8 @@ class Distribution:
         return [self.site / name for name in self.names() if _counts(name)]
 
     def start_files(self) -> list[str]:
-        """Return its ``.pth`` files."""
-        return [name for name in self.names() if name.endswith(".pth") and "/" not in name]
+        """Return those of its files that Python runs at every start."""
+        return list(filter(_runs_at_start, self.names()))
 
     @property
     def direct(self) -> DirectUrl:
@@ -177,7 +194,7 @@ class Distribution:
     @property
     def plugins(self) -> tuple[str, ...]:
         """Return the names of its plugins, read from its metadata alone."""
-        return tuple(_groups(self._text("entry_points.txt"))[0])
+        return tuple(_groups(self._text("entry_points.txt"), PLUGINS)[0])
 
     def package(self) -> PluginPackage:
         """Return what is installed, with the hash of its files; an editable one has none, for it changes as it is edited.
@@ -202,8 +219,9 @@ def installed_packages() -> dict[str, Distribution]:
 
 
 def start_files() -> frozenset[Path]:
-    """Return the ``.pth`` files that Python runs at every start."""
-    return frozenset(path for entry in search_path() for path in Path(entry).glob("*.pth"))
+    """Return what Python runs at every start: ``.pth`` files, ``sitecustomize`` and ``usercustomize``."""
+    paths = (path for entry in map(Path, search_path()) if entry.is_dir() for path in entry.iterdir())
+    return frozenset(path for path in paths if _runs_at_start(path.name))
 
 
 # ---------------------------------------------------------------- projects
@@ -217,10 +235,9 @@ def package_in_folder(folder: Path) -> PluginPackage:
         said = {}
     except (OSError, ValueError, RecursionError) as error:
         raise InstallError(f"its pyproject.toml cannot be read: {error}", where=str(folder / "pyproject.toml")) from error
-    points = said.get("entry-points", {})
-    lines = [
-        f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in points.get(group, {}).items()) for group in (PLUGINS, MANIFESTS)
-    ]
+    commands = {"console_scripts": said.get("scripts", {}), "gui_scripts": said.get("gui-scripts", {})}
+    points = {**said.get("entry-points", {}), **commands}
+    text = "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in found.items()) for group, found in points.items())
     name, version = str(said.get("name", folder.name)), str(said.get("version", ""))
     requires = [str(item) for item in said.get("dependencies", ())]
 
@@ -230,7 +247,7 @@ def package_in_folder(folder: Path) -> PluginPackage:
                 return stream.read()
         return None
 
-    return package_of(name, version, requires, "\n".join(lines), read)
+    return package_of(name, version, requires, text, read, places=_places((), text))
 
 
 CAPABILITIES = ("network", "subprocess", "files")
@@ -277,14 +294,16 @@ class PluginPackage:
     requires: tuple[str, ...] = ()
     digest: str = ""
     start_files: tuple[str, ...] = ()
-    """``.pth`` files: Python runs them at every start."""
+    """What Python runs at every start: ``.pth`` files, ``sitecustomize`` and ``usercustomize``."""
+    places: tuple[str, ...] = ()
+    """Where its files go: relative to the folder of packages, absolute outside of it."""
 
 
 def package_of(
     name: str, version: str, requires: Iterable[str], entry_points: str, read: ReadFile, **more: Any
 ) -> PluginPackage:
     """Return a package from its metadata and its files, which `read` gives by their path in it; ``None`` for one not there."""
-    plugins, manifests = _groups(entry_points)
+    plugins, manifests = _groups(entry_points, PLUGINS, MANIFESTS)
     cards = tuple(_card(plugin, target, version, manifests.get(plugin, ""), read) for plugin, target in plugins.items())
     return PluginPackage(name, version, cards, tuple(requires), **more)
 
@@ -302,15 +321,14 @@ class _EntryPoints(configparser.ConfigParser):
         return optionstr
 
 
-def _groups(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the entry points of plugins and of manifests."""
+def _groups(text: str, *groups: str) -> list[dict[str, str]]:
+    """Return the entry points of each group."""
     parser = _EntryPoints(delimiters=("=",), interpolation=None, strict=False)
     try:
         parser.read_string(text)
     except configparser.Error:
-        return {}, {}
-    found = [dict(parser.items(group)) if parser.has_section(group) else {} for group in (PLUGINS, MANIFESTS)]
-    return found[0], found[1]
+        return [{} for _ in groups]
+    return [dict(parser.items(group)) if parser.has_section(group) else {} for group in groups]
 
 
 def _card(plugin: str, target: str, version: str, manifest: str, read: ReadFile) -> Card:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -236,6 +237,7 @@ def _hint(said: str) -> str:
 
 
 HOST = "moryflow"
+_MODULES = ("moryflow", "moryflow_sdk", "moryflow_builtins")
 BAD_RELEASES: Mapping[str, tuple[str, ...]] = {"litellm": ("1.82.7", "1.82.8")}
 """Releases that are never installed: these two were malicious."""
 
@@ -314,6 +316,40 @@ def refuse_breaking(items: Iterable[tuple[str, str]]) -> None:
                     next_step=f"ask for a version that works with {wanted.name} {there}, or moryflow plugin uninstall {plugin}",
                 )
             waiting.append((plugin, needed))
+
+
+def refuse_replacing(package: PluginPackage, pins: Iterable[str]) -> None:
+    """Refuse a package that would replace what is not its own: installers overwrite it, and later remove it, without a word.
+
+    That is a module of Moryflow, of what it runs on, or of another plugin; or a command of this environment, such as Python.
+    What a dependency brings is not known before it is installed.
+
+    :raises InstallError: naming a file, and whose it is.
+    """
+    known = installed_packages()
+    own = known.pop(normal(package.name), None)
+    mine = {os.path.normpath(own.site / name) for name in own.names()} if own is not None else set[str]()
+    others = (item for name, item in known.items() if name in pins or item.plugins)
+    owners = {module: item for item in others for name in item.names() if (module := _module(name))}
+    for place in package.places:
+        owner = ""
+        if Path(place).is_absolute():
+            owner = "this environment" if os.path.lexists(place) and os.path.normpath(place) not in mine else ""
+        elif (module := _module(os.path.normpath(place))) in _MODULES:
+            owner = HOST
+        elif module in owners:
+            owner = " ".join(owners[module].metadata[:2])
+        if owner:
+            problem = f"{package.name} {package.version} would replace {place} of {owner}"
+            raise InstallError(problem, next_step="ask its author to bring only files of its own name")
+
+
+def _module(name: str) -> str:
+    """Return the module that a file of a package makes: its name at the top level, the path of the file below that."""
+    top, _, rest = name.partition("/")
+    if not rest:
+        return top.partition(".")[0] if top.endswith((".py", ".so")) else ""
+    return top if rest.partition(".")[0] == "__init__" else name
 
 
 def refuse_bad(items: Iterable[tuple[str, str]]) -> None:

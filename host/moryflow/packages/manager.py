@@ -27,7 +27,7 @@ from moryflow.plugins.sources import read_owned
 
 from . import InstallError
 from .distributions import PluginPackage, installed_packages, start_files, wheel_names
-from .installer import HOST, Installer, host_pins, refuse_bad, refuse_breaking, refuse_conflicts
+from .installer import HOST, Installer, host_pins, refuse_bad, refuse_breaking, refuse_conflicts, refuse_replacing
 from .inventory import Row
 from .lock import Locked, Lockfile, PackageOrigin, entry_for, plugin_named
 from .rollback import InstallLock, Rollback, recover
@@ -80,6 +80,7 @@ class Manager:
             refuse_reserved(card.name, "ask its author for another name: it is an entry point of the package")
         refuse_conflicts(package, self.pins)
         refuse_bad([(package.name, package.version)])
+        refuse_replacing(package, self.pins)
         if package.start_files:
             names = ", ".join(package.start_files)
             problem = f"{package.name} brings {names}, which Python would run at every start"

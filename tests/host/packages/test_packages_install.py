@@ -62,6 +62,47 @@ def test_no_file_that_runs_at_every_start_creeps_in(place: Any) -> None:
     assert not (place.site / "carrier").exists() and not (place.home / "plugins.lock").exists()
 
 
+@pytest.mark.parametrize("name", ["start.pth", "sitecustomize.py", "usercustomize/__init__.py"])
+def test_no_package_runs_at_every_start(place: Any, name: str) -> None:
+    """Whatever Python would run it by; it is refused before anything is installed (R31)."""
+    place.wheels.add("sneaky", files={name: "import sys\n"})
+    done = place.run("plugin", "install", "sneaky", "-y", code=1)
+    assert f"sneaky brings {name}, which Python would run at every start" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "owner"),
+    [
+        ("moryflow/__init__.py", "moryflow"),
+        ("moryflow_sdk.py", "moryflow"),
+        ("pluggy/__init__.py", "pluggy"),
+        ("typing_extensions/__init__.py", "typing_extensions"),
+        ("other/__init__.py", "other 1.0"),
+        ("mine-1.0.data/scripts/python", "this environment"),
+        ("mine-1.0.data/data/bin/python", "this environment"),
+        ("", "this environment"),
+    ],
+)
+def test_no_package_replaces_what_is_not_its_own(place: Any, file: str, owner: str) -> None:
+    """A module of the host, of what it runs on or of another plugin, or a command such as Python (R31, invariant 5)."""
+    place.wheels.add("other")
+    place.run("plugin", "install", "other", "-y")
+    command = "" if file else "[console_scripts]\npython = mine:main\n"
+    place.wheels.add("mine", files={file: ""} if file else None, points=f"[moryflow.plugins]\nmine = mine\n{command}")
+    done = place.run("plugin", "install", "mine", "-y", code=1)
+    assert "mine 1.0 would replace " in done.stderr and f" of {owner}" in done.stderr and "next: " in done.stderr
+    assert place.row("other")["version"] == "1.0"
+
+
+def test_a_package_brings_its_own_commands_again(place: Any) -> None:
+    """An update replaces the commands of the version before (R31)."""
+    for version in ("1.0", "2.0"):
+        points = "[moryflow.plugins]\nmine = mine\n[console_scripts]\nmine = mine:main\n"
+        place.wheels.add("mine", version, points=points)
+        place.run("plugin", "install", "mine", "-y")
+    assert place.lock["mine"]["version"] == "2.0" and place.python.with_name("mine").exists()
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
