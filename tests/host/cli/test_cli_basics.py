@@ -83,6 +83,7 @@ def test_a_next_command_is_left_to_the_terminal(monkeypatch: pytest.MonkeyPatch)
     assert folded(f"one call was denied because nobody could be asked\n{step}").split("\n")[-2:] == ["be asked", step]
 
 
+@pytest.mark.parametrize("words", [("--help",), ("session", "--help"), ("permission", "--help"), ("tool",)])
 def test_commands_stand_before_flags_in_help(cli: Any, words: tuple[str, ...]) -> None:
     """Whoever asks a noun for help looks for its verbs; a page of flags stood before them."""
     done = cli(*words)
