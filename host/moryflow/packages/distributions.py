@@ -27,9 +27,11 @@ from moryflow.plugins.entry_points import (
     MANIFESTS,
     PLUGINS,
     DirectUrl,
+    ProjectTable,
     direct_url,
     editable_sources,
     metadata_folders,
+    read_project,
     search_path,
 )
 from moryflow.plugins.manifest import manifest_in
@@ -228,18 +230,19 @@ def start_files() -> frozenset[Path]:
 
 
 def package_in_folder(folder: Path) -> PluginPackage:
-    """Return what ``pyproject.toml`` says, as far as it can be known without building anything."""
+    """Return what ``pyproject.toml`` says, as far as it can be known without building anything.
+
+    :raises InstallError: it cannot be read.
+    """
     try:
-        said = tomllib.loads((folder / "pyproject.toml").read_text("utf-8")).get("project", {})
+        said = read_project(folder)
     except FileNotFoundError:
-        said = {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise InstallError(f"its pyproject.toml cannot be read: {error}", where=str(folder / "pyproject.toml")) from error
-    commands = {"console_scripts": said.get("scripts", {}), "gui_scripts": said.get("gui-scripts", {})}
-    points = {**said.get("entry-points", {}), **commands}
-    text = "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in found.items()) for group, found in points.items())
-    name, version = str(said.get("name", folder.name)), str(said.get("version", ""))
-    requires = [str(item) for item in said.get("dependencies", ())]
+        said = ProjectTable(folder.name, "", {}, ())
+    except (OSError, ValueError) as error:
+        problem, hint = f"its pyproject.toml cannot be read: {error}", "mend it, then install it again"
+        raise InstallError(problem, where=str(folder / "pyproject.toml"), next_step=hint) from error
+    points = said.points.items()
+    text = "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in found.items()) for group, found in points)
 
     def read(file: str) -> bytes | None:
         for root in (folder / "src", folder):
@@ -247,7 +250,7 @@ def package_in_folder(folder: Path) -> PluginPackage:
                 return stream.read()
         return None
 
-    return package_of(name, version, requires, text, read, places=_places((), text))
+    return package_of(said.name, said.version, said.requires, text, read, places=_places((), text))
 
 
 CAPABILITIES = ("network", "subprocess", "files")

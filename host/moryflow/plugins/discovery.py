@@ -207,7 +207,8 @@ def _lost(name: str, path: Path) -> Candidate | None:
 def _unreadable(found: EntryPoint) -> LoadFailure | None:
     if not found.problem:
         return None
-    return LoadFailure("discover", found.problem, file=found.file, hint="reinstall the package, or uninstall it")
+    hint = "mend it" if found.file.endswith(".toml") else "reinstall the package, or uninstall it"
+    return LoadFailure("discover", found.problem, file=found.file, hint=hint)
 
 
 def _bad_name(name: str, file: str) -> LoadFailure | None:

@@ -258,25 +258,52 @@ def _line(text: str, name: str) -> int:
     return 0
 
 
-def entry_points_of(project: Path) -> list[EntryPoint]:
-    """Return the plugins that a project declares; its modules can be imported from then on."""
+class ProjectTable(NamedTuple):
+    """What a project's ``pyproject.toml`` says of it: its entry points by group, commands among them, and what it requires."""
+
+    name: str
+    version: str
+    points: dict[str, dict[str, str]]
+    requires: tuple[str, ...]
+
+
+def read_project(project: Path) -> ProjectTable:
+    """Return what a ``pyproject.toml`` says, as far as it can be known without building anything.
+
+    :raises OSError: it cannot be read; ValueError: it is not TOML, or a value in it is of the wrong kind.
+    """
     import tomllib
 
-    file = project / "pyproject.toml"
     try:
-        values: dict[str, Any] = tomllib.loads(file.read_text("utf-8")).get("project", {})
-    except (OSError, ValueError, RecursionError) as error:
-        return [EntryPoint(project.name, "", project.name, "", str(file), problem=f"it cannot be read: {error}")]
-    groups = values.get("entry-points", {})
+        said: dict[str, Any] = tomllib.loads((project / "pyproject.toml").read_text("utf-8")).get("project", {})
+        commands = {"console_scripts": said.get("scripts", {}), "gui_scripts": said.get("gui-scripts", {})}
+        groups = {**said.get("entry-points", {}), **commands}
+        points = {group: {name: str(value) for name, value in found.items()} for group, found in groups.items()}
+        requires = tuple(map(str, said.get("dependencies", ())))
+        return ProjectTable(str(said.get("name", project.name)), str(said.get("version", "")), points, requires)
+    except (TypeError, AttributeError) as error:
+        raise ValueError("a value of its table project is of the wrong kind") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def entry_points_of(project: Path) -> list[EntryPoint]:
+    """Return the plugins that a project declares; its modules can be imported from then on."""
+    file = str(project / "pyproject.toml")
+    try:
+        said = read_project(project)
+    except (OSError, ValueError) as error:
+        return [
+            EntryPoint(project.name, "", project.name, "", file, editable=str(project), problem=f"it cannot be read: {error}")
+        ]
     root = _root(project)
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
     found: list[EntryPoint] = []
-    for name, value in groups.get(PLUGINS, {}).items():
-        said = groups.get(MANIFESTS, {}).get(name, "")
-        toml = str(locate_file(said, root)) if said else ""
-        dist, version = str(values.get("name", project.name)), str(values.get("version", ""))
-        found.append(EntryPoint(str(name), str(value), dist, version, str(file), manifest=toml, editable=str(project)))
+    for name, value in said.points.get(PLUGINS, {}).items():
+        manifest = said.points.get(MANIFESTS, {}).get(name, "")
+        toml = str(locate_file(manifest, root)) if manifest else ""
+        found.append(EntryPoint(name, value, said.name, said.version, file, manifest=toml, editable=str(project)))
     return found
 
 

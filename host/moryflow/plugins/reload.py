@@ -280,6 +280,8 @@ class Reloader:
                     self._publish(report)
             except (MoryflowError, OSError) as error:
                 log.warning("%s", error)
+            except Exception as error:  # whatever it was, the next save is taken again
+                log.warning("what was saved is not taken: %s: %s", type(error).__name__, error)
             finally:
                 self._take(saved)
 

@@ -165,6 +165,36 @@ async def test_a_project_is_taken_by_the_entry_points_it_declares(home, package)
         assert await home.says("say") == "two late "
 
 
+@pytest.mark.parametrize(
+    "text", ["project = 5\n", "[project]\nentry-points = 5\n", "[project.entry-points]\n'moryflow.plugins' = [1]\n"]
+)
+async def test_a_project_whose_table_is_wrong_for_a_moment_is_named_and_comes_back(home, package, text):
+    """A value that is half typed ends neither the host nor its reloading (invariant 5)."""
+    package.save()
+    project = package.source.parent
+    points = f'[project.entry-points."moryflow.plugins"]\n{package.name} = "{package.name}"\n'
+    (project / "pyproject.toml").write_text(text)
+    async with home.open(development=[project]) as host:
+        record = home.record("project")
+        assert (record.status, record.hint) == ("failed", "mend it") and "of the wrong kind" in record.error
+        (project / "pyproject.toml").write_text(f'[project]\nname = "{package.name}"\nversion = "0.1"\n{points}')
+        await home.until(lambda: "say" in host.tools)
+        (project / "pyproject.toml").write_text(text)
+        await home.until(lambda: "say" not in host.tools)
+
+
+async def test_a_reload_that_fails_in_any_way_is_named_and_the_next_save_is_taken(home, monkeypatch, caplog):
+    """A fault of the host's own does not end its reloading (invariant 5)."""
+    home.tool("one")
+    async with home.open() as host:
+        with monkeypatch.context() as broken:
+            broken.setattr("moryflow.runtime.generation.wanted_plugins", lambda *_, **__: 1 / 0)
+            home.tool("two")
+            await home.until(lambda: "what was saved is not taken: ZeroDivisionError" in caplog.text)
+        home.tool("three")
+        await home.until(lambda: host.tools["hello"].tool.function() == "three")
+
+
 async def test_an_editable_installation_appears_while_a_host_runs(home, package):
     """Its metadata comes file by file; what is written last is heard of too (issue, dev)."""
     async with home.open() as host:
