@@ -26,7 +26,7 @@ from moryflow_sdk.support.processes import marked_environment, started
 
 from .environment import Environment, Requirements, environment_for, requirements
 from .exports import Wrong, exported_tools, has_factory
-from .programs import CONTEXT, end_group, ending, program_tool
+from .programs import CONTEXT, end_group, end_marked_with, ending, program_tool
 
 T = TypeVar("T")
 LIMIT = 2.0
@@ -247,6 +247,8 @@ async def _ask(place: Outside, request: Mapping[str, Any], progress: Callable[[s
     finally:
         end_group(process.pid)
         await process.wait()
+        if mark:
+            await end_marked_with(mark)
         complaints.cancel()
     if "error" in answer:
         raise ToolError(answer["error"]["message"], code=answer["error"]["code"])
@@ -289,7 +291,7 @@ async def _answer(stdout: asyncio.StreamReader, progress: Callable[[str], None])
             return None
         try:
             message = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ToolError("its process answered something that is not JSON", code="tool_failed") from error
         if "progress" not in message:
             return message

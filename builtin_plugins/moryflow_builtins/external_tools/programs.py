@@ -24,7 +24,7 @@ from typing import Any
 
 from moryflow_sdk import DOMAINS, PluginContext, PluginError, Tool, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.own_files import MANIFESTS, PROGRAM_HEAD
-from moryflow_sdk.support.processes import marked_environment, started
+from moryflow_sdk.support.processes import end_marked, marked_environment, started
 from moryflow_sdk.support.secrets import names_secret
 from moryflow_sdk.support.texts import keys_once
 
@@ -281,6 +281,7 @@ async def _run(program: Program, arguments: Mapping[str, Any], context: ToolCont
             end_group(transport.get_pid())
             await conversation.exited.wait()
             transport.close()
+            await end_marked_with(context.mark)
     if conversation.size > OUTPUT_LIMIT:
         raise ToolError(f"it printed more than {OUTPUT_LIMIT // 2**20} MiB", code="too_large")
     conversation.take_progress(len(conversation.answer))
@@ -357,3 +358,8 @@ def end_group(process: int) -> None:
     """End a process and everything that it started and left in its group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process, signal.SIGKILL)
+
+
+async def end_marked_with(mark: str) -> None:
+    """End what a call has started outside of the group of its process."""
+    await asyncio.to_thread(end_marked, (mark,))

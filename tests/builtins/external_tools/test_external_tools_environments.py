@@ -48,7 +48,7 @@ def fail(how: str) -> str:
 @tool
 def wait(pids: str) -> str:
     "Wait, with a child."
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
     with open(pids, "w") as file:
         file.write(f"{{os.getpid()}} {{child.pid}}")
     child.wait()

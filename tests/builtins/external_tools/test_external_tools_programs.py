@@ -181,6 +181,15 @@ async def test_what_a_program_prints_is_its_answer(box, body, status, output):
         assert (result.title, dict(result.metadata)) == ("t", {"n": 1})
 
 
+async def test_a_child_in_a_group_of_its_own_ends_with_the_call(box):
+    """As everything that the program has started does."""
+    pids = box.bench.vault / "pids"
+    box.program("say", script(f"setsid sleep 3600 & echo $! > {pids}"))
+    box.enable()
+    assert (await box.call("say")).status == "ok"
+    await box.expect_gone(pids.read_text(encoding="utf-8").strip())
+
+
 async def test_progress_is_shown_and_taken_out(box):
     """Lines of progress reach the person while the program runs; all other lines are the answer."""
     body = """echo '{"progress": "one"}'; echo a; echo '{"progress": "two", "x": 1}'; printf '{"progress": "three"}'"""
