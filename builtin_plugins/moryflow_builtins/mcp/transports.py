@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -99,7 +99,9 @@ class ServerProgram:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), _GRACE)
                 if not self._ending:  # what we end ourselves explains nothing
-                    self.ended = self.ended or f"the program ended with code {process.returncode}"
+                    code = process.returncode
+                    how = "it closed its standard output" if code is None else f"the program ended with code {code}"
+                    self.ended = self.ended or how
             except ValueError:
                 self.ended = f"it printed a line of more than {MOST_BYTES // 2**20} MiB"
             except ServerGone as error:
@@ -134,14 +136,18 @@ class ServerProgram:
             self._words.extend(line[:200] for line in chunk.decode("utf-8", "replace").splitlines()[-_LAST_WORDS:])
 
 
+UNREADABLE = "its answer cannot be read: "
+NO_ANSWER = "it has neither a result that is an object nor an error"
+
+
 def _failed_answer(line: bytes, error: ValidationError) -> SessionMessage | None:
     """Return an error in place of an answer that cannot be read, so that its call does not wait for another one."""
     number = _ID.search(line)
     if number is None or b'"jsonrpc"' not in line or b'"method"' in line:
         return None
     first = error.errors(include_url=False)[0]
-    why = first["msg"] if first["type"] == "json_invalid" else "it has neither a result that is an object nor an error"
-    data = ErrorData(code=_PARSE_ERROR, message=f"its answer cannot be read: {why}")
+    why = first["msg"] if first["type"] == "json_invalid" else NO_ANSWER
+    data = ErrorData(code=_PARSE_ERROR, message=f"{UNREADABLE}{why}")
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=int(number[1]), error=data))
 
 
@@ -176,12 +182,15 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
     not on this machine and is not the server itself has to be reached by https: keys are sent there.
 
     :ivar refused: whether the server wanted a login that it was not given.
+    :ivar lost: whether the server knows the session no longer.
+    :ivar failure: why the last message got no answer, as far as HTTP says; the SDK does not.
     """
 
     def __init__(self, url: str) -> None:
         self._own, self._path = _place(httpx2.URL(url)), httpx2.URL(url).path
         self._local = False
-        self.refused = False
+        self.refused = self.lost = False
+        self.failure = ""
         self._connections: dict[str, httpx2.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -199,11 +208,18 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
         if (_place(request.url), request.url.path) == (self._own, self._path):
             more = response.status_code == 403 and "insufficient_scope" in response.headers.get("www-authenticate", "")
             self.refused = more or response.status_code == 401
+            self.lost = self.lost or (response.status_code == 404 and "mcp-session-id" in request.headers)
+            if request.method == "POST" and response.is_error:
+                self.failure = f"HTTP {response.status_code} {httpx2.codes.get_reason_phrase(response.status_code)}".rstrip()
         if (packed := response.headers.get("content-encoding", "identity")) != "identity":
             await response.aclose()  # nobody counts what comes out of it
-            raise httpx2.ReadError(f"the answer is packed with {packed[:20]!r}, which was not asked for")
-        response.stream = _Bounded(response.stream)
+            raise self._unread(f"the answer is packed with {packed[:20]!r}, which was not asked for")
+        response.stream = _Bounded(response.stream, self._unread)
         return response
+
+    def _unread(self, why: str) -> httpx2.ReadError:
+        self.failure = why
+        return httpx2.ReadError(why)
 
     async def aclose(self) -> None:
         for connection in self._connections.values():
@@ -262,15 +278,15 @@ def _not_meant(host: str, answers: Sequence[str]) -> str:
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
+    def __init__(self, inner: Any, unread: Callable[[str], httpx2.ReadError]) -> None:
+        self._inner, self._unread = inner, unread
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         left = MOST_BYTES
         async for piece in self._inner:
             left -= len(piece)
             if left < 0:
-                raise httpx2.ReadError(f"the answer is larger than {MOST_BYTES // 2**20} MiB")
+                raise self._unread(f"the answer is larger than {MOST_BYTES // 2**20} MiB")
             yield piece
 
     async def aclose(self) -> None:

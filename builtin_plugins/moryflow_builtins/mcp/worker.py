@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import resource
 import sys
 import threading
@@ -29,7 +30,7 @@ from .definitions import FIELDS, MOST_PROMPT, MOST_TOOLS, tool_hash
 from .helper import servers_mark
 from .lock import canonical
 from .oauth import LoginNeeded, log_in, signed_in
-from .transports import MOST_BYTES, JudgedTransport, ServerGone, ServerProgram, host_of
+from .transports import MOST_BYTES, NO_ANSWER, UNREADABLE, JudgedTransport, ServerGone, ServerProgram, host_of
 
 LONGEST_LIST = 20_000
 """Tools that a server may list; more are not even counted."""
@@ -86,7 +87,9 @@ class McpConnection:
     @property
     def ended(self) -> bool:
         """Whether a new connection has to be made."""
-        return self._task.done() or bool(self._program and self._program.ended) or bool(self._http and self._http.refused)
+        if self._task.done() or (self._program and self._program.ended):
+            return True
+        return self._http is not None and (self._http.refused or self._http.lost)
 
     async def close(self) -> None:
         """End the connection, and the program with it."""
@@ -108,6 +111,8 @@ class McpConnection:
             late = f"it did not answer within {self.spec.get('connect_seconds', 60):g} s"
             raise ServerGone("; ".join(filter(None, (late, words)))) from None
         self._calls.append(request)
+        if self._http is not None:
+            self._http.failure = ""
         try:
             return await getattr(self, f"_{request.do}")(request)
         except Exception as error:
@@ -115,6 +120,8 @@ class McpConnection:
                 raise ServerGone(self._program.last_words()) from error
             if self._http is not None and self._http.refused:
                 raise LoginNeeded("it wants a login") from error
+            if self._http is not None and self._http.failure:
+                raise ServerGone(f"{explain(error)['message']}; {self._http.failure}") from error
             raise
         finally:
             self._calls.remove(request)
@@ -141,7 +148,7 @@ class McpConnection:
         if self._http is not None and self._http.refused:
             return LoginNeeded("it wants a login")
         program = self._program
-        words = program.last_words() if program else ""
+        words = program.last_words() if program else self._http.failure if self._http else ""
         why = words if program and program.ended else "; ".join(filter(None, (said["message"], words)))
         return ServerGone(f"it cannot be connected to: {why}")
 
@@ -295,7 +302,7 @@ def explain(error: BaseException) -> dict[str, str]:
     if isinstance(error, ServerGone):
         return {"code": "mcp_gone", "message": str(error)}
     if isinstance(error, MCPError):
-        return {"code": "mcp_error", "message": f"{error.error.message} (code {error.error.code})"}
+        return {"code": "mcp_error", "message": f"{_plain_message(error.error.message)} (code {error.error.code})"}
     if isinstance(error, FileNotFoundError):
         return {"code": "mcp_gone", "message": f"there is no program {error.filename}"}
     if isinstance(error, RuntimeError):  # what the SDK says of a result that is not what the tool's output schema promises
@@ -306,6 +313,14 @@ def explain(error: BaseException) -> dict[str, str]:
         said = f"its answer is not what the protocol asks for: {'.'.join(map(str, first['loc']))}: {first['msg']}{others}"
         return {"code": "mcp_invalid_result", "message": said[:500]}
     return {"code": "mcp_failed", "message": f"{type(error).__name__}: {error}"[:500]}
+
+
+def _plain_message(message: str) -> str:
+    """Return an error's message, without what pydantic says to programmers where the SDK puts that in."""
+    if not re.search(r": \d+ validation errors? for ", message):
+        return message
+    invalid = re.search(r"Invalid JSON: .*(?= \[type=)", message)
+    return f"{UNREADABLE}{invalid[0] if invalid else NO_ANSWER}"
 
 
 MOST_MEMORY = 1024 * 1024

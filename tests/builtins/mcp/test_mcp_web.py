@@ -19,7 +19,7 @@ from moryflow_builtins.mcp.transports import JudgedTransport
 from .conftest import Servers
 from .web_server import WebServer
 
-MODES = ("good", "changing", "silent", "dying", "redirect", "here")
+MODES = ("good", "changing", "silent", "dying", "redirect", "here", "limited", "unreadable", "sessions")
 SDK = str(Path(__file__).with_name("sdk_server.py"))
 
 
@@ -29,6 +29,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Servers, dic
     place = tmp_path_factory.mktemp("web")
     host = Servers(place / "home", place / "vault")
     webs = {mode: WebServer("redirect" if mode == "here" else mode) for mode in MODES}
+    webs["sessions"].session = "first"
     webs["here"].location = f"{webs['good'].url}/elsewhere"
     entries = {mode: {"url": web.url, "timeout": 3 if mode == "silent" else 60} for mode, web in webs.items()}
     found = host.review(entries)
@@ -67,6 +68,26 @@ def test_death_in_a_call_costs_the_call(bad: tuple[Servers, Any, dict[str, WebSe
     assert host.call("dying", "echo", text="x").result.status == "error"
     webs["dying"].mode = "good"
     assert host.call("dying", "echo", text="back").result.output == "back"
+
+
+def test_a_session_that_the_server_forgot_costs_one_call(bad: tuple[Servers, Any, dict[str, WebServer]]) -> None:
+    """A server that was restarted knows no session of before; the next call opens a new one."""
+    host, _, webs = bad
+    assert host.call("sessions", "echo", text="hi").result.output == "hi"
+    webs["sessions"].session = "second"
+    assert "HTTP 404 Not Found" in host.call("sessions", "echo", text="x").result.output
+    assert host.call("sessions", "echo", text="back").result.output == "back"
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"), [("limited", "HTTP 429 Too Many Requests"), ("unreadable", "its answer cannot be read:")]
+)
+def test_what_went_wrong_is_said_in_one_line(bad: tuple[Servers, Any, Any], mode: str, why: str) -> None:
+    """With the status that the server answered with, and without a library's links (invariant 9)."""
+    host, _, _ = bad
+    result = host.call(mode, "echo", text="x").result
+    assert result.status == "error" and why in result.output
+    assert "\n" not in result.output and "http://" not in result.output and "https://" not in result.output
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ RESOURCE = "/.well-known/oauth-protected-resource/mcp"
 class WebServer(ThreadingHTTPServer):
     """Serves on a port of its own until it is closed.
 
-    :ivar mode: ``good``, ``changing``, ``silent``, ``dying`` or ``redirect``.
+    :ivar mode: ``good``, ``changing``, ``silent``, ``dying``, ``redirect``, ``limited`` or ``unreadable``.
+    :ivar session: the session that it knows, if it wants one.
     :ivar protected: whether a token is wanted.
     :ivar metadata: of the authorization server; a test changes it.
     :ivar seen: the requests: method, path, token.
@@ -30,7 +31,7 @@ class WebServer(ThreadingHTTPServer):
 
     def __init__(self, mode: str = "good", *, protected: bool = False) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.mode, self.protected = mode, protected
+        self.mode, self.protected, self.session = mode, protected, ""
         self.origin = f"http://127.0.0.1:{self.server_address[1]}"
         self.url = f"{self.origin}/mcp"
         self.location = "http://169.254.169.254/latest/meta-data"
@@ -144,12 +145,19 @@ class _Handler(BaseHTTPRequestHandler):
             return self._say(307, {}, Location=server.location)
         if server.protected and token not in server.tokens:
             return self._say(401, {}, **{"WWW-Authenticate": server.challenge})
+        if server.session and message["method"] != "initialize" and self.headers["mcp-session-id"] != server.session:
+            return self._say(404, {})
+        if message["method"] == "tools/call" and server.mode == "limited":
+            return self._say(429, {})
+        if message["method"] == "tools/call" and server.mode == "unreadable":
+            return self._say(200, {"jsonrpc": "2.0", "id": message["id"], "result": "text"})
         if message["method"] == "tools/call" and server.mode == "silent":
             server.released.wait(600)
         if message["method"] == "tools/call" and server.mode == "dying":
             self.close_connection = True
             return self.connection.close()
-        return self._say(202, None) if "id" not in message else self._say(200, server.answer(message))
+        fields = {"Mcp-Session-Id": server.session} if server.session else {}
+        return self._say(202, None) if "id" not in message else self._say(200, server.answer(message), **fields)
 
     def _seen(self) -> None:
         self.web.seen.append((self.command, urlsplit(self.path).path, self.headers["authorization"] or ""))
