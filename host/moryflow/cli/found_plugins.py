@@ -8,13 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
 from moryflow_sdk import ConfigError
 from moryflow_sdk.support.texts import did_you_mean
 
 from moryflow.cli.open_host import own_home
 from moryflow.cli.options import Flags
-from moryflow.cli.terminal import plain
+from moryflow.cli.terminal import say
 
 if TYPE_CHECKING:
     from moryflow.config import Config
@@ -77,4 +76,4 @@ class FoundPlugins:
     def tell(self, text: str) -> None:
         """Show a notice or a screen; ``-q`` leaves it out unless a question follows it."""
         if not self.flags.quiet or not self.flags.yes:
-            click.echo(plain(text), err=True)
+            say(text)

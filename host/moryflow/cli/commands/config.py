@@ -175,7 +175,7 @@ def reading(flags: Flags) -> tuple[Config, tuple[Known, ...]]:
     """Do as :func:`checked_config` for a command that only shows, and say when the person's file counts for nothing in it."""
     config, known = checked_config(flags)
     if config.torn is not None:
-        click.echo(plain(f"moryflow: {config.torn}"), err=True)
+        say(f"moryflow: {config.torn}")
     return config, known
 
 

@@ -8,7 +8,7 @@ import click
 
 from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import Flags, InputCommand, document_options, host_options, json_object, noun
-from moryflow.cli.terminal import as_json, columns, plain, show
+from moryflow.cli.terminal import as_json, columns, plain, say, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,7 +73,7 @@ def fire(flags: Flags, hook: str, given: str | None, value: str | None, output: 
     else:
         click.echo(plain(as_json(result.value)))
         if not result.chain and not flags.quiet:
-            click.echo("moryflow: no plugin implements it, or none asks for this event", err=True)
+            say("moryflow: no plugin implements it, or none asks for this event")
         for call in result.chain:
             click.echo(f"  {call['plugin']}: {call['outcome']} ({call['us']} µs)", err=True)
     return EXIT_CODES["plugin_failed"] if failed else 0

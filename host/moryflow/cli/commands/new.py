@@ -12,7 +12,7 @@ import click
 from moryflow.base.builtins import BUILTINS
 from moryflow.cli.open_host import own_home
 from moryflow.cli.options import Flags, NounGroup, asking_options
-from moryflow.cli.terminal import at_terminal, plain, show
+from moryflow.cli.terminal import at_terminal, plain, say, show
 
 from .tool_files import SWITCH
 
@@ -155,7 +155,7 @@ def _switched_on(home: Path, flags: Flags) -> bool:
     if not flags.yes and not click.confirm(question, err=True, default=True):
         return False
     set_value(config.path, SWITCH, True)
-    click.echo(plain(f"moryflow: {SWITCH} is now true ({config.path})"), err=True)
+    say(f"moryflow: {SWITCH} is now true ({config.path})")
     return True
 
 

@@ -18,7 +18,7 @@ from moryflow_sdk import ConfigError
 from moryflow.cli.found_plugins import FoundPlugins
 from moryflow.cli.open_host import drift_notices, from_host
 from moryflow.cli.options import Flags, asking_options, document_options, noun
-from moryflow.cli.terminal import columns, first_line, plain, show
+from moryflow.cli.terminal import columns, first_line, plain, say, show
 from moryflow.runtime.documents import plugin_json
 
 from .plugin_bisect import bisect
@@ -209,13 +209,13 @@ def set_key(flags: Flags, name: str, setting: str | None) -> None:
     changed = set_value(file, path, secret)
     won = load_config(plugins.home, inline=flags.config, environ=os.environ).origin(path)
     if won.source in ("environment", "inline", "flag"):
-        click.echo(plain(f"moryflow: {won.source} {won.file or ''} gives another one, which is used"), err=True)
+        say(f"moryflow: {won.source} {won.file or ''} gives another one, which is used")
     elif won.file != str(file):
         problem = "it was stored, but is not used: the file cannot be used"
         raise ConfigError(problem, where=str(file), next_step="moryflow config check")
     own = [origin for _, origin in config.setters(path) if origin.source == "user"]
     if own:
-        click.echo(plain(f"moryflow: {own[0].file}:{own[0].line} has one too: moryflow config unset {path}"), err=True)
+        say(f"moryflow: {own[0].file}:{own[0].line} has one too: moryflow config unset {path}")
     text = f"{path} is set ({file}, which only you can read)" if changed else f"{path} is that already ({file})"
     show(flags, {"key": path, "changed": changed, "file": str(file)}, plain(text))
 

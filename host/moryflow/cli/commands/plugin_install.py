@@ -13,7 +13,7 @@ from moryflow_sdk import ConfigError, MoryflowError
 
 from moryflow.cli.found_plugins import FoundPlugins
 from moryflow.cli.options import Flags, asking_options, document_options
-from moryflow.cli.terminal import plain, show
+from moryflow.cli.terminal import plain, say, show
 
 from .plugin_check import probe_verdicts, verdict_text
 
@@ -145,7 +145,7 @@ def disable(flags: Flags, name: str) -> None:
         return
     changed = _write(plugins, [*listed, name])
     if any(row.record.gate for row in rows):
-        click.echo(f"moryflow: {name} judges calls; from now on they are decided without it", err=True)
+        say(f"moryflow: {name} judges calls; from now on they are decided without it")
     show(flags, {"disabled": changed}, f"{name} is disabled from the next turn on ({plugins.config.path})")
 
 

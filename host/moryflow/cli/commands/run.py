@@ -346,11 +346,11 @@ async def _unless_stopped(session: Session, seconds: float, told: str) -> None:
     restore = catch_signals(ENDING, lambda _: waiting.cancel(), leave_at=2)
     try:
         if told:
-            click.echo(plain(f"moryflow: {told}"), err=True)
+            say(f"moryflow: {told}")
         await waiting
     except asyncio.CancelledError:
         if told:
-            click.echo("moryflow: gave up waiting; nothing was begun", err=True)
+            say("moryflow: gave up waiting; nothing was begun")
         raise click.Abort from None
     finally:
         restore()

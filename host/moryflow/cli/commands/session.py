@@ -15,7 +15,7 @@ from moryflow_sdk import Event
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 from moryflow.cli.open_host import with_host, with_store
 from moryflow.cli.options import Flags, NounGroup, asking_options, document_options, find, noun
-from moryflow.cli.terminal import columns, first_line, plain, show
+from moryflow.cli.terminal import columns, first_line, plain, say, show
 from moryflow.runtime.documents import node_json, session_json, with_title
 from moryflow.runtime.session_stats import collect_stats
 
@@ -150,7 +150,7 @@ def _tell_notice(event: Event) -> None:
     if event.type == "plugin.failed":
         said = f"plugin {event.data['plugin']} failed: {event.data['error']}"
     if said:
-        click.echo(plain(f"moryflow: {said}"), err=True)
+        say(f"moryflow: {said}")
 
 
 # ---------------------------------------------------------------- Carry a session elsewhere

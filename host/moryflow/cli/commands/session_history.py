@@ -15,7 +15,7 @@ from moryflow_sdk import Event
 from moryflow.base.events import now
 from moryflow.cli.open_host import own_home, with_host, with_store
 from moryflow.cli.options import Flags, document_options, find
-from moryflow.cli.terminal import brief, columns, first_line, plain, show, told_result
+from moryflow.cli.terminal import brief, columns, first_line, plain, say, show, told_result
 from moryflow.runtime.documents import (
     SessionTree,
     context_report,
@@ -314,7 +314,7 @@ def compact(flags: Flags, session: str | None, focus: str, model: str | None) ->
 
     done = with_host(flags, work)
     for remark in () if flags.quiet else done["remarks"]:
-        click.echo(plain(f"moryflow: {remark}"), err=True)
+        say(f"moryflow: {remark}")
     show(flags, done, compaction_text(done))
 
 

@@ -15,7 +15,7 @@ from moryflow.base.events import now
 from moryflow.cli.failures import allowing
 from moryflow.cli.open_host import from_host, with_host
 from moryflow.cli.options import MODE, ON_ASK, Flags, InputCommand, document_options, host_options, json_object, noun
-from moryflow.cli.terminal import as_json, at_terminal, columns, plain, show
+from moryflow.cli.terminal import as_json, at_terminal, columns, plain, say, show
 from moryflow.cli.terminal.streams import stdout
 from moryflow.runtime.documents import tool_json
 
@@ -153,7 +153,7 @@ def _print(done: DirectResult, name: str, ms: int, output: str) -> int:
     if output == "json":
         click.echo(as_json(_event(done, name, ms)), file=stdout())
     elif failed:
-        click.echo(f"moryflow: {name}: {plain(result.output)}", err=True)
+        say(f"moryflow: {name}: {plain(result.output)}")
         if result.code == "invalid_args":
             click.echo(f"  next: moryflow tool show {name}", err=True)
         elif done.ruling is not None and done.ruling.by == "headless":
@@ -162,7 +162,7 @@ def _print(done: DirectResult, name: str, ms: int, output: str) -> int:
         click.echo(plain(result.output), file=stdout(), nl=not result.output.endswith("\n"))
     if done.exit_code == EXIT_CODES["plugin_failed"]:
         said = "a plugin failed on the way, and --strict makes that an error"
-        click.echo(f"moryflow: {said}\n  next: moryflow plugin list", err=True)
+        say(f"moryflow: {said}\n  next: moryflow plugin list")
         return done.exit_code
     if result.status == "error" and not done.exit_code:
         return 2 if result.code == "invalid_args" else 1

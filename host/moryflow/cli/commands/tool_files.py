@@ -10,7 +10,7 @@ import click
 
 from moryflow.cli.open_host import from_host, own_home, with_host
 from moryflow.cli.options import Flags, asking_options, document_options
-from moryflow.cli.terminal import plain, show
+from moryflow.cli.terminal import plain, say, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,7 +131,7 @@ async def make(found: ToolEnvironment, path: Path, flags: Flags) -> None:
 
     def progress(text: str) -> None:
         if not flags.quiet:
-            click.echo(f"moryflow: {text}", err=True)
+            say(f"moryflow: {text}")
 
     await asyncio.to_thread(found.install, progress)
 
@@ -165,7 +165,7 @@ async def wait_for_owner(host: Host, tool: str, flags: Flags) -> None:
     pending = {r.name for r in host.plugin_set.records if r.status == "pending" and r.stage == "probe"}
     owners = _owners(host, tool) & pending if pending else set()
     if owners and not flags.quiet:
-        click.echo(f"moryflow: {tool} is one of {', '.join(sorted(owners))}, which is being tried out", err=True)
+        say(f"moryflow: {tool} is one of {', '.join(sorted(owners))}, which is being tried out")
     if owners:
         await host.try_out(owners)
 

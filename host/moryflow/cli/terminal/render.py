@@ -158,7 +158,8 @@ class TerminalView:
         from .markdown import render
 
         if exchanges[:-RECALLED]:
-            self._write(f"… {len(exchanges) - RECALLED} exchanges before; /tree shows them", DIM)
+            before = len(exchanges) - RECALLED
+            self._write(f"… {before} exchange{'s' if before != 1 else ''} before; /tree shows them", DIM)
         for asked, answered in exchanges[-RECALLED:]:
             said = f"> {asked}".split("\n")
             rest = [f"… +{len(said) - OUTPUT_LINES:,} lines"] if len(said) > OUTPUT_LINES + 1 else said[OUTPUT_LINES:]
