@@ -187,7 +187,8 @@ class Installer:
             raise InstallError(f"{problem}: {error.strerror}", where=str(command[0])) from error
         said = done.stdout.decode("utf-8", "replace")
         if done.returncode:
-            raise InstallError(f"{problem}:\n{_sentences(said)}", next_step=_hint(said))
+            why = _sentences(said) or f"  it ended with exit code {done.returncode} and said nothing"
+            raise InstallError(f"{problem}:\n{why}", next_step=_hint(said))
         return said
 
     def _environ(self) -> dict[str, str]:

@@ -98,15 +98,27 @@ class Manager:
         return also
 
     @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let nothing else be installed or removed meanwhile.
+
+        :raises Busy: something is.
+        """
+        with InstallLock(self.home) as held:
+            recover(self.home, held)
+            self.installer.held = held.descriptor
+            try:
+                yield
+            finally:
+                self.installer.held = -1  # its number may soon be that of something else
+
+    @contextmanager
     def _taken_back_unless_good(
         self, shown: PluginPackage, origin: PackageOrigin, also: Sequence[tuple[str, str]]
     ) -> Iterator[None]:
         """Put everything back as it was when what is done meanwhile fails, is interrupted or killed."""
         entry = self.lock.read().get(normal(shown.name))
         files = wheel_names(origin.path) if origin.kind == "archive" else ()
-        with InstallLock(self.home) as held:
-            recover(self.home, held)
-            self.installer.held = held.descriptor
+        with self.alone():
             rollback = Rollback(self.home, [shown.name, *(name for name, _ in also)], files, entry, shown.name)
             try:
                 yield
@@ -308,9 +320,10 @@ def remove(target: UninstallTarget, manager: Manager) -> Removed:
         aside = str(target.path.rename(_place_aside(manager.home, target.path)))
         manager.lock.remove(f"plugins/{target.path.name}")
     else:
-        if normal(target.name) in installed_packages():
-            manager.installer.uninstall(target.name)
-        manager.lock.remove(target.name)
+        with manager.alone():
+            if normal(target.name) in installed_packages():
+                manager.installer.uninstall(target.name)
+            manager.lock.remove(target.name)
     memory = GateMemory(manager.home)
     for plugin in target.plugins:
         memory.forget(plugin)

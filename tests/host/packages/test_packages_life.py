@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import time
@@ -115,6 +116,18 @@ def test_a_plugin_is_uninstalled_with_all_that_was_known_of_it(place: Any) -> No
     assert json.loads((place.home / "config.jsonc").read_text("utf-8"))["disabledPlugins"] == []
     assert "there is no plugin 'guard'" in place.run("plugin", "uninstall", "guard", code=2).stderr
     assert "is built in" in place.run("plugin", "uninstall", "files", code=1).stderr
+
+
+def test_nothing_is_uninstalled_while_something_is_installed(place: Any) -> None:
+    """One installer at a time works in an environment; the plugin stays (R18)."""
+    place.wheels.add("sayer")
+    place.run("plugin", "install", "sayer", "-y")
+    with (place.home / ".installing.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = place.run("plugin", "uninstall", "sayer", code=1)
+    assert "another installation is running" in done.stderr and "next: wait for it" in done.stderr
+    assert set(place.lock) == {"sayer"} and (place.site / "sayer").exists()
+    place.run("plugin", "uninstall", "sayer")
 
 
 def test_a_file_is_copied_updated_and_moved_aside(place: Any) -> None:

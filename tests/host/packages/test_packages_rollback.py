@@ -244,6 +244,7 @@ def test_an_installer_that_dies_half_way_changes_nothing(place: Any) -> None:
     sabotage(place, "os.kill(os.getpid(), 9)")
     done = place.run("plugin", "update", "sayer", "-y", code=1)
     assert "sayer cannot be installed" in done.stderr
+    assert "it ended with exit code -9 and said nothing" in done.stderr
     assert state(place) == before
     says(place, "1.0")
 
