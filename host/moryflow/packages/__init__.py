@@ -13,6 +13,7 @@ from moryflow_sdk import MoryflowError
 
 log = logging.getLogger(__name__)
 
+NO_SPACE = "free some space, then try again"
 INSTALLING = "installing"
 """Folder of the home that is there while something is installed, and after an installation that was killed."""
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from moryflow.plugins.entry_points import normal
 
-from . import InstallError
+from . import NO_SPACE, InstallError
 from .distributions import PluginPackage, installed_packages
 from .lock import Locked, PackageOrigin
 
@@ -230,6 +230,8 @@ def _hint(said: str) -> str:
     low = said.lower()
     if "externally-managed" in low or "externally managed" in low:
         return "install Moryflow into an environment of its own: python3 -m venv, pipx or uv tool"
+    if "no space left" in low or "disk quota" in low:
+        return NO_SPACE
     if "conflict" in low or "unsatisfiable" in low:
         return "ask for a version that fits, or ask its author; what Moryflow runs on stays as it is"
     if "no matching distribution" in low or "no usable wheels" in low or "only-binary" in low:

@@ -5,6 +5,7 @@ A process that finds the note of an unfinished installation restores the copy, s
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import importlib
@@ -24,7 +25,7 @@ from typing import Any
 from moryflow.base.paths import make_folder
 from moryflow.plugins.entry_points import normal
 
-from . import INSTALLING, InstallError
+from . import INSTALLING, NO_SPACE, InstallError
 from .distributions import Distribution, installed_packages
 from .lock import Locked, Lockfile
 
@@ -74,9 +75,10 @@ class Rollback:
             }
             _write(self._folder / _NOTE, json.dumps(note))
         except OSError as error:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            _drop(self._folder)
             problem = f"what is installed now cannot be kept for the case that the new one does not load: {error.strerror}"
-            raise InstallError(problem, where=str(error.filename or self._folder)) from error
+            step = NO_SPACE if error.errno == errno.ENOSPC else ""
+            raise InstallError(problem, where=str(error.filename or self._folder), next_step=step) from error
 
     def done(self) -> None:
         """What was installed stays."""

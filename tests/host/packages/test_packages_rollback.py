@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -12,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moryflow.packages import InstallError
+from moryflow.packages.rollback import Rollback
 
 ALLOW = {"agents": {"runtime": {"permission": {"rules": [{"domain": "read", "pattern": "*", "decision": "allow"}]}}}}
 BROKEN = {
@@ -310,6 +314,19 @@ def awaited(condition: Any) -> None:
             return
         time.sleep(0.02)
     raise AssertionError("it did not happen")
+
+
+def test_a_full_disk_changes_nothing_and_says_what_helps(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No copy can be made of what is there: nothing is installed, and nothing is left of the attempt (R18)."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("shutil.copy2", full)
+    with pytest.raises(InstallError, match="No space left") as raised:
+        Rollback(place.home, ["pytest"], (), None, "pytest")
+    assert raised.value.next_step == "free some space, then try again"
+    assert not (place.home / "installing").exists()
 
 
 def test_a_start_goes_on_where_nothing_can_be_put_back(place: Any) -> None:
