@@ -9,8 +9,10 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from moryflow import RunOptions
 from moryflow.store import open_store
 from moryflow.store.sqlite import session_lock
+from moryflow_sdk import MoryflowError
 
 PLUGIN = """
     import pathlib
@@ -189,3 +191,15 @@ async def test_a_file_of_results_that_does_not_fit_is_never_taken(place, monkeyp
         else:
             await asyncio.wait_for(session.prompt("and?"), 300)
             assert [file.suffix for file in (place.home / "unstored").iterdir()] == [".outdated"]
+
+
+async def test_a_call_without_a_model_that_cannot_be_stored_says_why(place):
+    """Not only that the turn ended with host_error: what happened, where, and what helps (CONTRACT §1)."""
+    async with place.host() as host:
+        session = await host.new_session(place.vault, model=place.script("unused"))
+        with closing(sqlite3.connect(place.home / "sessions.db")) as other:
+            other.execute("CREATE TRIGGER full BEFORE INSERT ON nodes BEGIN SELECT RAISE(ABORT, 'no room'); END")
+            other.commit()
+        with pytest.raises(MoryflowError, match="no room") as raised:
+            await session.call("count", json.dumps({"path": str(place.vault / "counted")}), RunOptions())
+        assert raised.value.next_step

@@ -248,6 +248,7 @@ class Session:
         """Take one tool call through the whole chain without a model.
 
         :raises SessionBusy: the session is working on a prompt.
+        :raises MoryflowError: the turn failed, so that the call did not run or has no result.
         """
         async with self._alone(), self._held.block() as live:
             scope = self._scope(live, None, "direct", options.on_ask != "prompt")
@@ -265,6 +266,8 @@ class Session:
             outcome = await self._run(scope, turn, work())
             ruling = judged[0].ruling if judged else None
             result = last_result(live, request.id, outcome.end_reason)
+            if outcome.error is not None and result.status != "ok":
+                raise outcome.error
             return DirectResult(result, ruling, scope.ledger.chain(), self.id, request.id, outcome.exit_code)
 
     async def scoped(self, work: Callable[[TurnContext], Awaitable[Any]]) -> tuple[Any, Sequence[dict[str, Any]]]:
