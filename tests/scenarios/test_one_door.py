@@ -12,7 +12,7 @@ import moryflow_sdk
 import pytest
 
 REACHES = {
-    "host/moryflow/kernel/tool_call.py": {"Deadline.timeout_error", "run_body", "result_of_error"},
+    "host/moryflow/kernel/tool_call.py": {"_more_time", "run_body", "result_of_error"},
     "host/moryflow/hooks/dispatcher.py": {"call"},
     "host/moryflow/hooks/plugin_set.py": {"Implementation.place"},
     "host/moryflow/plugins/load.py": {"_within_tier"},
