@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Annotated, Any, NamedTuple
 
 from moryflow_sdk import Command, SystemBlock, Tool, ToolContext, ToolError, Turn, hookimpl, tool
-from moryflow_sdk.support.markdown_files import WrongFile, read_markdown
+from moryflow_sdk.support.markdown_files import MAX_FRONTMATTER_BYTES, WrongFile, read_markdown
 from moryflow_sdk.support.own_files import leads_nowhere, open_regular
 from moryflow_sdk.support.settings import Settings
 from moryflow_sdk.support.texts import did_you_mean
@@ -87,12 +89,17 @@ CLAUDE = ".claude/skills"
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 LONGEST_NAME, LONGEST_DESCRIPTION = 64, 1024
+_parsing = Lock()
+"""Held while a file is parsed, so that threads that ask at once parse it once."""
+MOST_HEADS = 256 * 1024
+"""Bytes of frontmatter of all skills together; whoever wrote a vault would else decide how long a turn takes to begin."""
 
 
 class Skill(NamedTuple):
     """A skill.
 
     :ivar file: its ``SKILL.md``; `root` is the home or the vault that it must really lie in.
+    :ivar head: bytes of its frontmatter; `characters` are those of its text.
     :ivar problem: why it cannot be used; empty when it can.
     """
 
@@ -101,7 +108,8 @@ class Skill(NamedTuple):
     file: Path
     root: Path
     source: str
-    body: str = ""
+    head: int = 0
+    characters: int = 0
     problem: str = ""
 
     @property
@@ -115,8 +123,10 @@ def skills_for(vault: Path, home: Path, *, claude: bool = True) -> list[Skill]:
     :param claude: also what the person has for Claude Code.
     """
     found: list[Skill] = []
+    left = MOST_HEADS
     for file, root, source in _places(vault, home, claude=claude):
-        skill = _read(file, root, source)
+        skill = _read(file, root, source, left)
+        left -= skill.head
         first = next((other for other in found if other.usable and other.name == skill.name), None)
         if skill.usable and first:
             skill = _wrong(skill.file, root, source, f"the name {skill.name!r} is taken by {first.file}")
@@ -145,24 +155,51 @@ def _places(vault: Path, home: Path, *, claude: bool) -> Iterator[tuple[Path, Pa
                 yield place / "SKILL.md", root, source
 
 
-def _read(file: Path, root: Path, source: str) -> Skill:
+def _read(file: Path, root: Path, source: str, most: int) -> Skill:
+    """Return the skill in a file; one with more than `most` bytes of frontmatter is left out."""
     try:
         if not file.resolve().is_relative_to(root.resolve()):
             return _wrong(file, root, source, f"it leads out of {root}")
-        read = read_markdown(file)
+        head = _head_bytes(file)
+        if head > most:
+            limit = f"all skills together may have {MOST_HEADS // 1024} KiB of frontmatter"
+            return _wrong(file, root, source, f"it is left out: {limit}")
+        found = file.stat()
+        with _parsing:
+            fields, characters, problem = _parsed(file, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     except (OSError, RuntimeError) as error:  # the second, up to Python 3.12, is a link that leads in a circle
         return _wrong(file, root, source, leads_nowhere(file) or f"it cannot be read: {error}")
+    name, description = fields.get("name"), fields.get("description")
+    if problem := problem or _name_problem(name) or _description_problem(description):
+        return _wrong(file, root, source, problem, head)
+    return Skill(str(name), " ".join(str(description).split()), file, root, source, head, characters)
+
+
+def _head_bytes(file: Path) -> int:
+    """Return how many bytes of frontmatter a file has, without parsing it."""
+    if not file.is_file():
+        return 0
+    with file.open("rb") as stream:
+        data = stream.read(MAX_FRONTMATTER_BYTES + 1)
+    end = data.find(b"\n---", 3)
+    return end if end >= 0 else len(data)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(file: Path, *_state: int) -> tuple[Mapping[str, Any], int, str]:
+    """Return a file's fields, how long its text is, and what is wrong: every step asks, and parsing may take a second.
+
+    :param _state: what changes with the file.
+    """
+    try:
+        read = read_markdown(file, json5=False)
     except WrongFile as wrong:
-        place = f"line {wrong.line}: " if wrong.line else ""
-        return _wrong(file, root, source, f"{place}{wrong}")
-    name, description = read.metadata.get("name"), read.metadata.get("description")
-    if problem := _name_problem(name) or _description_problem(description):
-        return _wrong(file, root, source, problem)
-    return Skill(str(name), " ".join(str(description).split()), file, root, source, read.body)
+        return {}, 0, f"line {wrong.line}: {wrong}" if wrong.line else str(wrong)
+    return read.metadata, len(read.body), ""
 
 
-def _wrong(file: Path, root: Path, source: str, problem: str) -> Skill:
-    return Skill(file.parent.name, "", file, root, source, problem=problem)
+def _wrong(file: Path, root: Path, source: str, problem: str, head: int = 0) -> Skill:
+    return Skill(file.parent.name, "", file, root, source, head, problem=problem)
 
 
 def _name_problem(name: Any) -> str:
@@ -196,10 +233,14 @@ def read_skill(name: str, vault: Path, home: Path, *, claude: bool = True) -> st
     :raises ToolError: there is no such skill, or it cannot be used.
     """
     chosen = _find_skill(name, vault, home, claude=claude)
+    try:
+        body = read_markdown(chosen.file, json5=False).body
+    except WrongFile as wrong:  # it was changed just now
+        raise ToolError(f"the skill {name!r} cannot be used: {wrong}", code="invalid", where=str(chosen.file)) from wrong
     others = _other_files(chosen)
     listed = "\n".join(f"- {other}" for other in others[:_FILES])
     head = f"Other files of this skill, in {chosen.file.parent}; give one as `file` to read it:"
-    return f"{chosen.body}\n\n{head}\n{listed}" if others else chosen.body
+    return f"{body}\n\n{head}\n{listed}" if others else body
 
 
 def read_page(name: str, file: str, vault: Path, home: Path, *, claude: bool = True) -> str:
@@ -301,4 +342,4 @@ async def _all(turn: Turn) -> list[Skill]:
 
 def _row(skill: Skill) -> dict[str, Any]:
     row = {"name": skill.name, "description": skill.description, "source": skill.source, "file": str(skill.file)}
-    return {**row, "tokens": len(skill.body) // 4, "usable": skill.usable, "problem": skill.problem}
+    return {**row, "tokens": skill.characters // 4, "usable": skill.usable, "problem": skill.problem}

@@ -60,22 +60,23 @@ class MarkdownFile(NamedTuple):
         return self.head.count("\n", 0, place) + 1 if found else None
 
 
-def read_markdown(path: Path) -> MarkdownFile:
+def read_markdown(path: Path, *, json5: bool = True) -> MarkdownFile:
     """Return what the file at `path` holds.
 
+    :param json5: read a block that starts with ``{`` as JSON5; else as plain JSON or YAML, which is five times as fast.
     :raises WrongFile: it cannot be read, is too large, is not text, or its frontmatter is wrong.
     """
     data, distrusted = _content(path)
-    return parse_markdown(data, distrusted)
+    return parse_markdown(data, distrusted, json5=json5)
 
 
-def parse_markdown(data: bytes, distrusted: str = "") -> MarkdownFile:
+def parse_markdown(data: bytes, distrusted: str = "", *, json5: bool = True) -> MarkdownFile:
     """Return what `data` holds.
 
     :raises WrongFile: it is too large, is not text, or its frontmatter is wrong.
     """
     text = _text(data)
-    metadata, body = _split(text)
+    metadata, body = _split(text, json5=json5)
     closing = re.compile(r"^---[ \t]*$", re.MULTILINE).search(text, 3)
     return MarkdownFile(metadata, body, distrusted, text[: closing.start()] if closing else "")
 
@@ -109,7 +110,7 @@ def _text(data: bytes) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _split(text: str) -> tuple[Mapping[str, Any], str]:
+def _split(text: str, *, json5: bool) -> tuple[Mapping[str, Any], str]:
     """Return frontmatter and body: plain JSON at once, all else through python-frontmatter with a handler of ours."""
     if (plain := _plain_json(text)) is not None:
         return plain
@@ -121,7 +122,7 @@ def _split(text: str) -> tuple[Mapping[str, Any], str]:
         START_DELIMITER = END_DELIMITER = "---"
 
         def load(self, fm: str) -> dict[str, Any]:
-            return _load(fm)
+            return _load(fm, json5=json5)
 
     if not re.match(r"---[ \t]*\n", text):
         raise WrongFile("frontmatter", 'such a file begins with a line "---"', 1)
@@ -155,12 +156,12 @@ def _too_deep(block: str) -> bool:
     return False
 
 
-def _load(block: str) -> dict[str, Any]:
+def _load(block: str, *, json5: bool) -> dict[str, Any]:
     if len(block.encode("utf-8", "surrogatepass")) > MAX_FRONTMATTER_BYTES:
         raise WrongFile("frontmatter", f"the frontmatter is larger than {MAX_FRONTMATTER_BYTES // 1024} KiB", 1)
     if _too_deep(block):
         raise WrongFile("frontmatter", f"the frontmatter is nested deeper than {MAX_DEPTH}", 2)
-    value = _json5(block) if block.lstrip().startswith("{") else _yaml(block)
+    value = _json5(block) if json5 and block.lstrip().startswith("{") else _yaml(block)
     if not isinstance(value, dict):
         raise WrongFile("frontmatter", "the frontmatter must be an object with named fields", 2)
     return cast("dict[str, Any]", value)

@@ -120,6 +120,21 @@ def test_a_skill_that_is_wrong_is_named_and_the_others_work(vault, home, text, p
     assert problem in broken.problem and not broken.usable and fine.usable
 
 
+def test_frontmatter_of_a_vault_is_bounded_and_parsed_once(vault, home, monkeypatch):
+    """Else whoever wrote a repository decides how long a turn takes to begin (invariant 9)."""
+    put(home / "skills", "mine")
+    put(vault / ".claude/skills", "json5", "---\n{name: 'json5', description: 'd',}\n---\nx")
+    for number in range(10):
+        wrong = number == 0
+        head = f"name: s{number}\ndescription: {'[' if wrong else ''}d\nnote: {'x' * 50_000}"
+        put(vault / ".claude/skills", f"s{number}", f"---\n{head}\n---\nx")
+    found = {skill.name: skill.problem for skill in skills_for(vault, home)}
+    left_out = [name for name, problem in found.items() if "256 KiB of frontmatter" in problem]
+    assert left_out == ["s5", "s6", "s7", "s8", "s9"] and not found["mine"] and not found["json5"] and not found["s4"]
+    monkeypatch.setattr("moryflow_builtins.skills.read_markdown", None)
+    assert {skill.name: skill.problem for skill in skills_for(vault, home)} == found
+
+
 def test_a_link_out_of_the_vault_is_not_followed(vault, home):
     """A repository cannot make the host read another file of the person (R13)."""
     outside = vault.parent / "SKILL.md"
@@ -127,7 +142,7 @@ def test_a_link_out_of_the_vault_is_not_followed(vault, home):
     (vault / ".claude/skills/secret").mkdir(parents=True)
     (vault / ".claude/skills/secret/SKILL.md").symlink_to(outside)
     (found,) = skills_for(vault, home)
-    assert "leads out of" in found.problem and not found.body
+    assert "leads out of" in found.problem and not found.characters
 
 
 async def ask(vault: Path, home: Path, *answers) -> list[dict]:
