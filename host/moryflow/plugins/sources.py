@@ -96,9 +96,8 @@ def read_sources(path: Path) -> Sources:
         for folder, names, leaves in os.walk(path):
             names[:] = sorted(name for name in names if not name.startswith((".", "__pycache__")))
             check_owned(Path(folder), Path(folder).stat())
-            for leaf in sorted(leaves):
-                if leaf.endswith(".py"):
-                    files[f"{folder}{os.sep}{leaf}"] = read_owned(Path(folder, leaf))
+            for leaf in filter(_is_module, sorted(leaves)):
+                files[f"{folder}{os.sep}{leaf}"] = read_owned(Path(folder, leaf))
         main = path / "__init__.py"
         if str(main) not in files:
             raise PluginError(
@@ -109,6 +108,11 @@ def read_sources(path: Path) -> Sources:
         files[str(path)] = read_owned(path)  # says it, too, when there is none
         check_owned(path)
     return Sources(main, files, digest({os.path.relpath(name, path.parent): data for name, data in files.items()}))
+
+
+def _is_module(leaf: str) -> bool:
+    """Whether a file is Python that can be imported; editors put their own beside it: ``.#x.py`` is a lock of Emacs."""
+    return leaf.endswith(".py") and not leaf.startswith(".")
 
 
 def digest(files: Mapping[str, bytes]) -> str:
@@ -247,7 +251,7 @@ class Unit(NamedTuple):
         found: list[Path] = []
         for folder, names, leaves in os.walk(self.root):
             names[:] = sorted(name for name in names if name != "__pycache__" and not name.startswith("."))
-            found += [Path(folder, leaf) for leaf in sorted(leaves) if leaf.endswith(".py")]
+            found += [Path(folder, leaf) for leaf in filter(_is_module, sorted(leaves))]
         return found
 
     def owns(self, module: str) -> bool:

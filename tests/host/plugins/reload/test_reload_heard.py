@@ -125,6 +125,19 @@ def test_editors_own_files_do_not_matter():
     assert not any(is_source(f"/h/plugins/{name}") for name in noise)
 
 
+async def test_editors_own_files_are_no_part_of_a_package(home):
+    """Emacs leaves a link that leads nowhere beside each file with changes that were not saved (issue 5, hot reload)."""
+    main = home.tool("one")
+    package = home.path / "plugins" / "mine"
+    package.mkdir(mode=0o700)
+    main.rename(package / "__init__.py")
+    async with home.open() as host:
+        (package / ".#words.py").symlink_to("me@host.123:456")
+        (package / "#words.py#").write_text("not saved (")
+        home.tool("two").rename(package / "__init__.py")
+        await home.until(lambda: "hello" in host.tools and host.tools["hello"].tool.function() == "two", seconds=20)
+
+
 async def test_the_watch_hears_saves_in_folders_that_come_later(home):
     """A folder that did not exist when watching began is watched once it is asked for (S0.85)."""
     heard = []

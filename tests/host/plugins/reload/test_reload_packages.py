@@ -88,6 +88,16 @@ async def test_helper_modules_reload_with_their_plugin(home, package):
         assert await home.says("say") == "two later "
 
 
+async def test_editors_own_files_are_no_part_of_an_installed_package(home, package):
+    """Likewise: its code is taken, and has a hash (issue 5, hot reload)."""
+    package.install()
+    async with home.open() as host:
+        (package.folder / ".#late.py").symlink_to("me@host.123:456")
+        package.save("word = 'two'\n")
+        await home.until(lambda: host.tools["say"].tool.function() == "two late ", seconds=20)
+        assert host.plugin_set.plugins[package.name].hash
+
+
 async def test_byte_code_is_never_stale(home, package, monkeypatch):
     """Two saves of one size and one time give one ``.pyc``; sources are compiled themselves (ARCHITECTURE §4)."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
