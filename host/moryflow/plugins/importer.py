@@ -24,6 +24,7 @@ from .sources import (
     Fingerprints,
     Sources,
     check_owned,
+    check_readable,
     digest,
     forget,
     import_module,
@@ -94,6 +95,8 @@ def import_named(
     content = (
         (prints or Fingerprints()).of(unit) if unit else digest({candidate.target: (candidate.version or __version__).encode()})
     )
+    if unit is not None and not content:
+        check_readable(unit)
     is_known = known is not None and known.hash == content
     loud = check is not None and unit is not None and not is_known and check(content)
     try:

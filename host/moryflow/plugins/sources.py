@@ -311,6 +311,22 @@ class Fingerprints:
         return content
 
 
+def check_readable(unit: Unit) -> None:
+    """Check that each file of a unit can be read.
+
+    :raises LoadFailure: naming the first that cannot.
+    """
+    for path in unit.files():
+        try:
+            _content(path)
+        except OSError as error:
+            lost = leads_nowhere(path)
+            text = lost or f"it cannot be read: {error.strerror}"
+            raise LoadFailure(
+                "import", text, file=str(path), hint=LOST_HINT if lost else "remove it, or make it a file that you may read"
+            ) from error
+
+
 def _content(path: Path) -> bytes:
     with open_regular(path) as stream:  # a named pipe would hold the host for ever
         return stream.read()

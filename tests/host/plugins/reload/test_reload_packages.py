@@ -98,6 +98,22 @@ async def test_editors_own_files_are_no_part_of_an_installed_package(home, packa
         assert host.plugin_set.plugins[package.name].hash
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+async def test_a_file_that_cannot_be_read_is_named(home, package, kind):
+    """It is not said that the package joins at the next turn: the version before stays, and a start names it (R18)."""
+    package.install()
+    file = package.folder / "more.py"
+    async with home.open():
+        os.mkfifo(file) if kind == "pipe" else file.symlink_to("nowhere.py")
+        package.save("word = 'two'\n")
+        [line] = (await home.report()).lines()
+        assert line.startswith(f"kept the previous version: {file}: ")
+        assert await home.says("say") == "one late "
+    async with home.open():
+        record = home.record(package.name)
+        assert (record.status, record.file) == ("failed", str(file)) and record.hint
+
+
 async def test_byte_code_is_never_stale(home, package, monkeypatch):
     """Two saves of one size and one time give one ``.pyc``; sources are compiled themselves (ARCHITECTURE §4)."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
