@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+
+from moryflow_sdk.support.own_files import open_regular
 
 from moryflow.base.builtins import BUILTINS
 from moryflow.config import Config
@@ -50,11 +52,14 @@ class Row:
         return self.candidate.package if self.candidate is not None else ""
 
 
-def rows(home: Path, config: Config, settings: PluginSettings) -> list[Row]:
-    """Return every plugin in the order in which they are loaded, what is absent though it judged calls included."""
+def rows(home: Path, config: Config, settings: PluginSettings, development: Sequence[Path] = ()) -> list[Row]:
+    """Return every plugin in the order in which they are loaded, what is absent though it judged calls included.
+
+    :param development: plugins that lie elsewhere and are being written.
+    """
     known = recall(home)
     reader = _RowReader(home, known, _builtins(home, config, known), settings)
-    found = [reader.row(candidate) for candidate in discover(home, BUILTINS)]
+    found = [reader.row(candidate) for candidate in discover(home, BUILTINS, development)]
     return [*found, *_absent(home, found, settings)]
 
 
@@ -126,7 +131,8 @@ def manifest_card(candidate: Candidate) -> Card | None:
     if not candidate.manifest:
         return None
     try:
-        data = Path(candidate.manifest).read_bytes()
+        with open_regular(candidate.manifest) as stream:
+            data = stream.read()
     except OSError:
         return None
     return card_of(candidate.name, candidate.target, candidate.version, data)

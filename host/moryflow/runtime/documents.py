@@ -289,7 +289,7 @@ def plugins_json(host: Host) -> list[dict[str, Any]]:
     from .generation import wanted_plugins
 
     out = all_quarantined(host.home)
-    found = rows(host.home, host.config, wanted_plugins(host.config))
+    found = rows(host.home, host.config, wanted_plugins(host.config), host.development)
     return [{**plugin_json(row), "quarantined": out.get(row.name, [])} for row in found]
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from moryflow.packages.distributions import Distribution
+from moryflow.packages.inventory import manifest_card
+from moryflow.plugins.discovery import Candidate
 from moryflow.plugins.last_seen import recall, released_at
 from moryflow.plugins.preflight import PreflightStatus
 from moryflow.plugins.sources import Fingerprints, Unit
@@ -143,6 +145,8 @@ def test_a_named_pipe_in_a_package_holds_nobody_up(bench: Any):
     record = bench.record("odd")
     assert (record.status, record.stage) == ("failed", "manifest")
     assert "it is not an ordinary file" in record.error
+    candidate = Candidate("odd", "installed", "odd 1.0", "odd", manifest=str(bench.site / "pipes" / "plugin.toml"))
+    assert manifest_card(candidate) is None
     os.mkfifo(bench.site / "pipes" / "more.py")
     assert Fingerprints().of(Unit("pipes", bench.site / "pipes")) == ""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moryflow.runtime.documents import plugins_json
 
 PLUGIN = """
 from moryflow_sdk import hookimpl, tool
@@ -184,8 +185,10 @@ async def test_a_project_is_taken_by_the_entry_points_it_declares(home, package)
     project = package.source.parent
     points = f'[project.entry-points."moryflow.plugins"]\n{package.name} = "{package.name}"\n'
     (project / "pyproject.toml").write_text(f'[project]\nname = "{package.name}"\nversion = "0.1"\n{points}')
-    async with home.open(development=[project]):
+    async with home.open(development=[project]) as host:
         assert (home.record(package.name).tier, await home.says("say")) == ("installed", "one late ")
+        rows = await asyncio.to_thread(plugins_json, host)
+        assert [row["status"] for row in rows if row["name"] == package.name] == ["loaded"]
         package.save("word = 'two'\n")
         await home.report()
         assert await home.says("say") == "two late "
