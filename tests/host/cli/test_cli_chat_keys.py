@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 import termios
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 from moryflow.cli.chat.completion import MOST_OFFERED, nearest
 from moryflow.cli.chat.keys import keys_joined
 from moryflow.cli.terminal import brief, cut, folded, render
+from moryflow.cli.terminal.interrupts import catch_signals
 from moryflow_sdk import Event
 from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
@@ -304,6 +308,35 @@ def test_a_draft_outlives_its_terminal(cli: Any, at_terminal: Begin) -> None:
     terminal.wait_until_it_waits()
     terminal.hang_up()
     assert "+my draft\n" in history(cli)
+
+
+def test_a_draft_outlives_a_window_that_a_shell_closes(cli: Any, at_terminal: Begin) -> None:
+    """SIGHUP comes first, and then nothing can be written: that was an error, and the draft was lost with it."""
+    terminal = at_terminal("chat", "-m", cli.script("x"))
+    terminal.expect("\n>")
+    terminal.type("my draft")
+    terminal.expect("my draft")
+    terminal.wait_until_it_waits()
+    terminal.stop()
+    terminal.send(signal.SIGHUP)
+    threading.Timer(0.3, terminal.go_on).start()
+    terminal.hang_up()
+    assert "+my draft\n" in history(cli)
+
+
+async def test_a_second_hangup_kills_nobody_who_is_saving() -> None:
+    """The system and the shell both send it when a window is closed; the second one met the default, which kills."""
+    came = asyncio.Event()
+    restore = catch_signals((signal.SIGHUP,), lambda _: came.set(), leave_at=2)
+    try:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGHUP)
+        await came.wait()
+        restore()
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("when", ["while it works", "when it is done"])

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -87,10 +87,12 @@ class Conversation:
             await self.host.aclose()
             if attention is not None:
                 attention.close()
-        if unsent := source.unsent():
-            say(f"not sent, Up brings it back in the next chat: {first_line(unsent)}")
-        if source.interactive and not self.flags.quiet:
-            say(f"moryflow chat{self._flag()} -r {self.host.row.id} goes on from here")
+        unsent = source.unsent()
+        with suppress(OSError):  # nobody is there to be told
+            if unsent:
+                say(f"not sent, Up brings it back in the next chat: {first_line(unsent)}")
+            if source.interactive and not self.flags.quiet:
+                say(f"moryflow chat{self._flag()} -r {self.host.row.id} goes on from here")
         return 0 if source.interactive else self._code
 
     async def _talk(self, source: LineSource) -> None:

@@ -71,7 +71,8 @@ class Printer:
         ASIDES.remove(self._aside)
         self._app.before_render -= self._fit
         self._app.after_render -= self._note_drawn
-        self._print()
+        with suppress(OSError):  # the terminal is gone, which must not take what was typed along
+            self._print()
         if self._printing is not None:
             await asyncio.wait((self._printing,))
 

@@ -37,12 +37,17 @@ def catch_signals(signals: Sequence[int], act: Callable[[int], object], *, leave
     The handlers are Python's own, not the loop's: a plugin that keeps the loop from running must not keep a person
     from leaving.
 
+    A terminal that is closed sends SIGHUP more than once: by the system, by the shell, and when that has ended. Those count as
+    one, and those that come after the end kill nobody who is still saving what was typed.
+
     :param leave_at: the signal, counted from one, at which the process ends at once, whatever the loop does.
     """
     loop = asyncio.get_running_loop()
     seen: list[int] = []
 
     def received(number: int, _: FrameType | None) -> None:
+        if number == signal.SIGHUP and number in seen:
+            return
         seen.append(number)
         if len(seen) >= leave_at:
             os._exit(130)
@@ -52,7 +57,7 @@ def catch_signals(signals: Sequence[int], act: Callable[[int], object], *, leave
 
     def restore() -> None:
         for number, handler in before:
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP and number in seen else handler)
 
     return restore
 
