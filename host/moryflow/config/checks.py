@@ -300,10 +300,12 @@ def _shape_below(known: Iterable[Known], value: Any) -> dict[str, Any]:
 
 
 def _unfilled(layer: Layer, path: tuple[str | int, ...], value: Any) -> Iterator[Problem]:
-    """Report texts that look as if a variable were filled in, which nothing does."""
+    """Report texts that look as if a variable were filled in, which is done for MCP servers alone."""
     if isinstance(value, Mapping | list) and ".".join(map(str, path)) != RULES_PATH:
         for name, item in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from _unfilled(layer, (*path, name), item)
+    elif path[:2] == SECTION and str(value).startswith("${"):
+        return  # of a server they are filled in
     elif isinstance(value, str) and len(value) < 80 and _VARIABLE.fullmatch(value):
         text = f"{dotted(path)}: {value!r} is taken as it stands: variables are not filled in"
         yield layer.problem(path, text, "write the value itself", code="config_value")

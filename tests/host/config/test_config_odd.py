@@ -204,6 +204,14 @@ def test_servers_that_are_written_well_hold(read: Read, tmp_path: Path) -> None:
     assert read(tmp_path).problems == ()
 
 
+def test_variables_of_a_server_are_no_mistake(read: Read, tmp_path: Path) -> None:
+    """They are filled in there; who was told to write the value itself would write a secret down (S0.85)."""
+    server = '{"command": "x", "env": {"TOKEN": "${TOKEN}", "OTHER": "$OTHER"}}'
+    (tmp_path / "config.jsonc").write_text(f'{{"mcp": {{"servers": {{"good": {server}}}}}}}')
+    (problem,) = read(tmp_path).problems
+    assert problem.message.startswith("mcp.servers.good.env.OTHER:")
+
+
 SLIPS: dict[str, tuple[str, Any]] = {
     '"disabledPlugins": "evil, other"': ("disabledPlugins", ["evil", "other"]),
     '"onlyPlugins": "good"': ("onlyPlugins", ["good"]),
