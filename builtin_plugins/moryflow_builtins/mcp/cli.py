@@ -310,7 +310,9 @@ def _tested(context: CommandContext, server: Server) -> dict[str, Any]:
     try:
         listing: Listing = context.run(lambda turn: list_server(turn, name, server.settings))
     except ToolError as error:
-        return {**common, "ok": False, "says": f"{name}: {error.message}"}
+        step = error.next_step.removeprefix("a person runs: ")
+        more = f"moryflow mcp show {name}" if step in ("", f"moryflow mcp test {name}") else step
+        return {**common, "ok": False, "says": f"{name}: {error.message}\nnext: {more}"}
     works = f"{name}: it works: {listing.server.get('name')} {listing.server.get('version')}, {len(listing.tools)} tools"
     if pin is None or server.state == "changed":
         why = "it was not reviewed yet" if pin is None else "it is configured differently than when it was reviewed"

@@ -305,6 +305,12 @@ def explain(error: BaseException) -> dict[str, str]:
         return {"code": "mcp_error", "message": f"{_plain_message(error.error.message)} (code {error.error.code})"}
     if isinstance(error, FileNotFoundError):
         return {"code": "mcp_gone", "message": f"there is no program {error.filename}"}
+    if isinstance(error, OSError | httpx2.HTTPError):
+        what = error.strerror if isinstance(error, OSError) else ""
+        where = f": {error.filename}" if isinstance(error, OSError) and error.filename else ""
+        return {"code": "mcp_gone", "message": f"{what or error or type(error).__name__}{where}"[:500]}
+    if isinstance(error, UnicodeEncodeError):
+        return {"code": "mcp_failed", "message": "its url or a header has characters that HTTP does not take"}
     if isinstance(error, RuntimeError):  # what the SDK says of a result that is not what the tool's output schema promises
         return {"code": "mcp_invalid_result", "message": str(error)[:500]}
     if isinstance(error, ValidationError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moryflow_sdk import ConfigError
 
 from .conftest import Servers, settings_of
 
@@ -126,6 +127,24 @@ def test_a_server_of_an_unknown_version_is_refused_for_that(nasty: tuple[Servers
     """And not because its program has ended, which it did when it was refused."""
     _, found = nasty
     assert "1999-01-01" in str(found["old"]) and "ended" not in str(found["old"])
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ({"command": "/dev/null"}, "Permission denied: /dev/null"),
+        ({"command": "/nowhere/x"}, "there is no program /nowhere/x"),
+        ({"url": "http://127.0.0.1:9/", "headers": {"A": "\u00e9"}}, "characters that HTTP does not take"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_named_with_the_next_step(servers: Servers, entry: dict[str, Any], why: str) -> None:
+    """Without the names of exceptions."""
+    servers.configure({"mcp": {"servers": {"gone": entry}}})
+    tested = servers.command("mcp", "test", "gone")
+    assert why in tested and "next: moryflow mcp show gone" in tested
+    with pytest.raises(ConfigError, match=why) as raised:
+        servers.command("mcp", "review", "gone")
+    assert "Error:" not in str(raised.value) and raised.value.next_step == "moryflow mcp test gone"
 
 
 def test_tools_of_one_name_are_withheld_and_their_neighbour_is_not(nasty: tuple[Servers, Any]) -> None:
