@@ -181,9 +181,16 @@ def _with_hooks_apart(layer: Layer) -> Layer:
     apart: Any = {}
     for name, value in hooks.items():
         known = spelled(name) if "." in name else None
-        apart = merged(apart, nested(HOOKS[known].dotted.split("."), value) if known else {name: value})
+        apart = _joined(apart, nested(HOOKS[known].dotted.split("."), value) if known else {name: value})
     agents, runtime = layer.value["agents"], layer.value["agents"]["runtime"]
     return replace(layer, value={**layer.value, "agents": {**agents, "runtime": {**runtime, "hooks": apart}}})
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Return both spellings of a hook as one; lists follow each other."""
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return {**first, **{key: _joined(first[key], item) if key in first else item for key, item in second.items()}}
+    return [*first, *second] if isinstance(first, list) and isinstance(second, list) else second
 
 
 def _slips(layer: Layer) -> Iterator[tuple[Place, Any]]:

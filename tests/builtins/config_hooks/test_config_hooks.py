@@ -93,6 +93,13 @@ def test_hooks_may_be_named_in_one_word(moryflow, hooks):
     assert moryflow.model.requests[0].params.temperature == 0.2
 
 
+def test_entries_of_both_spellings_hold(moryflow, hooks):
+    """One below the other, as they are written; the second list took the place of the first (S0.94)."""
+    one, two, three = ({"tool": "say", "appendText": text} for text in "abc")
+    hooks(**{"tool.after": [one], "tool": {"after": [two]}, "tool.execute.after": [three]})
+    assert moryflow.call_tool("say", text="x").result.output == "xabc"
+
+
 def test_parameters_override_the_agents(moryflow, hooks):
     """`chat.params` overrides the model settings of agent and prompt, and only what it names (S0.97)."""
     (moryflow.home / "agents").mkdir()
