@@ -83,12 +83,12 @@ def test_narrow_terminals_cut_no_words(cli: Any, at_terminal: Begin) -> None:
 
 def test_sentences_are_folded_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a terminal is; each line is as indented as it began, and a long word stays whole."""
-    sentence = f"one two three four five six\n  next: {'x' * 30} and on"
+    sentence = f"one two three four five six\n  also: {'x' * 30} and on"
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setattr("moryflow.cli.terminal.terminal_width", lambda: 0)
     assert folded(sentence) == sentence
     monkeypatch.setattr("moryflow.cli.terminal.terminal_width", lambda: 20)
-    assert folded(sentence) == f"one two three four\nfive six\n  next:\n  {'x' * 30}\n  and on"
+    assert folded(sentence) == f"one two three four\nfive six\n  also:\n  {'x' * 30}\n  and on"
     assert [cut(text, 4) for text in ("abcd", "abcde", "中文", "中文字")] == ["abcd", "abc…", "中文", "中…"]
 
 
