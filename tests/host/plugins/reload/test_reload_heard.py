@@ -136,6 +136,7 @@ async def test_editors_own_files_are_no_part_of_a_package(home):
         (package / "#words.py#").write_text("not saved (")
         home.tool("two").rename(package / "__init__.py")
         await home.until(lambda: "hello" in host.tools and host.tools["hello"].tool.function() == "two", seconds=20)
+        assert (home.record("mine").status, home.record("mine").error) == ("loaded", "")
 
 
 async def test_the_watch_hears_saves_in_folders_that_come_later(home):

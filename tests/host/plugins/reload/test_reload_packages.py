@@ -222,6 +222,7 @@ async def test_a_reload_that_fails_in_any_way_is_named_and_the_next_save_is_take
             await home.until(lambda: "what was saved is not taken: ZeroDivisionError" in caplog.text)
         home.tool("three")
         await home.until(lambda: host.tools["hello"].tool.function() == "three")
+        assert caplog.text.count("what was saved is not taken") == 1
 
 
 async def test_an_editable_installation_appears_while_a_host_runs(home, package):
