@@ -80,6 +80,8 @@ class Conversation:
             self.host.subscribe(attention)
         await self.recall()
         await self.host.start(self._reloaded)
+        if source.interactive:  # a terminal that is closed may be at its end before SIGHUP comes, which must not kill then
+            catch_signals((signal.SIGHUP,), lambda _: None, leave_at=2)
         try:
             await self._talk(source)
         finally:
