@@ -148,6 +148,28 @@ def test_a_tool_is_judged_like_any_call(cli: Any) -> None:
     assert "danger" in done.stderr
 
 
+def test_an_output_that_failed_keeps_its_lines(cli: Any, at_terminal: Any) -> None:
+    """Folded between words, a table and a command to copy were destroyed (CLI)."""
+    cli.plugin(
+        "failing",
+        """
+        from moryflow_sdk import *
+
+        @tool(domain="read")
+        def failing() -> str:
+            "Fail."
+            raise ToolError("no\\n" + "column    " * 20 + "end")
+
+        @hookimpl
+        def tools():
+            return [failing]
+        """,
+    )
+    terminal = at_terminal("tool", "run", "failing")
+    assert terminal.end() == 1
+    assert "column    " * 20 + "end\n" in terminal.text
+
+
 def test_a_question_at_a_terminal(cli: Any, at_terminal: Any) -> None:
     """The same question as in a turn."""
     terminal = at_terminal("tool", "run", "danger", "--what", "it")

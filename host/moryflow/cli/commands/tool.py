@@ -153,7 +153,7 @@ def _print(done: DirectResult, name: str, ms: int, output: str) -> int:
     if output == "json":
         click.echo(as_json(_event(done, name, ms)), file=stdout())
     elif failed:
-        say(f"moryflow: {name}: {plain(result.output)}")
+        click.echo(plain(f"moryflow: {name}: {result.output}"), err=True)  # as the tool laid it out
         if result.code == "invalid_args":
             click.echo(f"  next: moryflow tool show {name}", err=True)
         elif done.ruling is not None and done.ruling.by == "headless":
