@@ -99,9 +99,11 @@ class Cli:
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         return subprocess.Popen(command, cwd=self.vault, env=self.env, text=True, **{**pipes, **options})
 
-    def terminal(self, *arguments: str, columns: int = 100) -> Terminal:
-        """Begin a command at a terminal."""
+    def terminal(self, *arguments: str, columns: int = 100, shell: bool = False) -> Terminal:
+        """Begin a command at a terminal, or below a shell there that says `fg` once it is stopped."""
         command = [sys.executable, "-m", "moryflow", *arguments]
+        if shell:
+            command = ["sh", "-c", ': <"$(tty)"; set -m; "$@"; fg', "sh", *command]  # opened by name, it has job control
         size = {"COLUMNS": str(columns), "LINES": "40"}
         return Terminal(command, self.vault, {**self.env, "TERM": "xterm-256color", **size, **self.environ}, columns)
 
@@ -292,8 +294,8 @@ def at_terminal(cli: Cli) -> Iterator[Callable[..., Terminal]]:
     """Begin a command at a terminal; it is closed when the test has ended."""
     opened: list[Terminal] = []
 
-    def begin(*arguments: str, columns: int = 100) -> Terminal:
-        opened.append(cli.terminal(*arguments, columns=columns))
+    def begin(*arguments: str, **how: Any) -> Terminal:
+        opened.append(cli.terminal(*arguments, **how))
         return opened[-1]
 
     yield begin

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from moryflow.cli.chat.completion import MOST_OFFERED, nearest
 from moryflow.cli.chat.keys import keys_joined
+from moryflow.cli.chat.printer import JUST_NOW
 from moryflow.cli.terminal import brief, cut, folded, render
 from moryflow.cli.terminal.interrupts import catch_signals
 from moryflow_sdk import Event
@@ -390,22 +391,37 @@ def test_the_input_works_after_a_stop_that_it_did_not_ask_for(cli: Any, at_termi
 
 def test_the_input_is_drawn_once_after_ctrl_z(cli: Any, at_terminal: Begin) -> None:
     """It was drawn a second time behind itself, and over the answer that came meanwhile (issue 2, CLI)."""
-    terminal = at_terminal("chat", "-m", cli.script("answered"))
+    terminal = at_terminal("chat", "-m", cli.script("answered"), shell=True)
     terminal.expect("\n>")
     terminal.type("hel")
     terminal.expect("hel")
-    terminal.type("\x1a")  # without a shell nothing stops: the system ignores what nobody could undo
+    before = len(terminal.raw)
+    terminal.type("\x1a")
     terminal.expect("hel")
-    terminal.wait_until_it_waits()
-    drawn = len(terminal.raw)
-    terminal.go_on()
     terminal.rest(0.5)
-    assert "hel" not in terminal.raw[drawn:]
+    assert terminal.raw[before:].count("hel") == 1
     terminal.type("lo\r")
     terminal.expect("answered")
     terminal.type("/quit\r")
     assert terminal.end() == 0
     assert cli.prompts() == ["hello"]
+
+
+def test_ctrl_z_that_stops_nothing_is_forgotten(cli: Any, at_terminal: Begin) -> None:
+    """The system ignores what no shell could undo; after the next real stop the input was not drawn (CLI)."""
+    terminal = at_terminal("chat", "-m", cli.script("answered"))
+    terminal.expect("\n>")
+    terminal.type("hel")
+    terminal.expect("hel")
+    terminal.type("\x1a")
+    terminal.expect("hel")
+    terminal.wait_until_it_waits()
+    terminal.stop()
+    terminal.rest(JUST_NOW)
+    terminal.go_on()
+    terminal.expect("hel")
+    terminal.type("\x15/quit\r")
+    assert terminal.end() == 0
 
 
 # ---------------------------------------------------------------- what is pasted and offered

@@ -28,6 +28,8 @@ IN_FLIGHT = 0.004
 """Seconds that what is drawn takes to the terminal, at most; a resize in between found the old text."""
 SETTLED = 0.08
 """Seconds without a change after which a terminal's size counts as its new one."""
+JUST_NOW = 1.0
+"""Seconds after Ctrl-Z returned within which SIGCONT is what ended its stop."""
 
 
 class Printer:
@@ -52,8 +54,8 @@ class Printer:
         self._modes: list[Any] | None = None
         """The terminal's modes, as prompt_toolkit has set them; the next is whether Ctrl-C is a signal."""
         self._signals = False
-        self._suspended = False
-        """It is stopped because it asked for it: prompt_toolkit, which has taken the input off the screen, draws it again."""
+        self._went_on = 0.0
+        """When Ctrl-Z last returned: prompt_toolkit, which had taken the input off the screen, has drawn it again."""
 
     def install(self) -> None:
         """Take the place of both streams; one that leads to a file stays."""
@@ -130,13 +132,17 @@ class Printer:
             termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, modes)
 
     def suspend(self) -> None:
-        """Stop the process until the shell lets it go on."""
-        self._suspended = True
-        self._app.suspend_to_background()
+        """Stop the process until the shell lets it go on; without a shell nothing stops, and no signal says so."""
+
+        def stop() -> None:
+            os.kill(0, signal.SIGTSTP)
+            self._went_on = time.monotonic()
+
+        run_in_terminal(stop)
 
     def _resume(self) -> None:
         """Draw the input anew, below what was printed while the program was stopped."""
-        drawn, self._suspended = self._suspended, False
+        drawn, self._went_on = time.monotonic() - self._went_on < JUST_NOW, 0.0
         if self._app.is_running and not self._lent():
             self.set_modes(signals=self._signals)
             if not drawn:
