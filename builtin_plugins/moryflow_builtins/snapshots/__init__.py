@@ -39,14 +39,14 @@ async def event(event: Event, turn: Turn | None) -> None:
                 await recorder.begin(turn, event.data["call_id"], event.data["tool"], event.data["domain"])
             else:
                 recorder.switched_off(turn)
-        case "tool.result" if turn.state.get("segment"):
+        case "tool.result" if "segment" in turn.state:
             from .recorder import end
 
             await end(turn, event.data["call_id"])
-        case "step.finish" | "turn.finish" if turn.state.get("segment"):
+        case "step.finish" | "turn.finish" if "segment" in turn.state:
             from .recorder import finish
 
-            await finish(turn, over=event.type == "turn.finish")
+            await finish(turn)
         case "session.deleted":
             from .recorder import forget
 
@@ -62,7 +62,7 @@ async def event(event: Event, turn: Turn | None) -> None:
 @hookimpl
 def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> None:
     """Note which files a call has written, so that they are told apart from what a person saves meanwhile."""
-    if call.domain == "edit" and result.status == "ok" and turn.state.get("segment"):
+    if call.domain == "edit" and result.status == "ok" and "segment" in turn.state:
         from .recorder import name
 
         name(turn, call.targets)

@@ -2,9 +2,6 @@
 
 The time between two calls, in which a person may be asked and may save files of their own, lies in no segment: a command
 that may write what it likes has one of its own, and the names tell the files of the others apart from a person's.
-
-The snapshot after a call is taken beside what comes next, which is mostly the model's next answer; the next call that may
-change files waits for it, and so does the end of the turn.
 """
 
 from __future__ import annotations
@@ -24,8 +21,6 @@ from .shadow import Shadow, VaultTree
 
 _FRESH = 1.0
 """Seconds for which a snapshot counts as the state right before a call."""
-_closing: dict[str, asyncio.Task[dict[str, Any] | None]] = {}
-"""The snapshot that ends a segment while it is taken, by turn; a task has no place in ``turn.state``, which is stored."""
 
 
 def shadow_of(turn: Turn) -> Shadow:
@@ -34,14 +29,13 @@ def shadow_of(turn: Turn) -> Shadow:
 
 async def begin(turn: Turn, call: str, tool: str, domain: str) -> None:
     """Note that `call` is about to run; where no snapshot shows the files as they are now, take one."""
-    await _settle(turn)
     if "off" in turn.session_state:
         _write(turn, Gap(turn.node, turn.id, turn.session_state["off"]))
         return
     command = domain != "edit"
     segment = _open(turn)
     if segment is None or _is_stale(segment, command):
-        segment = turn.state["segment"] = await _next_segment(turn, segment)
+        segment = await _next_segment(turn)
     if segment is None:
         return
     if not segment["used"]:
@@ -72,17 +66,15 @@ async def end(turn: Turn, call: str) -> None:
         return
     segment["running"].remove(call)
     if not segment["running"]:
-        _close_soon(turn, segment)
+        await _next_segment(turn)
 
 
-async def finish(turn: Turn, *, over: bool) -> None:
-    """Record the files as the step left them; once the turn is `over`, wait until that is done."""
+async def finish(turn: Turn) -> None:
+    """Record the files as the step left them."""
     segment = _open(turn)
-    if segment is not None and segment["used"]:
-        _close_soon(turn, segment)
-    if over:
-        await _settle(turn)
-        turn.state.pop("segment", None)
+    turn.state.pop("segment", None)
+    if segment is not None and segment["used"] and (taken := await _taken(turn)):
+        _close(turn, segment, taken)
 
 
 def mark(turn: Turn) -> JournalFiles:
@@ -116,22 +108,7 @@ def switched_off(turn: Turn) -> None:
 def _open(turn: Turn) -> dict[str, Any] | None:
     """Return the segment of this turn that is open; one that a killed host left is not ours."""
     found = turn.state.get("segment")
-    ours = found and found["turn"] == turn.id and found["node"] == turn.node
-    return found if ours and not found["closed"] else None
-
-
-def _close_soon(turn: Turn, segment: dict[str, Any]) -> None:
-    """End `segment` with a snapshot that nobody waits for yet."""
-    segment["closed"] = True
-    _closing[turn.id] = asyncio.create_task(_next_segment(turn, segment))
-
-
-async def _settle(turn: Turn) -> None:
-    """Wait for the snapshot that is being taken; its files are those before the next call of the same step."""
-    if turn.id not in _closing:
-        return
-    await asyncio.wait((_closing[turn.id],))  # cancelled, it leaves the snapshot to the end of the turn
-    turn.state["segment"] = _closing.pop(turn.id).result()
+    return found if found and found["turn"] == turn.id and found["node"] == turn.node else None
 
 
 def _is_stale(segment: dict[str, Any], command: bool) -> bool:
@@ -141,21 +118,23 @@ def _is_stale(segment: dict[str, Any], command: bool) -> bool:
     return (command and segment["used"]) or abs(time.time() - segment["at"]) > _FRESH
 
 
-async def _next_segment(turn: Turn, before: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Take a snapshot, end the segment `before` with it, and return one that begins with it."""
-    node = before["node"] if before else turn.node
-    taken = await _taken(turn, node)
+async def _next_segment(turn: Turn) -> dict[str, Any] | None:
+    """End the open segment, and begin another with the files as they are now."""
+    before = _open(turn)
+    taken = await _taken(turn)
     if taken is None:
+        turn.state.pop("segment", None)
         return None
     if before is not None and before["used"]:
         _close(turn, before, taken)
-    return {
-        "turn": turn.id, "node": node, "tree": taken.tree, "number": taken.number, "at": time.time(),
-        "used": False, "closed": False, "running": [], "commands": [], "named": {},
+    turn.state["segment"] = {
+        "turn": turn.id, "node": turn.node, "tree": taken.tree, "number": taken.number, "at": time.time(),
+        "used": False, "running": [], "commands": [], "named": {},
     }  # fmt: skip
+    return turn.state["segment"]
 
 
-async def _taken(turn: Turn, node: str) -> VaultTree | None:
+async def _taken(turn: Turn) -> VaultTree | None:
     """Take a snapshot; where that is not possible, say so and leave it for the rest of the session."""
     taking = asyncio.create_task(asyncio.to_thread(shadow_of(turn).snapshot))
     if not (await asyncio.wait((taking,), timeout=1.0))[0]:
@@ -165,7 +144,7 @@ async def _taken(turn: Turn, node: str) -> VaultTree | None:
     except (ToolError, OSError) as error:
         reason = turn.session_state["off"] = str(error)
         turn.emit("notice", text=f"changes to files cannot be undone in this session: {reason}")
-        _write(turn, Gap(node, turn.id, reason))
+        _write(turn, Gap(turn.node, turn.id, reason))
         return None
 
 
