@@ -41,8 +41,14 @@ def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
         return None
     streams.share()
     owner = host.plugin_set.command_owners[command.name]
-    context = HostContext(lambda work: run_on_loop(lambda: work, runner.run), host, owner, given)
-    return _ready(command.cli(), command.name, context)
+
+    def run(work: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return run_on_loop(lambda: work, runner.run)
+        finally:
+            work.close()  # Ctrl-C may have come before it began
+
+    return _ready(command.cli(), command.name, HostContext(run, host, owner, given))
 
 
 def _ready(built: click.Command, name: str, context: HostContext) -> click.Command:

@@ -78,6 +78,18 @@ async def test_a_file_changed_between_two_steps_counts_as_the_persons(desk):
     assert "a.txt changed since" in done.stderr and (desk.vault / "a.txt").read_text() == "agent\n"
 
 
+async def test_what_a_person_saves_while_the_model_answers_is_theirs(desk):
+    """What a command changed ends with it: a file of the next moment is not undone with it (S4.8)."""
+
+    def meanwhile(event):
+        if event.type == "message.start" and event.step == 2:
+            (desk.vault / "mine.txt").write_text("mine\n")
+
+    await desk.turn(call("bash", command="echo one > a.txt"), "done", watch=meanwhile)
+    desk.cli("undo", "-y")
+    assert not (desk.vault / "a.txt").exists() and (desk.vault / "mine.txt").read_text() == "mine\n"
+
+
 async def test_one_step_can_be_undone(desk):
     """Only what the last answer did; the turn's earlier steps stay (S4.8)."""
     session = await desk.turn(write("a.txt", "1\n"), write("b.txt", "2\n"), "done")

@@ -193,3 +193,38 @@ def test_ctrl_c_at_a_question_ends_the_command(cli: Any, at_terminal: Callable[.
     assert terminal.end(within=30) == 130
     assert terminal.text.endswith("? [y/N]: \n")
     assert cli("session", "show", made["session"]).returncode == 0
+
+
+HANGUP = """
+import asyncio, os, signal, sys, time
+from moryflow.cli.terminal import interrupts
+interrupts.HANGUP_SECONDS = 0.2
+
+async def work():
+    interrupts.stop_on_signals(lambda: print("stopped", flush=True))
+    os.kill(os.getpid(), signal.SIGHUP)
+    os.kill(os.getpid(), signal.SIGHUP)
+    {then}
+
+asyncio.run(work())
+os.kill(os.getpid(), signal.SIGHUP)
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "ignored", "code", "printed"),
+    [
+        ("time.sleep(60)", False, 130, ""),  # a plugin keeps the loop from running
+        ("await asyncio.sleep(0)", False, 0, "stopped\n"),  # the last SIGHUP comes when the loop is closed
+        ("await asyncio.sleep(0.5)", True, 0, ""),  # under nohup
+    ],
+)
+def test_a_closed_terminal_ends_a_program_once_and_certainly(then: str, ignored: bool, code: int, printed: str):
+    """SIGHUP comes several times and counts as one; nobody can press Ctrl-C any more where the loop is stuck (invariant 9)."""
+    program = HANGUP.format(then=then)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (done.returncode, done.stdout, done.stderr) == (code, printed, "")

@@ -38,12 +38,14 @@ def catch_signals(signals: Sequence[int], act: Callable[[int], object], *, leave
     from leaving.
 
     A terminal that is closed sends SIGHUP more than once: by the system, by the shell, and when that has ended. Those count as
-    one, and those that come after the end kill nobody who is still saving what was typed.
+    one, and those that come after the end kill nobody who is still saving what was typed. As no Ctrl-C can come any more, the
+    process ends :data:`HANGUP_SECONDS` later, whatever the loop does. Under ``nohup`` it is ignored, as that wants it.
 
     :param leave_at: the signal, counted from one, at which the process ends at once, whatever the loop does.
     """
     loop = asyncio.get_running_loop()
     seen: list[int] = []
+    over = threading.Event()
 
     def received(number: int, _: FrameType | None) -> None:
         if number == signal.SIGHUP and number in seen:
@@ -51,15 +53,29 @@ def catch_signals(signals: Sequence[int], act: Callable[[int], object], *, leave
         seen.append(number)
         if len(seen) >= leave_at:
             os._exit(130)
-        loop.call_soon_threadsafe(act, number)
+        if number == signal.SIGHUP:
+            threading.Thread(target=_leave_unless, args=(over,), daemon=True).start()
+        with suppress(RuntimeError):  # the loop is closed, so the end has begun
+            loop.call_soon_threadsafe(act, number)
 
-    before = [(number, signal.signal(number, received)) for number in signals]
+    ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set[int]()
+    before = [(number, signal.signal(number, received)) for number in signals if number not in ignored]
 
     def restore() -> None:
+        over.set()
         for number, handler in before:
             signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP and number in seen else handler)
 
     return restore
+
+
+HANGUP_SECONDS = 10.0
+"""How long a program may take to end after its terminal was closed."""
+
+
+def _leave_unless(ended: threading.Event) -> None:
+    if not ended.wait(HANGUP_SECONDS):
+        os._exit(130)
 
 
 T = TypeVar("T")
