@@ -78,9 +78,8 @@ def end_children(process: int) -> None:
 
 def _is_running(process: int) -> bool:
     with suppress(OSError):
-        return (_PROC / str(process) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[
-            0
-        ] != "Z"
+        stat = (_PROC / str(process) / "stat").read_text(encoding="utf-8", errors="replace")
+        return not stat.rpartition(") ")[2].startswith("Z")  # behind the name, which may contain anything
     return False
 
 
