@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import secrets
-import signal
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import ToolError
-from moryflow_sdk.support.processes import CALL_MARK, end_children, end_marked
+from moryflow_sdk.support.processes import CALL_MARK, end_children, end_marked, end_process
 from moryflow_sdk.support.settings import ServerSettings
 
 LIMIT = 96 * 1024 * 1024
@@ -204,10 +202,8 @@ class Helper:
     async def _kill(self, process: asyncio.subprocess.Process) -> None:
         if process.returncode is None:
             await asyncio.to_thread(end_children, process.pid)
-            with suppress(OSError):  # asyncio's own kill would take the exit code of one that has just ended from asyncio
-                os.kill(process.pid, signal.SIGKILL)
+            await end_process(process)
         await asyncio.to_thread(end_marked, [self._mark, servers_mark(self._mark)])
-        await process.wait()
 
 
 # ---------------------------------------------------------------- what the helper is told of a server

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moryflow_builtins.mcp.helper import Helper
 
 from .conftest import Servers, settings_of
 
@@ -65,6 +66,33 @@ def test_nothing_outlives_the_host(servers: Servers, tmp_path: Path, way: str) -
     assert left == []
 
 
+def test_a_helper_that_has_ended_is_not_signalled_any_more(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio may have reaped it while its servers were ended; its number may be that of another program by then (S0.36)."""
+    late: list[int] = []
+
+    def end_and_wait(pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        while Path(f"/proc/{pid}").exists():
+            time.sleep(0.01)
+        time.sleep(0.2)  # until asyncio knows
+        kill = os.kill
+        monkeypatch.setattr(os, "kill", lambda number, sent: late.append(number) if number == pid else kill(number, sent))
+
+    async def work() -> None:
+        helper = Helper(tmp_path, os.environ)
+        await servers.listing(helper, "good", settings_of("good"))
+        (pid,) = _children(os.getpid(), "mcp.worker")
+        monkeypatch.setattr("moryflow_builtins.mcp.helper.end_children", end_and_wait)
+        os.kill(pid, signal.SIGSTOP)  # it does not end by itself when its input does
+        await helper.close()
+
+    (servers.home / "data" / "mcp").mkdir(parents=True)
+    servers.wait(work())
+    assert late == []
+
+
 def _lives(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -72,11 +100,13 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def _children(pid: int) -> list[int]:
+def _children(pid: int, command: str = "") -> list[int]:
     found = [
         int(place.parent.name)
         for place in Path("/proc").glob("[0-9]*/stat")
-        if (text := _text(place)) and int(text.rpartition(")")[2].split()[1]) == pid
+        if (text := _text(place))
+        and int(text.rpartition(")")[2].split()[1]) == pid
+        and command in _text(place.with_name("cmdline"))
     ]
     assert found
     return found
