@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -33,6 +34,7 @@ _GRACE = 1.0
 _LAST_WORDS = 20
 _PARSE_ERROR = -32700
 _ID = re.compile(rb'"id"\s*:\s*"?(\d{1,18})')
+_NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 
 
 class ServerGone(Exception):
@@ -142,13 +144,26 @@ NO_ANSWER = "it has neither a result that is an object nor an error"
 
 def _failed_answer(line: bytes, error: ValidationError) -> SessionMessage | None:
     """Return an error in place of an answer that cannot be read, so that its call does not wait for another one."""
-    number = _ID.search(line)
-    if number is None or b'"jsonrpc"' not in line or b'"method"' in line:
+    number = _answered(line)
+    if number is None:
         return None
     first = error.errors(include_url=False)[0]
     why = first["msg"] if first["type"] == "json_invalid" else NO_ANSWER
     data = ErrorData(code=_PARSE_ERROR, message=f"{UNREADABLE}{why}")
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=int(number[1]), error=data))
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=data))
+
+
+def _answered(line: bytes) -> int | None:
+    """Return which request a line answers; none where it is not an answer, or is no JSON and could be that to several."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        numbers = _ID.findall(line)
+        return int(numbers[0]) if len(numbers) == 1 and b'"jsonrpc"' in line and b'"method"' not in line else None
+    if not isinstance(value, dict) or "jsonrpc" not in value or "method" in value:
+        return None
+    number = str(value.get("id"))
+    return int(number) if _NUMBER.fullmatch(number) else None
 
 
 def _die_with_parent() -> None:

@@ -22,6 +22,7 @@ ODD = {
     "half a character": '{"content": [{"type": "text", "text": "\\ud800"}]}',
     "deep": '{"content": [], "structuredContent": ' + '{"a": ' * 3000 + "1" + "}" * 3001,
     "a text": '"text"',
+    "a list": '[{"id": 987654}]',
     "no content": "{}",
 }
 """Results that no client takes, by what is wrong with them."""
@@ -59,7 +60,7 @@ def called(name: str, args: dict[str, Any], send: Any, number: Any) -> dict[str,
     if MODE == "structured":
         return {"content": [], "structuredContent": {"n": 1 if name == "right" else "x"}}
     if MODE == "odd":
-        sys.stdout.write(f'{{"jsonrpc": "2.0", "id": {number}, "result": {ODD[args["text"]]}}}\n')
+        sys.stdout.write(f'{{"jsonrpc": "2.0", "result": {ODD[args["text"]]}, "id": {number}}}\n')
         return {"content": [], "late": True}  # nobody waits for a second answer any more
     if MODE == "parts":
         picture = {"type": "image", "mimeType": "image/png", "data": PIXEL}

@@ -112,11 +112,12 @@ def test_structured_output_is_held_against_its_schema(nasty: tuple[Servers, Any]
         ("half a character", "its answer cannot be read: Invalid JSON"),
         ("deep", "its answer cannot be read: Invalid JSON: recursion limit"),
         ("a text", "its answer cannot be read: it has neither a result"),
+        ("a list", "its answer cannot be read: it has neither a result"),
         ("no content", "its answer is not what the protocol asks for: content: Field required"),
     ],
 )
 def test_an_answer_that_cannot_be_read_ends_its_call_with_one_line(nasty: tuple[Servers, Any], text: str, why: str) -> None:
-    """The call does not wait for its deadline, and no link of a library is shown (invariant 9)."""
+    """The call does not wait for its deadline, whatever ids are in its answer; no link of a library is shown (invariant 9)."""
     host, _ = nasty
     result = host.call("odd", "echo", text=text).result
     assert result.status == "error" and why in result.output
