@@ -10,6 +10,7 @@ import csv
 import email
 import hashlib
 import io
+import os
 import re
 import sysconfig
 import tomllib
@@ -107,8 +108,14 @@ def _places(names: Iterable[str], points: str) -> tuple[str, ...]:
     folders = {"scripts": sysconfig.get_path("scripts"), "data": sysconfig.get_path("data")}
     commands = [name for group in _groups(points, "console_scripts", "gui_scripts") for name in group]
     outside = {match[0]: match for name in names if (match := _OUTSIDE.fullmatch(name))}
-    written = (f"{folders[outside[name][1]]}/{outside[name][2]}" if name in outside else name for name in names)
+    written = (_place(f"{folders[outside[name][1]]}/{outside[name][2]}") if name in outside else name for name in names)
     return (*written, *(f"{folders['scripts']}/{name}" for name in commands))
+
+
+def _place(path: str) -> str:
+    """Return a path relative to the folder of packages if it leads there: data of a wheel may."""
+    real, site = Path(os.path.realpath(path)), os.path.realpath(sysconfig.get_path("purelib"))
+    return str(real.relative_to(site)) if real.is_relative_to(site) else path
 
 
 def wheel_names(path: Path) -> list[str]:

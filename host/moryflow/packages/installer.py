@@ -333,12 +333,12 @@ def refuse_replacing(package: PluginPackage, pins: Iterable[str]) -> None:
     own = known.pop(normal(package.name), None)
     mine = {os.path.normpath(own.site / name) for name in own.names()} if own is not None else set[str]()
     others = (item for name, item in known.items() if name in pins or item.plugins)
-    owners = {module: item for item in others for name in item.names() if (module := _module(name))}
+    owners = {module: item for item in others for name in item.names() for module in _modules(name)}
     for place in package.places:
-        owner = ""
+        owner, module = "", next(iter(_modules(os.path.normpath(place))), "")
         if Path(place).is_absolute():
             owner = "this environment" if os.path.lexists(place) and os.path.normpath(place) not in mine else ""
-        elif (module := _module(os.path.normpath(place))) in _MODULES:
+        elif module.partition("/")[0].partition(".")[0] in _MODULES:
             owner = HOST
         elif module in owners:
             owner = " ".join(owners[module].metadata[:2])
@@ -347,12 +347,20 @@ def refuse_replacing(package: PluginPackage, pins: Iterable[str]) -> None:
             raise InstallError(problem, next_step="ask its author to bring only files of its own name")
 
 
-def _module(name: str) -> str:
-    """Return the module that a file of a package makes: its name at the top level, the path of the file below that."""
-    top, _, rest = name.partition("/")
-    if not rest:
-        return top.partition(".")[0] if top.endswith((".py", ".so")) else ""
-    return top if rest.partition(".")[0] == "__init__" else name
+def _modules(name: str) -> list[str]:
+    """Return the module that a file makes, as a path without suffixes, and the packages that the module is in.
+
+    Python takes a package before an extension of the same name, and an extension before a ``.py``; byte code may be run
+    in place of any of them. A file that is no module counts by its path, except at the top level.
+    """
+    parts = [part for part in name.split("/") if part != "__pycache__"]
+    if name.endswith((".py", ".pyc", ".so")):
+        parts[-1] = parts[-1].partition(".")[0]
+        if parts[-1] == "__init__":
+            parts.pop()
+    elif len(parts) == 1:
+        return []
+    return ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
 
 
 def refuse_bad(items: Iterable[tuple[str, str]]) -> None:

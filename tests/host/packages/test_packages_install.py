@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -75,9 +76,16 @@ def test_no_package_runs_at_every_start(place: Any, name: str) -> None:
     [
         ("moryflow/__init__.py", "moryflow"),
         ("moryflow_sdk.py", "moryflow"),
+        ("moryflow/kernel/turn.cpython-311-x86_64-linux-gnu.so", "moryflow"),
+        ("mine-1.0.data/data/lib/python{0}.{1}/site-packages/moryflow/kernel/turn/__init__.py", "moryflow"),
         ("pluggy/__init__.py", "pluggy"),
+        ("pluggy/_hooks/__init__.py", "pluggy"),
+        ("pluggy/_hooks.abi3.so", "pluggy"),
+        ("pluggy/__pycache__/_hooks.cpython-311.pyc", "pluggy"),
         ("typing_extensions/__init__.py", "typing_extensions"),
         ("other/__init__.py", "other 1.0"),
+        ("other/more/__init__.py", "other 1.0"),
+        ("other/shared.py", "other 1.0"),
         ("mine-1.0.data/scripts/python", "this environment"),
         ("mine-1.0.data/data/bin/python", "this environment"),
         ("", "this environment"),
@@ -85,13 +93,22 @@ def test_no_package_runs_at_every_start(place: Any, name: str) -> None:
 )
 def test_no_package_replaces_what_is_not_its_own(place: Any, file: str, owner: str) -> None:
     """A module of the host, of what it runs on or of another plugin, or a command such as Python (R31, invariant 5)."""
-    place.wheels.add("other")
+    place.wheels.add("other", files={"other/more.py": "", "other/shared/one.py": ""})
     place.run("plugin", "install", "other", "-y")
+    file = file.format(*sys.version_info)
     command = "" if file else "[console_scripts]\npython = mine:main\n"
     place.wheels.add("mine", files={file: ""} if file else None, points=f"[moryflow.plugins]\nmine = mine\n{command}")
     done = place.run("plugin", "install", "mine", "-y", code=1)
     assert "mine 1.0 would replace " in done.stderr and f" of {owner}" in done.stderr and "next: " in done.stderr
     assert place.row("other")["version"] == "1.0"
+
+
+def test_packages_may_share_a_folder_that_is_no_package(place: Any) -> None:
+    """Modules with other names beside those of another plugin replace none of them (R31)."""
+    for name in ("one", "two"):
+        place.wheels.add(name, files={f"shared/{name}.py": "", "LICENSE": ""})
+        place.run("plugin", "install", name, "-y")
+    assert sorted(path.name for path in (place.site / "shared").glob("*.py")) == ["one.py", "two.py"]
 
 
 def test_a_package_brings_its_own_commands_again(place: Any) -> None:
