@@ -10,8 +10,9 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
@@ -190,6 +191,22 @@ async def _end(process: Any) -> None:
 # ---------------------------------------------------------------- addresses
 
 
+_failure: ContextVar[list[str]] = ContextVar("moryflow_mcp_failure")
+
+
+def noted_failure() -> list[str]:
+    """Return the list that holds why the last message got no answer, as far as HTTP says; the SDK does not.
+
+    It is about the messages of this task alone: the SDK sends them in the context of who asked.
+    """
+    _failure.set([])
+    return _failure.get()
+
+
+def _note(why: str) -> None:
+    _failure.get([])[:] = [why] if why else []
+
+
 class JudgedTransport(httpx2.AsyncBaseTransport):
     """Connects to the very address that was judged: of the server that a person configured any, of all others a public one.
 
@@ -198,14 +215,12 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
 
     :ivar refused: whether the server wanted a login that it was not given.
     :ivar lost: whether the server knows the session no longer.
-    :ivar failure: why the last message got no answer, as far as HTTP says; the SDK does not.
     """
 
     def __init__(self, url: str) -> None:
         self._own, self._path = _place(httpx2.URL(url)), httpx2.URL(url).path
         self._local = False
         self.refused = self.lost = False
-        self.failure = ""
         self._connections: dict[str, httpx2.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -220,21 +235,18 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
             extensions={**request.extensions, "sni_hostname": host},
         )
         response = await inner.handle_async_request(sent)
-        if (_place(request.url), request.url.path) == (self._own, self._path):
+        if own := (_place(request.url), request.url.path) == (self._own, self._path):
             more = response.status_code == 403 and "insufficient_scope" in response.headers.get("www-authenticate", "")
             self.refused = more or response.status_code == 401
             self.lost = self.lost or (response.status_code == 404 and "mcp-session-id" in request.headers)
-            if request.method == "POST" and response.is_error:
-                self.failure = f"HTTP {response.status_code} {httpx2.codes.get_reason_phrase(response.status_code)}".rstrip()
         if (packed := response.headers.get("content-encoding", "identity")) != "identity":
             await response.aclose()  # nobody counts what comes out of it
-            raise self._unread(f"the answer is packed with {packed[:20]!r}, which was not asked for")
-        response.stream = _Bounded(response.stream, self._unread)
+            raise _unread(f"the answer is packed with {packed[:20]!r}, which was not asked for")
+        response.stream = _Bounded(response.stream)
+        if own and request.method == "POST":
+            said = f"HTTP {response.status_code} {httpx2.codes.get_reason_phrase(response.status_code)}".rstrip()
+            _note("" if not response.is_error or await _explains_itself(response) else said)
         return response
-
-    def _unread(self, why: str) -> httpx2.ReadError:
-        self.failure = why
-        return httpx2.ReadError(why)
 
     async def aclose(self) -> None:
         for connection in self._connections.values():
@@ -292,16 +304,31 @@ def _not_meant(host: str, answers: Sequence[str]) -> str:
     return next((each for each, address in found if not (public(address) or any(address in one for one in _PRIVATE))), "")
 
 
+async def _explains_itself(response: httpx2.Response) -> bool:
+    """Whether the body is an error of the protocol, which the SDK passes on; of all others it makes up its own."""
+    if not response.headers.get("content-type", "").lower().startswith("application/json"):
+        return False
+    try:
+        return isinstance(jsonrpc_message_adapter.validate_json(await response.aread(), by_name=False), JSONRPCError)
+    except (ValidationError, httpx2.HTTPError):
+        return False
+
+
+def _unread(why: str) -> httpx2.ReadError:
+    _note(why)
+    return httpx2.ReadError(why)
+
+
 class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, inner: Any, unread: Callable[[str], httpx2.ReadError]) -> None:
-        self._inner, self._unread = inner, unread
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         left = MOST_BYTES
         async for piece in self._inner:
             left -= len(piece)
             if left < 0:
-                raise self._unread(f"the answer is larger than {MOST_BYTES // 2**20} MiB")
+                raise _unread(f"the answer is larger than {MOST_BYTES // 2**20} MiB")
             yield piece
 
     async def aclose(self) -> None:

@@ -15,7 +15,7 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,7 +30,7 @@ from .definitions import FIELDS, MOST_PROMPT, MOST_TOOLS, tool_hash
 from .helper import servers_mark
 from .lock import canonical
 from .oauth import LoginNeeded, log_in, signed_in
-from .transports import MOST_BYTES, NO_ANSWER, UNREADABLE, JudgedTransport, ServerGone, ServerProgram, host_of
+from .transports import MOST_BYTES, NO_ANSWER, UNREADABLE, JudgedTransport, ServerGone, ServerProgram, host_of, noted_failure
 
 LONGEST_LIST = 20_000
 """Tools that a server may list; more are not even counted."""
@@ -111,8 +111,7 @@ class McpConnection:
             late = f"it did not answer within {self.spec.get('connect_seconds', 60):g} s"
             raise ServerGone("; ".join(filter(None, (late, words)))) from None
         self._calls.append(request)
-        if self._http is not None:
-            self._http.failure = ""
+        failure = noted_failure()
         try:
             return await getattr(self, f"_{request.do}")(request)
         except Exception as error:
@@ -120,8 +119,8 @@ class McpConnection:
                 raise ServerGone(self._program.last_words()) from error
             if self._http is not None and self._http.refused:
                 raise LoginNeeded("it wants a login") from error
-            if self._http is not None and self._http.failure:
-                raise ServerGone(f"{explain(error)['message']}; {self._http.failure}") from error
+            if failure:
+                raise ServerGone(f"{explain(error)['message']}; {failure[0]}") from error
             raise
         finally:
             self._calls.remove(request)
@@ -129,18 +128,19 @@ class McpConnection:
     # ---------------------------------------------------------------- the connection
 
     async def _live(self) -> None:
+        failure = noted_failure()
         try:
             async with self._make_client() as self._client:
                 self._ready.set_result(None)
                 await self._leave.wait()
         except BaseException as error:
             if not self._ready.done():
-                self._ready.set_exception(self._why_not(error))
+                self._ready.set_exception(self._why_not(error, failure))
                 self._ready.exception()  # it is told to whoever waits, and nobody need
             if isinstance(error, asyncio.CancelledError):
                 raise
 
-    def _why_not(self, error: BaseException) -> ServerGone:
+    def _why_not(self, error: BaseException, failure: Sequence[str]) -> ServerGone:
         """Return what whoever waits for the connection is told."""
         said = explain(error)
         if said["code"] == "mcp_login":
@@ -148,7 +148,7 @@ class McpConnection:
         if self._http is not None and self._http.refused:
             return LoginNeeded("it wants a login")
         program = self._program
-        words = program.last_words() if program else self._http.failure if self._http else ""
+        words = program.last_words() if program else "".join(failure)
         why = words if program and program.ended else "; ".join(filter(None, (said["message"], words)))
         return ServerGone(f"it cannot be connected to: {why}")
 

@@ -97,6 +97,23 @@ def test_tokens_that_ended_are_renewed_without_the_person(servers: Servers, web:
     assert json.loads(tokens_of(servers).read_text())["tokens"]["access_token"] != before
 
 
+def test_a_token_that_is_replaced_in_a_call_is_not_what_went_wrong_with_it(servers: Servers, web: WebServer) -> None:
+    """The server answered after it, with an error of its own (invariant 9)."""
+    logged_in(servers, web)
+    servers.review({"hub": {"url": web.url}})
+    assert servers.call("hub", "echo", text="hi").result.output == "hi"
+
+    class Replaced(set[str]):
+        def __contains__(self, token: object) -> bool:
+            kept = json.loads(tokens_of(servers).read_text())  # another process puts a new one there meanwhile
+            tokens_of(servers).write_text(json.dumps({**kept, "tokens": {**kept["tokens"], "access_token": "new"}}))
+            return token == "new"
+
+    web.mode, web.tokens = "mixed", Replaced()
+    result = servers.call("hub", "echo", text="wrong").result
+    assert (result.code, result.output) == ("mcp_error", "no such text (code -32602)")
+
+
 def test_tokens_of_another_address_or_that_others_can_read_are_not_sent(servers: Servers, web: WebServer) -> None:
     logged_in(servers, web)
     file, seen = tokens_of(servers), len(web.seen)

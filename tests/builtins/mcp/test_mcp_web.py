@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 import subprocess
 import sys
 import time
@@ -14,12 +15,14 @@ from typing import Any
 
 import httpx2
 import pytest
+from moryflow_builtins.mcp.helper import Helper, spec_of
 from moryflow_builtins.mcp.transports import JudgedTransport
+from moryflow_sdk.support.settings import ServerSettings
 
 from .conftest import Servers
 from .web_server import WebServer
 
-MODES = ("good", "changing", "silent", "dying", "redirect", "here", "limited", "unreadable", "sessions")
+MODES = ("good", "changing", "silent", "dying", "redirect", "here", "limited", "unreadable", "sessions", "mixed")
 SDK = str(Path(__file__).with_name("sdk_server.py"))
 
 
@@ -88,6 +91,40 @@ def test_what_went_wrong_is_said_in_one_line(bad: tuple[Servers, Any, Any], mode
     result = host.call(mode, "echo", text="x").result
     assert result.status == "error" and why in result.output
     assert "\n" not in result.output and "http://" not in result.output and "https://" not in result.output
+
+
+@pytest.mark.parametrize("text", ["wrong", "bad request"])
+def test_an_error_of_the_server_itself_is_not_taken_for_its_end(bad: tuple[Servers, Any, Any], text: str) -> None:
+    """Whatever status it is sent with; nothing is wrong with the server (invariant 9)."""
+    host, _, _ = bad
+    result = host.call("mixed", "echo", text=text).result
+    assert (result.status, result.code, result.output) == ("error", "mcp_error", "no such text (code -32602)")
+
+
+def test_each_of_two_calls_at_once_says_what_went_wrong_with_it(servers: Servers) -> None:
+    """Neither the status of another call, nor none because another call went well (invariant 9)."""
+    web = WebServer("mixed")
+
+    async def work() -> list[str]:
+        helper = Helper(servers.home, os.environ)
+        try:
+            listing = await servers.listing(helper, "hub", {"url": web.url})
+            spec = spec_of("hub", ServerSettings(url=web.url), os.environ, servers.vault, servers.home)
+            call = {
+                "do": "call",
+                "server": spec,
+                "tool": "echo",
+                "pinned": {tool["name"]: tool["hash"] for tool in listing.tools},
+            }
+            texts = ("after limited", "limited")
+            done = [helper.request({**call, "args": {"text": text}}) for text in texts]
+            return [getattr(each, "code", "") for each in await asyncio.gather(*done, return_exceptions=True)]
+        finally:
+            await helper.close()
+
+    servers.home.mkdir(parents=True, exist_ok=True)
+    assert servers.wait(work()) == ["mcp_error", "mcp_gone"]
+    web.close()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ RESOURCE = "/.well-known/oauth-protected-resource/mcp"
 class WebServer(ThreadingHTTPServer):
     """Serves on a port of its own until it is closed.
 
-    :ivar mode: ``good``, ``changing``, ``silent``, ``dying``, ``redirect``, ``limited`` or ``unreadable``.
+    :ivar mode: ``good``, ``changing``, ``silent``, ``dying``, ``redirect``, ``limited``, ``unreadable``
+        or ``mixed``, where the text of a call says how it ends.
     :ivar session: the session that it knows, if it wants one.
     :ivar protected: whether a token is wanted.
     :ivar metadata: of the authorization server; a test changes it.
@@ -49,7 +50,7 @@ class WebServer(ThreadingHTTPServer):
         self.seen: list[tuple[str, str, str]] = []
         self.logins: dict[str, dict[str, str]] = {}
         self.tokens: set[str] = set()
-        self.released = threading.Event()
+        self.released, self.limited = threading.Event(), threading.Event()
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def close(self) -> None:
@@ -149,6 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._say(404, {})
         if message["method"] == "tools/call" and server.mode == "limited":
             return self._say(429, {})
+        if message["method"] == "tools/call" and server.mode == "mixed":
+            return self._mixed(message["id"], message["params"]["arguments"]["text"])
         if message["method"] == "tools/call" and server.mode == "unreadable":
             return self._say(200, {"jsonrpc": "2.0", "id": message["id"], "result": "text"})
         if message["method"] == "tools/call" and server.mode == "silent":
@@ -158,6 +161,18 @@ class _Handler(BaseHTTPRequestHandler):
             return self.connection.close()
         fields = {"Mcp-Session-Id": server.session} if server.session else {}
         return self._say(202, None) if "id" not in message else self._say(200, server.answer(message), **fields)
+
+    def _mixed(self, number: int, text: str) -> None:
+        """Answer with a status of HTTP, or with an error of the protocol, whose status may be one of an error too."""
+        if text == "limited":
+            self._say(429, {})
+            self.web.limited.set()
+            return
+        if text == "after limited":
+            self.web.limited.wait(60)
+            time.sleep(0.2)  # until it has been read
+        error = {"code": -32602, "message": "no such text"}
+        self._say(400 if text == "bad request" else 200, {"jsonrpc": "2.0", "id": number, "error": error})
 
     def _seen(self) -> None:
         self.web.seen.append((self.command, urlsplit(self.path).path, self.headers["authorization"] or ""))
