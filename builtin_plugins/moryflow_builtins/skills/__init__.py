@@ -91,6 +91,8 @@ NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 LONGEST_NAME, LONGEST_DESCRIPTION = 64, 1024
 _parsing = Lock()
 """Held while a file is parsed, so that threads that ask at once parse it once."""
+HEAD = re.compile(rb"(\xef\xbb\xbf)?---[ \t]*\r?\n")
+"""How a file with frontmatter begins."""
 MOST_HEADS = 256 * 1024
 """Bytes of frontmatter of all skills together; whoever wrote a vault would else decide how long a turn takes to begin."""
 
@@ -181,6 +183,8 @@ def _head_bytes(file: Path) -> int:
         return 0
     with file.open("rb") as stream:
         data = stream.read(MAX_FRONTMATTER_BYTES + 1)
+    if not HEAD.match(data):
+        return 0
     end = data.find(b"\n---", 3)
     return end if end >= 0 else len(data)
 

@@ -135,6 +135,17 @@ def test_frontmatter_of_a_vault_is_bounded_and_parsed_once(vault, home, monkeypa
     assert {skill.name: skill.problem for skill in skills_for(vault, home)} == found
 
 
+@pytest.mark.parametrize(
+    ("begins", "counts"),
+    [("", False), ("--- no mark\n", False), ("---\n", True), ("\ufeff--- \r\n", True), ("---\n---\n", False)],
+)
+def test_only_frontmatter_counts_as_frontmatter(vault, home, begins, counts):
+    """The text of files without it leaves no skill out (invariant 9)."""
+    for number in range(5):
+        put(vault / ".claude/skills", f"s{number}", begins + "x" * 70_000)
+    assert any("256 KiB of frontmatter" in skill.problem for skill in skills_for(vault, home)) is counts
+
+
 def test_a_link_out_of_the_vault_is_not_followed(vault, home):
     """A repository cannot make the host read another file of the person (R13)."""
     outside = vault.parent / "SKILL.md"
