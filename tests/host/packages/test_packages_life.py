@@ -176,5 +176,5 @@ def test_a_lock_that_is_broken_is_named_and_nothing_stops(place: Any, text: str,
     """A sentence with file and command, everywhere; the host runs on (invariant 5)."""
     (place.home / "plugins.lock").write_text(text, "utf-8")
     said = f"moryflow: {place.home / 'plugins.lock'}{line}: plugins.lock cannot be read"
-    assert place.run("tool", "list").stderr.startswith(said)
-    assert place.run("plugin", "update", code=2).stderr.startswith(said)
+    for command, code in ((("tool", "list"), 0), (("plugin", "list"), 0), (("plugin", "sync"), 2), (("plugin", "update"), 2)):
+        assert place.run(*command, code=code).stderr.startswith(said)
