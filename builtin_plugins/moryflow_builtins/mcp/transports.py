@@ -14,14 +14,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from ipaddress import ip_address, ip_network
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
-from moryflow_sdk.support.processes import CALL_MARK
+from moryflow_sdk.support.processes import CALL_MARK, children
 from moryflow_sdk.support.urls import NotPublic, public, vetted
 from pydantic import ValidationError
 
@@ -45,6 +45,10 @@ class ServerGone(Exception):
 class ServerProgram:
     """A server that is a program, for as long as it runs. What it prints on standard error is kept for its last words."""
 
+    _running: ClassVar[set[int]] = set()
+    _starting: ClassVar[int] = 0
+    """How many programs are started whose number is not known yet."""
+
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self._spec = spec
         self._noise = 0
@@ -58,18 +62,7 @@ class ServerProgram:
 
         :raises OSError: it cannot be started.
         """
-        process = await asyncio.create_subprocess_exec(
-            self._spec["command"],
-            *self._spec["args"],
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**self._spec["env"], CALL_MARK: servers_mark(os.environ.get(CALL_MARK, "mcp"))},
-            cwd=self._spec["cwd"],
-            start_new_session=True,
-            preexec_fn=_die_with_parent,
-            limit=MOST_BYTES,
-        )
+        process = await self._start()
         to_client, messages = anyio.create_memory_object_stream[SessionMessage | Exception](16)
         outgoing, from_client = anyio.create_memory_object_stream[SessionMessage](0)
         tasks = [
@@ -86,6 +79,36 @@ class ServerProgram:
             await asyncio.gather(*tasks, return_exceptions=True)
             for stream in (to_client, messages, outgoing, from_client):
                 stream.close()
+            if process.returncode is not None:
+                self._running.discard(process.pid)
+
+    async def _start(self) -> Any:
+        ServerProgram._starting += 1
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self._spec["command"],
+                *self._spec["args"],
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={**self._spec["env"], CALL_MARK: servers_mark(os.environ.get(CALL_MARK, "mcp"))},
+                cwd=self._spec["cwd"],
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+                limit=MOST_BYTES,
+            )
+            self._running.add(process.pid)
+        finally:
+            ServerProgram._starting -= 1
+        return process
+
+    @classmethod
+    def reap_orphans(cls) -> None:
+        """Let the children go that have ended and that this process has adopted; the programs are asyncio's to wait for."""
+        for child in () if cls._starting else children(os.getpid()):
+            if child not in cls._running:
+                with suppress(ChildProcessError):
+                    os.waitpid(child, os.WNOHANG)
 
     def last_words(self) -> str:
         """Return why it ended and what it said last."""

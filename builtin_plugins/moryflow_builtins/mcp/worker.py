@@ -376,6 +376,7 @@ class McpWorker:
             self._say({"id": number, "error": explain(error)})
         finally:
             del self._tasks[number], self._requests[number]
+            ServerProgram.reap_orphans()
             if not self._tasks and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MOST_MEMORY:
                 os._exit(0)  # servers go with it
 

@@ -71,6 +71,8 @@ def called(name: str, args: dict[str, Any], send: Any, number: Any) -> dict[str,
         send({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": question})
         answer = json.loads(sys.stdin.readline())
         return {"content": [{"type": "text", "text": json.dumps(answer.get("result") or answer.get("error"))}]}
+    if args.get("text") == "orphans":
+        subprocess.run(["/bin/sh", "-c", "for _ in 1 2 3; do sleep 0 & done"], check=True)
     text = args.get("text") or json.dumps(sorted(os.environ))
     return {"content": [{"type": "text", "text": text}]}
 
