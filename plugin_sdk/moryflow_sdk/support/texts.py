@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -95,25 +95,76 @@ def _carried(found: re.Match[str]) -> str:
     return "".join(shown)
 
 
+def columns_of(text: str) -> int:
+    """Return how many columns of a terminal `text` takes; East Asian characters take two."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in text)
+
+
+def wrapped(text: str, width: int, below: str = "") -> list[str]:
+    """Return `text` as lines that a terminal of `width` columns need not wrap, broken at blanks and in East Asian text.
+
+    A word that is longer than a line is left to the terminal, so that it can be copied; so is a path.
+
+    :param below: what all lines but the first begin with.
+    """
+    lines: list[str] = []
+    line, taken = "", 0
+    for piece in _pieces(text):
+        wide = columns_of(piece)
+        if line.strip() and taken + wide > max(width, _READABLE):
+            lines.append(line)
+            line, piece = below, piece.lstrip()
+            taken, wide = columns_of(line), columns_of(piece)
+        line, taken = line + piece, taken + wide
+    return [*lines, line]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Return the words of `text`, each with the blanks before it; East Asian text, which has none, in characters."""
+    for blanks, word in re.findall(r"([ \t]*)([^ \t]+)", text):
+        first, *others = [word] if word.isascii() or re.search(r"[./\\]", word) else _UNBROKEN.findall(word)
+        yield from (blanks + first, *others)
+
+
+_EAST_ASIAN = r"\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff00-\uffef\U00020000-\U0003fffd"
+_UNBROKEN = re.compile(
+    rf"(?:[{_EAST_ASIAN}]|[^{_EAST_ASIAN}]+)[\u3001\u3002\u3009\u300b\u300d\u300f\u3011\uff01\uff09\uff0c\uff1a\uff1b\uff1f]*"
+)
+"""An East Asian character, or others in a row, with the closing signs behind, with which no line begins."""
+
+
 def hung(row: str, width: int) -> str:
     """Return a row of a table as lines that a terminal of `width` columns need not wrap.
 
-    All but the first stand below its last column, or, where that leaves too little room, below one before it. A word that
-    is longer than a line is left to the terminal, so that it can be copied.
+    All but the first stand below its last column, or, where that leaves too little room, below one before it.
     """
-    if not 0 < width < len(row):
+    if not 0 < width < columns_of(row):
         return row
-    import textwrap
-
-    longest = max(_READABLE, *map(len, row.split()))
-    places = [found.end() for found in _GAP.finditer(row) if found.end() + longest <= width]
-    below = " " * (places[-1] if places else 4)
-    return "\n".join(textwrap.wrap(row, width, subsequent_indent=below, break_long_words=False, break_on_hyphens=False))
+    longest = max(_READABLE, *(columns_of(piece.strip()) for piece in _pieces(row)))
+    places = [columns_of(row[: found.end()]) for found in _GAP.finditer(row)]
+    return "\n".join(wrapped(row, width, " " * max((place for place in places if place + longest <= width), default=4)))
 
 
 _GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
 _READABLE = 20
 """Columns below which a text is not wrapped any more."""
+
+
+def aligned(rows: Iterable[Sequence[str]], width: int, indent: str = "") -> list[str]:
+    """Return `rows`, whose cells have one line each, in aligned columns; a row that is too wide goes on below itself.
+
+    A cell that takes more than half of a terminal of `width` columns makes no other wider; 0 is a terminal without an end.
+    """
+    cells = list(rows)
+    most = max(width // 2, _READABLE) if width else sys.maxsize
+    sizes = [[size for size in map(columns_of, column) if size <= most] for column in zip(*cells, strict=True)]
+    widths = [max(column, default=0) for column in sizes]
+    lines = ("  ".join(cell + " " * (size - columns_of(cell)) for cell, size in zip(row, widths, strict=True)) for row in cells)
+    return [hung(f"{indent}{line.rstrip()}", width) for line in lines]
 
 
 def stdout_width() -> int:

@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow_sdk.support.texts import hung, visible
+from moryflow_sdk.support.texts import aligned, columns_of, hung, visible, wrapped
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,16 @@ def test_a_row_goes_on_below_its_last_column_that_has_room() -> None:
     assert hung(row, 30).split("\n")[1] == "      thinks, changes nothing"
     assert hung("a  " + "/x" * 20 + " b", 30).split("\n") == ["a", "    " + "/x" * 20, "    b"]
     assert hung(f"model{' ' * 90}default", 40) == "model\n    default"
+
+
+def test_wide_characters_count_twice_where_a_row_is_wrapped() -> None:
+    """A Chinese title of 50 characters was thought to fit in 80 columns, and widened no column (CLI)."""
+    title = "修复登录页面的错误，" * 5
+    lines = hung(f"0a1b2c  3 h  {title}", 80).split("\n")
+    assert max(map(columns_of, lines)) <= 80 and len(lines) == 2
+    assert lines[1].startswith(" " * 13) and "".join(line.strip() for line in lines).endswith(title)
+    assert not any(line.strip().startswith("，") for line in lines)
+    assert hung("a  笔记/今天的会议记录.md", 22) == "a\n    笔记/今天的会议记录.md"
+    assert aligned([["中文", "x"], ["abc", "y"]], 0) == ["中文  x", "abc   y"]
+    for width in range(20, 40):
+        assert max(map(columns_of, wrapped(f"a {title}", width, "  "))) <= width

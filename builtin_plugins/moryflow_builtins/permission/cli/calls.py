@@ -440,10 +440,4 @@ def visible(text: str, limit: int = 0) -> str:
 
 def table(rows: Iterable[Sequence[object]], *, indent: str = "", limit: int = 120) -> list[str]:
     """Return `rows` as lines with aligned columns; a row that is wider than the terminal goes on below itself."""
-    cells = [[visible(str(cell), limit) for cell in row] for row in rows]
-    room = texts.stdout_width()
-    widths = [
-        max((len(cell) for cell in column if not room or len(cell) <= room // 2), default=0)
-        for column in zip(*cells, strict=True)
-    ]
-    return [texts.hung(indent + "  ".join(map(str.ljust, row, widths)).rstrip(), room) for row in cells]
+    return texts.aligned(([visible(str(cell), limit) for cell in row] for row in rows), texts.stdout_width(), indent)

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import sys
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
@@ -19,8 +18,6 @@ from .streams import stderr, stdout
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
-_READABLE = 20
-"""Columns below which a text is not wrapped any more."""
 
 
 def plain(text: str) -> str:
@@ -50,9 +47,11 @@ def brief(args: object) -> str:
 
 def fitting(text: str, columns: int) -> str:
     """Return the beginning of `text` that takes at most `columns` columns; East Asian characters take two."""
+    from moryflow_sdk.support.texts import columns_of
+
     taken = 0
     for index, character in enumerate(text):
-        taken += _width(character)
+        taken += columns_of(character)
         if taken > columns:
             return text[:index]
     return text
@@ -71,15 +70,14 @@ def folded(text: str) -> str:
     """
     import shutil
 
+    from moryflow_sdk.support.texts import columns_of, wrapped
+
     found = terminal_width()
     width = shutil.get_terminal_size((found, 0)).columns if found else 0
-    fold = textwrap.TextWrapper(
-        max(width, _READABLE), expand_tabs=False, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
-    )
     lines: list[str] = []
     for line in text.split("\n"):
-        fold.subsequent_indent = line[: len(line) - len(line.lstrip())]
-        lines += fold.wrap(line) if _columns_of(line) > width > 0 and not line.startswith("  next: ") else [line]
+        fits = columns_of(line) <= width or width <= 0 or line.startswith("  next: ")
+        lines += [line] if fits else wrapped(line, width, line[: len(line) - len(line.lstrip())])
     return "\n".join(lines)
 
 
@@ -93,20 +91,6 @@ def ending(text: str, columns: int) -> str:
     return fitting(text[: -columns - 1 : -1] if columns else "", columns)[::-1]
 
 
-def _columns_of(text: str) -> int:
-    return len(text) if text.isascii() else sum(map(_width, text))
-
-
-def _width(character: str) -> int:
-    if character.isascii():
-        return 1
-    import unicodedata
-
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
 def told_result(status: str, output: str) -> str:
     """Return the first line of a result that is not ``ok`` with its status before it, once."""
     line = first_line(output)
@@ -118,20 +102,10 @@ def columns(rows: Iterable[Sequence[Any]], *, within: int | None = None) -> str:
 
     :param within: how wide a row may be; by default as wide as the terminal, and 0 for one line a row.
     """
-    from moryflow_sdk.support.texts import hung, stdout_width
+    from moryflow_sdk.support.texts import aligned, stdout_width
 
-    cells = [[plain(str(cell)).replace("\n", " ") for cell in row] for row in rows]
-    if not cells:
-        return ""
-    room = stdout_width() if within is None else within
-    most = max(room // 2, _READABLE) if room else sys.maxsize
-    sizes = [[_columns_of(cell) for cell in column] for column in list(zip(*cells, strict=True))[:-1]]
-    widths = [max((size for size in column if size <= most), default=0) for column in sizes]
-    lines = [
-        "".join(f"{cell}{' ' * (width - _columns_of(cell))}  " for cell, width in zip(row, [*widths, 0], strict=True))
-        for row in cells
-    ]
-    return "\n".join(hung(line.rstrip(), room) for line in lines)
+    cells = ([plain(str(cell)).replace("\n", " ") for cell in row] for row in rows)
+    return "\n".join(aligned(cells, stdout_width() if within is None else within))
 
 
 def at_terminal() -> bool:
