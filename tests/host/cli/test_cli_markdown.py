@@ -112,6 +112,44 @@ def test_a_long_block_is_parsed_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     assert growing.feed("one\n") + growing.feed("\n") + growing.feed("two\n") == "one\n"
 
 
+LONG = {
+    "table": "| a | b |\n|---|---|\n" + "| 1 | text |\n" * 900,
+    "item": "- top\n" + "\n  - nested\n" * 900,
+    "code": "```\n" + "text\n\n" * 900 + "```\n",
+}
+
+
+@pytest.mark.parametrize("long", LONG)
+def test_a_short_block_behind_a_long_one_is_shown_when_it_is_complete(long: str) -> None:
+    """It waited until the text had grown by a sixteenth: 24 paragraphs behind a table of 15 KB."""
+    growing = MarkdownStream(colour=False)
+    for line in LONG[long].splitlines(keepends=True):
+        growing.feed(line)
+    shown = [growing.feed(piece) for piece in ("\n", "one", "\n", "\n", "two\n", "\n", "three\n")]
+    assert shown[2].count("\n") >= 900 and shown[4:] == ["\none\n", "", "\ntwo\n"]
+
+
+def test_what_follows_code_is_not_taken_for_code() -> None:
+    """Until its first line ended, a paragraph behind code was shown as a line of it."""
+    growing = MarkdownStream(colour=False)
+    for piece in ("```\n", "x\n", "```\n", "\n", "*next*"):
+        growing.feed(piece)
+    assert growing.tail(3) == ["next"]
+
+
+@pytest.mark.parametrize("item", ["  - item {}\n\n", "- item {}\n\n", "[{}]: /url\n\n", "| {} |\n|---|\n\n", "    code {}\n\n"])
+def test_empty_lines_do_not_parse_all_again(item: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does what stands behind them: 2,000 items took a minute."""
+    parsed: list[int] = []
+    end_of_complete = markdown._end_of_complete
+    monkeypatch.setattr(markdown, "_end_of_complete", lambda text: parsed.append(len(text)) or end_of_complete(text))
+    text = "- top\n\n" + "".join(item.format(number) for number in range(500))
+    growing = MarkdownStream(colour=False)
+    for line in text.splitlines(keepends=True):
+        growing.feed(line)
+    assert sum(parsed) < 50 * len(text)
+
+
 def test_control_sequences_are_shown_and_not_obeyed() -> None:
     """In every kind of block (R3)."""
     for text in ("\x1b[2J", "`\x1b[2J`", "```\n\x1b[2J\n```", "- \x1b[2J", "# \x1b[2J", "| \x1b[2J |\n|---|\n| x |"):

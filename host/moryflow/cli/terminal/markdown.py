@@ -44,6 +44,8 @@ class MarkdownStream:
         self._pending = ""
         self._parse_at = 0
         """How long the block must be before it is parsed again: with each line, a table of 2,000 rows took a minute."""
+        self._searched, self._may_search = 0, True
+        """Up to where the beginning of another block was looked for, and whether it may cause a parse: the last found one."""
         self._before = ""
         """What kind of block was returned last."""
         self._tail: list[str] = []
@@ -59,10 +61,17 @@ class MarkdownStream:
     def feed(self, text: str) -> str:
         """Take in more of the answer; return the blocks that it completes."""
         self._pending += text
-        if "\n" not in text or len(self._pending) < self._parse_at or _is_open_code(self._pending):
+        if "\n" not in text or _end_of_code(self._pending) < 0:
+            return ""
+        long_enough = len(self._pending) >= self._parse_at
+        begins = self._may_search and _NEXT_BLOCK.search(self._pending, self._searched)
+        self._searched = len(self._pending.rstrip())
+        if not long_enough and not begins:
             return ""
         self._parse_at = len(self._pending) * 17 // 16
-        return self._take(_end_of_complete(self._pending))
+        end = _end_of_complete(self._pending)
+        self._may_search = long_enough or end > 0
+        return self._take(end)
 
     def flush(self) -> str:
         """Return what is left; the next text begins another answer."""
@@ -87,7 +96,8 @@ class MarkdownStream:
     def _take(self, end: int) -> str:
         done, self._pending = self._pending[:end], self._pending[end:]
         if end:
-            self._parse_at, self._tail, self._tail_of, self._tail_due = 0, [], (0, 0, 0), 0.0
+            self._parse_at, self._searched, self._may_search = 0, 0, True
+            self._tail, self._tail_of, self._tail_due = [], (0, 0, 0), 0.0
         if not done.strip():
             return ""
         blocks = _blocks(done)
@@ -96,19 +106,27 @@ class MarkdownStream:
         return ("" if goes_on or not before else "\n") + render(done, colour=self._colour)
 
 
-def _is_open_code(text: str) -> bool:
-    """Whether `text` is a block of code that has no end yet: it need not be parsed again with each line."""
+def _end_of_code(text: str) -> int:
+    """Return where the block of code ends that `text` begins with: 0 without one, and -1 while it has no end."""
     fence = _FENCE.match(text)
-    return fence is not None and re.search(rf"^ {{0,3}}{fence[1]}+[ \t]*$", text[fence.end() :], re.MULTILINE) is None
+    if fence is None:
+        return 0
+    end = re.compile(rf"^ {{0,3}}{fence[1]}+[ \t]*$", re.MULTILINE).search(text, fence.end())
+    return end.end() if end else -1
 
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[^`\n]*\n")
+_NEXT_BLOCK = re.compile(r"\n[ \t]*\n ?\S")
+"""A line behind an empty one, at the left: whatever the last block is, this is no part of its last item."""
 
 
 def _last_of_code(text: str, rows: int) -> str:
-    """Return a block that grows; of one with code, which may be long, its first line and the last `rows`."""
+    """Return a block that grows; of code, which may be long, its first line and the last `rows`, or what is behind it."""
+    end = _end_of_code(text)
+    if end > 0 and text[end:].strip():
+        return text[end:]
     first, *code = text.split("\n")
-    return "\n".join([first, *code[-rows - 1 :]]) if first.lstrip().startswith(("```", "~~~")) else text
+    return "\n".join([first, *code[-rows - 1 :]]) if end else text
 
 
 _LISTS = ("bullet_list_open", "ordered_list_open")
