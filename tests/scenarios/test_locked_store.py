@@ -203,3 +203,22 @@ async def test_a_call_without_a_model_that_cannot_be_stored_says_why(place):
         with pytest.raises(MoryflowError, match="no room") as raised:
             await session.call("count", json.dumps({"path": str(place.vault / "counted")}), RunOptions())
         assert raised.value.next_step
+
+
+async def test_a_call_without_a_model_keeps_its_stored_result_when_the_turn_ends_badly(place):
+    """An error that the tool gave is its result, whatever went wrong after it was stored (CONTRACT §1)."""
+    source = """
+        @hookimpl
+        def event(event, turn):
+            if event.type == "turn.finish":
+                turn.session_state["seen"] = True
+    """
+    place.plugin("observer", source)
+    async with place.host() as host:
+        session = await host.new_session(place.vault, model=place.script("unused"))
+        with closing(sqlite3.connect(place.home / "sessions.db")) as other:
+            full = "WHEN NEW.value LIKE '%seen%' BEGIN SELECT RAISE(ABORT, 'no room'); END"
+            other.execute(f"CREATE TRIGGER full BEFORE INSERT ON plugin_state {full}")
+            other.commit()
+        done = await session.call("count", json.dumps({"path": str(place.vault)}), RunOptions())
+    assert (done.result.status, done.exit_code) == ("error", 1)

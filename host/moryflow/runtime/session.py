@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import Agent, ConfigError, Event, Image, ModelInfo, MoryflowError, ToolRequest
+from moryflow_sdk import Agent, ConfigError, Event, Image, ModelInfo, MoryflowError, ToolRequest, ToolResult
 from moryflow_sdk.support.texts import nearest
 
 from moryflow.kernel.outcome import Budget, EndReason, RunOptions
@@ -265,9 +265,12 @@ class Session:
 
             outcome = await self._run(scope, turn, work())
             ruling = judged[0].ruling if judged else None
-            result = last_result(live, request.id, outcome.end_reason)
-            if outcome.error is not None and result.status != "ok":
+            result = last_result(live, request.id)
+            if outcome.error is not None and (result is None or not judged):  # else only the end of the turn went wrong
                 raise outcome.error
+            if result is None:  # its question is still open
+                end = outcome.end_reason
+                result = ToolResult(status="denied", code=end, output=f"not run: {end.replace('_', ' ')}")
             return DirectResult(result, ruling, scope.ledger.chain(), self.id, request.id, outcome.exit_code)
 
     async def scoped(self, work: Callable[[TurnContext], Awaitable[Any]]) -> tuple[Any, Sequence[dict[str, Any]]]:

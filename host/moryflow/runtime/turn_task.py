@@ -131,12 +131,12 @@ def _watched(scope: TurnContext) -> Iterator[None]:
         watchdog.stop()
 
 
-def last_result(live: SessionHandle, call_id: str, end: EndReason) -> ToolResult:
-    """Return the result of a call on the path; of one whose question is still open, that it was denied: its turn's `end`."""
+def last_result(live: SessionHandle, call_id: str) -> ToolResult | None:
+    """Return the result of a call on the path."""
     for node in reversed(live.hold.path):
         if node.kind == "tool" and node.payload["call_id"] == call_id:
             return ToolResult(**{key: value for key, value in node.payload.items() if key in ToolResult.model_fields})
-    return ToolResult(status="denied", code=end, output=f"not run: {end.replace('_', ' ')}")
+    return None
 
 
 def ends_with_calls(live: SessionHandle) -> bool:
