@@ -42,6 +42,8 @@ class Tool:
         equal, for example when an agent goes in circles.
     :param timeout: seconds the body may run, not counting :meth:`ToolContext.ask`; ``None`` means 60 (600 for tools that
         come with the host).
+    :param more_time: what a person can do where `timeout` is too short, said when a call is abandoned; empty names
+        ``@tool(timeout=…)``.
     :param source: the file that the tool was read from, or the part of the plugin that it belongs to, such as a server;
         `revision` identifies its version.
     """
@@ -53,6 +55,7 @@ class Tool:
     targets: TargetsFunction | None = None
     parallel_safe: bool = False
     timeout: float | None = None
+    more_time: str = ""
     offered: Callable[[ModelInfo], bool] | None = None
     offered_in: Callable[[Turn], bool] | None = None
     found_in: Callable[[Turn], Sequence[str]] | None = None

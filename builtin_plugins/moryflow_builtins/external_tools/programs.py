@@ -192,6 +192,7 @@ def _tool(program: Program, values: Mapping[str, Any], revision: str) -> Tool:
         targets=targets if named else None,
         parallel_safe=values.get("parallel_safe", False),
         timeout=values.get("timeout"),
+        more_time=f"to allow more time, set timeout = SECONDS in the description of {program.path.name}",
         remarks=tuple(values.get("remarks", ())),
         context_parameter=CONTEXT,
         schema={"type": "object", "properties": {}, **values.get("parameters", {})},

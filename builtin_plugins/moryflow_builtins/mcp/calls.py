@@ -186,6 +186,7 @@ def resource_tool(servers: Sequence[Server], ctx: PluginContext, helper: Callabl
         domain="mcp",
         targets=lambda args: mcp_target(str(args["server"]), f"resource:{args['uri']}"),
         timeout=max(server.settings.timeout or CALL_SECONDS for server in servers),
+        more_time='to allow more time, set "timeout": SECONDS in the entry of the server, in mcp.servers in config.jsonc',
         mentions=mentions,
         context_parameter=CONTEXT,
         schema={"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False},

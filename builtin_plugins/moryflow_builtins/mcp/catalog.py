@@ -94,12 +94,19 @@ def _tool(
         domain="mcp",
         targets=lambda _: mcp_target(server.name, own),
         timeout=server.settings.timeout or CALL_SECONDS,
+        more_time=_more_time(server.name),
         found_in=_found_in if to_be_found else None,
         context_parameter=CONTEXT,
         schema=CheckedSchema(parameters) if each.get("checked") == RULES else parameters,
         source=f"mcp.servers.{server.name}",
         revision=each["hash"],
     )
+
+
+def _more_time(server: str) -> str:
+    if "." in server:  # a key of the command ends at a dot
+        return f'to allow more time, set "timeout": SECONDS in the entry "{server}" of mcp.servers in config.jsonc'
+    return f"to allow more time: moryflow config set mcp.servers.{server}.timeout SECONDS"
 
 
 def _found_in(turn: Turn) -> Sequence[str]:

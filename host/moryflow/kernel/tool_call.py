@@ -271,18 +271,12 @@ class Deadline:
         """Return the error of a body that was given up, with the place where its time can be changed."""
         tool = self.owned.tool
         text = f"{tool.name} took longer than {self.seconds:g} s and was abandoned"
-        if not self.owned.foreign:
-            return ToolError(text, code="timeout")
-        return ToolError(text, code="timeout", next_step=_more_time(self.owned))
+        step = tool.more_time or (_more_time(tool) if self.owned.foreign else "")
+        return ToolError(text, code="timeout", next_step=step)
 
 
-def _more_time(owned: RegisteredTool) -> str:
-    """Say how somebody's tool is allowed more time."""
-    tool, source = owned.tool, Path(owned.tool.source)
-    if owned.tier == "builtin" and not source.is_absolute():  # a part of the plugin, by its key in the configuration
-        return f"to allow more time: moryflow config set {source}.timeout SECONDS" if "." in tool.source else ""
-    if owned.tier == "builtin" and source.suffix != ".py":
-        return f"to allow more time, set timeout = SECONDS in the description of {source.name}"
+def _more_time(tool: Tool) -> str:
+    """Say how a function is allowed more time."""
     file, line = place_of(tool.function)
     if tool.source and file != tool.source:  # it runs in a process of its own
         file, line = tool.source, 0

@@ -379,6 +379,8 @@ def _declared_problem(item: Tool) -> str:
     """Say what else a tool declares that would be taken for something else: a text for a yes, a list for a function."""
     if not isinstance(item.domain, str):
         return f"domain is {item.domain!a:.40}, not a text"
+    if not isinstance(item.more_time, str):
+        return f"more_time is {item.more_time!a:.40}, not a text"
     if not isinstance(item.parallel_safe, bool):
         return f"parallel_safe is {item.parallel_safe!a:.40}, not True or False"
     if not isinstance(item.remarks, tuple) or not all(isinstance(name, str) for name in item.remarks):

@@ -256,6 +256,7 @@ async def test_a_program_that_hangs_is_ended(box):
     box.enable()
     result = await box.call("say")
     assert (result.status, result.code) == ("error", "timeout")
+    assert "to allow more time, set timeout = SECONDS in the description of say" in result.output
     for pid in pids.read_text(encoding="utf-8").split() if pids.exists() else ():  # a slow machine may not get that far
         await box.expect_gone(pid)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +139,19 @@ def test_pinned_tools_are_offered_without_starting_anything(servers: Servers, tm
     result = servers.run("hello", ["hi"])
     assert result.end_reason == "completed" and "mcp__good__echo" in servers.tools()
     assert started.read_text() == before
+
+
+def test_a_servers_tool_says_how_it_is_allowed_more_time(servers: Servers) -> None:
+    """The command works as it stands; no command takes a name with a dot, so the entry is named instead (invariant 9)."""
+    servers.review({"hub": settings_of("good"), "my.hub": settings_of("good")})
+    said = {each.tool.source: each.tool.more_time for each in servers.host.tools.values()}
+    assert said["mcp.servers.my.hub"] == (
+        'to allow more time, set "timeout": SECONDS in the entry "my.hub" of mcp.servers in config.jsonc'
+    )
+    command = said["mcp.servers.hub"].removeprefix("to allow more time: ").replace("SECONDS", "90").split()
+    environment = {**os.environ, "MORYFLOW_HOME": str(servers.home)}
+    subprocess.run([sys.executable, "-m", *command, "--vault", str(servers.vault)], env=environment, check=True)
+    assert json.loads((servers.home / "config.jsonc").read_text())["mcp"]["servers"]["hub"]["timeout"] == 90
 
 
 def test_another_command_withholds_everything(servers: Servers) -> None:

@@ -105,21 +105,24 @@ async def test_a_tool_that_never_ends_is_given_up_and_its_author_told_where_more
 
 
 @pytest.mark.parametrize(
-    ("tier", "source", "step"),
+    ("tier", "source", "more_time", "step"),
     [
-        ("builtin", "mcp.servers.hub", "to allow more time: moryflow config set mcp.servers.hub.timeout SECONDS"),
-        ("builtin", "/h/tools/todo.sh", "to allow more time, set timeout = SECONDS in the description of todo.sh"),
-        ("builtin", "/h/tools/apart.py", "to allow more time, set @tool(timeout=SECONDS) in apart.py"),
-        ("builtin", "mcp", ""),
-        ("user", "part", "to allow more time, set @tool(timeout=SECONDS) in part"),
+        ("builtin", "/h/tools/todo.sh", "ask Ada", "ask Ada"),
+        ("builtin", "/h/tools/apart.py", "", "to allow more time, set @tool(timeout=SECONDS) in apart.py"),
+        ("builtin", "", "ask Ada", "ask Ada"),
+        ("builtin", "", "", None),
+        ("user", "part", "ask Ada", "ask Ada"),
+        ("user", "part", "", "to allow more time, set @tool(timeout=SECONDS) in part"),
     ],
 )
-async def test_a_timeout_names_the_setting_of_where_the_tool_comes_from(bench: Any, tier: Any, source: str, step: str):
-    """A program or a server has no decorator (invariant 9)."""
+async def test_a_timeout_says_what_the_tool_says_of_it_or_names_the_decorator(
+    bench: Any, tier: Any, source: str, more_time: str, step: str | None
+):
+    """A program or a server has no decorator; how it is configured, its plugin knows (invariant 9)."""
     bench.user("mine", TOOLS)
     known = (await bench.start()).tools["hangs"]
-    owned = known._replace(tier=tier, tool=replace(known.tool, source=source))
-    assert Deadline(owned).timeout_error().next_step == step
+    owned = known._replace(tier=tier, tool=replace(known.tool, source=source, more_time=more_time))
+    assert (Deadline(owned).timeout_error().next_step or None) == step
 
 
 async def test_a_hanging_tool_costs_its_plugin_a_thread_and_not_its_gates(bench: Any):

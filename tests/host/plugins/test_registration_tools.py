@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -290,6 +291,7 @@ def test_a_tool_that_yields_is_refused(function: Any):
     ("changed", "said"),
     [
         ({"domain": 5}, "the domain of 'hello' is 5, not a text"),
+        ({"more_time": 90}, "the more_time of 'hello' is 90, not a text"),
         ({"parallel_safe": "no"}, "the parallel_safe of 'hello' is 'no', not True or False"),
         ({"targets": ["a"]}, "the targets of 'hello' is ['a'], not a function"),
         ({"offered": True}, "the offered of 'hello' is True, not a function"),
@@ -298,7 +300,7 @@ def test_a_tool_that_yields_is_refused(function: Any):
 def test_what_a_tool_declares_is_what_it_says(changed: dict[str, Any], said: str):
     """A text is not a yes and a list is not a function: such a tool is not offered (invariant 5, S2.15)."""
     with pytest.raises(Refused, match=re.escape(said)):
-        usable(tool(**changed)(hello), "user")
+        usable(replace(tool(hello), **changed), "user")
 
 
 def test_a_domain_that_no_rule_can_name_is_told():
