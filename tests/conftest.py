@@ -24,9 +24,12 @@ os.environ.pop("PYTEST_ADDOPTS", None)
 # The suite may be started by an agent's tool, and then changes no configuration; its own programs shall.
 os.environ.pop("MORYFLOW_CALL", None)
 
-# A script that starts the suite in the background has Ctrl-C ignored, also by every program that a test starts and ends so.
+# A script that starts the suite in the background has Ctrl-C ignored, also by every program that a test starts and ends so,
+# and nohup the end of the terminal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Programs that tests start (git, uv, a shell) look into the home of whoever runs them and write there; they get another.
 os.environ["HOME"] = tempfile.mkdtemp(prefix="moryflow-tests-")
