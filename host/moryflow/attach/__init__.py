@@ -17,8 +17,15 @@ def is_set(path: str) -> bool:
         with open(path, encoding="utf-8", opener=_open_at_once) as file:
             status = os.fstat(file.fileno())
             text = file.read(1 << 22)
-        if '"attach"' not in text or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        if '"attach"' not in text or status.st_uid != os.geteuid():
             return False
+        if status.st_mode & 0o022:  # rare, so the rule for all files of a person's own is imported only here
+            from pathlib import Path
+
+            from moryflow_sdk.support.own_files import doubt_about_one
+
+            if doubt_about_one(Path(path), status):
+                return False
         import json
 
         try:

@@ -10,6 +10,7 @@ import os
 import shlex
 import stat
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -136,7 +137,7 @@ def _foreign(way: Iterable[tuple[str, os.stat_result]], last: str) -> Doubt | No
 
 
 def _writable(way: Iterable[tuple[str, os.stat_result]], last: str) -> Doubt | None:
-    open_places = {place: status.st_mode for place, status in way if _open_to_others(status.st_mode, is_last=place == last)}
+    open_places = {place: status.st_mode for place, status in way if _open_to_others(status, is_last=place == last)}
     if not open_places:
         return None
     place = last if last in open_places else next(iter(open_places))
@@ -145,10 +146,29 @@ def _writable(way: Iterable[tuple[str, os.stat_result]], last: str) -> Doubt | N
     return Doubt(f"{who} can write to {what}", f"chmod go-w {shlex.join(open_places)}")
 
 
-def _open_to_others(mode: int, *, is_last: bool) -> bool:
-    if stat.S_ISLNK(mode) or not mode & (stat.S_IWGRP | stat.S_IWOTH):
+def _open_to_others(status: os.stat_result, *, is_last: bool) -> bool:
+    mode = status.st_mode
+    if stat.S_ISLNK(mode) or (mode & stat.S_ISVTX and not is_last):
         return False
-    return is_last or not mode & stat.S_ISVTX
+    return bool(mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not _is_private_group(status.st_gid, os.geteuid())))
+
+
+@cache
+def _is_private_group(group: int, user: int) -> bool:
+    """Whether the group is the user's own, with nobody else in it.
+
+    Ubuntu and Fedora give every user such a group, and let it write to what the user creates (umask 002). Root's group is
+    not one: on some systems it has administrators in it.
+    """
+    import grp
+    import pwd
+
+    try:
+        found, own = grp.getgrgid(group), pwd.getpwuid(user)
+    except KeyError:
+        return False
+    members = {own.pw_name, *found.gr_mem, *(entry.pw_name for entry in pwd.getpwall() if entry.pw_gid == group)}
+    return user != 0 and group == own.pw_gid and found.gr_name == own.pw_name and members == {own.pw_name}
 
 
 def _way(path: str) -> Iterator[tuple[str, os.stat_result]]:

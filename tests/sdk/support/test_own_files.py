@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from moryflow_sdk.support import own_files
 from moryflow_sdk.support.own_files import doubt_about, open_regular
 
 ROOT = os.geteuid() == 0
@@ -44,6 +46,42 @@ def test_every_folder_on_the_way_counts(tmp_path: Path, opened: str, mode: int, 
     doubt = doubt_about(file)
     assert (doubt.reason if doubt else "") == reason.format(root=tmp_path)
     assert not doubt or doubt.step == f"chmod go-w {tmp_path / opened}"
+
+
+@pytest.mark.parametrize(
+    ("user", "primary", "name", "members", "others", "private"),
+    [
+        (1000, 1000, "ada", [], [], True),
+        (1000, 1000, "ada", ["ada"], [], True),
+        (1000, 1000, "ada", ["bob"], [], False),
+        (1000, 1000, "ada", [], ["bob"], False),
+        (1000, 1000, "staff", [], [], False),
+        (1000, 50, "ada", [], [], False),
+        (0, 1000, "ada", [], [], False),
+    ],
+    ids=["alone", "named in it", "a member", "whose first group it is", "shared name", "not their first", "root"],
+)
+def test_the_private_group_of_a_user_is_nobody_else(monkeypatch, user, primary, name, members, others, private):
+    """Ubuntu and Fedora create files with umask 002 in a group of the user's own: nobody else can write them (R17)."""
+    people = [
+        SimpleNamespace(pw_name="ada", pw_gid=primary),
+        *(SimpleNamespace(pw_name=other, pw_gid=1000) for other in others),
+    ]
+    monkeypatch.setattr("grp.getgrgid", lambda _: SimpleNamespace(gr_name=name, gr_mem=members))
+    monkeypatch.setattr("pwd.getpwuid", lambda _: people[0])
+    monkeypatch.setattr("pwd.getpwall", lambda: people)
+    assert own_files._is_private_group.__wrapped__(1000, user) is private
+
+
+def test_only_the_private_group_may_write(tmp_path, monkeypatch):
+    """Others may not, whatever the group may (R17)."""
+    file = own_file(tmp_path / "a/file")
+    monkeypatch.setattr(own_files, "_is_private_group", lambda group, user: (group, user) == (file.stat().st_gid, os.geteuid()))
+    file.chmod(0o664)
+    file.parent.chmod(0o775)
+    assert doubt_about(file) is None
+    file.chmod(0o666)
+    assert doubt_about(file) is not None
 
 
 Maker = Callable[[Path, Path], None]
