@@ -1,4 +1,4 @@
-"""One model call: stream the answer, try again when that can help, note and publish what arrived."""
+"""One model call: stream the answer, retry errors that may pass, note and publish what arrives."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from .turn_context import Journal, TurnContext
 TRIES = 5
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 UNREACHABLE_TRIES = 2
-"""A server that refuses the connection rarely appears within seconds; a person should not wait for it."""
+"""Tries for a server that refuses the connection. It rarely appears within seconds, and a person would wait for nothing."""
 
 Waiting = Callable[[int, float, str], Awaitable[None]]
-"""Called before a wait: the next attempt's number, seconds until then, and why."""
+"""Called before the wait between two attempts: the next attempt's number, the seconds until then, and the reason."""
 
 
 class ModelCall:
@@ -51,12 +51,12 @@ class ModelCall:
         self._replaced = ""
         self._spent: tuple[Usage, float | None] = (Usage(), None)
         self.failure: ModelError | None = None
-        """Why the last answer broke off inside its calls; they are noted, get their results, and then it is raised."""
+        """The error of an answer that broke off inside its calls. The turn raises it once those calls have their results."""
 
     async def ask(self, requests: RequestBuilder) -> Finished:
-        """Stream one answer and note it.
+        """Stream one answer and note it in the journal.
 
-        :raises ModelError: the call failed; :meth:`keep_partial` notes what had arrived.
+        :raises ModelError: the call failed; :meth:`keep_partial` then notes the text that had arrived.
         """
         request = await requests.build()
         self._replaced, self.failure = "", None
@@ -74,13 +74,13 @@ class ModelCall:
                 self._message.end("cut")
 
     def _end(self, finished: Finished) -> Finished:
-        """Keep why the answer ended, and note it."""
+        """Record why the answer ended, then note the answer."""
         is_empty = finished.reason == "stop" and not finished.tool_calls and not self._so_far.strip()
         self._scope.usage.finish = "empty" if is_empty else finished.reason
         return self.note(finished)
 
     async def _stream(self, request: ModelRequest) -> Finished:
-        """Take the answer in as it comes."""
+        """Collect and publish the answer as it arrives; return its last event."""
         assert self._provider is not None
         finished = Finished()
         async for event in stream(self._provider, request, self._waiting):
@@ -100,7 +100,7 @@ class ModelCall:
         return finished
 
     async def _waiting(self, attempt: int, seconds: float, reason: str) -> None:
-        """Mark what came so far as replaced by what the next attempt gives, and say when that begins."""
+        """Mark the text so far as replaced by the next attempt's, and publish when that attempt begins."""
         assert self._message is not None
         self._message.end("retried")
         self._replaced = self._so_far or self._replaced
@@ -109,7 +109,7 @@ class ModelCall:
         self._journal.delta("session.status", status="retry", **data)
 
     def note(self, answer: Finished) -> Finished:
-        """Note the assistant node with its calls; return the answer with ids that are unique in the session."""
+        """Note the assistant node and its calls; return the answer with call ids that are unique in the session."""
         scope = self._scope
         finished = answer.replace(tool_calls=tuple(self._unique(request) for request in answer.tool_calls))
         text, message = self._so_far, self._message
@@ -136,7 +136,7 @@ class ModelCall:
 
     @property
     def _so_far(self) -> str:
-        """The text of the answer that is on its way."""
+        """The text of the current answer, as far as it has arrived."""
         return "".join(self._message.text) if self._message is not None else ""
 
     def _account(self, usage: Usage, text: str) -> None:
@@ -150,7 +150,7 @@ class ModelCall:
         self._scope.usage.text = text or self._scope.usage.text
 
     def _unique(self, request: ToolRequest) -> ToolRequest:
-        """Give a call a new id where the model repeated one of this session; calls and results are matched by it."""
+        """Return `request` with an id that is unique in the session. Results are matched by id, and models repeat ids."""
         message = self._message
         if message is None:
             return request.replace(id=self._name_call(request.id))
@@ -160,20 +160,20 @@ class ModelCall:
         return request.replace(id=message.call_id(request.id))
 
     def _name_call(self, wanted: str) -> str:
-        """Return the id `wanted` where it is new to the session, else another one."""
+        """Return `wanted` if no call of the session has this id, else a new id."""
         seen = self._scope.live.call_ids
         call_id = wanted if wanted and wanted not in seen else f"call_{secrets.token_hex(8)}"
         seen.add(call_id)
         return call_id
 
     def finish_step(self) -> None:
-        """Note the end of the step and what it used."""
+        """Note the end of the step, with its usage and cost."""
         usage, cost = self._spent
         shown = {"input": usage.input, "output": usage.output, "cached": usage.cached}
         self._journal.event("step.finish", usage=shown, cost=cost, node=self._scope.node)
 
     def keep_partial(self) -> None:
-        """Note the text of an answer that was cut off, so that nothing a person saw is lost."""
+        """Note the text of an answer that was cut off: a person has already seen it."""
         place = self._message.id if self._message is not None and self._message.text else ""
         text, self._message = self._so_far or self._replaced, None
         if not text:
@@ -185,7 +185,7 @@ class ModelCall:
 
 
 def _shown(arguments: str) -> Any:
-    """Return the arguments as clients see them: an object where they are one, else the text as the model wrote it."""
+    """Return the arguments as events carry them: parsed if they are JSON, else the model's text, cut at 2000 characters."""
     try:
         return freeze(json.loads(arguments))
     except (ValueError, RecursionError):
@@ -198,10 +198,10 @@ def _call_json(call: ToolRequest) -> dict[str, Any]:
 
 
 async def stream(provider: ModelProvider, request: ModelRequest, waiting: Waiting) -> AsyncIterator[ModelEvent]:
-    """Yield the answer. A call that failed is tried again, with growing pauses, also when it broke off in the middle.
+    """Yield the events of an answer. A retryable failure, also in the middle of the answer, starts a new try after a pause.
 
-    :param waiting: awaited before each further try; what was yielded before it is replaced by what follows.
-    :raises ModelError: it failed for good; what was yielded since the last try is all there is.
+    :param waiting: awaited before each further try; the new try's events replace those yielded before.
+    :raises ModelError: the last try failed, or the error is not retryable.
     """
     attempt = 0
     is_reachable = False
@@ -222,7 +222,7 @@ async def stream(provider: ModelProvider, request: ModelRequest, waiting: Waitin
 
 
 def wait_before(attempt: int, retry_after: float | None) -> float:
-    """Return seconds to wait after failed attempt number `attempt`: doubling, with jitter, or what the provider asked."""
+    """Return the seconds to wait after failed attempt number `attempt`: doubling, with jitter, or `retry_after` up to 120."""
     if retry_after is not None:
         return min(max(retry_after, 0.0), 120.0)
     pause = min(FIRST_WAIT * 2 ** (attempt - 1), LONGEST_WAIT)
@@ -233,12 +233,12 @@ Kind = Literal["text", "reasoning", "tool_input"]
 
 
 class AnswerEvents:
-    """Keeps an answer as it comes, and publishes ``message.start``, the deltas, and ``message.end``.
+    """Collects an answer as it arrives, and publishes ``message.start``, the deltas, and ``message.end``.
 
-    A model call that is made again is another message.
+    Each try of a model call is a message of its own.
 
-    :ivar id: what its events carry as ``message_id``; the node that stores the answer has the same id.
-    :param name_call: gives a call an id that no other call of the session has.
+    :ivar id: the ``message_id`` of its events; the node that stores the answer has the same id.
+    :param name_call: returns a session-wide unique id for the id that the model gave a call.
     """
 
     def __init__(self, journal: Journal, name_call: Callable[[str], str]) -> None:
@@ -251,13 +251,13 @@ class AnswerEvents:
         self._calls: dict[str, str] = {}
 
     def say(self, kind: Literal["text", "reasoning"], text: str) -> None:
-        """Publish a piece of the answer or of a thought."""
+        """Publish a piece of the answer's text or reasoning."""
         (self.text if kind == "text" else self.reasoning).append(text)
         self._begin(kind, kind)
         self._journal.delta(f"{kind}.delta", message_id=self.id, text=text)
 
     def input(self, call: str, tool: str, text: str) -> None:
-        """Publish a piece of the arguments of a call; `call` is its id as the model gave it."""
+        """Publish a piece of a call's arguments; `call` is the id that the model gave the call."""
         if call not in self._calls:
             self._calls[call] = self._name_call(call)
         call_id = self._calls[call]
@@ -266,11 +266,11 @@ class AnswerEvents:
             self._journal.delta("tool.input.delta", message_id=self.id, call_id=call_id, text=text)
 
     def call_id(self, call: str) -> str | None:
-        """Return the id under which the input of `call` was published, once: a model may give two calls the same id."""
+        """Return the id under which the input of `call` was published, then forget it: a model may use one id for two calls."""
         return self._calls.pop(call, None)
 
     def end(self, finish: str) -> None:
-        """End every part. `finish` is why the answer ended, or ``retried`` when another message takes its place."""
+        """Publish the end of every open part. `finish` is why the answer ended, or ``retried`` if another try replaces it."""
         for place, kind in self._open.items():
             about = {"call_id": place} if kind == "tool_input" else {}
             self._journal.delta("message.end", message_id=self.id, kind=kind, finish=finish, **about)
