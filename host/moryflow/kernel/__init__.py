@@ -1,1 +1,1 @@
-"""One turn: the loop, the model call, the one door to tools, verdicts. What cannot be a plugin."""
+"""One turn: the loop, the model call, the one door to tools, and the verdicts. This part cannot be a plugin."""

@@ -1,4 +1,4 @@
-"""What a model is sent: the conversation, the system prompt, the tools and the parameters, after what plugins made of them."""
+"""What the host sends to a model: conversation, system prompt, tools and parameters, after plugins have changed them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .turn_context import TurnContext
 
 
 class RequestBuilder:
-    """Builds the requests of one turn; what cannot change within a turn is made once."""
+    """Builds the requests of one turn. The parts that cannot change within a turn are built once."""
 
     def __init__(self, scope: TurnContext, context: ContextBuilder, model: ModelInfo) -> None:
         self._scope = scope
@@ -45,7 +45,7 @@ class RequestBuilder:
         self._added = self._removed = ""
         self._more.clear()
         if changed is not messages:
-            view, messages = messages, begin_with_prompt(list(changed))  # a plugin may have left out the first ones
+            view, messages = messages, begin_with_prompt(list(changed))  # a plugin may have removed the first messages
             await self._weigh(view, messages)
         system = await self._head()
         return ModelRequest.model_construct(
@@ -58,9 +58,9 @@ class RequestBuilder:
         )
 
     async def _weigh(self, view: Sequence[Message], changed: Sequence[Message]) -> None:
-        """Remember what plugins made of the view, which is measured before they see it.
+        """Remember what plugins added to the view and removed from it: the view is measured before plugins see it.
 
-        :raises ModelError: they made it larger than the window; the view is shortened as if the provider had refused it.
+        :raises ModelError: plugins made it larger than the window; the view is then shortened as if the provider refused it.
         """
         ours, theirs = set(map(id, view)), set(map(id, changed))
         self._added = "".join(message.text for message in changed if id(message) not in ours)
@@ -75,9 +75,12 @@ class RequestBuilder:
             )
 
     async def overhead(self, size: Callable[[str], float]) -> float:
-        """Return what is sent besides the view, measured with `size`: system prompt, tools, and what plugins last added."""
+        """Return the size of everything sent besides the view: system prompt, tools, and what plugins added last time.
+
+        :param size: measures a text.
+        """
         fixed = await self._fixed_size(size)
-        if size not in self._more:  # a plugin may write every message anew, and this is asked several times at each step
+        if size not in self._more:  # a plugin may rewrite every message, and each step asks several times
             self._more[size] = max(0.0, size(self._added) - size(self._removed))
         return fixed + self._more[size]
 
@@ -94,7 +97,7 @@ class RequestBuilder:
         return self._system
 
     async def system_prompt(self) -> SystemPrompt:
-        """Return the turn's system prompt: the base, what transforms made of it, then the blocks nobody can remove."""
+        """Return the turn's system prompt: the base, changed by ``chat_system``, then the blocks that no plugin can remove."""
         scope = self._scope
         dispatcher = scope.around.dispatcher
         changed = await dispatcher.transform(scope, "chat_system", first_prompt(scope))
@@ -103,7 +106,7 @@ class RequestBuilder:
         return changed.replace(blocks=(*changed.blocks, *owned))
 
     def schemas(self) -> tuple[ToolSchema, ...]:
-        """Return the tools as the model is told of them."""
+        """Return the schemas of the tools that the model is offered."""
         if not self._model.tools:
             return ()
         offered = offered_tools(self._scope)
@@ -117,7 +120,7 @@ class RequestBuilder:
 
 
 def first_params(scope: TurnContext) -> ChatParams:
-    """Return the parameters before any plugin: the agent's own, else those that go with a prompt of the person's."""
+    """Return the parameters before plugins change them: the agent's own, else those configured with a custom prompt."""
     custom = scope.around.config.section("agents.runtime.prompt")
     chosen = dict(custom.get("params", {})) if custom.get("mode") == "custom" else {}
     settings = scope.agent.settings
@@ -129,7 +132,7 @@ def first_params(scope: TurnContext) -> ChatParams:
 
 
 def first_prompt(scope: TurnContext) -> SystemPrompt:
-    """Return the system prompt before any plugin."""
+    """Return the system prompt before plugins change it."""
     base = SystemBlock(id="base", text=scope.around.base_prompt(scope))
     return SystemPrompt(blocks=(base, SystemBlock(id="place", text=f"Working folder: {scope.vault}", stable=False)))
 

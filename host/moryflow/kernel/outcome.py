@@ -1,4 +1,4 @@
-"""What a turn may spend, why it ends, and what children share with it."""
+"""A turn's limits and usage, the reasons why it ends, and what sub-agents share with it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ NOT_WHOLE = {
     "refusal": "the model refused to answer",
     "empty": "the model's last answer was empty",
 }
-"""What an answer that is not a whole one lacks, by ``finish``."""
+"""Why an answer is not complete, by its ``finish``."""
 DEFAULT_MAX_STEPS = 200
 
 
 class RunOptions(NamedTuple):
-    """How one turn is run.
+    """How to run one turn.
 
-    :param on_ask: ``prompt`` waits for a person, ``deny`` tells the model no, ``fail`` ends the turn.
+    :param on_ask: what a question to a person does: ``prompt`` waits for the answer, ``deny`` tells the model no, ``fail``
+        ends the turn.
     :param max_cost: US dollars.
-    :param key: a client's own name for the prompt, stored with the beginning of the turn.
+    :param key: a client's own name for the prompt; the ``turn.start`` event carries it.
     """
 
     on_ask: OnAsk = "deny"
@@ -38,7 +39,7 @@ class RunOptions(NamedTuple):
     key: str = ""
 
     def within(self, limits: Mapping[str, Any], agent_steps: int | None) -> RunOptions:
-        """Return the options with the configured limits where a turn was given none, and its agent has no lower one."""
+        """Return the options with the configured `limits` filled in, unless the turn has its own or its agent a lower one."""
         steps = limits.get("maxSteps")
         if steps and agent_steps and agent_steps < steps:
             steps = None
@@ -51,7 +52,7 @@ def error_json(error: MoryflowError) -> dict[str, Any]:
 
 
 class SessionPermissions:
-    """Mode and grants of a session. A child has its parent's very object: what a person changes holds for both at once."""
+    """Mode and grants of a session. A child session shares its parent's object, so a person's change applies to both."""
 
     def __init__(self, mode: str, grants: list[Rule] | None = None) -> None:
         self.mode = mode
@@ -60,10 +61,10 @@ class SessionPermissions:
 
 @dataclass(eq=False, repr=False)
 class Budget:
-    """What a turn may spend. What its children spend counts here too, while they spend it.
+    """What a turn may spend. What its children spend counts here at once.
 
     :ivar max_cost: US dollars; `max_steps` counts model calls.
-    :ivar above: the budget of the turn that started this one.
+    :ivar above: the budget of the parent turn.
     """
 
     max_steps: int | None = None
@@ -80,7 +81,7 @@ class Budget:
             self.above.spend(steps=steps, cost=cost)
 
     def reached(self) -> Literal["budget", "max_steps"] | None:
-        """Return which limit is reached, of this turn or of one above it."""
+        """Return which limit is reached, of this turn or of a turn above it."""
         if self.max_cost is not None and self.cost >= self.max_cost:
             return "budget"
         if self.max_steps is not None and self.steps >= self.max_steps:
@@ -89,7 +90,7 @@ class Budget:
 
 
 class ChildUsage(NamedTuple):
-    """What a child used and met, for its parent's own account."""
+    """What a child turn used and which of its calls were denied; its parent adds both to its own account."""
 
     usage: Usage
     cost: float | None
@@ -100,7 +101,7 @@ class ChildUsage(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class TurnUsage:
-    """What a turn has used and met so far."""
+    """What a turn has used so far, and which of its calls were denied."""
 
     usage: Usage = field(default_factory=Usage)
     cost: float | None = None
@@ -116,7 +117,7 @@ class TurnUsage:
             self.cost = (self.cost or 0.0) + cost
 
     def add_child(self, spent: ChildUsage) -> None:
-        """Put what a child used and met on this turn's account."""
+        """Add a child's usage and denials to this turn's account."""
         self.add(spent.usage, spent.cost)
         self.denied += [dict(denial) for denial in spent.denied]
         self.child_steps += spent.steps

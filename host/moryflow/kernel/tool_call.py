@@ -1,7 +1,7 @@
-"""One call of a tool: which tools are offered, the call as its gates see it, its body under a deadline, its result.
+"""One call of a tool: the tools on offer, the call as its gates see it, its body under a deadline, its result.
 
-What the model wrote is read, validated, resolved, hashed and recorded before anything runs. A body that overruns is abandoned,
-and the turn goes on.
+The model's arguments are parsed, validated, resolved, hashed and recorded before anything runs. A body that overruns its
+deadline is abandoned, and the turn goes on.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ T = TypeVar("T")
 MAX_ARGUMENT_BYTES = 4 * 1024 * 1024
 MAX_COMMAND_BYTES = 128 * 1024
 TIMEOUT = 60.0
-"""Seconds that a tool may run which names no other time and does not come with the host."""
+"""Seconds that a plugin's tool may run if it sets no timeout of its own."""
 BUILTIN_TIMEOUT = 600.0
-"""The same for one that comes with the host: a search through a large folder may take a while."""
+"""The same for a built-in tool: a search through a large folder may take a while."""
 GRACE = 1.0
-"""Seconds that other people's asynchronous code has to clean up after it was cancelled."""
+"""Seconds that a plugin's asynchronous code has to clean up after it was cancelled."""
 CAP_FACTOR = 4
 DEFAULT_LIMIT_BYTES = 51200
 LEAST_CAP_BYTES = 8192
-"""However small the limit, the hint that says where the whole output is stays readable."""
+"""The lowest cap: however small the truncation limit, the hint where to find the whole output stays readable."""
 
 
 def offered_tools(scope: TurnContext) -> Mapping[str, RegisteredTool]:
-    """Return the tools of this turn's agent and model, in the order in which a model is told of them.
+    """Return the tools that this turn's agent and model may use, in the order in which the model reads them.
 
-    They are the same ones all through the turn; those that it finds on the way come behind them.
+    They stay the same for the whole turn; tools that the model finds during the turn are appended.
     """
     if scope.offered is None:
         used = {name: owned for name, owned in sorted(scope.plugin_set.tools.items()) if _is_offered(owned, scope)}
@@ -56,7 +56,7 @@ def offered_tools(scope: TurnContext) -> Mapping[str, RegisteredTool]:
 
 
 def _found(scope: TurnContext) -> dict[str, RegisteredTool]:
-    """Return the tools that this session has found, in that order; each plugin is asked once."""
+    """Return the tools that this session has found, in the order of finding. Asks each plugin once."""
     hidden = scope.to_be_found
     asked = {owned.plugin: owned for owned in hidden.values()}
     names = [(name, plugin) for plugin, owned in asked.items() for name in _names_found(owned, scope)]
@@ -64,7 +64,7 @@ def _found(scope: TurnContext) -> dict[str, RegisteredTool]:
 
 
 def _names_found(owned: RegisteredTool, scope: TurnContext) -> list[str]:
-    """Return the names that a plugin says were found; none where it cannot say."""
+    """Return the names of the tools that were found, as their plugin reports them; none if the plugin fails."""
     assert owned.tool.found_in is not None
     try:
         return [str(name) for name in owned.tool.found_in(scope.view(owned.plugin))]
@@ -73,7 +73,7 @@ def _names_found(owned: RegisteredTool, scope: TurnContext) -> list[str]:
 
 
 def _is_offered(owned: RegisteredTool, scope: TurnContext) -> bool:
-    """Whether agent and model may have a tool and it is of use in this turn; one whose plugin cannot say is not offered."""
+    """Whether the agent and the model may use a tool and its plugin offers it in this turn; not if the plugin fails."""
     tool, model = owned.tool, scope.model
     if not scope.agent.may_use(tool.name) or (model is not None and tool.offered is not None and not tool.offered(model)):
         return False
@@ -84,9 +84,9 @@ def _is_offered(owned: RegisteredTool, scope: TurnContext) -> bool:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Return the arguments in `text`; a missing text means none.
+    """Return the arguments in `text`; an empty text means no arguments.
 
-    :raises ToolError: it is not one JSON object without duplicate keys, too large, or nested too deep.
+    :raises ToolError: `text` is not one JSON object without duplicate keys, or it is too large or nested too deep.
     """
     if len(text) > MAX_ARGUMENT_BYTES:
         raise ToolError(f"the arguments are larger than {MAX_ARGUMENT_BYTES // 2**20} MiB", code="args_too_large")
@@ -138,12 +138,12 @@ def canonical(args: Mapping[str, Any]) -> bytes:
 
 
 def digest(encoded: bytes) -> str:
-    """Return the hash that stands for judged arguments in questions, audit and records."""
+    """Return the hash that identifies judged arguments in questions, the audit log and records."""
     return hashlib.sha256(encoded).hexdigest()
 
 
 def unacceptable(call: ToolCall) -> str | None:
-    """Return why no tool would accept `call`, or ``None`` (cause ``invalid_input``)."""
+    """Return why no tool may get `call` (cause ``invalid_input``), or ``None`` if there is no such reason."""
     for target in call.targets:
         if "\0" in target.given + (target.folder.given if target.folder else ""):
             return "a NUL character in the input"
@@ -157,7 +157,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def call_as_judged(scope: TurnContext, tool: str, args: Mapping[str, Any], call_id: str, step: int) -> tuple[ToolCall, bytes]:
-    """Return the frozen call and the canonical JSON it was built from: validated, resolved, hashed.
+    """Validate `args`, resolve what they touch and hash them; return the frozen call and its canonical JSON.
 
     :raises ToolError: the arguments do not fit the tool.
     """
@@ -183,7 +183,7 @@ def call_as_judged(scope: TurnContext, tool: str, args: Mapping[str, Any], call_
 
 
 def _effect(scope: TurnContext, owned: RegisteredTool, args: Mapping[str, Any], targets: Sequence[Target]) -> str:
-    """Return the hash of what the call does; none where its schema is not understood: it only compares calls."""
+    """Return the hash of what the call does, or an empty string if the tool's schema is not understood."""
     try:
         return scope.around.effect_of(owned.tool, args, targets)
     except Exception:
@@ -191,9 +191,9 @@ def _effect(scope: TurnContext, owned: RegisteredTool, args: Mapping[str, Any], 
 
 
 def _of_the_tool(owned: RegisteredTool, failed: str, work: Callable[[], T]) -> T:
-    """Do `work` that runs code of the tool's own: validators, types, targets. What breaks there costs this call alone.
+    """Do `work`, which runs the tool's own code: validators, types, targets. A failure there ends this call alone.
 
-    :raises ToolError: it broke, or it says itself what is wrong with the arguments.
+    :raises ToolError: the tool's code failed, or it raised this error itself to say what is wrong with the arguments.
     """
     try:
         return work()
@@ -205,7 +205,7 @@ def _of_the_tool(owned: RegisteredTool, failed: str, work: Callable[[], T]) -> T
 
 
 def call_row(scope: TurnContext, call: ToolCall, state: str, ruling: Ruling | None, args: str | None = None) -> CallRow:
-    """Return the record of `call` in `state`; `args` are its arguments as the model wrote them, or as they were judged."""
+    """Return the row of `call` in `state`. `args` is its arguments as JSON text, as the model wrote them or as judged."""
     stamp = now()
     return CallRow(
         id=call.id,
@@ -226,7 +226,7 @@ def call_row(scope: TurnContext, call: ToolCall, state: str, ruling: Ruling | No
 
 
 class Deadline:
-    """How long a body may still run. While a person is asked, the clock stands still."""
+    """The time that a body may still run. The clock stops while a person is being asked."""
 
     def __init__(self, owned: RegisteredTool) -> None:
         self.owned = owned
@@ -237,7 +237,7 @@ class Deadline:
 
     @contextmanager
     def paused_clock(self) -> Iterator[None]:
-        """Do not count the time that is spent in here."""
+        """Stop the clock for the duration of the block."""
         timer, loop = self._timer, asyncio.get_running_loop()
         if timer is None or timer.expired():
             yield
@@ -254,9 +254,9 @@ class Deadline:
                 timer.reschedule(loop.time() + self._left)
 
     async def hold(self, work: Awaitable[Any]) -> Any:
-        """Return what `work` gives.
+        """Await `work` within the deadline and return its result.
 
-        :raises ToolError: it did not end in time.
+        :raises ToolError: `work` did not end in time.
         """
         self._timer = asyncio.timeout(limit(self.seconds))
         try:
@@ -268,7 +268,7 @@ class Deadline:
             raise
 
     def timeout_error(self) -> ToolError:
-        """Return the error of a body that was given up, with the place where its time can be changed."""
+        """Return the error of a body that overran, with the place where its timeout can be changed."""
         tool = self.owned.tool
         text = f"{tool.name} took longer than {self.seconds:g} s and was abandoned"
         step = tool.more_time or (_more_time(tool) if self.owned.foreign else "")
@@ -276,16 +276,16 @@ class Deadline:
 
 
 def _more_time(tool: Tool) -> str:
-    """Say how a function is allowed more time."""
+    """Return a hint where to set a longer timeout for the tool."""
     file, line = place_of(tool.function)
-    if tool.source and file != tool.source:  # it runs in a process of its own
+    if tool.source and file != tool.source:  # the tool runs in another process
         file, line = tool.source, 0
     place = f" in {Path(file).name}{f':{line}' if line else ''}" if file else ""
     return f"to allow more time, set @tool(timeout=SECONDS){place}"
 
 
 async def _run_in_task(work: Awaitable[Any]) -> Any:
-    """Await `work` in a task of its own, so that one that ignores its cancellation holds up nobody."""
+    """Await `work` in a task of its own, so that code that ignores its cancellation cannot hold up the turn."""
     task = asyncio.ensure_future(contained(work))
     try:
         await asyncio.wait((task,))
@@ -296,14 +296,14 @@ async def _run_in_task(work: Awaitable[Any]) -> Any:
         raise
     try:
         return task.result()
-    except GeneratorExit as error:  # of the body: past here it would say that this turn is being closed
+    except GeneratorExit as error:  # raised by the body; further up it would look as if this turn were being closed
         raise plugin_error(error) from error
 
 
 async def run_body(deadline: Deadline, keywords: Mapping[str, Any]) -> Any:
-    """Run a body where its code belongs: an asynchronous one on the loop, a plain one on a thread of its plugin.
+    """Run an asynchronous body on the event loop, a plain body on a thread of its plugin.
 
-    :raises ToolError: it did not end in time, or its plugin is not called any more.
+    :raises ToolError: the body did not end in time, or its plugin is not called any more.
     """
     owned = deadline.owned
     function: Callable[..., Any] = owned.tool.function
@@ -320,13 +320,13 @@ async def run_body(deadline: Deadline, keywords: Mapping[str, Any]) -> Any:
 
 
 def as_result(owned: RegisteredTool, outcome: Any, collected: Mapping[str, Any]) -> ToolResult:
-    """Return what a body returned as a result: text as it is, anything else as JSON.
+    """Turn a body's return value into a result: text as it is, anything else as JSON.
 
-    One that is not ours is built anew and checked, like what a hook returns: a result that cannot be read again would be
-    stored all the same.
+    A result made by a plugin is built anew and checked, like a hook's return value: otherwise a result that cannot be
+    read again would be stored.
 
-    :param collected: what was said through ``ctx.metadata``.
-    :raises Exception: whatever looking at it raises.
+    :param collected: what the body added through ``ctx.metadata``.
+    :raises Exception: whatever a plugin's object raises when it is read.
     """
     if not owned.foreign and isinstance(outcome, ToolResult) and not collected:
         return outcome
@@ -342,7 +342,7 @@ def as_result(owned: RegisteredTool, outcome: Any, collected: Mapping[str, Any])
 
 
 def _as_result(outcome: Any) -> ToolResult:
-    kind = type(outcome)  # isinstance would believe what it says of itself
+    kind = type(outcome)  # an object can lie to isinstance about its class
     if issubclass(kind, ToolResult):
         return ToolResult(**{name: getattr(outcome, name) for name in ToolResult.model_fields})
     if issubclass(kind, str):
@@ -359,7 +359,7 @@ def tool_payload(call: ToolCall, result: ToolResult) -> dict[str, Any]:
 
 
 def cap_output(result: ToolResult, scope: TurnContext) -> ToolResult:
-    """Return `result` within four times the truncation limit, whatever plugins did."""
+    """Return `result`, its output cut at four times the truncation limit, whatever plugins did."""
     limit = scope.around.config.get("agents.runtime.truncation.maxBytes", DEFAULT_LIMIT_BYTES)
     cap = max(CAP_FACTOR * (limit if isinstance(limit, int) and limit > 0 else DEFAULT_LIMIT_BYTES), LEAST_CAP_BYTES)
     data = result.output.encode("utf-8", "replace")
@@ -375,9 +375,9 @@ def failure(error: ToolError) -> ToolResult:
 
 
 def result_of_error(owned: RegisteredTool, error: Exception) -> ToolResult:
-    """Return the result of a body that raised: what, and the last line of its own file that it passed through.
+    """Return the result of a body that raised: the error, and the last line of the tool's own file in the traceback.
 
-    The error's text and code are foreign code and may raise.
+    Reading the error's text and code runs the plugin's code, which may raise too.
     """
     try:
         if isinstance(error, ToolError):

@@ -1,8 +1,8 @@
-"""The one door to a tool body. Every call, from wherever it comes, passes the whole chain exactly once:
+"""The one door to a tool body. Every call, whoever makes it, passes the whole chain exactly once:
 
 transform → validate → freeze and resolve → gates → question → decided → record → run → transform → truncate → cap.
 
-The functions at the end combine the verdicts of the gates. They alone look at the session's mode to lift a verdict; gates
+The functions at the end combine the verdicts of the gates. Only they let the session's mode override a verdict; gates
 never do.
 """
 
@@ -55,9 +55,9 @@ from .tool_call import (
 from .turn_context import Journal, TurnContext
 
 MOST_OF_A_DIFF = 16_000
-"""Characters of what a result says was changed that its event has."""
+"""Characters of a result's diff that its event carries."""
 MOST_QUESTIONS = 3
-"""How often one call is asked about while what it would do keeps changing."""
+"""How often a person is asked about one call while what the call would do keeps changing."""
 
 _PROBLEMS = {
     "truncated": "the answer was cut at its length limit before the arguments were complete; nothing was run",
@@ -69,7 +69,7 @@ _PROBLEMS = {
 
 @dataclass(eq=False, repr=False)
 class PreparedCall:
-    """A call after its gates: either a ruling to run it, or the result that stands in its place."""
+    """A call after its gates: it has a ruling that lets it run, or a result instead."""
 
     call: ToolCall
     owned: RegisteredTool | None = None
@@ -79,16 +79,16 @@ class PreparedCall:
     said: Sequence[tuple[str, Verdict]] = ()
     """Verdicts that ``tool_before`` returned."""
     shown: str = ""
-    """What a person who was asked was shown of what it does."""
+    """The preview of the call that the person saw with the question."""
     recorded: tuple[CallRow | None, Ruling | None] = (None, None)
-    """Its last record, and the ruling that stands in it."""
+    """The call's last row, and the ruling that row was made from."""
 
     @property
     def only_reads(self) -> bool:
-        """Whether running it twice is the same as running it once, as far as its tool and what was judged say."""
+        """Whether the call can run twice without harm, going by its tool's ``parallel_safe`` and its judged targets."""
         owned = self.owned
         if owned is None or (owned.tier != "builtin" and owned.tool.context_parameter):
-            return False  # it may say something, or ask, before anybody was told that it runs
+            return False  # with its context it could publish or ask before the call's start is published
         return owned.tool.parallel_safe and all(target.domain == "read" for target in self.call.targets)
 
     @property
@@ -108,7 +108,7 @@ class ToolExecutor:
     # ---------------------------------------------------------------- judging
 
     async def judge(self, request: ToolRequest) -> PreparedCall:
-        """Take a call up to its ruling. Nothing has run when this returns.
+        """Take a call as far as its ruling; no tool body has run when this returns.
 
         :raises ApprovalRequired: the turn ends with the question open.
         """
@@ -134,7 +134,10 @@ class ToolExecutor:
         return PreparedCall(call, owned, encoded=encoded, said=said)
 
     def _find_tool(self, name: str) -> RegisteredTool:
-        """Return the tool, refusing one that this agent or model is not offered."""
+        """Return the tool called `name`.
+
+        :raises ToolError: the tool does not exist, or this agent or model is not offered it.
+        """
         offered = offered_tools(self._scope)
         if name in offered:
             return offered[name]
@@ -143,7 +146,7 @@ class ToolExecutor:
         raise ToolError(f"unknown tool {name[:80]!r}{later}; the tools are: {known}", code="unknown_tool")
 
     async def _rule(self, prepared: PreparedCall) -> Ruling:
-        """Ask every gate and combine; ask the person if need be; then settle what they said."""
+        """Combine the verdicts of all gates, ask a person if the ruling is ask, then let ``tool_decided`` tighten it."""
         ruling = await self._gates(prepared.call, prepared.said)
         for _ in range(MOST_QUESTIONS):
             if ruling.decision != "ask":
@@ -164,10 +167,10 @@ class ToolExecutor:
         )
 
     async def _second_look(self, prepared: PreparedCall, answered: Ruling) -> Ruling | None:
-        """Judge a call once more after a person agreed to it; return the ruling that replaces the answer, if one does.
+        """Judge a call again after a person allowed it; return the ruling that replaces the answer, or ``None``.
 
-        While the question stood a link may have been turned, a file or a script rewritten, a rule added. The host's own gates
-        look again; the gates of other plugins do where the call leads to other objects by now.
+        While the question was open, someone may have changed a link, rewritten a file or a script, or added a rule. The
+        built-in gates judge the call again; the gates of other plugins do only if its targets are other objects now.
         """
         call, owned = prepared.call, prepared.owned
         assert owned is not None
@@ -188,14 +191,14 @@ class ToolExecutor:
         return again
 
     async def _settle(self, prepared: PreparedCall, ruling: Ruling) -> Ruling:
-        """Settle what a body that has begun asks; it cannot wait for an answer that comes after the turn has ended."""
+        """Settle a question of a running body. Its answer must come during the turn: the body cannot wait any longer."""
         if ruling.decision == "ask":
             ruling = await self._ask(prepared, ruling, later=False)
         decided = await self._tighten(prepared.call, ruling)
         return await self._ask(prepared, decided, later=False) if decided.decision == "ask" else decided
 
     async def _tighten(self, call: ToolCall, ruling: Ruling) -> Ruling:
-        """Let ``tool_decided`` record what is decided, and tighten it."""
+        """Let the ``tool_decided`` hooks record the ruling and tighten it."""
         decided = await self._dispatch.gates(self._scope, "tool_decided", call=call, ruling=ruling)
         return restrict(ruling, decided, mode=self._scope.live.mode)
 
@@ -213,7 +216,7 @@ class ToolExecutor:
         return combine(verdicts, mode=scope.live.mode, gate_us=spent)
 
     async def _own_gates(self, call: ToolCall, before: Ruling) -> Ruling:
-        """Ask the host's own gates, and let what the others said in `before` stand."""
+        """Ask the built-in gates again; keep the verdicts in `before` of all others."""
         plugins = self._scope.plugin_set.plugins
         others = [said for said in before.verdicts if said[0] not in plugins or plugins[said[0]].tier != "builtin"]
         verdicts = [*await self._dispatch.gates(self._scope, "tool_gate", own=True, call=call), *others]
@@ -221,7 +224,7 @@ class ToolExecutor:
         return combine(verdicts, mode=self._scope.live.mode, gate_us=before.gate_us)
 
     async def _ask(self, prepared: PreparedCall, ruling: Ruling, *, later: bool) -> Ruling:
-        """Ask a person. `later`: the answer may come after the turn has ended."""
+        """Ask a person about the call. With `later`, the answer may come after the turn has ended."""
         on_ask, call, owned = self._on_ask, prepared.call, prepared.owned
         assert owned is not None
         desk = self._scope.around.desk
@@ -237,7 +240,7 @@ class ToolExecutor:
     # ---------------------------------------------------------------- running
 
     def record_start(self, prepared: PreparedCall) -> None:
-        """Note that the body is about to run; the caller commits before it does."""
+        """Note that the body is about to run; the caller commits before it runs the body."""
         self._record(prepared, "running")
         call = prepared.call
         targets = [target.text for target in call.targets]
@@ -245,7 +248,7 @@ class ToolExecutor:
         self._journal.event("tool.start", **shown, state="running")
 
     def _record(self, prepared: PreparedCall, state: str) -> None:
-        """Record where a call stands; what was said of it before is not written out again."""
+        """Record the call's state. The row is built anew only if the ruling has changed since the last record."""
         row, of = prepared.recorded
         if row is None or of is not prepared.ruling:
             row = call_row(self._scope, prepared.call, state, prepared.ruling, prepared.encoded.decode() or None)
@@ -255,13 +258,13 @@ class ToolExecutor:
         self._journal.call(row)
 
     async def body(self, prepared: PreparedCall) -> tuple[ToolResult, int]:
-        """Run the body, if the ruling says so; return the raw result and how many milliseconds it took."""
+        """Run the body unless the call already has a result; return the raw result and the milliseconds it took."""
         started = time.perf_counter_ns()
         result = prepared.result or await self._body(prepared)
         return result, (time.perf_counter_ns() - started) // 1_000_000
 
     async def finish(self, prepared: PreparedCall, result: ToolResult, ms: int) -> ToolResult:
-        """Let plugins see the result and note what the model will read; in call order. The caller commits."""
+        """Let plugins change the result, then note what the model will read. Called in call order; the caller commits."""
         result = await self._after(prepared, result)
         self._record_end(prepared, result, ms)
         if prepared.call.id in self._scope.live.asked:
@@ -284,7 +287,7 @@ class ToolExecutor:
         except GeneratorExit:  # this coroutine is being closed
             raise
         except BaseException as error:
-            # The boundary around other people's code: the model is told, the plugin is named, the turn goes on.
+            # The isolation boundary around a plugin's code: the model reads the error with the plugin's name; the turn goes on.
             return result_of_error(owned, plugin_error(error))
 
     def _asker(self, prepared: PreparedCall, deadline: Deadline) -> Any:
@@ -295,14 +298,14 @@ class ToolExecutor:
                 verdicts = [("tool", revalidate(question))]
                 ruling = await self._settle(prepared, combine(verdicts, mode=self._scope.live.mode))
             if ruling.decision == "stop":
-                self._scope.ending = ruling.end_reason or "denied"  # what runs beside it still gets its result
+                self._scope.ending = ruling.end_reason or "denied"  # calls that run beside this one still get their results
             if ruling.decision != "allow":
                 raise Denied(ruling.reason)
 
         return ask
 
     async def _after(self, prepared: PreparedCall, result: ToolResult) -> ToolResult:
-        """Let plugins change the result or stop the turn, truncate last, and cap it whatever they did."""
+        """Let plugins change the result or stop the turn; truncation is the last of them. Then cap the result."""
         stops: list[tuple[str, Verdict]] = []
         try:
             result = await self._dispatch.transform(self._scope, "tool_after", result, call=prepared.call, verdicts=stops)
@@ -331,13 +334,13 @@ class ToolExecutor:
 
 
 def skipped_call(request: ToolRequest, reason: str) -> PreparedCall:
-    """Return a call that is not even judged, because the turn has ended before it."""
+    """Return `request` as a call that was not judged because the turn ended before it."""
     call = ToolCall(id=request.id, tool=request.name, args={})
     return PreparedCall(call, result=ToolResult(status="error", code="skipped", output=f"skipped: {reason}"))
 
 
 def interrupted_call(request: ToolRequest, reason: str) -> PreparedCall:
-    """Return a call that was running when its turn ended; it is never run again by itself."""
+    """Return `request` as a call that was running when its turn ended; it is never run again by itself."""
     call = ToolCall(id=request.id, tool=request.name, args={})
     return PreparedCall(call, result=ToolResult(status="interrupted", code="interrupted", output=f"interrupted: {reason}"))
 
@@ -348,7 +351,7 @@ Given = Sequence[tuple[str, Verdict]]
 
 
 def default_verdicts(missing_gates: Sequence[str], verdicts: Given) -> list[tuple[str, Verdict]]:
-    """Return the asks that stand under every call: for gates that are missing, and when no gate spoke."""
+    """Return the host's own asks: one if gates are missing, one if no gate gave a verdict."""
     extra: list[tuple[str, Verdict]] = []
     if missing_gates:
         names = ", ".join(missing_gates)
@@ -360,7 +363,7 @@ def default_verdicts(missing_gates: Sequence[str], verdicts: Given) -> list[tupl
 
 
 def apply_mode(verdict: Verdict, mode: str) -> Verdict:
-    """Return `verdict` as it stands in `mode`: ``full_access`` turns what may be bypassed into allow."""
+    """Return `verdict` under `mode`: ``full_access`` turns an ask or deny that may be bypassed into an allow."""
     liftable = isinstance(verdict, Ask | Deny) and verdict.bypass == "mode"
     if mode != "full_access" or not liftable:
         return verdict
@@ -368,7 +371,7 @@ def apply_mode(verdict: Verdict, mode: str) -> Verdict:
 
 
 def combine(verdicts: Given, *, mode: str, gate_us: int = 0) -> Ruling:
-    """Return the ruling of all gates: stop > deny > ask > allow; several asks become one question with all reasons.
+    """Combine the gates' verdicts: stop > deny > ask > allow. Several asks become one question with all their reasons.
 
     :param verdicts: (plugin, verdict) in the order the gates ran; not empty.
     """
@@ -407,9 +410,9 @@ def as_refused(ruling: Ruling, *, cause: str, reason: str, by: str, stop: bool =
 
 
 def restrict(ruling: Ruling, verdicts: Given, *, mode: str) -> Ruling:
-    """Apply what ``tool_decided`` said: only a stricter verdict counts.
+    """Apply the verdicts of ``tool_decided``; only those stricter than `ruling` count.
 
-    A failing implementation denies in full access and asks otherwise, so that nothing runs unrecorded.
+    An implementation that failed denies in full access and asks in other modes, so that nothing runs unrecorded.
     """
     strict = [(plugin, _gentle(verdict, mode)) for plugin, verdict in verdicts]
     stronger = [item for item in strict if _STRENGTH[item[1].decision] > _STRENGTH[ruling.decision]]
@@ -426,11 +429,11 @@ def _gentle(verdict: Verdict, mode: str) -> Verdict:
 
 
 def still_holds(answered: Ruling, again: Ruling) -> bool:
-    """Whether a person who agreed to `answered` has agreed to `again` too: no gate asks anything else."""
+    """Whether the person's answer to `answered` also covers `again`: no gate asks anything new."""
     return _questions(again) <= _questions(answered)
 
 
 def _questions(ruling: Ruling) -> set[tuple[str, Ask]]:
-    """Return what each gate asks. Where the rule behind it stands does not matter."""
+    """Return the question of each gate, without the rule behind it: where that rule stands does not matter."""
     asks = ((plugin, verdict) for plugin, verdict in ruling.verdicts if isinstance(verdict, Ask))
     return {(plugin, ask.replace(rule=None, opens=())) for plugin, ask in asks}

@@ -1,4 +1,4 @@
-"""The context of a turn: its generation, its session, its records, its journal, and the ports to rooms above the kernel."""
+"""The context of a turn: its generation, session, records and journal, and the ports to the rooms above the kernel."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ if TYPE_CHECKING:
 
 _as_text = json.JSONEncoder(sort_keys=True, default=str).encode
 _NOTHING_STORED = ("no_space", "locked", "readonly")
-"""After these nothing of a commit is on the disk for sure, and a later one may succeed."""
+"""Error codes after which nothing of a commit is on the disk, and a later commit may succeed."""
 
 
 @dataclass(eq=False, repr=False)
 class TurnContext:
-    """One turn: its generation, its place, its records. Implements what dispatch needs of a scope.
+    """One turn: its generation, session, model and records. It is the scope that the dispatcher is called with.
 
-    :ivar started: the turn that this one is a child of; `children` starts this turn's own.
-    :ivar offered: the tools of this turn, once they were asked for: what the model was told of is what it may call. It may
-        call those `to_be_found` as soon as they were.
-    :ivar spent: what children used, not yet on this turn's account; `ending` is why this turn must end with its step;
+    :ivar started: the parent turn, if this turn is a sub-agent's; `children` starts this turn's own sub-agents.
+    :ivar offered: the tools the model may call, fixed once they are first asked for. Tools in `to_be_found` are added
+        when the session has found them.
+    :ivar spent: usage of children that is not yet on this turn's account; `ending` is why this turn must end with its step;
         `over`, whether it has ended.
     """
 
@@ -105,7 +105,7 @@ class TurnContext:
 
     @property
     def lineage(self) -> tuple[str, ...]:
-        """The ids of this session and of those that started it."""
+        """The id of this session, then of its parent sessions, nearest first."""
         return (self.session, *(self.started.scope.lineage if self.started else ()))
 
     @property
@@ -117,14 +117,14 @@ class TurnContext:
         return Path(self.live.row.vault)
 
     def view(self, plugin: str) -> Turn:
-        """Return the turn as `plugin` sees it; one object per plugin and turn."""
+        """Return the :class:`Turn` that `plugin` sees; one object per plugin and turn."""
         view = self._views.get(plugin)
         if view is None:
             view = self._views[plugin] = self.around.view(self, plugin)
         return view
 
     def event(self, kind: str, /, **data: Any) -> Event:
-        """Return an event stamped with this turn's place."""
+        """Return an event with the ids of this session, agent, turn and step."""
         return Event.model_construct(
             type=kind,
             session=self.session,
@@ -143,7 +143,7 @@ class TurnContext:
         self.notices.append(self.event(kind, **failure.as_event()))
 
     def state_of(self, plugin: str, lasting: bool) -> dict[str, Any]:
-        """Return the JSON a plugin may change: of the session when `lasting`, else of the turn."""
+        """Return the state `plugin` may change: that of the session if `lasting`, else that of the turn."""
         place = self.live.state if lasting else self.live.turn_states
         key = (plugin, "session" if lasting else f"turn:{self.turn}")
         found = place.setdefault(plugin, {})
@@ -152,19 +152,19 @@ class TurnContext:
         return found
 
     def changed_state(self) -> dict[tuple[str, str], Any]:
-        """Return the plugin states that differ from what was committed last; they count as committed from now on."""
+        """Return the plugin states that changed since the last commit, and count them as committed."""
         changed = self.state_changes()
         self._saved.update(changed)
         return {key: json.loads(after) for key, after in changed.items()}
 
     def state_changes(self) -> dict[tuple[str, str], str]:
-        """Return, as text, what plugins have changed of their state since the last commit."""
+        """Return the plugin states that changed since the last commit, as JSON text by plugin and place."""
         found: dict[tuple[str, str], str] = {}
         for key, before in self._saved.items():
             place = self.live.state if key[1] == "session" else self.live.turn_states
             try:
                 after = _as_text(place[key[0]])
-            except BaseException as error:  # a plugin put it there; it costs the plugin its state and nobody the commit
+            except BaseException as error:  # the plugin's own values: it loses this state, but the commit succeeds
                 self._unstorable(key, plugin_error(error))
                 continue
             if after != before:
@@ -172,7 +172,7 @@ class TurnContext:
         return found
 
     def _unstorable(self, key: tuple[str, str], error: Exception) -> None:
-        """Say, once a turn, that a plugin's state is not JSON."""
+        """Report, once a turn, that a plugin's state is not JSON."""
         plugin, name = key[0], "turn.session_state" if key[1] == "session" else "turn.state"
         if key in self._refused:
             return
@@ -184,7 +184,7 @@ class TurnContext:
 
 
 class Journal:
-    """The pen of a turn. What is noted is invisible until :meth:`commit`; a failed commit publishes nothing."""
+    """Collects what a turn writes. Nobody sees it before :meth:`commit`; a failed commit publishes nothing."""
 
     def __init__(self, scope: TurnContext) -> None:
         self._scope = scope
@@ -212,11 +212,11 @@ class Journal:
         self._next.session.update(fields)
 
     def switch(self, node_id: str | None) -> None:
-        """Make `node_id` the active node; ``None`` is the place before the first."""
+        """Make `node_id` the active node; ``None`` means the place before the first node."""
         self._next.active = node_id or ROOT
 
     def only_after(self, node_id: str) -> None:
-        """Let the next commit store nothing unless `node_id` is the active node when it is written."""
+        """Make the next commit store nothing unless `node_id` is still the active node when it is written."""
         self._next.after = node_id
 
     def event(self, kind: str, /, **data: Any) -> None:
@@ -226,7 +226,7 @@ class Journal:
     async def commit(self) -> None:
         """Write everything noted since the last commit and publish its events.
 
-        A cancelled turn waits for the disk first, so that memory and disk never disagree about what was written.
+        If the turn is cancelled meanwhile, it still waits for the disk, so that memory and disk agree about what was written.
         """
         writing = asyncio.ensure_future(self._write())
         try:
@@ -238,7 +238,7 @@ class Journal:
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[None]:
-        """Write what is noted once the block has lasted so long; after a shorter block it waits for the next commit."""
+        """Commit if the block lasts longer than `seconds`; after a shorter block leave it to the next commit."""
         writing: list[asyncio.Task[None]] = []
         timer = asyncio.get_running_loop().call_later(seconds, lambda: writing.append(asyncio.create_task(self.commit())))
         try:
@@ -249,14 +249,14 @@ class Journal:
                 await begun
 
     async def settle(self) -> None:
-        """Write what observers of the last events left behind: state that they changed, and that they failed."""
+        """Commit what observers of the last events did: the state they changed, and their failures."""
         if self._scope.state_changes() or self._scope.notices:
             await self.commit()
 
     async def _write(self) -> None:
         scope, commit = self._scope, self._next
         self._next = Commit()
-        commit.plugin_state = scope.changed_state()  # first: it may have something to say
+        commit.plugin_state = scope.changed_state()  # first: it may add a notice
         commit.events += scope.notices
         scope.notices = []
         commit.hook_calls = scope.ledger.drain()
@@ -264,14 +264,17 @@ class Journal:
         try:
             committed = await scope.live.hold.commit_patiently(commit, self._wait_for_lock)
         except StoreError as error:
-            if error.code in _NOTHING_STORED:  # a result must not stand there without its answer
+            if error.code in _NOTHING_STORED:  # else a later commit would store a result without its answer
                 self._next = commit.joined(self._next)
             raise
         for event in committed.events:
             await self._tell(event)
 
     async def _wait_for_lock(self, refusal: StoreError, attempt: int, pause: float) -> bool:
-        """Say that another program keeps the database locked, and wait; a turn that is stopped does not."""
+        """Publish that another program keeps the database locked, and wait `pause` seconds.
+
+        :returns: whether to try again; ``False`` if the turn is being stopped.
+        """
         if self._hurry.is_set() or self._scope.live.cancelled:
             return False
         waits = {"attempt": attempt, "in": round(pause, 1), "at": later(pause), "reason": refusal.message}
@@ -281,7 +284,7 @@ class Journal:
         return True
 
     def delta(self, kind: str, /, **data: Any) -> None:
-        """Publish an event that is not stored, at once."""
+        """Publish an event at once, without storing it."""
         event = self._scope.event(kind, **data)
         self._scope.around.bus.publish(event)
         self._scope.around.dispatcher.observe_soon(self._scope, event)
@@ -297,7 +300,7 @@ class Journal:
 
 @dataclass(eq=False, repr=False)
 class SessionHandle:
-    """A session held by this process: what may change while a turn runs."""
+    """A session whose lock this process holds, with everything that may change while a turn runs."""
 
     hold: SessionLock
     permissions: SessionPermissions
@@ -311,14 +314,14 @@ class SessionHandle:
     cut_off: list[RunRow] = field(default_factory=list)
     inbox: list[Callable[[Journal], None]] = field(default_factory=list)
     notes: list[Callable[[Journal], None]] = field(default_factory=list)
-    """What may be applied at any pause, and what must not come between a call and its result."""
+    """Changes that wait for a pause of the turn: `inbox` for any pause, `notes` for one where no call is open."""
     notices: list[str] = field(default_factory=list[str])
     leftovers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What the result of an interrupted call says of processes that it left running, by the call's id."""
+    """By call id, a sentence about the processes that an interrupted call left running; it goes into the call's result."""
     begun_calls: list[CallRow] = field(default_factory=list[CallRow])
-    """Calls of an earlier turn that had begun and never ended."""
+    """Calls of an earlier turn that started and have no result."""
     held_back: list[Event] = field(default_factory=list[Event])
-    """That the session is idle, and what came after: published once the next prompt would be taken."""
+    """The event that the session is idle, and those after it: published once no other turn of the session waits."""
 
     @property
     def row(self) -> SessionRow:
@@ -335,7 +338,7 @@ class SessionHandle:
 
 @dataclass(eq=False, repr=False)
 class TurnDependencies:
-    """What a turn needs of its host. One per host; the only way the kernel reaches outside itself."""
+    """What a turn needs from its host. There is one per host; the kernel reaches the rest of the host only through it."""
 
     home: Path
     store: Store
@@ -347,11 +350,11 @@ class TurnDependencies:
     base_prompt: Callable[[TurnContext], str]
     models: Callable[[PluginSet], ModelChoice]
     view: Callable[[TurnContext, str], Turn]
-    """Makes what a plugin sees of a turn."""
+    """Returns the :class:`Turn` that a plugin sees."""
     tool_view: Callable[[TurnContext, str, ToolCall, Callable[[Ask], Awaitable[None]], dict[str, Any]], ToolContext]
-    """Makes the context of a running body: plugin, call, who takes its questions, what collects the metadata of its result."""
+    """Returns the context of a tool body. Arguments: turn, plugin, call, handler of its questions, metadata for its result."""
     effect_of: Callable[[Tool, Mapping[str, Any], Sequence[Target]], str]
-    """Returns a hash of what a call does, to compare calls; raises whatever a schema that nobody understands leads to."""
+    """Returns a hash of what a call does, to compare calls. May raise anything if the tool's schema is not understood."""
     compaction: Callable[[TurnContext, Journal, ModelProvider | None, Requests | None], Compaction]
     profile: str
     strict: bool
@@ -365,7 +368,7 @@ class ModelChoice(Protocol):
 
 
 class Approvals(Protocol):
-    """Who asks a person, and waits for the answer; see :class:`moryflow.approvals.questions.ApprovalDesk`."""
+    """Asks a person and waits for the answer; see :class:`moryflow.approvals.questions.ApprovalDesk`."""
 
     def from_any_thread(self, function: Callable[..., Any], *args: Any) -> None: ...
     async def settle(
@@ -384,7 +387,7 @@ class Approvals(Protocol):
 
 
 class Subagents(Protocol):
-    """What starts child sessions for a turn; see :class:`moryflow.runtime.subagents.Children`."""
+    """Starts child sessions for a turn; see :class:`moryflow.runtime.subagents.Children`."""
 
     def agents(self) -> dict[str, Agent]: ...
     async def depth(self, scope: TurnContext) -> int: ...
@@ -392,7 +395,7 @@ class Subagents(Protocol):
 
 
 class SpawnRequest(NamedTuple):
-    """What a plugin asks a child session for; the arguments of :class:`moryflow_sdk.services.Spawn`."""
+    """A plugin's request to start a child session: the arguments of :class:`moryflow_sdk.services.Spawn`."""
 
     agent: str | Agent
     prompt: str
@@ -404,20 +407,20 @@ class SpawnRequest(NamedTuple):
 
 
 class ParentTurn(NamedTuple):
-    """Why a turn runs: the turn that started it, and for which plugin."""
+    """The turn that started this one, and the plugin it did so for."""
 
     scope: TurnContext
     by: Spawned
 
 
 class Compaction:
-    """What a turn calls at its pauses, never between a call and its result. This one leaves everything as it is."""
+    """Called at the pauses of a turn, never between a call and its result. This base class does nothing."""
 
     async def before_step(self) -> None:
         """Shorten the view if the next request needs it. Never raises for its own failures."""
 
     async def recover(self) -> bool:
-        """Shorten the view because the provider said it does not fit; return whether it is worth asking again."""
+        """Shorten the view because the provider said it does not fit; return whether to ask the model again."""
         return False
 
     async def after_turn(self) -> None:
@@ -425,7 +428,7 @@ class Compaction:
 
 
 class Requests(Protocol):
-    """What compaction asks of the builder of a turn's requests."""
+    """What compaction uses of a turn's request builder; see :class:`moryflow.kernel.model_request.RequestBuilder`."""
 
     context: ContextBuilder
 
