@@ -1,1 +1,1 @@
-"""The composition root: a host, its sessions and turns, the sub-agents, the generation of plugins that they use."""
+"""The composition root: the host, its sessions and turns, their sub-agents, and the generation of plugins a turn uses."""

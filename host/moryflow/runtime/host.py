@@ -57,7 +57,7 @@ class Host:
         self.profile, self.strict = builder.profile_of(config), builder.is_strict(config)
         self.bus = Bus()
         self.services = dict(SERVICES)
-        """What plugins may ask for, by name. A face that has another implementation puts it here before the first turn."""
+        """The services that plugins may use, by name. A front end replaces one with its own here, before the first turn."""
         self.approvals = ApprovalDesk(lambda: self.store)
         self.compaction = Memory()
         self._dispatcher = Dispatcher()
@@ -100,7 +100,7 @@ class Host:
 
     @property
     def tools(self) -> Mapping[str, RegisteredTool]:
-        """Every tool by name: ``tool`` of each is the :class:`~moryflow_sdk.Tool`, ``plugin`` the name of who brings it."""
+        """Every tool by name: ``tool`` is the :class:`~moryflow_sdk.Tool`, ``plugin`` the name of the plugin that brings it."""
         return self.plugin_set.tools
 
     @property
@@ -120,9 +120,9 @@ class Host:
         return named_agent(self.agents, name, self.config.get("agents.runtime.agent.id"))
 
     def choose_model(self, session: SessionPort) -> tuple[ModelProvider, ModelInfo]:
-        """Return provider and model: flag, session, agent, configuration (with environment), then the keys found.
+        """Return provider and model, from the first of: flag, session, agent, configuration (with environment), the keys found.
 
-        :raises ConfigError: there is none, or nobody knows it.
+        :raises ConfigError: no model was found, or no provider knows the one that is named.
         """
         models = self.models(self.plugin_set)
         return models.choose(session.model, session.row.model or None, session.agent.model, self.config.get("model"))
@@ -130,7 +130,7 @@ class Host:
     def check_strict(self, scope: TurnContext) -> None:
         """Refuse a turn under ``--strict`` while a plugin has failed to load.
 
-        :raises PluginError: one has.
+        :raises PluginError: a plugin has failed to load.
         """
         if self.strict:
             refuse_failed(scope.plugin_set)
@@ -149,7 +149,7 @@ class Host:
     ) -> Session:
         """Create a session.
 
-        :raises ConfigError: the vault is not a readable folder, or agent or model is not known.
+        :raises ConfigError: the vault is not a readable folder, or the agent or the model is unknown.
         """
         self.approvals.attach(asyncio.get_running_loop())
         folder = readable_vault(vault)
@@ -177,7 +177,7 @@ class Host:
     ) -> Session:
         """Open a session by id or unique prefix, or the last one of `vault`.
 
-        :raises ConfigError: there is none.
+        :raises ConfigError: there is no such session.
         """
         self.approvals.attach(asyncio.get_running_loop())
         if session_id is not None:
@@ -201,14 +201,14 @@ class Host:
         started: ParentTurn | None = None,
         hold: SessionLock | None = None,
     ) -> Session:
-        """Return the session of `row`; a child's is prompted by the turn that `started` it, with its `hold` if it is held."""
+        """Return the session of `row`. For a child, `started` is the turn that starts it and `hold` the lock it already has."""
         session = Session(self, row, agent, model, started, hold)
         self._sessions.append(session)
         self._used = True
         return session
 
     def forget(self, session: SessionPort) -> None:
-        """Let go of a session that nobody prompts any more."""
+        """Drop a session that will not be prompted again."""
         self._sessions = [one for one in self._sessions if one is not session]
 
     async def call_tool(
@@ -223,7 +223,7 @@ class Host:
     ) -> DirectResult:
         """Run one tool without a model, through the whole chain, in a hidden session of purpose ``direct``.
 
-        What was saved before this call holds, as at a turn.
+        Settings and plugins that were saved before this call apply, as they do for a turn.
         """
         await self.refresh_if_changed()
         session = await self.new_session(vault, agent=agent, mode=mode, purpose="direct")
@@ -237,7 +237,7 @@ class Host:
     async def read_only(
         self, vault: Path | str | None, *, session: str | None = None, mode: str | None = None
     ) -> AsyncIterator[TurnContext]:
-        """A turn that only looks: for commands that judge or explain without running anything. It writes nothing."""
+        """Open a turn that writes nothing, for commands that judge or explain without running anything."""
         row = await self.store.session(session) if session else blank_session(vault, mode)
         self.approvals.attach(asyncio.get_running_loop())
         scope = read_only_scope(self, row, mode)
@@ -246,10 +246,11 @@ class Host:
         yield scope
 
     async def refresh(self, *, wait: float | None = None) -> bool:
-        """Take configuration, plugins and agents as they are now, for turns that begin from here on; return whether
-        the plugins differ. Turns that run keep the plugins they began with.
+        """Load configuration, plugins and agents anew, for turns that begin from now on; return whether the plugins differ.
 
-        :param wait: seconds to wait for the probe of new code, if other than at the start.
+        A running turn keeps the plugins it began with.
+
+        :param wait: seconds to wait for the probe of new code; by default as many as at the start.
         """
         async with self._refreshing:
             old = self.plugin_set
@@ -262,23 +263,23 @@ class Host:
             return self.plugin_set.id != old.id
 
     async def _end(self, old: PluginSet) -> None:
-        """Free what only a generation that was replaced had."""
+        """Close the providers that only the replaced generation used, and dispose of its plugins."""
         for provider in old.providers:
             if provider not in self.plugin_set.providers:
                 await provider.aclose()
         await dispose(old)
 
     async def refresh_if_changed(self) -> None:
-        """Take what has come since the last turn: what was saved, what a person brought back, what the probe let through."""
+        """Apply what changed since the last turn: saved files, plugins released from quarantine, plugins the probe admitted."""
         self._releases.apply(session.quarantine for session in self._sessions)
         if self.before_turn is not None:
             await self.before_turn()
         if self.preflight.news:
             self.preflight.news = False
-            await self.refresh(wait=0.0)  # what is still being tried out was waited for when it was found
+            await self.refresh(wait=0.0)  # whoever found the code has waited for its probe already
 
     async def try_out(self, plugins: Collection[str]) -> None:
-        """Wait until the probe is done with `plugins`, before all others that wait for one, and take them in."""
+        """Have `plugins` probed before all others in the queue, wait for the result, and load them."""
         builder = self._builder
         found = discover(self.home, builder.builtins, self.development)
         policy = self.preflight.policy(self.home)
@@ -287,7 +288,7 @@ class Host:
         await self.refresh(wait=0.0)
 
     def hold_unreviewed_code(self) -> None:
-        """Let code files wait that have appeared since this host began: what it ran may have written them."""
+        """Hold back code files that appeared since this host began until a person consents: a tool may have written them."""
         if self.before_turn is None and (new := items(self.home) - self._code_files):
             Consents(self.home).hold(*new)
 
@@ -302,7 +303,7 @@ class Host:
         await self.compaction.aclose()
         for session in self._sessions:
             session.cancel()
-            with suppress(MoryflowError):  # another process has it, or the disk is full: it was a title or the like
+            with suppress(MoryflowError):  # another process has the session, or the disk is full: a title or the like is lost
                 await session.settle()
             session.release()
         await self._dispatcher.settle()
@@ -340,9 +341,9 @@ async def open_host(
     :param home: Moryflow's own folder; ``MORYFLOW_HOME``, else ``~/.moryflow``.
     :param config: an inline layer: JSON text or a path.
     :param plugins: names of third-party plugins to load; empty means built-ins only; ``None`` means all.
-    :param probe: try out third-party code that was not seen before in a process of its own first.
-    :param wait: seconds to wait for that; what takes longer joins at a later turn.
-    :param development: plugins that lie elsewhere and are being written: files, packages, projects.
+    :param probe: try third-party code that was not seen before in a separate process first.
+    :param wait: seconds to wait for that probe; a plugin that takes longer joins at a later turn.
+    :param development: plugins under development, wherever they are: files, packages, projects.
     :raises ConfigError: the inline configuration is wrong. Nothing in the user's files raises.
     """
     env = os.environ if environ is None else environ

@@ -1,8 +1,8 @@
 """A session as a host's caller uses it: prompt it, stop it, change its mode.
 
-A prompt may bring files and images, which are checked before they are stored, because a node is never changed and every turn
-reads it. What a person calls in it with an @, a sub-agent or what a tool knows by such a name, becomes a call in the turn's
-first step and is judged like any other; only what the person typed counts.
+A prompt may bring files and images. They are checked before they are stored, because a node never changes and every later
+turn reads it. An @ in the prompt names a sub-agent, or something that a tool recognises; it becomes a call in the turn's
+first step and is judged like any other call. Only text that the person typed is searched for an @.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        """Whether a turn runs or writes down how it ended."""
+        """Whether a turn runs, or is still recording how it ended."""
         return self._settling
 
     @property
@@ -112,9 +112,9 @@ class Session:
 
         :param files: attachments as ``{"path", "text"}``; `images` as ``{"media_type", "data"}``.
         :param typed: how many characters of `text` a person typed, where the rest was piped in; ``None`` means all of them.
-        :param queue: wait while the session is working on another prompt, here or in another process; then come in turn.
+        :param queue: if the session is working on another prompt, here or in another process, wait until it is this one's turn.
         :param watch: called with each event of the turn and of its sub-agents.
-        :raises ConfigError: there is no model, it is unknown, or an attachment is none. Nothing was written.
+        :raises ConfigError: there is no model, the model is unknown, or an attachment is invalid. Nothing was written.
         :raises SessionBusy: the session is working on another prompt, and `queue` is false. Nothing was written.
         """
         payload: dict[str, Any] = {"text": text} if typed is None else {"text": text, "typed": typed}
@@ -137,34 +137,35 @@ class Session:
         return stream(lambda watch: self.prompt(text, files=files, images=images, options=options, queue=queue, watch=watch))
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
-        """Call `subscriber` with the events of this session and of its sub-agents; the returned function ends it.
+        """Call `subscriber` with the events of this session and of its sub-agents; the returned function unsubscribes it.
 
         For the events of all sessions there is ``host.bus.subscribe``.
         """
         return self._host.bus.subscribe(subscriber, self.id)
 
     async def resume(self, options: RunOptions | None = None) -> TurnResult:
-        """Go on without a new prompt: settle what an interrupted or waiting turn left open, and let the model continue.
+        """Continue without a new prompt: settle the calls that an interrupted or waiting turn left open, then ask the model.
 
-        Sub-agents that waited for an answer go on first.
+        Sub-agents that waited for an answer continue first.
 
         :raises SessionBusy: the session is working on a prompt.
         """
         return await self._turn(None, options or RunOptions())
 
     async def reply(self, approval_id: str, reply: str, *, message: str = "") -> None:
-        """Answer what a turn with ``on_ask="prompt"``, or a sub-agent of it, asks: ``approval_id`` of ``permission.asked``.
+        """Answer a question that a turn with ``on_ask="prompt"``, or a sub-agent of it, asks.
 
+        :param approval_id: the id that the event ``permission.asked`` gives.
         :param reply: ``once``, ``always``, ``reject`` or ``stop``; the first answer to a question stands.
         :param message: the reason of a ``reject``, for the model.
-        :raises MoryflowError: there is no such question, or `reply` is no such word.
+        :raises MoryflowError: there is no such question, or `reply` is none of these words.
         """
         await self._host.approvals.reply(approval_id, reply, message=message)
 
     def cancel(self) -> None:
-        """Stop the running turn and every child. What they have is kept; a running call gets an ``interrupted`` result.
+        """Stop the running turn and every child. What they have so far is kept; a running call gets an ``interrupted`` result.
 
-        A turn that is about to begin stops before its first step, and one that is over waits for no summary.
+        A turn that is about to begin stops before its first step; a turn that has ended no longer waits for its summary.
         """
         self.children.cancel()
         if self._held.live is not None and self.running:
@@ -174,30 +175,30 @@ class Session:
         self._work.cancel()
 
     async def set_mode(self, mode: str, *, by: str = "user") -> None:
-        """Change the session's mode. It holds from the next gate on and is recorded.
+        """Change the session's mode and record the change. It applies from the next gate on.
 
         :raises ConfigError: `mode` is not one of the two.
         """
         await change_mode(self._host, self, mode, by)
 
     def check_choice(self, agent: str | None, model: str | None) -> None:
-        """Find out, before anything is changed, whether this agent and this model can go on, where they are named.
+        """Check that the session could change to this agent and this model; ``None`` is not checked. Nothing changes.
 
-        :raises ConfigError: one of them cannot.
+        :raises ConfigError: the agent or the model cannot be used here.
         """
         check_choice(self._host, self, agent, model)
 
     async def set_agent(self, name: str) -> None:
-        """Let another agent go on with this conversation, from the next turn on; recorded.
+        """Let another agent continue this conversation from the next turn on, and record the change.
 
-        :raises ConfigError: there is none of that name, or this is the session of a sub-agent.
+        :raises ConfigError: there is no agent of that name, or this is the session of a sub-agent.
         """
         await change_agent(self._host, self, name)
 
     async def set_model(self, name: str) -> None:
-        """Let another model go on with this conversation, from the next turn on; recorded.
+        """Let another model continue this conversation from the next turn on, and record the change.
 
-        :raises ConfigError: nobody knows it.
+        :raises ConfigError: no provider knows the model.
         """
         await change_model(self._host, self, name)
 
@@ -208,10 +209,11 @@ class Session:
         now: Callable[[SessionHandle], None] | None = None,
         between_calls: bool = True,
     ) -> None:
-        """Apply `record` at the running turn's next pause, or at once when none runs.
+        """Apply `record` at the running turn's next pause, or at once if no turn runs.
 
-        :param between_calls: it may also come between a call and its result, as a change of mode may; if not, it waits for
-            the turn that settles what an earlier one left open.
+        :param now: called with the held session at once, without waiting for the pause.
+        :param between_calls: whether `record` may come between a call and its result, as a change of mode may. If not, it
+            waits until a turn has settled the calls that an earlier one left open.
         """
         held = self._held
         (held.inbox if between_calls else held.notes).append(record)
@@ -225,7 +227,7 @@ class Session:
             await self._empty_inbox(live)
 
     async def _empty_inbox(self, live: SessionHandle) -> None:
-        """Apply what came while no turn ran, or too late for the one that did."""
+        """Apply the records that came while no turn ran, or too late for the turn that ran."""
         waiting = await self._held.take_waiting(live)
         if not waiting:
             return
@@ -239,7 +241,7 @@ class Session:
             raise
 
     async def settle(self) -> None:
-        """Apply what came after the last turn had ended, a title for example, before the session is let go."""
+        """Apply records that came after the last turn ended, a title for example, before the session is released."""
         if (self._held.inbox or self._held.notes) and not self._settling:
             async with self._held.block() as live:
                 await self._empty_inbox(live)
@@ -248,7 +250,7 @@ class Session:
         """Take one tool call through the whole chain without a model.
 
         :raises SessionBusy: the session is working on a prompt.
-        :raises MoryflowError: the turn failed, so that the call did not run or has no result.
+        :raises MoryflowError: the turn failed before the call had a result.
         """
         async with self._alone(), self._held.block() as live:
             scope = self._scope(live, None, "direct", options.on_ask != "prompt")
@@ -266,17 +268,17 @@ class Session:
             outcome = await self._run(scope, turn, work())
             ruling = judged[0].ruling if judged else None
             result = last_result(live, request.id)
-            if outcome.error is not None and (result is None or not judged):  # else only the end of the turn went wrong
+            if outcome.error is not None and (result is None or not judged):  # otherwise the turn failed only after the call
                 raise outcome.error
-            if result is None:  # its question is still open
+            if result is None:  # the call still waits for an answer
                 end = outcome.end_reason
                 result = ToolResult(status="denied", code=end, output=f"not run: {end.replace('_', ' ')}")
             return DirectResult(result, ruling, scope.ledger.chain(), self.id, request.id, outcome.exit_code)
 
     async def scoped(self, work: Callable[[TurnContext], Awaitable[Any]]) -> tuple[Any, Sequence[dict[str, Any]]]:
-        """Run `work` in a turn of its own, without a model; return what it returned and the hooks that were called.
+        """Run `work` in a turn of its own, without a model; return its value and the hooks that were called.
 
-        What it asked for (a title, a note, another active node) is true afterwards.
+        What `work` asked for (a title, a note, another active node) is stored before this returns.
 
         :raises SessionBusy: the session is working on a prompt.
         """
@@ -296,8 +298,8 @@ class Session:
     async def keep(self, *, wait: float = 0) -> None:
         """Hold the session until :meth:`release`.
 
-        :param wait: seconds to wait for another process that works in it; what that one changed holds here too.
-        :raises SessionBusy: it did not let go in time.
+        :param wait: seconds to wait for another process that holds the session; its changes are loaded here.
+        :raises SessionBusy: the other process did not release it in time.
         """
         before = self.row.agent
         await self._held.acquire(wait)
@@ -305,12 +307,12 @@ class Session:
             self.agent = agent_of(self.row, self._host.agents, self._host.agent(None))
 
     def release(self) -> None:
-        """Let other processes have the session."""
+        """Release the session, so that other processes can hold it."""
         self._held.release()
 
     @property
     def quarantine(self) -> Quarantine | None:
-        """What is skipped for the rest of this session, while it is held."""
+        """The hooks that are skipped for the rest of this session; ``None`` while the session is not held."""
         return self._held.live.quarantine if self._held.live else None
 
     # ---------------------------------------------------------------- one turn
@@ -329,7 +331,7 @@ class Session:
 
     @asynccontextmanager
     async def _alone(self, *, queue: bool = False, watch: Callable[[Event], None] | None = None) -> AsyncIterator[None]:
-        """Let no other turn begin for the length of a block; say afterwards that the session is idle, if it is."""
+        """Keep other turns from beginning during a block; afterwards publish that the session is idle, if it is."""
         unsubscribe = None
         try:
             async with self._turns.place(wait=queue):
@@ -363,7 +365,7 @@ class Session:
             return await self._run(scope, turn, turn.work(prompt, left, called))
 
     async def _run(self, scope: TurnContext, turn: TurnLoop, work: Work) -> TurnResult:
-        """Run `work`, settle whatever way it ended, and return the result."""
+        """Run `work` and return the result; apply waiting records afterwards, however it ended."""
         self._settling = True
         try:
             with self._host.leases.hold(scope.plugin_set):
@@ -393,16 +395,16 @@ class Session:
 
 
 MOST_CALLS = 8
-"""Calls that one prompt may make."""
+"""The most calls that the @ mentions of one prompt can make."""
 _AGENT = re.compile(r"@([A-Za-z0-9][A-Za-z0-9_-]{0,63})(?:\s+(\S.*))?\s*", re.DOTALL)
 NEARLY = 0.75
-"""How alike a name must be to be taken for a mistyped agent and not for a word of the prompt."""
+"""How similar a word must be to an agent's name to count as a typing error and not as a word of the prompt."""
 
 
 def mentioned(prompt: Mapping[str, Any], host: SessionHost) -> Sequence[ToolRequest]:
-    """Return the calls that `prompt` asks for.
+    """Return the calls that `prompt` asks for with an @.
 
-    :raises ConfigError: it begins with something that is nearly an agent's name, or with one that cannot be started so.
+    :raises ConfigError: it begins with a mistyped agent's name, or with an agent that cannot be started this way.
     """
     if prompt.get("typed") == 0:
         return ()
@@ -436,7 +438,7 @@ def _agent_call(prompt: Mapping[str, Any], host: SessionHost) -> ToolRequest | N
 
 
 def _tool_calls(typed: str, host: SessionHost) -> Iterator[ToolRequest]:
-    """Yield the calls that tools find in a prompt; a tool that cannot say is passed over."""
+    """Yield the calls that tools find in a prompt; a tool whose search raises is skipped."""
     if "@" not in typed:
         return
     for name, owned in sorted(host.tools.items()):
@@ -444,15 +446,15 @@ def _tool_calls(typed: str, host: SessionHost) -> Iterator[ToolRequest]:
             continue
         try:
             calls = [_request(name, arguments) for arguments in owned.tool.mentions(typed)]
-        except Exception:  # other people's code
+        except Exception:  # a plugin's code
             continue
         yield from calls
 
 
 def attachments_payload(files: Sequence[Mapping[str, Any]], images: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the attachments of a prompt as its node holds them.
+    """Return the attachments of a prompt as its node stores them.
 
-    :raises ConfigError: one is not what it should be.
+    :raises ConfigError: a file or an image does not have the shape that :meth:`Session.prompt` names.
     """
     for number, file in enumerate(files):
         if file.keys() != {"path", "text"} or not all(isinstance(value, str) for value in file.values()):

@@ -1,4 +1,4 @@
-"""The turn that runs now: whose it is, in which generation, its events as they come, how it ended, what holds it up."""
+"""The running turn as a task: start and cancel it, queue for it, stream its events, keep its generation, watch for blocking."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from .turn_result import TurnResult
 Work = Coroutine[Any, Any, EndReason]
 log = logging.getLogger(__name__)
 BLOCKED_SECONDS = 1.0
-"""Seconds after which somebody is told that the loop stands still."""
+"""Seconds that the event loop may stand still before the watchdog reports it."""
 
 
 class DirectResult(NamedTuple):
-    """What became of one tool call without a model.
+    """The outcome of one tool call without a model.
 
     :ivar result: what a model would read; a call that did not run has the status ``denied``.
-    :ivar ruling: what was decided, and by whom; ``None`` where the call came to no gate.
+    :ivar ruling: the decision and who made it; ``None`` if the call reached no gate.
     :ivar chain: every hook call on the way: ``hook``, ``plugin``, ``outcome``, ``us`` (microseconds).
-    :ivar session: id of the hidden session that the call stands in.
-    :ivar exit_code: that of ``moryflow tool run``.
+    :ivar session: id of the hidden session that holds the call.
+    :ivar exit_code: the exit code of ``moryflow tool run``.
     """
 
     result: ToolResult
@@ -51,7 +51,7 @@ class DirectResult(NamedTuple):
 
 
 class TurnTask:
-    """The work of the turn that runs now, if one does."""
+    """The task of the turn that runs now, if there is one."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[EndReason] | None = None
@@ -63,7 +63,7 @@ class TurnTask:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Say that work is about to begin: what stops it from now on counts."""
+        """Mark that a turn is about to begin: :meth:`cancel` inside this block stops it before its first step."""
         self._starting, self._stopped = True, False
         try:
             yield
@@ -71,14 +71,14 @@ class TurnTask:
             self._starting = self._stopped = False
 
     def cancel(self) -> None:
-        """Stop it, also before its first step; what it has is kept."""
+        """Stop the turn, even before its first step; what it has so far is kept."""
         if self._task is not None and self.running:
             self._task.cancel()
         else:
             self._stopped = self._starting
 
     async def run(self, scope: TurnContext, turn: TurnLoop, work: Work) -> TurnResult:
-        """Run `work` to its end, whatever that is, and write down how the turn ended."""
+        """Run `work` until it returns, raises or is cancelled, and record how the turn ended."""
         scope.live.cancelled = self._stopped
         self._task = asyncio.create_task(work)
         if self._stopped:
@@ -119,7 +119,7 @@ def _result_of(scope: TurnContext, reason: EndReason, error: MoryflowError | Non
 
 @contextmanager
 def _watched(scope: TurnContext) -> Iterator[None]:
-    """Name a third-party plugin that keeps the loop from running while this turn lasts."""
+    """Report third-party plugins that block the event loop during this turn; built-in plugins alone are not watched."""
     if all(plugin.tier == "builtin" for plugin in scope.plugin_set.plugins.values()):
         yield
         return
@@ -132,7 +132,7 @@ def _watched(scope: TurnContext) -> Iterator[None]:
 
 
 def last_result(live: SessionHandle, call_id: str) -> ToolResult | None:
-    """Return the result of a call on the path."""
+    """Return the result of a call on the path, or ``None`` if it has none."""
     for node in reversed(live.hold.path):
         if node.kind == "tool" and node.payload["call_id"] == call_id:
             return ToolResult(**{key: value for key, value in node.payload.items() if key in ToolResult.model_fields})
@@ -140,7 +140,7 @@ def last_result(live: SessionHandle, call_id: str) -> ToolResult | None:
 
 
 def ends_with_calls(live: SessionHandle) -> bool:
-    """Whether the path's last answer has calls; only then do call records matter."""
+    """Whether the path's last answer has calls; only then can a call be without a result."""
     last = next((node for node in reversed(live.hold.path) if node.kind == "assistant"), None)
     return last is not None and bool(last.payload.get("calls"))
 
@@ -152,7 +152,7 @@ def can_continue(live: SessionHandle) -> bool:
 
 
 def _outcome(task: asyncio.Task[EndReason], live: SessionHandle) -> tuple[EndReason, MoryflowError | None]:
-    """Return the end reason of finished work, whatever it raised."""
+    """Return the end reason and the error of a finished task."""
     if task.cancelled():
         return ("stopped" if live.cancelled else "interrupted"), None
     error = task.exception()
@@ -176,7 +176,7 @@ def _outcome(task: asyncio.Task[EndReason], live: SessionHandle) -> tuple[EndRea
 
 
 class GenerationRefs:
-    """Which generations turns are in; one that was replaced ends with its last turn."""
+    """Counts the turns that use each generation, so that a replaced generation ends with its last turn."""
 
     def __init__(self) -> None:
         self._turns: Counter[int] = Counter()
@@ -185,7 +185,7 @@ class GenerationRefs:
 
     @contextmanager
     def hold(self, plugin_set: PluginSet) -> Iterator[None]:
-        """Keep a generation for the time of a turn."""
+        """Keep a generation for the duration of a turn."""
         self._turns[plugin_set.number] += 1
         try:
             yield
@@ -206,13 +206,13 @@ class GenerationRefs:
             await end()
 
     async def aclose(self) -> None:
-        """Wait for what is ending, and end what was waiting for a turn."""
+        """Wait for generations that are ending, and end those that still waited for a turn."""
         ends, self._ends = list(self._ends.values()), {}
         await asyncio.gather(*self._ending, *(end() for end in ends))
 
 
 class TurnQueue:
-    """Who may work in a session of this process now; the others come in the order in which they asked."""
+    """Lets one caller at a time work in a session of this process; the others follow in the order in which they asked."""
 
     def __init__(self, session: str) -> None:
         self._session = session
@@ -226,9 +226,9 @@ class TurnQueue:
 
     @asynccontextmanager
     async def place(self, *, wait: bool) -> AsyncIterator[None]:
-        """Be the one who works for the length of a block.
+        """Have the session to oneself during a block.
 
-        :raises SessionBusy: somebody else is, and `wait` is false.
+        :raises SessionBusy: another caller has it, and `wait` is false.
         """
         if not (wait or self.empty):
             raise SessionBusy(
@@ -248,9 +248,9 @@ class TurnQueue:
 
 
 async def stream(turn: Callable[[Callable[[Event], None]], Coroutine[Any, Any, TurnResult]]) -> AsyncGenerator[Event]:
-    """Run `turn`, yield the events that it is called back with, and at last its ``result``.
+    """Run `turn` with a callback for its events; yield these events and finally its ``result``.
 
-    Closing the generator early interrupts the turn; what it has is kept.
+    Closing the generator early interrupts the turn; what it has so far is kept.
     """
     events: asyncio.Queue[Event | None] = asyncio.Queue()
     work = asyncio.create_task(turn(events.put_nowait))
@@ -272,12 +272,12 @@ def _result_event(result: TurnResult) -> Event:
 
 
 class Watchdog:
-    """A thread that looks at the loop's own stack when the loop has not run for a while, and reports a plugin that blocks it.
+    """A thread that inspects the loop's stack when the loop has not run for a while, and reports the plugin that blocks it.
 
-    Nothing can stop such a plugin.
+    It only reports: nothing can stop such a plugin.
 
-    :param plugin_set: gives the plugins whose code is looked for on the stack.
-    :param report: called on the loop, once it runs again, with the plugin and the line it stood at.
+    :param plugin_set: returns the plugins to look for on the stack.
+    :param report: called on the loop, once it runs again, with the plugin and the line that blocked it.
     """
 
     def __init__(
@@ -318,13 +318,13 @@ class Watchdog:
             reported = beat
             failure = self._culprit(sys._current_frames().get(thread), late)
             if failure is not None:
-                # Said at once, from this thread: the loop may not come back. The event follows when it does.
+                # Log at once, from this thread: the loop may never run again. The event follows when it does.
                 place = f"{failure.file}:{failure.line}"
                 log.warning("plugin %s: %s (%s); %s", failure.plugin, failure.error, place, failure.hint)
                 loop.call_soon_threadsafe(self._report, failure)
 
     def _culprit(self, frame: FrameType | None, late: float) -> HookFailure | None:
-        """Return who stands innermost on the stack, ``None`` if no plugin does."""
+        """Return a failure of the innermost plugin on the stack, or ``None`` if no plugin is on it."""
         plugins = [plugin for plugin in self._plugin_set().plugins.values() if plugin.file]
         while frame is not None:
             for plugin in plugins:
