@@ -1,6 +1,6 @@
-"""Permission: what a call may do is decided by rules, the last that matches.
+"""Permission: rules decide whether a call may run; the last rule that matches counts.
 
-The decision is made in :mod:`.verdict`, which the commands use too, so that what is explained is what happens.
+:mod:`.verdict` decides, for the gate and for the commands: ``moryflow permission explain`` shows what the gate would do.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ config_path = "mcp"
 
 config_model = ServersSettings
 PATIENCE = 0.25
-"""Seconds until the judge of commands is loaded: a turn whose answer takes longer has nothing else to do."""
+"""Seconds after the start of a turn until the judge of commands is loaded: by then the turn is waiting for the model."""
 
 
 @hookimpl(events="turn.start")
 def event(event: Event, turn: Turn | None) -> None:
-    """Load the judge of commands while the model works; the first command would wait for it."""
+    """Load the judge of commands while the model answers; otherwise the first command would wait for the import."""
     import asyncio
 
     asyncio.get_running_loop().call_later(PATIENCE, _load_judge)
@@ -42,7 +42,7 @@ def _load_judge() -> None:
 
 @hookimpl
 async def tool_gate(call: ToolCall, turn: Turn) -> Verdict:
-    """Judge a call by the rules of the person, of the session and of the agent."""
+    """Judge a call by the user's rules, the session's and the agent's."""
     from .verdict import decide, in_sandbox, is_long, policy_of
 
     policy = policy_of(turn)
@@ -60,9 +60,9 @@ def commands() -> Sequence[Command]:
 
 
 def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str]]:
-    """Say for ``moryflow config check`` what is useless or dangerous in `rules`.
+    """Yield each rule that is useless or dangerous, with the reason, for ``moryflow config check``.
 
-    Which rules are invalid the configuration has found itself when it read them.
+    Invalid rules are left out: the configuration reports them when it reads them.
     """
     from .cli.lint import few, remarks
 
@@ -72,7 +72,7 @@ def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str]]:
 
 
 def simple_commands(text: str) -> Sequence[str]:
-    """For the service ``rules``: return the commands in a shell text, as rules are matched against them."""
+    """Return the commands in a shell text, as rules are matched against them. The service ``rules`` calls this."""
     from moryflow_builtins.permission.shell.judge import simple_commands as read
 
     return read(text)

@@ -1,6 +1,6 @@
-"""Files: the object that a path leads to is judged, and the path as it was given; the more severe answer counts.
+"""Judge files: the object that a path leads to, and the path as it was given; the more severe answer counts.
 
-A folder that is moved, copied or removed is judged by every path below it, where it was and where it arrives.
+A folder that is moved, copied or removed is judged by every path below it, at its old place and at its new one.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _SECRETS = ("server.token", "*.token", "*token*", "*.key", "*.pem", "*secret*", 
 def judge_file(policy: Policy, target: Target, domain: str | None = None, *, whole: bool = True) -> Judgement:
     """Judge a resolved file.
 
-    :param domain: judge it in this domain instead of its own.
-    :param whole: the operation reaches everything below a folder, as moving or removing it does.
+    :param domain: judge the file in this domain instead of the target's own.
+    :param whole: the operation reaches everything below a folder, as moving or removing the folder does.
     """
     domain = domain or target.domain
     if target.error is not None:
@@ -60,7 +60,7 @@ def judge_file(policy: Policy, target: Target, domain: str | None = None, *, who
 
 
 def _runs_when_saved(policy: Policy, target: Target, answer: Judgement) -> Judgement:
-    """Ask, in every mode, before code is changed that a plugin is loaded from as soon as it is saved."""
+    """Ask, in every mode, before a plugin's watched code is changed: it is loaded as soon as it is saved."""
     for path in _paths(policy, target):
         names = _components(path)
         for root in policy.watched:
@@ -78,9 +78,9 @@ _OF_A_REPOSITORY = frozenset(
 
 
 def _in_repository(target: Target, answer: Judgement) -> Judgement:
-    """Ask before a folder that has a ``HEAD`` gets another part of a git repository, whose configuration runs programs.
+    """Ask before a change completes a git repository in a folder that has a ``HEAD``: its configuration can run programs.
 
-    The ``HEAD`` itself stands in the table of what runs later.
+    The ``HEAD`` file itself is in the table of files that run later.
     """
     names = (target.path or "").split("/")
     plain = plain_names(target.path or "")
@@ -93,12 +93,12 @@ def _in_repository(target: Target, answer: Judgement) -> Judgement:
 
 
 def _without_places(probe: Probe) -> Probe:
-    """Return `probe` blind to the defaults that say where a file is: a link's own place says nothing."""
+    """Return `probe` without the default rules about places: where a link is says nothing about the file it leads to."""
     return lambda one: None if one.rule.source == "default" and one.rule.pattern in PLACES else probe(one)
 
 
 def hard_limit(policy: Policy, target: Target, domain: str, *, whole: bool) -> Judgement | None:
-    """Return the denial of what no rule and no mode opens: changes to Moryflow's own folder, and its secrets."""
+    """Return the denial that no rule and no mode lifts: for changes to Moryflow's own folder and for its secrets."""
     for path in _paths(policy, target):
         names = _components(path)
         for home in _home_spellings(policy.home):
@@ -117,9 +117,9 @@ _UNKNOWN_PART = re.compile(r"\$\{[^}]*\}|\$\w+")
 
 
 def judge_pattern(policy: Policy, user_home: str, pattern: str) -> Judgement | None:
-    """Return the denial of a pattern of the shell that may name a path in Moryflow's own folder; ``None`` when it cannot.
+    """Return the denial of a shell pattern that may match a path in Moryflow's own folder; ``None`` when it cannot.
 
-    :param pattern: an absolute one, or one that begins with ``~``, with ``*``, ``?``, ``[…]`` and variables in it.
+    :param pattern: may hold ``*``, ``?``, ``[…]`` and variables; only one that begins with ``/`` or ``~/`` is judged.
     """
     if not set(pattern) & set("*?[$") or not pattern.startswith(("/", "~/")):
         return None
@@ -134,7 +134,7 @@ def judge_pattern(policy: Policy, user_home: str, pattern: str) -> Judgement | N
 
 
 def _names_match(name: str, pattern: str) -> bool:
-    """Whether a shell takes `pattern` for `name`: a dot in front is matched by a dot only."""
+    """Whether `pattern` matches `name` as in a shell, where only a dot matches a leading dot."""
     return fnmatchcase(name, pattern) and name.startswith(".") == pattern.startswith(".")
 
 
@@ -143,7 +143,7 @@ def _hard_denial(target: Target, domain: str, reason: str, next_step: str) -> Ju
 
 
 def _paths(policy: Policy, target: Target) -> list[str]:
-    """Return the resolved path and the one that was given, without following links."""
+    """Return the resolved path, and the path as it was given, before links were followed."""
     paths = [target.path] if target.path else []
     for text in (target.text, target.lexical or ""):
         kind, _, rest = text.partition(":")
@@ -153,13 +153,13 @@ def _paths(policy: Policy, target: Target) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _home_spellings(home: Path) -> tuple[tuple[str, ...], ...]:
-    """Return the components of Moryflow's folder as given and with links followed, without case."""
+    """Return the names in the path of Moryflow's folder, as given and with links followed, in lower case."""
     spellings = (os.path.abspath(home), os.path.realpath(home))  # noqa: PTH100
     return tuple(dict.fromkeys(_components(spelling) for spelling in spellings))
 
 
 def _components(path: str) -> tuple[str, ...]:
-    """Return the names of a path as the most forgiving volume sees them."""
+    """Return the names in a path as a volume compares them that ignores case and trailing dots."""
     return tuple(part.rstrip(". ") or part for part in PurePath(path.casefold()).parts)
 
 
@@ -171,7 +171,7 @@ def _is_secret(below: tuple[str, ...]) -> bool:
 
 
 def _with_reason(answer: Judgement, target: Target) -> Judgement:
-    """Say in a person's words why a default asks or denies."""
+    """Return `answer` with a readable reason, where a default rule asks or denies."""
     if answer.decision == "allow" or answer.rule is None or answer.rule.source != "default":
         return answer
     shown = _path_words(target)
@@ -191,7 +191,7 @@ def _with_reason(answer: Judgement, target: Target) -> Judgement:
 
 
 def _with_offer(answer: Judgement, target: Target) -> Judgement:
-    """Offer the literal pattern of the object, where a stored rule would answer the question next time."""
+    """Return `answer` with an offer to store the file's literal pattern, if such a rule would answer the question."""
     same_name = target.lexical in (None, target.text)
     if answer.decision != "ask" or not same_name or not stored_rule_answers(answer):
         return answer
@@ -199,24 +199,24 @@ def _with_offer(answer: Judgement, target: Target) -> Judgement:
     return answer._replace(remember=pattern)
 
 
-# ---------------------------------------------------------------- folders, with all that is in them
+# ---------------------------------------------------------------- folders and everything below them
 
 MAX_PATHS = 5_000
-"""More paths below a folder than this are not looked at: the folder asks."""
+"""How many paths below a folder are judged; for a folder that holds more, the person is asked."""
 
 MAX_ASKED = 20
-"""How many paths of one folder are judged in full; more of them change neither the decision nor what a person reads."""
+"""How many paths of one folder are judged in full; more would change neither the decision nor the question."""
 
 
 class TooManyPaths(Exception):
-    """A folder holds more than is looked at."""
+    """A folder holds more than :data:`MAX_PATHS` files and folders."""
 
 
 def paths_below(folder: str) -> list[str]:
     """Return every file and folder below `folder`, relative to it; links are not followed.
 
     :raises TooManyPaths: there are more than :data:`MAX_PATHS`.
-    :raises OSError: some of it cannot be read.
+    :raises OSError: one of the folders cannot be read.
     """
     found: list[str] = []
     todo = [""]
@@ -234,7 +234,7 @@ def paths_below(folder: str) -> list[str]:
 
 
 def is_folder(target: Target) -> bool:
-    """Whether `target` is a folder that is there."""
+    """Whether `target` is an existing folder."""
     if target.kind != "file" or target.identity is None or not target.path:
         return False
     try:
@@ -244,10 +244,10 @@ def is_folder(target: Target) -> bool:
 
 
 def judge_folder(policy: Policy, source: Target, goals: Sequence[Target] = (), domain: str = "edit") -> Iterator[Judgement]:
-    """Yield an answer for each path below the folder `source` that is not simply allowed.
+    """Yield an answer for each path below the folder `source` that is not allowed.
 
-    :param goals: where the folder arrives, itself and not the folder that will hold it.
-    :param domain: what happens to the paths where they are: ``edit`` when they go away, ``read`` when they are copied.
+    :param goals: the new paths of the folder itself, not of the folder that will hold it.
+    :param domain: what happens at the old place: ``edit`` when the folder is moved or removed, ``read`` when it is copied.
     """
     try:
         below = paths_below(source.path or "")
@@ -264,11 +264,11 @@ def judge_folder(policy: Policy, source: Target, goals: Sequence[Target] = (), d
 
 
 def judge_paths(policy: Policy, folder: Target, paths: Sequence[str], domain: str = "edit") -> Iterator[Judgement]:
-    """Yield an answer for each of `paths` below `folder` that is not simply allowed."""
+    """Yield an answer for each of `paths` below `folder` that is not allowed, at most :data:`MAX_ASKED`."""
     notable = (path for path in paths if policy.by_text(domain, f"{folder.text.rstrip('/')}/{path}").decision != "allow")
     for path in islice(notable, MAX_ASKED):
         answer = judge_file(policy, _below(folder, path, domain), domain, whole=False)
-        yield answer._replace(remember=None)  # what else the folder will hold by then cannot be stored
+        yield answer._replace(remember=None)  # a stored rule could not know what else the folder holds next time
 
 
 def _below(folder: Target, path: str, domain: str) -> Target:

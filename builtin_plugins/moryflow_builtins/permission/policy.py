@@ -1,7 +1,7 @@
-"""Rules in the order they are matched, the places that a decision depends on, and the answers: everything but the call itself.
+"""What a decision is made from: the rules in their order, the folders they depend on, and the answers.
 
-The default rules come first, so that any rule of a person is matched later and wins; ``permission lint`` says when one
-silences them.
+The default rules come first, so every rule of the user is matched later and wins. ``permission lint`` reports a rule that
+silences a default.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from moryflow_sdk.verdicts import Bypass, Cause
 
 
 PLANS = "vault:/.moryflow/plans/*.md"
-"""Where plans are written; nothing there runs."""
+"""The files of the plan mode; nothing there runs."""
 
 _EVERY = "vault:**/"
 _SENSITIVE_FILES = _EVERY + "{" + ",".join(SECRETS.files) + "}"
@@ -70,6 +70,7 @@ def default_rules(home: str = "", servers: tuple[str, ...] = (), by_git: tuple[s
 
     :param home: Moryflow's own folder; stored outputs below it are read without asking.
     :param servers: names of the configured MCP servers.
+    :param by_git: paths in the vault that the configuration of git names, so that git runs or obeys them.
     """
     rows: list[tuple[str, str, str]] = list(_FIXED)
     if home:
@@ -84,20 +85,20 @@ def default_rules(home: str = "", servers: tuple[str, ...] = (), by_git: tuple[s
 
 
 def escape_path(path: str) -> str:
-    """Return a pattern for a path domain that matches `path` alone."""
+    """Return the pattern that matches only `path`, for the domains ``read`` and ``edit``."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
 def protects(rule: Rule) -> bool:
-    """Whether `rule` is a default that guards a file because of its name."""
+    """Whether `rule` is a default that protects files by their name."""
     return rule.source == "default" and rule.pattern in _GUARDS
 
 
 def guarded_line(rule: Rule, text: str) -> Line | None:
-    """Return the line of the tables by which `rule` guards a target in the vault.
+    """Return the line of the table that makes `rule` protect a target in the vault.
 
-    It is wider than the printed globs (``.env.bak``, ``.env.``), and a folder counts as what is in it: who searches,
-    copies or moves ``.ssh`` reaches every file below.
+    The tables match more than the globs that the rule shows (``.env.bak``, ``.env.``). A folder counts like the files in
+    it: to search, copy or move ``.ssh`` reaches every file below.
     """
     return _GUARDS[rule.pattern](text) if text.startswith("vault:") else None
 
@@ -109,7 +110,7 @@ def guards_sensitive(rule: Rule) -> bool:
 
 @lru_cache(maxsize=4096)
 def plain_text(text: str) -> str:
-    """Return `text` as the most forgiving volume sees it: no case, no invisible characters, no trailing dots."""
+    """Return `text` as the most lenient volume compares names: no case, no invisible characters, no trailing dots."""
     if not text.isascii():
         visible = (char for char in unicodedata.normalize("NFKC", text) if unicodedata.category(char) != "Cf")
         text = unicodedata.normalize("NFC", "".join(visible).casefold())
@@ -122,17 +123,17 @@ def plain_text(text: str) -> str:
 Strength = Literal["allow", "ask", "deny"]
 STRENGTH: dict[str, int] = {"allow": 0, "ask": 1, "deny": 2, "stop": 3}
 MOST = 8
-"""How many reasons are told, and how many patterns one answer may store."""
+"""How many reasons a question shows, and how many patterns one answer may store."""
 
 
 class Judgement(NamedTuple):
-    """One target and its decision.
+    """The decision about one target.
 
     :param target: the canonical text, for example ``vault:/a.md`` or ``shell:git status``.
-    :param reason: why, in a few words; for what is allowed it may be empty.
-    :param remember: what *always* would store for it; ``None`` when nothing that is stored could answer the question.
+    :param reason: why, in a few words; may be empty for *allow*.
+    :param remember: the rule that *always* would store; ``None`` when no stored rule could answer the question.
     :param contents: the state of the files that a command runs, by name.
-    :param lapsed: a stored rule allowed it until a file changed.
+    :param lapsed: a stored rule allowed the command until one of these files changed.
     """
 
     domain: str
@@ -149,12 +150,12 @@ class Judgement(NamedTuple):
 
     @property
     def severity(self) -> tuple[int, bool]:
-        """Deny over ask over allow; among equals, what no mode lifts."""
+        """Deny is above ask, ask above allow; of two equals, the one that no mode lifts is above."""
         return STRENGTH[self.decision], self.bypass == "never"
 
 
 class Decision(NamedTuple):
-    """All that a call touches, judged; never empty."""
+    """The judgements of everything that a call touches; never empty."""
 
     parts: tuple[Judgement, ...]
 
@@ -172,7 +173,7 @@ class Decision(NamedTuple):
         strong = [part for part in self.parts if part.severity == worst.severity]
         reason = _one_sentence([part.reason for part in strong if part.reason])
         if worst.decision == "deny":
-            # A mode that lifts the denial must not lift with it what it may never lift.
+            # A mode that lifts this denial must not lift another part together with it that no mode may lift.
             bypass: Bypass = (
                 "never" if any(part.bypass == "never" and part.decision != "allow" for part in self.parts) else "mode"
             )
@@ -183,23 +184,23 @@ class Decision(NamedTuple):
 
     @property
     def remember(self) -> tuple[Remember, ...]:
-        """What *always* would store: a pattern for each question, or nothing when one of them would be asked again."""
+        """The rules that *always* would store, one for each question; none if one of the questions would come again."""
         asked = [part for part in self.parts if part.decision == "ask"]
         kept = tuple(dict.fromkeys(part.remember for part in asked if part.remember is not None))
         if len(kept) > MOST or any(part.remember is None for part in asked):
             return ()
-        return () if any(hidden_character(one.pattern) for one in kept) else kept  # such a rule would not be taken
+        return () if any(hidden_character(one.pattern) for one in kept) else kept  # the store would refuse such a rule
 
 
 def _one_sentence(reasons: Sequence[str]) -> str:
-    """Return different reasons as one sentence that can be read."""
+    """Join the distinct reasons, at most :data:`MOST`, into one sentence."""
     different = list(dict.fromkeys(reasons))
     more = f"; and {len(different) - MOST} more" if len(different) > MOST else ""
     return "; ".join(different[:MOST]) + more
 
 
 def decision_of(parts: Iterable[Judgement]) -> Decision:
-    """Return `parts` as a decision, equal ones once."""
+    """Return the decision of `parts`; equal parts count once."""
     return Decision(tuple(dict.fromkeys(parts)))
 
 
@@ -212,7 +213,7 @@ _OVERRULED = ("user", "inline", "session")
 
 
 def stored_rule_answers(judgement: Judgement) -> bool:
-    """Whether a rule that *always* stores would answer the question: not that of an agent's rule, nor of a broken one."""
+    """Whether a rule that *always* stores would answer the question; it cannot if an agent's rule or a broken rule asks."""
     rule = judgement.rule
     if judgement.bypass == "never":
         return False
@@ -228,7 +229,7 @@ def shortened(text: str, most: int = 80) -> str:
 
 
 def place_of(rule: Rule) -> str:
-    """Return where a rule stands, for people."""
+    """Return where a rule is written, for people to read."""
     if rule.source == "default":
         return "built-in default"
     if rule.file and rule.line:
@@ -237,7 +238,7 @@ def place_of(rule: Rule) -> str:
 
 
 def rule_words(rule: Rule) -> str:
-    """Return a rule and its place as a person would say it."""
+    """Return a rule and its place in words."""
     if rule.problem:
         return f"rule that cannot be understood ({place_of(rule)})"
     return f"rule {rule.decision} {shortened(rule.pattern)!r}{f' in {rule.folder}' if rule.folder else ''} ({place_of(rule)})"
@@ -247,13 +248,13 @@ def rule_words(rule: Rule) -> str:
 
 
 _VOLUME_FOLDS = sys.platform == "darwin"
-"""Where upper and lower case name the same file, rules that protect a file ignore case."""
+"""Whether upper and lower case usually name the same file; if so, rules that protect a file ignore case."""
 
 
 class CompiledRule(NamedTuple):
-    """A rule and what it matches.
+    """A rule and its compiled pattern.
 
-    :param plain: how a target's text is made comparable first; the defaults ignore case and look-alikes.
+    :param plain: normalises a target's text before it is matched, where case and look-alikes are ignored.
     """
 
     rule: Rule
@@ -266,7 +267,7 @@ class CompiledRule(NamedTuple):
 
 
 class RuleHit(NamedTuple):
-    """A rule that matched and what it decides here; `note` says why that differs from what it says."""
+    """A rule that matched, and its decision here; `note` says why that is not the decision written in the rule."""
 
     rule: Rule
     decision: Strength
@@ -289,11 +290,11 @@ class RuleSet(NamedTuple):
         return self.by_domain.get(domain, ())
 
     def last(self, domain: str, probe: Probe) -> RuleHit | None:
-        """Return the last rule of `domain` that `probe` takes for a match."""
+        """Return the hit of the last rule of `domain` for which `probe` returns one."""
         return next((hit for compiled in reversed(self.of(domain)) if (hit := probe(compiled))), None)
 
     def last_for(self, programs: Iterable[str], probe: Probe) -> RuleHit | None:
-        """Do the same for commands, looking only at rules that may be about one of `programs`."""
+        """Do the same for the domain ``bash``, with only the rules that may be about one of `programs`."""
         rules = self.of("bash")
         places = set(self.by_program.get("", ())).union(*(self.by_program.get(name, ()) for name in programs))
         return next((hit for place in sorted(places, reverse=True) if (hit := probe(rules[place]))), None)
@@ -308,9 +309,9 @@ def text_probe(text: str) -> Probe:
 
 
 def compile_rules(rules: Iterable[Rule]) -> RuleSet:
-    """Return `rules` compiled; equal rules give the same object while it is remembered."""
+    """Return `rules` compiled; equal rules give the same object while it is cached."""
     wanted, newest = tuple(rules), _newest[0]
-    if newest.rules != wanted:  # the same objects are equal at once, while hashing all rules costs more than a judgement
+    if newest.rules != wanted:  # comparing identical objects is fast; hashing all rules would cost more than a judgement
         newest = _newest[0] = _compile_all(wanted)
     return newest
 
@@ -328,7 +329,7 @@ def _compile_all(rules: tuple[Rule, ...]) -> RuleSet:
 
 
 def _program(pattern: Pattern) -> str:
-    """Return the first word of every command that `pattern` matches; empty where that is not one word."""
+    """Return the first word of every command that `pattern` matches; empty if they may differ in it."""
     first, space, _ = pattern.literal.partition(" ")
     return first if space or pattern.exact else ""
 
@@ -346,18 +347,18 @@ def _compile(rule: Rule) -> CompiledRule:
 
 
 Resolve = Callable[[str, str, str | None], Target]
-"""(path, domain, base or ``None`` for the vault) → target, as the host resolves file arguments."""
+"""Resolves (path, domain, base folder or ``None`` for the vault) to a target, as the host does for file arguments."""
 
 
 class Policy(NamedTuple):
-    """Rules and places of one judgement.
+    """The rules and the folders that one judgement uses.
 
     :param configured: defaults, then the user's, inline and session rules: the last match wins.
-    :param narrowing: the rules of the agent and of those that started it, by source; each can only make it stricter.
+    :param narrowing: the rules of the agent and of the agents that started it, by source; each can only be stricter.
     :param home: Moryflow's own folder.
     :param vault: the folder the agent works in.
-    :param watched: code elsewhere that runs as soon as it is saved.
-    :param hides: whether a command that runs here sees nothing of the file at a path, because its sandbox hides it.
+    :param watched: folders and files of plugin code that is loaded as soon as it is saved.
+    :param hides: whether the sandbox hides the file at a path from commands.
     """
 
     configured: RuleSet
@@ -370,7 +371,7 @@ class Policy(NamedTuple):
 
     @property
     def layers(self) -> tuple[RuleSet, ...]:
-        """The configured rules, then those of agents."""
+        """The configured rules, then the agents' rules."""
         return (self.configured, *self.narrowing)
 
     def by_text(self, domain: str, target: str) -> Judgement:
@@ -378,7 +379,7 @@ class Policy(NamedTuple):
         return self.by_probe(domain, target, text_probe(target))
 
     def by_probe(self, domain: str, target: str, probe: Probe) -> Judgement:
-        """Judge `target` by the last rule that `probe` takes for a match, and by every agent's own rules."""
+        """Judge `target` by the last configured rule that `probe` matches, and by every agent's own rules."""
         return self._combine(domain, target, lambda rules: rules.last(domain, probe))
 
     def by_command(self, target: str, programs: Iterable[str], probe: Probe) -> Judgement:
@@ -386,7 +387,7 @@ class Policy(NamedTuple):
         return self._combine("bash", target, lambda rules: rules.last_for(programs, probe))
 
     def denies(self, text: str) -> bool:
-        """Whether any of the rules would forbid a text if it were a command."""
+        """Whether a rule would deny `text` if it were a command."""
         hits = (rules.last_for((text.partition(" ")[0],), text_probe(f"shell:{text}")) for rules in self.layers)
         return any(hit is not None and hit.decision == "deny" for hit in hits)
 
@@ -412,19 +413,19 @@ def make_policy(
     watched: tuple[Path, ...] = (),
     hides: Callable[[str], bool] = lambda _: False,
 ) -> Policy:
-    """Return the policy of `rules` (defaults included) and of an agent's own rules, of which each source is judged alone."""
+    """Return the policy of `rules` (defaults included) and of the agents' own rules, which are judged source by source."""
     sources = dict.fromkeys(rule.source for rule in agent)
     narrowing = tuple(compile_rules(rule for rule in agent if rule.source == source) for source in sources)
     return Policy(compile_rules(rules), home, vault, resolve, narrowing, watched, hides)
 
 
 def _agent_last(first: Judgement, second: Judgement) -> Judgement:
-    """Return the more severe of two answers; of two equal questions the second, which no rule of a person answers."""
+    """Return the more severe of two answers; of two equal questions the second, which no rule of the user answers."""
     return second if second.decision == "ask" and second.severity == first.severity else stricter(first, second)
 
 
 def _question_about(answer: Judgement, broken: CompiledRule) -> Judgement:
-    """Return the question that a rule which cannot be used leaves; no mode lifts it where the rule may have been a deny."""
+    """Return the question that replaces a broken rule; no mode lifts it if the rule was meant to deny."""
     rule = broken.rule
     what = f"the rule at {place_of(rule)} cannot be understood" if rule.problem else f"the {rule_words(rule)} cannot be used"
     reason = f"{what}: {broken.pattern.problem}"

@@ -1,6 +1,6 @@
-"""From a call to a verdict: every target is judged, the most severe counts. Used by the gate and by every command.
+"""From a call to a verdict: every target is judged, the most severe judgement counts. The gate and every command use this.
 
-What only some calls need is imported where it is used: the judge of commands, the reader of URLs, the sandbox.
+The judge of commands, the URL parser and the sandbox are imported where they are used, because only some calls need them.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from moryflow_sdk.support.urls import Url
 
 INLINE_COMMAND = 2048
-"""Commands up to this many characters are judged on the loop; longer ones in a thread."""
+"""Commands up to this many characters are judged on the event loop, longer ones in a thread."""
 
 
 def policy_of(
     turn: Turn, rules: Sequence[Rule] | None = None, *, home: Path | None = None, resolve: Resolve | None = None
 ) -> Policy:
-    """Return the policy that holds in `turn` now.
+    """Return the policy that applies in `turn` now.
 
-    :param rules: judge by these instead of the configured ones (``permission test``, ``whatif``).
-    :param home: Moryflow's own folder, where it is not that of the turn.
-    :param resolve: resolves paths, where ``~`` stands for another home.
+    :param rules: use these rules instead of the configured ones (``permission test``, ``whatif``).
+    :param home: Moryflow's own folder, if not the turn's.
+    :param resolve: resolves paths, if ``~`` stands for another home.
     """
     files, home = turn.files, home or turn.home
     resolve = resolve or (lambda path, domain, base: files.resolve(path, domain=domain, base=base))
@@ -61,7 +61,7 @@ def decide(policy: Policy, call: ToolCall) -> Decision:
 
 
 def _judge_arrivals(policy: Policy, targets: Sequence[Target]) -> Iterator[Judgement]:
-    """Judge what a folder brings to the other places that a call changes, as ``move`` does."""
+    """Judge the files below a folder at the other places that a call changes: ``move`` may put the folder there."""
     edited = [target for target in targets if target.kind == "file" and target.domain == "edit" and target.error is None]
     for source in filter(is_folder, edited if len(edited) > 1 else ()):
         goals = [target for target in edited if target is not source]
@@ -69,7 +69,7 @@ def _judge_arrivals(policy: Policy, targets: Sequence[Target]) -> Iterator[Judge
 
 
 def judge_target(policy: Policy, target: Target) -> Decision:
-    """Judge one target, which for a shell command means everything it runs, reads and writes."""
+    """Judge one target; for a shell command, everything that it runs, reads and writes."""
     if target.kind == "file":
         below = judge_folder(policy, target) if target.domain == "edit" and is_folder(target) else ()
         return decision_of([judge_file(policy, target), *below])
@@ -91,7 +91,7 @@ def judge_target(policy: Policy, target: Target) -> Decision:
 
 
 def is_long(call: ToolCall) -> bool:
-    """Whether judging `call` could hold up the loop."""
+    """Whether judging `call` could block the event loop."""
     return any(
         len(target.given) > INLINE_COMMAND or _READS_FOLDERS.search(target.given)
         if target.kind == "shell"
@@ -101,7 +101,7 @@ def is_long(call: ToolCall) -> bool:
 
 
 _READS_FOLDERS = re.compile(r"grep|\brg|\bag\b|\back\b|diff|\b(?:cp|scp|rsync|tar|zip|7z|git|find)\b")
-"""Words of commands that may look through a folder or a repository."""
+"""Words of commands that may make the judge walk a folder or a repository."""
 
 
 def _is_malformed(text: str) -> bool:
@@ -109,7 +109,10 @@ def _is_malformed(text: str) -> bool:
 
 
 def _judge_url(policy: Policy, target: Target) -> Judgement:
-    """Judge the canonical form. What is not public no rule opens; a service of this machine, or a port, one that names it."""
+    """Judge a URL in its canonical form.
+
+    No rule opens an address that is not public. A local service, or an unusual port, is opened by a rule that names it.
+    """
     from moryflow_sdk.support.urls import RefusedUrl, parse_url
 
     try:
@@ -124,7 +127,7 @@ def _judge_url(policy: Policy, target: Target) -> Judgement:
 
 
 def _judge_service(policy: Policy, target: Target, url: Url, why: str) -> Judgement:
-    """Judge a URL that is off limits unless the last rule that matches names scheme, host and port."""
+    """Deny a URL that is off limits, unless the last rule that matches names its scheme, host and port."""
     base, text = escape_path(str(replace(url, path="/", query=""))), f"url:{url}"
     probe = text_probe(text)
     hit = policy.configured.last(target.domain, probe)
@@ -136,7 +139,7 @@ def _judge_service(policy: Policy, target: Target, url: Url, why: str) -> Judgem
 
 
 def _with_offer(answer: Judgement, pattern: str) -> Judgement:
-    """Offer to store `pattern`, unless the question is an agent's own rule, which no stored rule lifts."""
+    """Return `answer` with an offer to store `pattern`, unless an agent's own rule asks: no stored rule lifts that."""
     if answer.decision != "ask" or not stored_rule_answers(answer):
         return answer
     remember = Remember(scope="user", domain=answer.domain, pattern=pattern)
@@ -158,12 +161,12 @@ _VAULT = "vault:"
 
 
 def hidden_files(turn: Turn) -> Callable[[str], bool]:
-    """Return what says of an absolute path that a command of `turn` finds nothing there: its sandbox hides the file.
+    """Return a function that says whether the sandbox of `turn` hides the file at an absolute path from commands.
 
-    Files that are named are asked about all the same; this is for what a command would read without naming it.
+    It is for files that a command would read without naming them. A file that a command names is asked about all the same.
     """
 
-    @cache  # only commands ask, so that other calls are judged without a look at the sandbox
+    @cache  # evaluated late: calls that are not commands are judged without looking for a sandbox
     def used() -> bool:
         from moryflow_sdk.support.sandbox import confinement, known_sandbox
 
@@ -184,14 +187,14 @@ def hidden_files(turn: Turn) -> Callable[[str], bool]:
 
 
 _SHOWN = frozenset({".git", "site-packages", "dist-packages", "node_modules"})
-"""The keys of other people's packages are not hidden, and in a repository the secrets of its configuration alone."""
+"""Folders in which the sandbox hides nothing: packages bring example keys. Of ``.git`` it hides ``config`` alone."""
 
 
 def in_sandbox(decision: Decision, tool: str, turn: Turn) -> Verdict:
-    """Return the verdict of `decision`; a question that only the defaults ask about a command is left out.
+    """Return the verdict of `decision`. Where a rule lets sandboxed commands run unasked, a default's question is dropped.
 
-    What a rule of a person or of an agent asks, what no mode lifts, and files of the vault that are named are asked about
-    all the same.
+    A question stays if a rule of the user or of an agent asks it, if no mode lifts it, or if it is about files of the
+    vault that the command names.
     """
     verdict = decision.verdict
     if tool != "bash" or not isinstance(verdict, Ask):
