@@ -1,11 +1,11 @@
 """Moryflow's in-process API: ``async with await open_host() as host``.
 
-The names are imported when first used, so that ``moryflow --help`` stays light.
+A name is imported when it is first used, so that ``moryflow --help`` stays fast.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # so that `typing` is not read before the command line can tell what Ctrl-C is to end with
+TYPE_CHECKING = False  # not imported: `typing` would delay the command line's handler for Ctrl-C
 if TYPE_CHECKING:
     from typing import Any
 

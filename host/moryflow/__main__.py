@@ -1,6 +1,6 @@
 """``python -m moryflow``, and what the command `moryflow` runs.
 
-``--version`` and ``--help`` are answered here, before the command line is imported: that is half of what they would take.
+``--version`` and ``--help`` are answered here, before the command line is imported: the import would double their time.
 """
 
 try:
@@ -12,7 +12,7 @@ except KeyboardInterrupt:
     raise SystemExit(130) from None
 
 HELP = f"{__file__.rpartition('/')[0]}/cli/help.txt"  # not a Path: importing pathlib takes longer than all of this
-"""What the command line prints for ``--help`` at :data:`WIDE` columns; after a change of a flag or command, write it anew."""
+"""What the command line prints for ``--help`` at :data:`WIDE` columns. Write it anew after a change of a flag or command."""
 WIDE = 80
 
 
@@ -23,10 +23,10 @@ def start() -> None:
     import gc
     import signal
 
-    # A start makes some 100,000 objects, and nearly all live to the end: looking through them again and again takes 25 ms.
+    # Starting makes about 100,000 objects, and nearly all live to the end: collecting garbage among them would take 25 ms.
     gc.set_threshold(200_000, 10, 10)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # No work has begun, so leave at once: an exception could come up where Python only prints it.
+        # No work has begun, so leave at once: an exception could be raised where Python only prints it.
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     if _may_attach() and (code := _attached()) is not None:
         sys.exit(code)
@@ -36,7 +36,7 @@ def start() -> None:
 
 
 def _may_attach() -> bool:
-    """Whether a turn may run in a server: the flag is there, or the user's file says so."""
+    """Return whether the turn may run in a server: ``--attach`` is given, or the user's configuration file says so."""
     if sys.argv[1:2] != ["run"]:
         return False
     if any(word.partition("=")[0] == "--attach" for word in sys.argv):
@@ -58,7 +58,10 @@ def _attached() -> int | None:
 
 
 def _printed_page() -> bool:
-    """Print the version or the help and return whether that was all; the command line does what is unusual, and errors."""
+    """Print the version or the help, if only that is asked for, and return whether it was printed.
+
+    Unusual cases and errors are left to the command line.
+    """
     if "_MORYFLOW_COMPLETE" in os.environ or sys.stdout is None:
         return False
     if sys.argv[1:] in (["--version"], ["-V"]):

@@ -1,5 +1,6 @@
-"""The command line: the table of commands, each in a module of its own that is imported when it is used;
-and the program, from its start to the end of the process.
+"""The command line: the table of commands, and the program from its start to the end of the process.
+
+Each command is a module of its own, which is imported when the command is used.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ ALIASES = {name + "s": name for name in ("tool", "hook", "session", "approval", 
     "configs": "config"
 }
 _LISTED = {**COMMANDS, **{name: help_line for name, help_line in CONTRIBUTED if name not in OF_SESSIONS}}
-"""Also those of plugins; ``moryflow undo`` and its like are old spellings of ``moryflow session undo``, and still work."""
+"""The commands that help and completion show, those of built-in plugins included. ``moryflow undo`` and the others in
+:data:`OF_SESSIONS` are left out: old spellings of ``moryflow session undo``, which still work."""
 
 WELCOME = """\
 Moryflow runs LLM agents on your files.
@@ -71,7 +73,7 @@ Moryflow runs LLM agents on your files.
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name; imports one when it is used, and asks the plugins only for a name it does not know."""
+    """The program's commands: imports a command when it is used, and loads the plugins only for a name not in the table."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*_LISTED]
@@ -91,7 +93,7 @@ class LazyGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         ctx.meta[FOLLOWING] = args[1:]
         command = self.get_command(ctx, args[0])
-        if command is None and ctx.resilient_parsing:  # a Tab key gets no answer, and no message either
+        if command is None and ctx.resilient_parsing:  # tab completion: no answer, and no message either
             return None, None, args[1:]
         if command is None:
             raise click.UsageError(_no_such_command(args[0], self.list_commands(ctx)), ctx)
@@ -101,7 +103,7 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except click.UsageError as error:  # click does not always say in which command
+        except click.UsageError as error:  # click does not always name the command
             error.ctx = error.ctx or ctx.meta.get(REACHED)
             raise
 
@@ -142,20 +144,20 @@ def cli(_: Flags) -> None:
 
 
 STOPPED = 130
-"""What a shell reports of a program that Ctrl-C has ended: 128 + SIGINT."""
+"""The exit code that a shell reports for a program ended by Ctrl-C: 128 + SIGINT."""
 LEAST_FILES = 32
-"""Files that the process must be able to open at a time: a run with the built-in plugins needs some twenty."""
+"""The fewest open files that the process must be allowed: a run with the built-in plugins needs about twenty."""
 READER_GONE = 141
-"""What a shell reports of a program whose reader has gone (`| head`): 128 + SIGPIPE."""
+"""The exit code that a shell reports for a program whose output nobody reads any more (`| head`): 128 + SIGPIPE."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run `moryflow` and return its exit code."""
-    if arguments is None:  # a program that calls this function ends in its own way
-        atexit.register(_end)  # before anything else: what is registered first is called last
+    if arguments is None:  # a program that calls main() handles its own exit
+        atexit.register(_end)  # before anything else: the function registered first is called last
     try:
         code = _main(arguments)
-    except KeyboardInterrupt:  # before the command had begun, or when it had ended
+    except KeyboardInterrupt:  # before the command began, or after it ended
         code = STOPPED
     if arguments is None:
         _end_with(code)
@@ -173,7 +175,7 @@ def _main(arguments: list[str] | None) -> int:
         streams.stdout().flush()
     except OSError as error:
         code = _output_lost(error)
-    except ValueError as error:  # a plugin has closed what is below the stream
+    except ValueError as error:  # a plugin has closed the file below the stream
         code = report(OSError(errno.EBADF, str(error), streams.NAME))
     finally:
         streams.give_up_waiting()
@@ -183,20 +185,20 @@ def _main(arguments: list[str] | None) -> int:
 
 
 def _has_few_files() -> bool:
-    """Say so where the process may open too few files: anything may fail then, and each time in another way."""
+    """Return whether the process may open too few files, and print a message if so: anything could fail then, at random."""
     most = os.sysconf("SC_OPEN_MAX")
     if not 0 <= most < LEAST_FILES:
         return False
     said = f"moryflow: only {most} files may be open at a time here, and {LEAST_FILES} are the least\n  next: ulimit -n 1024\n"
-    with contextlib.suppress(OSError):  # nobody reads
+    with contextlib.suppress(OSError):  # standard error may be closed
         os.write(2, said.encode())
     return True
 
 
 def _run(arguments: list[str] | None) -> int:
-    """Run the command. What it raises is reported here, unless standard output itself is the trouble."""
+    """Run the command and report its errors, except a failure to write standard output, which is raised."""
     _begin_work(alone=arguments is None)
-    if arguments is None:  # a program that calls main() has its own way with what nobody catches
+    if arguments is None:  # a program that calls main() has its own hooks for uncaught exceptions
         install_excepthooks()
     try:
         if "_MORYFLOW_COMPLETE" in os.environ:
@@ -205,7 +207,7 @@ def _run(arguments: list[str] | None) -> int:
         with cli.make_context("moryflow", sys.argv[1:] if arguments is None else list(arguments)) as ctx:
             outcome = cli.invoke(ctx)
     except OSError as error:
-        streams.stdout().flush()  # raises again if what was written is still waiting
+        streams.stdout().flush()  # raises again if buffered output still cannot be written
         if isinstance(error, BrokenPipeError) and streams.nobody_reads():
             raise
         return report(error)
@@ -215,7 +217,7 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _output_lost(error: OSError) -> int:
-    """Say so where somebody can read it."""
+    """Return the exit code when standard output cannot be written; report the reason unless the reader has just gone."""
     if isinstance(error, BrokenPipeError):
         return READER_GONE
     return report(OSError(error.errno, error.strerror, streams.NAME))
@@ -223,28 +225,28 @@ def _output_lost(error: OSError) -> int:
 
 # ---------------------------------------------------------------- The end of the process: flush, close, exit code
 
-# While a thread is still inside a library (OpenSSL, in the one that prepares the first request), Python and its libraries
-# must not be taken down: its memory would be given back under it, and the process would crash. It is left at once then, when
-# everything that asked to be called at exit has been called, and what waits in files has been written.
+# Python must not shut down while a thread is still inside a library (OpenSSL, in the thread that prepares the first request):
+# the library's memory would be freed under the thread, and the process would crash. In that case the process leaves with
+# os._exit(), after all other atexit functions have run and buffered output has been written.
 
 GRACE = 5.0
-"""Seconds that threads and clean-ups of plugins may hold up the end."""
+"""Seconds that threads and clean-ups of plugins may delay the end of the process."""
 
 _PATIENCE = "moryflow-ending"
 _codes: list[int] = []
 
 
 def _begin_work(*, alone: bool) -> None:
-    """Let Ctrl-C be an exception: until here :mod:`moryflow.__main__` has left at once.
+    """Let Ctrl-C raise ``KeyboardInterrupt`` from here on; so far :mod:`moryflow.__main__` has made it leave at once.
 
-    :param alone: this process is ours, so that nobody else has chosen what Ctrl-C does.
+    :param alone: the process is ours, so nobody else has chosen what Ctrl-C does.
     """
     if alone and callable(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end_with(code: int) -> None:
-    """Say what the process will have ended with. All is done: Ctrl-C leaves at once, where an exception would be printed."""
+    """Note the exit code and start the countdown of :data:`GRACE`. From now on Ctrl-C leaves at once, without a traceback."""
     if callable(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     _codes[:] = [code]
@@ -257,22 +259,22 @@ def _lose_patience() -> None:
         err = streams.stderr()
         err.write(f"moryflow: a thread or a clean-up of a plugin did not end within {GRACE:g} s and was left behind\n")
         err.flush()
-    os._exit(_codes[0])  # and write nothing more: that may be what waits for ever
+    os._exit(_codes[0])  # flush nothing: a flush may be what hangs
 
 
 def _end() -> None:
     if _codes and any(thread.daemon and thread.name != _PATIENCE for thread in threading.enumerate()):
         _leave()
-    gc.freeze()  # what is left goes with the process: looking through it once more takes 40 ms
+    gc.freeze()  # skips a last collection, which takes 40 ms: the memory goes with the process
 
 
 def _leave() -> None:
-    """Leave without taking anything down; only what waits to be written is written.
+    """Write the buffers of all open files, then leave without shutting Python down.
 
-    Python keeps no list of open files, and a plugin may not have closed its own: the collector knows them. The search takes
-    1 ms in 27,000 objects, and happens only when a thread still runs.
+    Python keeps no list of open files, and a plugin may not have closed its own, so the garbage collector is asked for them.
+    The search takes 1 ms in 27,000 objects, and happens only when a thread still runs.
     """
-    kinds = (TextIOWrapper, BufferedWriter, BufferedRandom)  # text first: it waits in front of bytes
+    kinds = (TextIOWrapper, BufferedWriter, BufferedRandom)  # text first: it is flushed into the buffer of bytes
     files = [found for found in gc.get_objects() if type(found) in kinds]
     for file in sorted(files, key=lambda file: kinds.index(type(file))):
         with contextlib.suppress(Exception):

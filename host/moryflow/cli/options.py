@@ -1,4 +1,4 @@
-"""What the commands share: flags that mean the same everywhere, and the group of a noun's verbs.
+"""What the commands share: the common flags, and the click group of a noun and its verbs (``session list``).
 
 Flags may stand before or after the verb; the last one given counts.
 """
@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Flags(NamedTuple):
-    """What the common flags said; ``None`` and ``False`` mean not given."""
+    """The values of the common flags; ``None`` and ``False`` mean that a flag was not given."""
 
     vault: Path | None = None
     config: str | None = None
@@ -40,7 +40,7 @@ class Flags(NamedTuple):
 
 
 class RunFlags(NamedTuple):
-    """The flags of ``run`` and ``chat`` beside the common ones."""
+    """The flags that ``run`` and ``chat`` have in addition to the common ones."""
 
     prompt: str | None
     files: tuple[Path, ...]
@@ -63,13 +63,13 @@ def flags_of(ctx: click.Context) -> Flags:
 
 
 FOLLOWING = "moryflow.following"
-"""Where ``ctx.meta`` keeps the arguments that follow the name of a command."""
+"""The key of ``ctx.meta`` for the arguments that follow the name of a command."""
 
 
 def flags_ahead(ctx: click.Context) -> Flags:
-    """Return the flags of a group whose own function has not been called yet.
+    """Return the flags of the command line before click has called the group's function, which would collect them.
 
-    Among them are those after the verb that have to be known before a host is opened.
+    Flags after the verb are included if they must be known before a host is opened, for example ``--config``.
     """
     said: list[tuple[str, Any]] = [*ctx.params.items()]
     waiting = iter(ctx.meta.get(FOLLOWING, ()))
@@ -85,7 +85,7 @@ def flags_ahead(ctx: click.Context) -> Flags:
 
 
 Settings = tuple[tuple[str, ...], dict[str, Any]]
-"""The spellings of a flag, and what click is told of it."""
+"""The spellings of a flag, and its keyword arguments for :func:`click.option`."""
 
 
 def _switch(*spellings: str, **settings: object) -> Settings:
@@ -93,7 +93,7 @@ def _switch(*spellings: str, **settings: object) -> Settings:
 
 
 class _Folder(click.Path):
-    """A folder, as a :class:`pathlib.Path`; help and version do without that module."""
+    """A folder, as a :class:`pathlib.Path`. Imports :mod:`pathlib` only when used: help and version do without it."""
 
     def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
         from pathlib import Path
@@ -102,9 +102,9 @@ class _Folder(click.Path):
 
 
 class Words(click.Choice[str]):
-    """A choice that also takes other words for what it offers, and does not list them.
+    """A choice that also accepts synonyms, which its help does not list.
 
-    :param others: such a word, and the one that it stands for.
+    :param others: the offered word that each synonym stands for.
     """
 
     def __init__(self, *offered: str, **others: str) -> None:
@@ -117,7 +117,7 @@ class Words(click.Choice[str]):
 
 MODE = Words("agent", "full_access", ask="agent")
 ON_ASK = Words("prompt", "deny", "fail", reject="deny", stop="fail")
-"""The words for answers are understood too: one question less that a script has to look up."""
+"""The words for answers to a question, ``reject`` and ``stop``, are accepted too, so that a script need not tell them apart."""
 
 HOST: tuple[Settings, ...] = (
     (("--vault",), {"type": _Folder(readable=False), "help": "The folder to work in (default: the current one)."}),
@@ -141,7 +141,7 @@ _JSON_UNSEEN = _switch("--json", "as_json", hidden=True)
 
 
 def _collecting(function: F, *options: Settings) -> F:
-    """Add `options` to a command whose function takes what they say, with what was said before its name, as :class:`Flags`."""
+    """Add `options` to a command. Its function gets their values, with those given before its name, as :class:`Flags`."""
     names = set(Flags._fields)
 
     @functools.wraps(function)
@@ -172,9 +172,9 @@ DECISIONS = frozenset(
 
 
 def _refuse_inside_tool(ctx: click.Context, given: Mapping[str, object]) -> None:
-    """Refuse a decision that a tool would take, or a turn that would be freer than the one the tool runs in.
+    """Inside a tool, refuse a command of :data:`DECISIONS`, and a turn that could do more than the turn the tool runs in.
 
-    :raises ConfigError: a tool started this program.
+    :raises ConfigError: a tool started this program, and the command is such a one.
     """
     words = " ".join(ctx.command_path.split()[-2:])
     freer = "--mode full_access" if given.get("mode") == "full_access" else ""
@@ -194,26 +194,26 @@ def host_options(function: F) -> F:
 def document_options(function: F) -> F:
     """Add the flags of commands that print a document: those of the host, ``--json`` and ``--output json``.
 
-    They ask nothing, but take ``-y`` like all others, so that a script may give it everywhere.
+    These commands ask nothing, but accept ``-y`` like all others, so that a script may give it everywhere.
     """
     return _collecting(function, *HOST, JSON, OUTPUT, _YES_UNSEEN)
 
 
 def asking_options(function: F) -> F:
-    """Add the flags of commands that may ask something of their own: ``--json``, ``--output json`` and ``-y``."""
+    """Add the flags of commands that may ask a question of their own: the host's, ``--json``, ``--output json`` and ``-y``."""
     return _collecting(function, *HOST, JSON, OUTPUT, YES)
 
 
 def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
-    """Refuse what compares with no cost, so that a limit is one."""
+    """Refuse NaN and infinity, which would limit no cost."""
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value} is not a sum of money.")
     return value
 
 
 class TurnCommand(click.Command):
-    """A command that runs turns. ``--wait`` has its seconds behind an equals sign: the word after it is the prompt, as it is
-    behind ``--attach`` unless it is an address."""
+    """A command that runs turns. ``--wait`` takes its seconds after an equals sign, because the next word is the prompt. The
+    word after ``--attach`` is the prompt too, unless it is an address."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = args.index("--") if "--" in args else len(args)
@@ -227,8 +227,8 @@ class TurnCommand(click.Command):
 
 
 class InputCommand(click.Command):
-    """A command that takes a JSON object as ``--args``. ``--json`` prints JSON as everywhere; what looks like JSON behind it
-    is read as the input, as it was before there was ``--args``."""
+    """A command that takes a JSON object as ``--args``. ``--json`` prints JSON, as everywhere. If JSON follows it, it is read
+    as ``--args``, which was once spelled so."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = args.index("--") if "--" in args else len(args)
@@ -251,9 +251,9 @@ class InputCommand(click.Command):
 
 
 def json_object(text: str, what: str, example: str) -> dict[str, Any]:
-    """Return the JSON object that `text` is; a dash stands for what comes on standard input.
+    """Parse `text` as a JSON object; a dash means standard input.
 
-    :raises ConfigError: it is none; `what` names it, and `example` is what helps.
+    :raises ConfigError: it is not a JSON object. The message calls it `what`, and the next step is `example`.
     """
     import json
     import sys
@@ -270,7 +270,7 @@ def json_object(text: str, what: str, example: str) -> dict[str, Any]:
 
 
 def _patience(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    """Return how many seconds to wait: without a number as long as it takes."""
+    """Return the seconds that ``--wait`` allows: infinity without a number, ``None`` without the flag."""
     if not value:
         return None if value is None else math.inf
     try:
@@ -283,7 +283,7 @@ def _patience(_: click.Context, __: click.Parameter, value: str | None) -> float
 
 
 class TurnWords(TypedDict):
-    """What the flags of a command that runs turns say, as click hands it on."""
+    """The values of the flags of a command that runs turns, as click passes them."""
 
     model: str | None
     agent: str | None
@@ -326,12 +326,12 @@ _TURN = (
 
 
 def turn_options(function: F) -> F:
-    """Add the flags of commands that run turns, before those of every command; their ``--output`` is their own."""
+    """Add the flags of commands that run turns and the common ones, but no ``--output``: such a command has its own."""
     return _of_a_turn(_collecting(function, *HOST, JSON, YES))
 
 
 def talk_options(function: F) -> F:
-    """Do as :func:`turn_options`, for a conversation; it has to refuse ``--json`` itself, wherever that stands."""
+    """Add the flags of a conversation: those of :func:`turn_options`, with ``--json`` hidden; the command must refuse it."""
     return _of_a_turn(_collecting(function, *HOST, _JSON_UNSEEN, YES))
 
 
@@ -343,9 +343,9 @@ def _of_a_turn(function: F) -> F:
 
 
 def behind_the_verb(args: list[str]) -> list[str]:
-    """Return the arguments of ``moryflow`` with the flags of a turn that stand before the verb put behind it.
+    """Move the flags of a turn that stand before the verb behind it, and return the arguments of ``moryflow``.
 
-    They belong to commands, not to the program, so that ``moryflow -m MODEL run …`` is ``moryflow run -m MODEL …``.
+    These flags belong to commands, not to the program; now ``moryflow -m MODEL run …`` means ``moryflow run -m MODEL …``.
     """
     valued = {"-m", "--model", "--agent", "--mode", "--on-ask", "--max-steps", "--max-cost", "--output", "--format"}
     moved: list[str] = []
@@ -389,11 +389,11 @@ async def find(store: Store, session: str | None, flags: Flags) -> SessionRow:
 
 VERB_ALIASES = {"ls": ("list",), "rm": ("delete", "uninstall", "remove")}
 REACHED = "moryflow.reached"
-"""Where ``ctx.meta`` keeps the context of the command whose flags are read."""
+"""The key of ``ctx.meta`` for the context of the command whose flags are being read."""
 
 
 class NounGroup(click.Group):
-    """A noun with verbs: accepts ``ls`` and ``rm``, and says what is near when a verb is not known."""
+    """A noun with verbs: accepts ``ls`` and ``rm``, and suggests a similar verb for one that it does not know."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Show the verbs before the flags: they are what a person looks for."""
@@ -407,7 +407,7 @@ class NounGroup(click.Group):
             formatter.write_dl(rows)
 
     def summary(self, ctx: click.Context, name: str) -> str:
-        """Return the first sentence about a verb."""
+        """Return the first sentence of a verb's help."""
         verb = self.get_command(ctx, name)
         return verb.get_short_help_str(limit=400) if verb else ""
 
@@ -429,7 +429,7 @@ class NounGroup(click.Group):
 
 
 def _turned_round(ctx: click.Context, word: str) -> str:
-    """Return the command that two words mean the other way round, such as ``new plugin`` for ``plugin new``."""
+    """Return the command that the two words name in the other order, for example ``new plugin`` for ``plugin new``."""
     root, noun = ctx.find_root().command, ctx.info_name or ""
     other = root.get_command(ctx, word) if isinstance(root, click.Group) else None
     found = isinstance(other, click.Group) and other.get_command(ctx, noun) is not None
@@ -437,7 +437,7 @@ def _turned_round(ctx: click.Context, word: str) -> str:
 
 
 def noun(name: str, does: str, kind: type[NounGroup] = NounGroup) -> NounGroup:
-    """Return the group of a noun, which is given its verbs."""
+    """Return the group of a noun, still without verbs."""
 
     @click.group(name, cls=kind, help=does)
     @document_options
