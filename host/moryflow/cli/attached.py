@@ -1,4 +1,4 @@
-"""Turns in a running server, shown and asked about as those of this process are (:mod:`moryflow.attach`)."""
+"""Turns that run in a server (:mod:`moryflow.attach`), shown and asked about at the terminal like turns of this process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def error_of(refused: ServerRefusal) -> MoryflowError:
-    """Return what the server said as the error that this process would have raised."""
+    """Return the server's refusal as the error that this process would have raised."""
     said = {"where": refused.where, "next_step": refused.next_step}
     if refused.code in get_args(ModelErrorCode) and refused.status == 503:
         return ModelError(refused.message, code=refused.code, **said)  # type: ignore[arg-type]
@@ -38,10 +38,10 @@ def error_of(refused: ServerRefusal) -> MoryflowError:
 
 
 def server_for(flags: Flags, url: str | None) -> RunningServer | None:
-    """Return the server that was asked for, by the flag or by the user's file; nothing where the turn runs in process.
+    """Return the server that the flag or the user's file asks for; ``None`` if the turn has to run in this process.
 
-    :param url: what ``--attach`` says; empty: the server of this home. ``None``: the user's file asks for it.
-    :raises MoryflowError: there is no such server, or what is asked for is not its to give.
+    :param url: the value of ``--attach``; empty: the server of this home. ``None``: only the user's file asks for a server.
+    :raises MoryflowError: there is no such server, or ``--attach`` is used inside a tool or with settings of this process.
     """
     named = [name for name, value in flags._asdict().items() if value and name in ("config", "safe_mode", "strict", "profile")]
     own = [*(f"--{name.replace('_', '-')}" for name in named), *(name for name in SETTINGS if name in os.environ)]
@@ -64,7 +64,7 @@ def server_for(flags: Flags, url: str | None) -> RunningServer | None:
 
 
 def wanted_of(flags: Flags, chosen: RunFlags, on_ask: str) -> TurnOrder:
-    """Return what is asked of the server, without a prompt: the flags, and the folder of this process."""
+    """Return the order for a turn, still without a prompt: the flags, and the folder of this process."""
     model = chosen.model
     if model is None and chosen.agent is None and chosen.resume is None:
         model = os.environ.get("MORYFLOW_MODEL", "").strip() or None
@@ -75,16 +75,16 @@ def wanted_of(flags: Flags, chosen: RunFlags, on_ask: str) -> TurnOrder:
 
 
 def event_of(document: Mapping[str, Any]) -> Event:
-    """Return an event as the server sent it."""
+    """Return the event that the server sent as `document`."""
     names = ("v", "type", "seq", "ts", "session", "parent", "agent", "turn", "step")
     head: dict[str, Any] = {name: document[name] for name in names if name in document}
     return Event(**head, data={name: value for name, value in document.items() if name not in names})
 
 
 async def session_of(server: RunningServer, wanted: TurnOrder) -> dict[str, Any]:
-    """Begin a session in the server, or find the one to go on with.
+    """Begin a session in the server, or find the one to continue; return its row.
 
-    :raises MoryflowError: the server says no.
+    :raises MoryflowError: the server refuses, or does not answer.
     """
     return await _from_server(lambda: opened(server, wanted))
 
@@ -99,7 +99,7 @@ async def _from_server(ask: Callable[[], T]) -> T:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Return what `work` does, in a thread that nobody waits for at the end: a server may be silent for long."""
+    """Run `work` in a daemon thread, so that a silent server cannot delay the end of the process; return its result."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -122,9 +122,9 @@ async def _in_thread(work: Callable[[], T]) -> T:
 class AttachedSession:
     """One session of a server, as a terminal needs it: turns with their events, and answers to their questions.
 
-    :ivar server: where it was found last.
-    :ivar row: of the session, as the server has stored it.
-    :ivar place: the last event that was told.
+    :ivar server: the server, at the address where it was last found.
+    :ivar row: the session's row, as the server has stored it.
+    :ivar place: the sequence number of the last event that the subscribers got.
     """
 
     def __init__(self, server: RunningServer, row: dict[str, Any]) -> None:
@@ -136,23 +136,23 @@ class AttachedSession:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Ask for something of this session, or, with a path from the root, of the server.
+        """Send a request about this session, or, if `path` begins with a slash, about anything else; return the answer.
 
-        :raises MoryflowError: the server says no.
+        :raises MoryflowError: the server refuses, or does not answer.
         """
         below = f"/{path}" if path and not path.startswith("?") else path
         whole = path if path.startswith("/") else f"/sessions/{self.id}{below}"
         return await _from_server(lambda: self._there(lambda server: server.ask(method, whole, body)))
 
     async def read(self, path: str) -> bytes:
-        """Return what stands at a path of the server, where that is not a JSON document.
+        """Return the bytes at a path of the server, for what is not a JSON document.
 
-        :raises MoryflowError: the server says no.
+        :raises MoryflowError: the server refuses, or does not answer.
         """
         return await _from_server(lambda: self._there(lambda server: server.read(path)))
 
     def _there(self, ask: Callable[[RunningServer], T]) -> T:
-        """Return what a server answers, also one that was started anew elsewhere."""
+        """Call `ask` with the server; if it is gone, call `ask` with one that was started since at another address."""
         try:
             return ask(self.server)
         except (ConnectionRefusedError, FileNotFoundError) as away:  # nothing was sent
@@ -163,9 +163,9 @@ class AttachedSession:
             return ask(self.server)
 
     async def run(self, wanted: TurnOrder) -> TurnResult:
-        """Run one turn, tell the subscribers of its events, and return the result.
+        """Run one turn, pass its events to the subscribers, and return the result.
 
-        :raises MoryflowError: the server says no.
+        :raises MoryflowError: the server refuses the turn.
         """
         self.turn = turn = AttachedTurn(self.server, self.id, wanted, self.place)
         try:
@@ -189,7 +189,7 @@ class AttachedSession:
             subscriber(event)
 
     def follow(self) -> Callable[[], None]:
-        """Tell the subscribers also of what happens between two turns; the returned function ends that."""
+        """Pass the events between turns to the subscribers too, until the returned function is called."""
         loop = asyncio.get_running_loop()
 
         def tell(document: dict[str, Any]) -> None:
@@ -201,7 +201,10 @@ class AttachedSession:
         return follower.close
 
     def _heard(self, document: Mapping[str, Any]) -> None:
-        """Take what came beside a turn, whose events come with it: what sub-agents in the background do, and questions."""
+        """Pass on an event that came outside a turn, for example from a background sub-agent, or a question.
+
+        The events of a turn of ours come with the turn, in :meth:`run`.
+        """
         kind, number = str(document["type"]), document.get("seq")
         if kind in ("open", "reset"):
             self.place = number if self.place is None or kind == "reset" else self.place
@@ -228,16 +231,16 @@ class AttachedSession:
         return await self.ask("POST", f"/approvals/{quoted(approval_id)}", {"reply": reply, "message": message, "hash": about})
 
     async def nobody_left(self) -> None:
-        """Let the questions of the turn be denials from here on."""
+        """Tell the server to deny the turn's questions from here on: nobody is left to answer them."""
         await self.ask("POST", "nobody-left", {})
 
 
 _BESIDE = ("task.finish", "session.mode", "session.agent", "session.model")
-"""What is told of a session between two of its turns."""
+"""The types of the session's own events that are passed on between two turns."""
 
 
 async def _read(turn: AttachedTurn) -> AsyncIterator[dict[str, Any]]:
-    """Yield the events of a turn, which a thread waits for."""
+    """Yield the events of a turn; a thread waits for them."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[dict[str, Any] | BaseException | None] = asyncio.Queue()
 

@@ -1,4 +1,4 @@
-"""Commands that plugins bring: built when used, given the common flags, run on one loop with one host."""
+"""The commands of plugins: each is built when used, gets the common flags, and runs on one loop with one host."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
     stop_at_breakpoints(runner.get_loop())
     host = runner.run(host_for(given, tell=False))
     ctx.call_on_close(lambda: _close(runner, host))
-    if not ctx.resilient_parsing:  # a Tab key; the command itself will say it
-        warn(host, given)  # also where there is no such command: the plugin that brings it may have failed
+    if not ctx.resilient_parsing:  # no warnings during tab completion; the command itself will print them
+        warn(host, given)  # also if there is no such command: the plugin that brings it may have failed
     command = _called(name, host)
     if command is None or command.cli is None:
         return None
@@ -52,7 +52,7 @@ def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
 
 
 def _ready(built: click.Command, name: str, context: HostContext) -> click.Command:
-    """Return what a plugin has built, with the common flags and `context` as its ``obj``."""
+    """Give the command that a plugin has built its name, the common flags, and `context` as its ``obj``."""
     built.name = name
     _give_common_flags(built)
     built.context_settings = {**built.context_settings, "obj": context}
@@ -60,9 +60,9 @@ def _ready(built: click.Command, name: str, context: HostContext) -> click.Comma
 
 
 def typed(host: Host, wait: Wait, vault: Path, words: Sequence[str]) -> str:
-    """Return what a command of a plugin prints when it is typed as `words`; what it raises is raised.
+    """Run the plugin's command that `words` spell, and return what it prints. Exceptions of the command pass through.
 
-    :raises click.ClickException: it was not typed as it wants.
+    :raises click.ClickException: no plugin has the command, or its arguments are wrong.
     """
     from click.testing import CliRunner
 
@@ -75,7 +75,7 @@ def typed(host: Host, wait: Wait, vault: Path, words: Sequence[str]) -> str:
 
 
 def _called(name: str, host: Host) -> Command | None:
-    """Return the command that is called `name`; a plural is taken for the noun where nothing has it for a name."""
+    """Return the command called `name`; if there is none, the command whose plural `name` is."""
     with_cli = [command for command in host.plugin_set.commands.values() if command.cli is not None]
     exact = (command for command in with_cli if name in (command.name, *command.aliases))
     return next(exact, None) or next((command for command in with_cli if name == f"{command.name}s"), None)
@@ -87,7 +87,7 @@ def _close(runner: asyncio.Runner, host: Host) -> None:
 
 
 class HostContext(HostCommandContext):
-    """The context of a command at the command line; click's ``ctx.obj``."""
+    """What a plugin's command gets at the command line, as click's ``ctx.obj``."""
 
     def __init__(self, wait: Wait, host: Host, plugin: str, flags: Flags) -> None:
         super().__init__(host, plugin, wait)
@@ -133,7 +133,7 @@ def _give_common_flags(command: click.Command) -> None:
 
 
 def _understand_like_ours(group: click.Group) -> None:
-    """Let a group take ``ls`` and ``rm``, and say what is near; what its class does in its own way, stays."""
+    """Make a group accept ``ls`` and ``rm`` and suggest similar verbs; methods that its own class overrides stay."""
     own = type(group)
     if not isinstance(group, NounGroup):
         bases: tuple[type, ...] = (NounGroup,) if own is click.Group else (own, NounGroup)
@@ -151,7 +151,7 @@ def _common_flags() -> list[click.Option]:
         if value == "json" and holder is not None:
             holder.flags = holder.flags._replace(as_json=True)
 
-    # Those of the host are read before it is opened, see flags_ahead; here they are accepted and explained.
+    # The host's flags are read before the host is opened, see flags_ahead; here they are accepted and get their help.
     held = [(settings, keep) for settings in (*HOST, JSON, YES)]
     return [
         click.Option([*spellings], **settings, expose_value=False, callback=callback)

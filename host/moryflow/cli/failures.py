@@ -1,6 +1,6 @@
-"""Errors on their way out: one sentence, where, the next command, and the right exit code; no traceback without -v.
+"""How the program reports errors: one sentence, where, the next command, and the right exit code; no traceback without -v.
 
-At the end stand those that no caller catches, of foreign code: in threads, tasks and ``__del__``, at exit, and warnings.
+The last part reports exceptions of foreign code that no caller catches (in threads, tasks, ``__del__``, at exit) and warnings.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def report(error: BaseException) -> int:
         case KeyboardInterrupt() | click.Abort():
             pressed = KeyboardInterrupt | EOFError
             if (isinstance(error, pressed) or isinstance(error.__context__, pressed)) and stderr().isatty():
-                click.echo(err=True)  # the terminal shows ^C, or the question that it answered
+                click.echo(err=True)  # ends the line that shows ^C, or the question that Ctrl-C answered
             return 130
         case SystemExit():
             return error.code if isinstance(error.code, int) else 1
@@ -82,7 +82,10 @@ def _unexpected(error: BaseException) -> int:
 
 
 def _known(error: BaseException) -> tuple[str, str, str, int] | None:
-    """Return what one of our own errors says; the SDK is loaded already if one was raised."""
+    """Return message, place, next step and exit code of an error of ours or of the system; ``None`` for any other error.
+
+    If one of our errors was raised, the SDK is loaded already.
+    """
     if isinstance(error, OSError) and error.strerror:
         return *_of_system(error, error.strerror), 1
     if "moryflow_sdk" not in sys.modules:
@@ -95,7 +98,7 @@ def _known(error: BaseException) -> tuple[str, str, str, int] | None:
 
 
 def _of_system(error: OSError, reason: str) -> tuple[str, str, str]:
-    """Return what the system said, of which file, and what to do."""
+    """Return the system's message, the file it is about, and what to do."""
     if error.filename == STDOUT:
         kept = "; what was done is kept: moryflow session show" if sys.argv[1:2] == ["run"] else ""
         return f"could not be written: {reason}", STDOUT, f"free some space, or send the output elsewhere{kept}"
@@ -103,10 +106,10 @@ def _of_system(error: OSError, reason: str) -> tuple[str, str, str]:
 
 
 def next_of(error: MoryflowError) -> str:
-    """Return the next command that `error` names, or the one that looks for what is wrong."""
+    """Return the next command that `error` names, or else one that looks for the cause."""
     from moryflow_sdk import ConfigError, ModelError
 
-    if isinstance(error, ModelError):  # nothing is wrong here that the doctor could find
+    if isinstance(error, ModelError):  # the fault lies with the service: the doctor would find nothing
         return error.next_step or "ask again, or choose another model with -m"
     return error.next_step or ("moryflow config check" if type(error) is ConfigError else "moryflow doctor")
 
@@ -133,15 +136,15 @@ def _say(message: str, where: str, next_step: str) -> None:
     except BrokenPipeError:
         raise
     except OSError:
-        return  # where nobody can be told, the exit code still tells
+        return  # standard error cannot be written; the exit code still says that the command failed
 
 
 MOST = 3
-"""More commands than that are no help to anybody."""
+"""The most commands that a hint names; more are no help."""
 
 
 def allowing(rules: Iterable[tuple[str, str]]) -> str:
-    """Return one line of shell that stores an allow rule for each (domain, pattern); empty where no rule would help."""
+    """Return one line of shell that stores an allow rule for each (domain, pattern); empty if there are none or too many."""
     each = [f"moryflow permission allow {domain} {shlex.quote(pattern)}" for domain, pattern in dict.fromkeys(rules)]
     return " && ".join(each) if len(each) <= MOST else ""
 
@@ -150,29 +153,29 @@ def allowing(rules: Iterable[tuple[str, str]]) -> str:
 
 
 _PLUGINS = "moryflow_plugins."
-"""How the modules of a person's own files begin (:mod:`moryflow.plugins.sources`, too much to import for a word)."""
+"""The prefix of the modules of a person's own files; :mod:`moryflow.plugins.sources` is too big to import for it."""
 _ENDS = (SystemExit, KeyboardInterrupt)
 
 
 def install_excepthooks() -> None:
-    """Say each in one line, for which Python prints a traceback; the program's own last error does not come this way."""
+    """Print one line for each uncaught exception, where Python prints a traceback. Errors of a command go to :func:`report`."""
     sys.unraisablehook = _unraisable
     threading.excepthook = _in_thread
     warnings.showwarning = _warning
-    if not sys.warnoptions:  # what Python says of somebody's code is for its author: plugin check, tool check, dev
+    if not sys.warnoptions:  # syntax warnings are for the code's author: plugin check, tool check, dev
         warnings.simplefilter("ignore", SyntaxWarning)
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Line())
 
 
 def show_slips() -> None:
-    """Say from here on what Python warns of in code that is loaded: its author sits here."""
+    """From here on, show what Python warns of in the code that is loaded: the person at the terminal is its author."""
     warnings.simplefilter("default", SyntaxWarning)
     warnings.filterwarnings("default", "invalid (escape|octal)", DeprecationWarning)  # the same on Python 3.11
 
 
 class _Line(logging.Formatter):
-    """Log records without a handler, including our own notices; those of a plugin that is not built in name it."""
+    """Formats log records without a handler, including our own notices; names the plugin unless it is built in."""
 
     def format(self, record: logging.LogRecord) -> str:
         plugin = record.name.removeprefix("moryflow.plugin.")
@@ -186,7 +189,7 @@ class _Line(logging.Formatter):
 
 
 def _unraisable(found: sys.UnraisableHookArgs) -> None:
-    """Say what was raised in a ``__del__`` or at exit, of which Python only says that it is ignored."""
+    """Print an exception from a ``__del__`` or from the end of the process, which Python ignores."""
     if found.exc_value is not None and not isinstance(found.exc_value, _ENDS):
         said = (found.err_msg or "an exception is ignored").removesuffix(":")
         _tell(said[:1].lower() + said[1:], found.exc_value)
@@ -214,7 +217,7 @@ def _write(text: str) -> None:
 
 
 def _one_line(error: BaseException) -> str:
-    """Return what was raised, where, and the command that shows more of whose code it is."""
+    """Return the exception, its place, and the command that shows more about it or its plugin."""
     try:
         said = " ".join(str(error).split())
     except BaseException as another:  # its `__str__` is foreign code
@@ -227,7 +230,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _place(trace: TracebackType | None) -> tuple[str, int, str]:
-    """Return file, line and module of the last place in a person's own code, else of the last one at all."""
+    """Return file, line and module of the innermost frame in a person's own code, or else of the innermost frame."""
     found = last = ("", 0, "")
     while trace is not None:
         names = trace.tb_frame.f_globals

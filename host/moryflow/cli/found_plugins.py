@@ -1,4 +1,4 @@
-"""The plugins that are found, loaded or not, as all plugin commands see them."""
+"""The plugins found on this machine, loaded or not, as all plugin commands see them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FoundPlugins:
 
     @property
     def settings(self) -> PluginSettings:
-        """What a person wants loaded: configuration, flags and environment."""
+        """Which plugins a person wants loaded, from configuration, flags and environment."""
         from moryflow.runtime.generation import wanted_plugins
 
         return wanted_plugins(self.config, safe_mode=self.flags.safe_mode or None)
@@ -47,9 +47,9 @@ class FoundPlugins:
         return rows(self.home, self.config, self.settings)
 
     def found(self, name: str, rows: list[Row]) -> list[Row]:
-        """Return all plugins called `name`: two may claim one name. The name of a package stands for the plugin it brings.
+        """Return all plugins called `name`: two may claim one name. A package's name stands for the one plugin it brings.
 
-        :raises ConfigError: there is none.
+        :raises ConfigError: there is no such plugin.
         """
         from moryflow.plugins.entry_points import normal
 
@@ -63,7 +63,7 @@ class FoundPlugins:
         return ConfigError(f"there is no plugin {name!r}{did_you_mean(name, known)}", next_step="moryflow plugin list")
 
     def manager(self, *, building: bool = False, downgrading: bool = False) -> Manager:
-        """Return what installs, telling and asking on standard error; ``-y`` answers its questions."""
+        """Return a package manager that reports and asks on standard error; ``-y`` answers its questions."""
         from moryflow.cli.terminal.stdin import confirm
         from moryflow.packages.manager import Manager, Trial
 
@@ -74,6 +74,6 @@ class FoundPlugins:
         return Manager(self.home, os.environ, self.tell, ask, trial, building, downgrading)
 
     def tell(self, text: str) -> None:
-        """Show a notice or a screen; ``-q`` leaves it out unless a question follows it."""
+        """Show a notice or a screen; ``-q`` leaves it out only together with ``-y``, since a question may follow it."""
         if not self.flags.quiet or not self.flags.yes:
             say(text)

@@ -1,6 +1,7 @@
-"""Open a host for a command, run its work on one loop, close everything; and say what is wrong with plugins and configuration.
+"""Open a host for a command, run its work on one loop, close everything; and warn of faults in plugins and configuration.
 
-Only a host knows all names. An unknown name is only a warning, because the plugin that brings it may be installed later.
+Unknown names in the configuration are found here, because only a host knows all names. Each is only a warning: the plugin
+that brings the name may be installed later.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MOST_NAMES = 3
-"""Plugins that are named in one line."""
+"""The most plugins that one line names."""
 MOST_NOTES = 20
-"""Files of the person that are named one by one when something is wrong with them."""
+"""The most notes on one plugin, each an item it had to leave out, that are shown one by one."""
 
 
 def with_host(
@@ -37,7 +38,7 @@ def with_host(
     """Open a host as the common flags say, run `work`, and return what it returns.
 
     :param settings: the flag layer of the configuration, by dotted key; ``None`` values are left out.
-    :param quiet: say nothing of failed plugins and configuration; the command itself shows them.
+    :param quiet: do not warn of failed plugins and configuration: the command itself shows them.
     """
     from moryflow.cli.terminal.interrupts import run_on_loop
 
@@ -55,7 +56,7 @@ def with_host(
 
 
 def from_host(flags: Flags, read: Callable[[Host], T], *, settings: Mapping[str, Any] | None = None, quiet: bool = False) -> T:
-    """Do as :func:`with_host` where nothing is waited for: return what `read` makes of the host."""
+    """Open a host as :func:`with_host` does, and return what the plain function `read` returns for it."""
 
     async def work(host: Host) -> T:
         return read(host)
@@ -91,14 +92,14 @@ def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
 
 
 def _tell_of(store: Store) -> None:
-    """Say what was lost of a damaged database, also under ``-q``: it is said once and never again."""
+    """Print the store's notices, for example what a damaged database has lost; also under ``-q``, as each comes only once."""
     while store.notices:
         say(f"moryflow: {store.notices.pop(0)}")
 
 
 @contextmanager
 def _naming_home() -> Iterator[None]:
-    """Say in whose folder something failed when making it did.
+    """Turn an ``OSError`` about Moryflow's own folder into one that explains it.
 
     :raises MoryflowError: the folder cannot be made.
     """
@@ -127,8 +128,8 @@ async def host_for(
 ) -> Host:
     """Open a host as the common flags say, and say on standard error what is wrong with it.
 
-    :param development: plugins that lie elsewhere and are being written.
-    :param wait: seconds to wait for the probe of new code, in place of the usual ones.
+    :param development: paths of plugins that are being written, outside the usual folders.
+    :param wait: seconds to wait for the probe of new code, instead of the default.
     """
     from moryflow.hooks.threads import lift_deadlines
     from moryflow.runtime.generation import WAIT
@@ -152,9 +153,9 @@ async def host_for(
 
 
 def warn(host: Host, given: Flags) -> None:
-    """Say on standard error what is wrong with configuration or plugins, in one line each.
+    """Print on standard error what is wrong with configuration or plugins, in one line each.
 
-    A deny that may be lost is said also under ``-q``.
+    Fatal problems, such as a deny rule that may be lost, are printed also under ``-q``.
     """
     from moryflow.runtime.generation import settings_of_plugins
 
@@ -176,13 +177,13 @@ def warn(host: Host, given: Flags) -> None:
         itself = bool(record.error) and record.tier != "builtin" and record.error != "; ".join(record.notes)
         if record.status in ("failed", "pending") or itself:
             line = f"moryflow: plugin {record.name} {complaint(record)}"
-            say(" ".join(line.splitlines()))  # the name of a file may hold the end of a line
+            say(" ".join(line.splitlines()))  # a file name may contain a line break
         elif record.notes:
             say("\n".join(f"moryflow: {' '.join(note.splitlines())}" for note in _few(record)))
 
 
 def _few(record: LoadRecord) -> list[str]:
-    """Return what a plugin had to leave out: all of a few, and how many more."""
+    """Return a line for each item that a plugin had to leave out; after :data:`MOST_NOTES`, how many more there are."""
     more = len(record.notes) - MOST_NOTES
     whose = "" if record.tier == "builtin" else f"plugin {record.name}: "
     rest = [f"and {more} more: moryflow plugin info {record.name}"] if more > 0 else []
@@ -190,7 +191,7 @@ def _few(record: LoadRecord) -> list[str]:
 
 
 def left_out(records: Sequence[LoadRecord]) -> tuple[str, str]:
-    """Say in one line which plugins are not there because the probe has not finished with them; and the command that helps."""
+    """Return a line that names the plugins that the probe has not finished with, and the command that helps."""
     reason = "new code that is still being tried out"
     if len(records) == 1:
         name = records[0].name
@@ -226,7 +227,7 @@ def drift_notices(home: Path) -> list[str]:
         return [plain(f"moryflow: {error}")]
 
 
-# ---------------------------------------------------------------- Names in the configuration that nothing has
+# ---------------------------------------------------------------- Names in the configuration that do not exist
 
 
 _HOOKS = ("agents", "runtime", "hooks", "tool")
@@ -234,7 +235,7 @@ _GLOB = frozenset("*?[")
 
 
 def unknown_names(host: Host) -> Iterator[Problem]:
-    """Say which names are not known, each with its line."""
+    """Yield a problem, with its line, for each name in the configuration that does not exist."""
     yield from _agent(host)
     yield from _estimator(host)
     yield from _disabled(host)
@@ -243,7 +244,7 @@ def unknown_names(host: Host) -> Iterator[Problem]:
 
 
 def _agent(host: Host) -> Iterator[Problem]:
-    """Say that the configured agent is not there, so that the default one answers."""
+    """Yield a problem if the configured agent does not exist or is hidden: the default agent answers then."""
     key = "agents.runtime.agent.id"
     name = host.config.get(key)
     hidden = name in host.agents and host.agents[name].hidden
@@ -256,7 +257,7 @@ def _agent(host: Host) -> Iterator[Problem]:
 
 
 def _estimator(host: Host) -> Iterator[Problem]:
-    """Say that nothing counts tokens under the configured name, so that characters are counted."""
+    """Yield a problem if no estimator has the configured name: characters are counted then."""
     key = "agents.runtime.compaction.estimator"
     name = host.config.get(key)
     if not name or not isinstance(name, str):
@@ -271,7 +272,7 @@ def _estimator(host: Host) -> Iterator[Problem]:
 
 
 def _disabled(host: Host) -> Iterator[Problem]:
-    """Say which plugins are to be off and are not there: one that was mistyped is on."""
+    """Yield a problem for each disabled plugin that does not exist: a plugin whose name was mistyped is still on."""
     known = {record.name for record in host.plugin_set.records}
     for layer, index, name in _items(host, ("disabledPlugins",)):
         if isinstance(name, str) and name not in known:
@@ -281,7 +282,7 @@ def _disabled(host: Host) -> Iterator[Problem]:
 
 
 def _tools(host: Host, hook: str) -> Iterator[Problem]:
-    """Report the entries of a hook that can never apply, and their arguments that no tool has."""
+    """Yield a problem for each entry of a configured hook that can never apply, and for each argument that its tool lacks."""
     path = (*_HOOKS, hook)
     for layer, index, entry in _items(host, path):
         name = entry.get("tool") if isinstance(entry, Mapping) else None
@@ -299,7 +300,7 @@ def _tools(host: Host, hook: str) -> Iterator[Problem]:
 
 
 def _items(host: Host, path: tuple[str, ...]) -> Iterator[tuple[Layer, int, Any]]:
-    """Return what the list in force at `path` holds, each item with its layer and its place in the list."""
+    """Return the items of the list in force at `path`, each with its layer and its index in the list."""
     for layer in reversed(host.config.layers):
         if isinstance(found := layer.find(path), list):
             return ((layer, index, item) for index, item in enumerate(found))
@@ -307,7 +308,7 @@ def _items(host: Host, path: tuple[str, ...]) -> Iterator[tuple[Layer, int, Any]
 
 
 def _arguments(host: Host, tools: list[str], given: object) -> Iterator[tuple[str, str]]:
-    """Yield what one tool is given and does not have, with what was meant; several tools need not have the same."""
+    """Yield each argument that the tool lacks, with a suggestion. Several tools are not checked: their arguments may differ."""
     if len(tools) != 1 or not isinstance(given, Mapping):
         return
     schema: Mapping[str, Any] = host.tools[tools[0]].tool.parameters
