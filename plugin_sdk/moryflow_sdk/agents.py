@@ -1,4 +1,4 @@
-"""Agents: a name, a prompt, a model if it wants one of its own, and what it may use."""
+"""Agents: a name, a prompt, optionally a model, and the tools and rules that limit what the agent may do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .verdicts import Rule
 
 
 class ModelSettings(Frozen):
-    """An agent's own parameters; ``None`` means the model's default."""
+    """The model parameters of an agent; ``None`` means the model's default."""
 
     temperature: Annotated[float, Between(0, 2)] | None = None
     top_p: Annotated[float, Between(0, 1)] | None = None
@@ -20,15 +20,15 @@ class ModelSettings(Frozen):
 
 
 class Agent(Frozen):
-    """Who works in a session.
+    """An agent that can work in a session.
 
     :param mode: ``primary`` agents are chosen by a person, ``subagent`` ones by another agent, ``all`` by both.
-    :param prompt: replaces the built-in system prompt when not empty.
-    :param tools: names or globs the agent may use, ``None`` for all; `deny_tools` takes some away again.
+    :param prompt: replaces the built-in system prompt if it is not empty.
+    :param tools: names or globs of the tools that the agent may use, ``None`` for all; `deny_tools` excludes some of them.
     :param rules: permission rules of its own; they can only narrow a parent's.
-    :param internal: made by the host; no file or plugin may take the id.
-    :param source: where it was defined, for example the file.
-    :param needs: a file or folder of the vault without which other agents are not told of it.
+    :param internal: made by the host; no file or plugin may use the same id.
+    :param source: where the agent was defined, for example the file.
+    :param needs: a file or folder of the vault; while it does not exist, the agent is not offered to other agents.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Agent(Frozen):
     needs: str = ""
 
     def may_use(self, tool: str) -> bool:
-        """Whether `tools` grants the tool of that name and `deny_tools` does not take it away."""
+        """Whether `tools` includes the tool of that name and `deny_tools` does not exclude it."""
         granted = self.tools is None or _names(tool, self.tools)
         return granted and not _names(tool, self.deny_tools)
 

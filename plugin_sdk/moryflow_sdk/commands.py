@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class CommandContext(Protocol):
-    """What a command-line command of a plugin can reach; click's ``ctx.obj``.
+    """What the host offers to a plugin's command on the command line; click's ``ctx.obj``.
 
-    The flags that mean the same everywhere need not be declared: every command takes them, before and after its verb.
+    The common flags need not be declared: every command accepts them, before and after its verb.
 
     :ivar as_json: ``--json`` or ``--output json`` was given.
-    :ivar yes: ``-y`` was given: the command's own questions are answered.
+    :ivar yes: ``-y`` was given, which answers the command's own questions with yes.
     :ivar vault: the folder to work in, absolute; `home` is Moryflow's own folder.
     :ivar mode: ``agent`` or ``full_access``, of new sessions.
     """
@@ -47,17 +47,17 @@ class CommandContext(Protocol):
         ...
 
     def change(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None) -> Any:
-        """Run `work` with a turn that holds `session`, by default the vault's last one; its changes are applied at its end.
+        """Run `work` with a turn that holds `session`, by default the vault's last one, and apply its changes when it returns.
 
         :raises ConfigError: there is no such session.
-        :raises SessionBusy: another process works in it.
+        :raises SessionBusy: another process is working in it.
         """
         ...
 
     def configure(self, setting: Sequence[str], value: Any) -> bool:
         """Set a value in the person's configuration, keeping its comments; ``None`` removes it. Return whether it changed.
 
-        :param setting: the names on the way to it: ``("mcp", "servers", "docs")``.
+        :param setting: the path of names to the setting: ``("mcp", "servers", "docs")``.
         :raises ConfigError: the file does not parse or cannot be written, or a tool started this program.
         """
         ...
@@ -69,7 +69,7 @@ class CommandContext(Protocol):
         ...
 
     def prepare(self, tool: str, args: Mapping[str, Any], turn: Turn) -> ToolCall:
-        """Return the call as gates would see it: validated, resolved, hashed; nothing runs.
+        """Return the call as gates would receive it: validated, resolved, hashed. Nothing runs.
 
         :raises ToolError: the tool does not exist or the arguments are not valid.
         """
@@ -84,7 +84,7 @@ class CommandContext(Protocol):
 class SlashResult:
     """What a slash command did: `text` is shown, `prompt` is sent to the agent.
 
-    :param foreign: `prompt` holds text that somebody else wrote: nothing in it counts as typed by the person, so that it
+    :param foreign: `prompt` contains text that somebody else wrote. Nothing in it counts as typed by the person: it
         attaches no files, starts no sub-agent and agrees to nothing.
     """
 
@@ -99,7 +99,7 @@ class Command:
 
     :param name: the noun or verb as typed, for example ``audit`` or ``memory-bank``.
     :param cli: returns a click command or group; called only when the command is used.
-    :param slash: for ``chat``: the text after ``/name`` → what to show or send.
+    :param slash: for ``chat``: receives the text after ``/name``, and returns what to show or send.
     :param aliases: other spellings, for example the plural.
     :param source: the file that the command was read from, if a plugin finds commands in files.
     """

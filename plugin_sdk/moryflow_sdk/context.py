@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class PluginContext(Protocol):
     """The context of ``plugin_start`` and of the contribute hooks.
 
-    :ivar environ: the host's environment variables; keys are looked up here.
+    :ivar environ: the host's environment variables; look up API keys here.
     :ivar profile: ``local`` or ``remote``.
     :ivar safe_mode: whether only built-in plugins run, and none of the person's own code.
     :ivar name: the plugin's name.
@@ -57,15 +57,15 @@ class PluginContext(Protocol):
     code_loader: CodeLoader
 
     def invalidate(self) -> None:
-        """Ask for a new generation, because this plugin contributes something else now.
+        """Ask for a new generation, because this plugin now contributes other items.
 
-        A generation is the set of loaded plugins with what they contribute; a turn keeps the one it began with.
+        A generation is the set of loaded plugins with all that they contribute; a turn keeps the one with which it began.
         """
         ...
 
 
 class Turn(Protocol):
-    """The turn a hook runs in, as one plugin sees it.
+    """The turn in which a hook runs, as one plugin sees it.
 
     :ivar session: id of the session; `id` is that of the turn, and `step` counts model calls from 1.
     :ivar parent: id of the parent session, if this one is a child; `spawned` says which plugin started this turn.
@@ -113,7 +113,7 @@ class Turn(Protocol):
 
     @property
     def mode(self) -> str:
-        """``agent`` or ``full_access``, read now and not when the turn began."""
+        """``agent`` or ``full_access``: the mode now, not the one when the turn began."""
         ...
 
     @property
@@ -128,7 +128,7 @@ class Turn(Protocol):
 
     @property
     def files(self) -> Files:
-        """The service ``files``: resolve, open, read and change files as they were judged."""
+        """The service ``files``: resolve, open, read and change exactly the files that were judged."""
         ...
 
     @property
@@ -143,7 +143,7 @@ class Turn(Protocol):
 
     @property
     def rules(self) -> Rules:
-        """The service ``rules``: read the permission rules, add one."""
+        """The service ``rules``: read the permission rules, add a rule."""
         ...
 
     @property
@@ -158,7 +158,7 @@ class Turn(Protocol):
 
     @property
     def info(self) -> SessionInfo:
-        """The service ``info``: the session's title, notes in it."""
+        """The service ``info``: set the session's title, append notes to it."""
         ...
 
     @property
@@ -168,24 +168,24 @@ class Turn(Protocol):
 
     @property
     def terminal(self) -> Terminal | None:
-        """The service ``terminal``: run a program in a terminal of the editor; ``None`` where there is none for this turn."""
+        """The service ``terminal``: run a program in a terminal of the editor; ``None`` if this turn has none."""
         ...
 
 
 class ToolContext(Turn, Protocol):
-    """The turn, and what a running tool needs besides.
+    """The turn, with what a running tool needs in addition.
 
-    :ivar call: the call as it was judged; its targets are what :attr:`Turn.files` opens.
+    :ivar call: the call as it was judged; pass its targets to :attr:`Turn.files`.
     :ivar mark: the value of ``MORYFLOW_CALL`` for every program that the tool starts
-        (:func:`moryflow_sdk.support.processes.marked_environment`): if the host is killed, the programs that it left running
-        are found by this mark and ended before the session goes on.
+        (:func:`moryflow_sdk.support.processes.marked_environment`). If the host is killed, the next host finds the programs
+        that still run by this mark, and ends them before the session continues.
     """
 
     call: ToolCall
     mark: str
 
     def progress(self, text: str) -> None:
-        """Show `text` to the person while the tool runs; works from any thread, never stored."""
+        """Show `text` to the person while the tool runs. Works from any thread; the text is never stored."""
         ...
 
     def metadata(self, **values: Any) -> None:
@@ -193,9 +193,9 @@ class ToolContext(Turn, Protocol):
         ...
 
     async def ask(self, question: Ask) -> None:
-        """Ask the person something in the middle of a tool.
+        """Ask the person a question in the middle of a tool.
 
-        :raises Denied: it was refused, or nobody could be asked.
+        :raises Denied: the person refused, or nobody could be asked.
         """
         ...
 

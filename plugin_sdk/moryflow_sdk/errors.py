@@ -1,6 +1,6 @@
 """Errors that plugins raise and handle, and diagnostics that they return.
 
-Each says what happened, where, and what to do next. :func:`redact` takes secrets out of it.
+Each says what happened, where, and what to do next. :func:`redact` removes secrets from a text.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class MoryflowError(Exception):
     """Base of all our errors.
 
     :param message: one sentence: what happened.
-    :param where: file, ``file:line`` or the thing concerned; empty when there is none.
-    :param next_step: the command or change that helps; empty when there is none.
+    :param where: the file, ``file:line`` or other place where it happened; empty if there is none.
+    :param next_step: the command or change that helps; empty if there is none.
     """
 
     code: str = "error"
@@ -46,13 +46,13 @@ class ConfigError(MoryflowError):
 
 
 class PluginError(MoryflowError):
-    """A plugin cannot be used as it stands."""
+    """A plugin cannot be used as it is."""
 
     code = "plugin"
 
 
 class ToolError(MoryflowError):
-    """A tool could not do its work; the model reads the message.
+    """A tool could not do its work. The model reads the message.
 
     :param code: a short, stable reason, for example ``not_found``, ``binary``, ``not_unique``, ``timeout``.
     """
@@ -63,13 +63,13 @@ class ToolError(MoryflowError):
 
 
 class Denied(MoryflowError):
-    """A rule, a plugin or the person refused, or nobody could be asked; raised by :meth:`ToolContext.ask`."""
+    """A rule, a plugin or the person refused, or nobody could be asked. :meth:`ToolContext.ask` raises it."""
 
     code = "denied"
 
 
 class ServiceNotDeclared(PluginError):
-    """A plugin used a service of the host that its manifest does not name."""
+    """A plugin used a service of the host that its manifest does not declare."""
 
     code = "service_not_declared"
 
@@ -80,8 +80,8 @@ ModelErrorCode = Literal[
 ]  # fmt: skip
 """Why a model call failed.
 
-``incomplete``: the stream was cut. ``protocol``: the answer is not what the protocol says. ``empty``: no answer at all.
-``context``: the prompt does not fit. ``missing``: the model, its key or its runtime is not there.
+``incomplete``: the stream was cut. ``protocol``: the answer violates the protocol. ``empty``: the service sent no answer.
+``context``: the prompt does not fit into the context window. ``missing``: there is no such model, no key, or no runtime.
 """
 
 RETRYABLE: frozenset[str] = frozenset({"rate_limit", "overloaded", "timeout", "unreachable", "incomplete"})
@@ -90,11 +90,11 @@ RETRYABLE: frozenset[str] = frozenset({"rate_limit", "overloaded", "timeout", "u
 class ModelError(MoryflowError):
     """A model call failed.
 
-    :param code: see :data:`ModelErrorCode`; the host retries those in :data:`RETRYABLE`.
-    :param retry_after: seconds the provider asks to wait, if it said so.
+    :param code: see :data:`ModelErrorCode`; the host retries the codes in :data:`RETRYABLE`.
+    :param retry_after: how many seconds the provider asks to wait, if it said so.
     :param status: HTTP status, if there was one.
-    :param tool_calls: calls seen before the answer broke off, each with a `problem`; none of them may run, but a
-        session that shows them also shows why they did not.
+    :param tool_calls: the calls received before the answer broke off, each with a `problem`. None of them may run; the
+        session records them, and why they did not run.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class ModelError(MoryflowError):
 
 
 class Diagnostic(Frozen):
-    """A contribute hook may return one in place of an item it could not make; every surface shows it.
+    """A problem that a contribute hook returns in place of an item it could not make. Every surface shows it.
 
     :param code: a short stable reason, for example ``agent_frontmatter``.
     :param next_step: the command that helps.
@@ -139,7 +139,7 @@ class Diagnostic(Frozen):
 
     @property
     def sentence(self) -> str:
-        """Where and what, without what to do."""
+        """The place and the message, without the next step."""
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
         return f"{place}: {self.message}"
 
@@ -157,7 +157,7 @@ MASK = "[redacted]"
 
 
 def redact(text: str, *secrets: str) -> str:
-    """Return `text` without the given `secrets` and without what looks like a key, a token or a password."""
+    """Return `text` with `secrets`, and what looks like a key, a token or a password, replaced by ``[redacted]``."""
     for secret in secrets:
         if len(secret) >= 4:
             text = text.replace(secret, MASK)

@@ -1,4 +1,4 @@
-"""The record of what happened. One shape everywhere: hooks, ``stream-json``, server, store."""
+"""Events: the record of what happened. Hooks, ``stream-json``, the server and the store all use this one shape."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ OTHER_NAMES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "approval.requested": ("permission.asked", {}),
     "approval.replied": ("permission.replied", {}),
 }
-"""Names that other agent hosts have for an event → our type and the values of its fields. Accepted wherever types match."""
+"""Other agent hosts' names for an event → our type and the values of its fields. They are accepted wherever a type is given."""
 
 
 class Event(Frozen):
     """Something that happened.
 
-    :param seq: place in the store, ``None`` for events that are not stored.
+    :param seq: position in the store, ``None`` for events that are not stored.
     :param ts: UTC, ISO 8601 with milliseconds.
-    :param data: the fields of this `type`.
+    :param data: the fields that this `type` of event has.
     """
 
     type: str
@@ -43,7 +43,7 @@ class Event(Frozen):
     v: int = 1
 
     def is_one_of(self, names: Collection[str]) -> bool:
-        """Whether one of `names` names this event: its type, or a name in :data:`OTHER_NAMES`."""
+        """Whether `names` contains this event's type, or a name for it from :data:`OTHER_NAMES`."""
         if self.type in names:
             return True
         others = (OTHER_NAMES[name] for name in names if name in OTHER_NAMES)

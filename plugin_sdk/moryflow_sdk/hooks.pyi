@@ -20,7 +20,7 @@ class _PluginStartCtx(Protocol):
 _PluginStart = TypeVar("_PluginStart", bound=Callable[[], Callable[[], Any] | None | Awaitable[Callable[[], Any] | None]] | _PluginStartCtx)
 @overload
 def plugin_start(function: _PluginStart, /) -> _PluginStart:
-    """Open what the plugin needs for as long as it is loaded."""
+    """Open what the plugin needs while it is loaded."""
 @overload
 def plugin_start(
     *,

@@ -5,7 +5,7 @@ returns a new value or ``None``. The host calls implementations one at a time: b
 plugins, within a tier by declared ``before=``/``after=``, then by name. Deadlines: transform 1 s, gate 2 s,
 observer 1 s, contribute 5 s, ``compaction`` 60 s.
 
-The table :data:`HOOKS` is the one place that says what kind each hook is and how it is spelled in configuration.
+The table :data:`HOOKS` is the only place that defines each hook's kind and its spelling in configuration.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ HOOKS: dict[str, HookInfo] = {
         HookInfo("event", "event", "observe"),
     )
 }
-"""Every hook by name: how it is spelled in configuration, its kind, and its deadline."""
+"""Every hook by its Python name: its spelling in configuration, its kind and its deadline."""
 
 OTHER_NAMES = {
     "tool.execute.before": "tool_before",
@@ -75,7 +75,7 @@ OTHER_NAMES = {
     "session.compacting": "compaction",
     "permission.ask": "tool_gate",
 }
-"""What other agent hosts call a hook, and our name for it."""
+"""The names that other agent hosts use for a hook, and ours."""
 
 # ------------------------------------------------------------------------------------------------
 # Life cycle
@@ -84,14 +84,14 @@ OTHER_NAMES = {
 
 @hookspec
 def plugin_start(ctx: PluginContext) -> Callable[[], Any] | None:  # type: ignore[empty-body]
-    """Open what the plugin needs for as long as it is loaded.
+    """Open what the plugin needs while it is loaded.
 
     Called once per new plugin object, after the whole plugin was registered and before its other hooks.
 
     :param ctx: name, data folder, settings and log of this plugin.
-    :returns: a function that undoes it, called when the last turn that used this plugin has ended; or ``None``.
+    :returns: a function that closes it again, called when the last turn that used this plugin has ended; or ``None``.
 
-    For connections and watches. Do not do work here that a turn may never need; raising fails the plugin.
+    For connections and watches. Leave out work that a turn may never need. If it raises, the plugin fails to load.
     """
 
 
@@ -106,7 +106,7 @@ def tools(ctx: PluginContext) -> Iterable[Tool]:  # type: ignore[empty-body]
 
     Called once at the start and once after each reload.
 
-    :param ctx: this plugin's context; call ``ctx.invalidate()`` when the answer changes.
+    :param ctx: this plugin's context; call ``ctx.invalidate()`` when the list of tools changes.
     :returns: tools made with :func:`moryflow_sdk.tool`. Any other item is left out and reported; the name of a
         built-in tool is refused.
 
@@ -123,7 +123,7 @@ def agents(ctx: PluginContext) -> Iterable[Agent]:  # type: ignore[empty-body]
     :param ctx: this plugin's context.
     :returns: agents. An agent whose id is reserved, or taken by an earlier tier, is left out and reported.
 
-    For plugins that bring a way of working, not only a tool.
+    For plugins that add a way of working, not only a tool.
     """
 
 
@@ -148,7 +148,7 @@ def commands(ctx: PluginContext) -> Iterable[Command]:  # type: ignore[empty-bod
     Called once at the start and once after each reload.
 
     :param ctx: this plugin's context.
-    :returns: commands; the name of one of the host's commands is refused.
+    :returns: commands; a command with the name of one of the host's is refused.
 
     For what a person, not the model, wants to do with the plugin.
     """
@@ -169,7 +169,7 @@ def system_blocks(turn: Turn) -> Iterable[SystemBlock]:  # type: ignore[empty-bo
 
 
 # ------------------------------------------------------------------------------------------------
-# Chat: what the model is sent. A transform that fails is skipped.
+# Chat: what the model receives. A transform that fails is skipped.
 # ------------------------------------------------------------------------------------------------
 
 
@@ -217,7 +217,7 @@ def chat_params(params: ChatParams, turn: Turn) -> ChatParams | None:  # type: i
 
 
 # ------------------------------------------------------------------------------------------------
-# Tools: from the model's wish to the text it reads
+# Tools: from the call that the model writes to the result that it reads
 # ------------------------------------------------------------------------------------------------
 
 
@@ -326,9 +326,9 @@ def event(event: Event, turn: Turn | None) -> None:
 
 
 def spelled(name: str) -> str | None:
-    """Return the Python name of a hook written either way (``chat.params`` or ``chat_params``), else ``None``.
+    """Return the Python name of a hook written as ``chat.params`` or ``chat_params``; ``None`` if there is no such hook.
 
-    What other agent hosts call it (:data:`OTHER_NAMES`) is understood too.
+    It also accepts the names of other agent hosts (:data:`OTHER_NAMES`).
     """
     candidate = OTHER_NAMES.get(name, name.replace(".", "_"))
     return candidate if candidate in HOOKS else None
@@ -341,11 +341,11 @@ class CompactionPlan(Frozen):
     :param first_kept: id of the first node that stays verbatim (inclusive).
     :param protect: ids of nodes that must stay verbatim although they are covered.
     :param instructions: the prompt of the summarizer.
-    :param context: extra text it is given as data.
+    :param context: extra texts that the summarizer receives as data.
     :param summary: a ready summary; the summarizer is then not called.
-    :param decline: a reason not to compact now; empty means go on.
+    :param decline: a reason not to compact now; if it is empty, the compaction runs.
     :param tokens_before: estimated tokens of the conversation now.
-    :param previous_summary: the summary that the new one takes in.
+    :param previous_summary: the summary of the last compaction, which the new summary has to include.
     """
 
     covered: tuple[str, ...]
@@ -361,7 +361,7 @@ class CompactionPlan(Frozen):
 
 @dataclass(frozen=True)
 class HookOptions:
-    """What an implementation asks for; see :func:`hookimpl`."""
+    """The options of an implementation; see :func:`hookimpl`."""
 
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
@@ -404,7 +404,7 @@ def hookimpl(
     """Mark a function as the implementation of the hook it is named after (or of `specname`).
 
     :param before: names of plugins of the same tier that should run later; `after`, those that should run earlier.
-    :param on_failure: ``withhold`` for redactors: when this transform fails, nothing is sent on.
+    :param on_failure: ``withhold`` for redactors: if this transform fails, the value is withheld, not passed on unchanged.
     :param timeout: seconds, instead of the default for this kind of hook.
     :param blocking: a plain function of a built-in that must not run on the loop.
     :param events: for the hook ``event``: the types to receive, also by the names of :data:`~moryflow_sdk.events.OTHER_NAMES`
@@ -430,7 +430,7 @@ def _must_be_function(target: object) -> None:
 
 
 def _unknown(options: Mapping[str, Any]) -> str:
-    """Say what is wrong with options that there are not; those of pluggy have an explanation of their own."""
+    """Return the error message for options that do not exist; pluggy's options get their own explanation."""
     names = ", ".join(options)
     if options.keys() & {"tryfirst", "trylast", "wrapper", "hookwrapper", "optionalhook"}:
         return f"hookimpl has no {names}: that is pluggy's way of ordering; use before= and after= with names of plugins"

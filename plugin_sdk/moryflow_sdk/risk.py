@@ -1,7 +1,7 @@
-"""How risky a write is, and how a plugin puts its own judgement in place of the built-in one.
+"""How risky a write is, and how a plugin replaces the built-in judgement with its own.
 
-This is a function and not a hook because another plugin asks, the memory bank, and only the host calls hooks. What is put in
-place holds for the process: hosts that live in one process share it.
+This is a function and not a hook because another plugin, the memory bank, calls it, and only the host calls hooks. A replaced
+judgement applies to the whole process: all hosts in one process share it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 Risk = Literal["low", "medium", "high"]
 RiskFunction = Callable[["ToolCall"], "Risk | None"]
-"""A call that writes → its risk, or ``None`` to leave it to who was there before. It must not wait for anything."""
+"""A call that writes → its risk, or ``None`` to leave the judgement to the function set before. It must not block."""
 
 _chosen: list[RiskFunction] = []
 
 
 def replace_risk(function: RiskFunction) -> Callable[[], None]:
-    """Let `function` say how risky a write is; return a function that undoes it.
+    """Let `function` judge how risky a write is; return a function that undoes this.
 
-    Call it in ``plugin_start`` and return what it returns, so that it goes when the plugin goes. The last one that was
-    put in place is asked first. One that raises, hangs or answers nonsense counts as ``high``.
+    Call it in ``plugin_start`` and return its result, so that the judgement ends when the plugin is unloaded. The function
+    that was set last is asked first. If a function raises, hangs or returns something else, the risk counts as ``high``.
     """
     _chosen.append(function)
 
@@ -35,5 +35,5 @@ def replace_risk(function: RiskFunction) -> Callable[[], None]:
 
 
 def risk_functions() -> tuple[RiskFunction, ...]:
-    """Return what plugins have put in place, the first to be asked first."""
+    """Return the functions that plugins have set, the last one set first: that is the order in which they are asked."""
     return tuple(reversed(_chosen))

@@ -1,7 +1,7 @@
 """The services that the host offers to plugins, as small protocols.
 
-A plugin names the ones it uses (``services = [...]`` in ``plugin.toml`` or in its module) and finds them on its
-:class:`~moryflow_sdk.context.Turn` under the same name; it gets no others.
+A plugin declares the services that it uses (``services = [...]`` in ``plugin.toml`` or in its module) and finds them on its
+:class:`~moryflow_sdk.context.Turn` under the same names; it gets no others.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class TerminalRun:
-    """The end of a program that ran in a terminal, and its output.
+    """How a program in a terminal ended, and its output.
 
-    :param exit_code: ``None`` when a `signal` ended it or the terminal did not report its end.
+    :param exit_code: ``None`` if a `signal` ended the program or the terminal did not report its end.
     :param truncated: whether the beginning of `output` was cut off.
-    :param stopped: whether it was ended because its time was over.
+    :param stopped: whether the program was ended because its time was up.
     """
 
     output: str
@@ -54,8 +54,8 @@ class Artifact(Frozen):
     """A stored output. `state` is ``expired`` once its file is gone; the record stays.
 
     :param path: the absolute path of its file; `size` in bytes, `sha256` of its content.
-    :param created: UTC, ISO 8601; `expires` likewise, ``None`` for one that stays.
-    :param lines: counted when it is stored and not recorded: known from :meth:`Artifacts.store` alone.
+    :param created: UTC, ISO 8601; `expires` likewise, ``None`` if the output never expires.
+    :param lines: the number of lines. It is not part of the record: only :meth:`Artifacts.store` returns it.
     """
 
     id: str
@@ -77,7 +77,7 @@ class NodeView(Frozen):
     :param payload: by kind: ``user`` (`text`, `files`, `images`), ``assistant`` (`text`, `calls`, `usage`, `model`, `finish`),
         ``tool`` (`call_id`, `tool`, `status`, `output`), ``note`` (`text`, `title`), ``compaction`` (`summary`), ``marker``
         (what was chosen).
-    :param parent: id of the node before it, ``None`` for the first.
+    :param parent: id of the previous node, ``None`` for the first.
     :param created: UTC, ISO 8601.
     """
 
@@ -94,7 +94,7 @@ class SessionView(Frozen):
     """A session, as plugins see it.
 
     :param parent: id of the session that started this one as its child.
-    :param created: UTC, ISO 8601, as `updated`.
+    :param created: UTC, ISO 8601; `updated` likewise.
     :param purpose: ``main``, ``child`` or ``direct``.
     """
 
@@ -133,7 +133,7 @@ class Spawned(Frozen):
     The kernel makes it for the one turn that :class:`Spawn` runs. It is never stored or read back, so neither a name nor a
     resumed, forked or imported session can forge it.
 
-    :param turn: id of the turn in the parent session that started this one; `node` is the model message whose call did.
+    :param turn: id of the turn in the parent session that started this one; `node` is the id of its model message.
     """
 
     plugin: str
@@ -145,10 +145,10 @@ class Spawned(Frozen):
 class SpawnResult(Frozen):
     """The result of a child session.
 
-    :param end_reason: as of any turn; ``running`` for one that was started in the background.
+    :param end_reason: as of any turn; ``running`` if the child was started in the background.
     :param text: its last answer.
     :param denied: calls that were refused, as in the ``result`` of a turn.
-    :param error: why it failed, where the end reason alone does not say it.
+    :param error: why it failed, if the end reason alone does not tell.
     """
 
     session: str
@@ -188,22 +188,22 @@ __all__ = [
 SERVICES: tuple[str, ...] = (
     "artifacts", "code_loader", "complete", "emit", "files", "history", "info", "rules", "spawn", "terminal", "watch",
 )  # fmt: skip
-"""The names that a plugin may declare."""
+"""The names of services that a plugin may declare."""
 
 
 class Files(Protocol):
-    """Access to files: opens exactly the object that was judged.
+    """Access to files: opens exactly the file or folder that the gates judged.
 
     Every path is walked from its root's descriptor without following links, and the object found is compared with the
     target's identity. Errors are :class:`~moryflow_sdk.errors.ToolError` with codes ``not_found``, ``is_directory``,
     ``not_a_directory``, ``not_a_file`` (device, socket, pipe), ``changed`` (no longer the object that was judged),
     ``permission``, ``too_large``, ``exists``, ``no_space``, ``io``.
 
-    In an editor that offers it (``moryflow acp``), reading a text file returns the editor's unsaved text, provided that the
+    If the editor offers it (``moryflow acp``), reading a text file returns the editor's unsaved text, provided that the
     file is still the object that was judged. With the setting ``acp.editorWrites`` the editor also writes text files (code
-    ``editor``: it wrote something else).
+    ``editor``: the editor wrote something else).
 
-    :ivar waits: whether reading may wait for such an editor; an ``async`` tool then reads on a thread.
+    :ivar waits: whether reading may wait for such an editor; an ``async`` tool must then read on a thread.
     """
 
     waits: bool
@@ -215,7 +215,7 @@ class Files(Protocol):
     def resolve(self, path: str, *, domain: Domain = "read", base: str | None = None, as_stored: bool = False) -> Target:
         """Resolve `path` (relative to `base` or the vault) into a target; never raises, see ``Target.error``.
 
-        With `as_stored`, which is how the targets of a call are resolved, a name that does not exist stands for the one entry
+        With `as_stored`, which the host uses for the targets of a call, a name that does not exist stands for the one entry
         that differs only in how its accents are composed (NFC, NFD).
         """
         ...
@@ -236,18 +236,18 @@ class Files(Protocol):
     ) -> Target:
         """Replace or create a regular file atomically: a random 0600 file beside it, synced, then renamed.
 
-        Mode bits of an existing file are kept; a new one gets `mode`, or what the process gives new files. Returns `target`
-        with the identity of the new object. With `direct` the file is not written through an editor (``acp.editorWrites``), as
-        a guard needs that puts a file back.
+        The mode bits of an existing file are kept; a new one gets `mode`, by default what the process's umask leaves. Returns
+        `target` with the identity of the new object. With `direct` the file is never written through an editor
+        (``acp.editorWrites``); a guard that restores a file needs this.
         """
         ...
 
     def remove(self, target: Target, *, recursive: bool = False) -> None:
-        """Remove a file, a link (itself, not its target), or a folder: an empty one, or any with `recursive`."""
+        """Remove a file, a link (not its target), or an empty folder; with `recursive`, any folder with all that is in it."""
         ...
 
     def move(self, source: Target, destination: Target) -> None:
-        """Rename; refuses to replace an existing `destination` (``exists``)."""
+        """Rename `source`; refuses to replace an existing `destination` (``exists``)."""
         ...
 
     def entries(self, target: Target, *, ignore: bool = False) -> list[Entry]:
@@ -257,7 +257,7 @@ class Files(Protocol):
     def walk(self, target: Target, *, ignore: bool = True) -> Iterator[tuple[str, Entry]]:
         """Yield ``(path relative to target, entry)`` of all files below a folder, following no links.
 
-        With `ignore`, what ``.gitignore`` and ``.ignore`` exclude is left out, and ``.git`` and ``.agent-output`` too.
+        With `ignore`, files that ``.gitignore`` and ``.ignore`` exclude are left out, also ``.git`` and ``.agent-output``.
         """
         ...
 
@@ -286,7 +286,7 @@ class Artifacts(Protocol):
     async def store(self, content: str | bytes | Path, *, call_id: str, tool: str, ttl_days: float | None = 7) -> Artifact:
         """Store an output; a :class:`Path` is a spooled file that is moved, not copied.
 
-        :raises OSError: neither the vault nor the home can be written.
+        :raises OSError: neither the vault nor Moryflow's folder can be written.
         """
         ...
 
@@ -299,7 +299,7 @@ class Artifacts(Protocol):
         ...
 
     async def read(self, artifact: str, *, offset: int = 0, limit: int = 65536) -> bytes:
-        """Return bytes of a stored output.
+        """Return up to `limit` bytes of a stored output, from `offset` on.
 
         :raises ToolError: ``expired`` or ``not_found``.
         """
@@ -314,11 +314,11 @@ class History(Protocol):
     """Read sessions and move between branches."""
 
     async def sessions(self, *, limit: int = 50) -> Sequence[SessionView]:
-        """Return sessions, the last used first."""
+        """Return sessions, the most recently used first."""
         ...
 
     async def path(self, session: str | None = None) -> Sequence[NodeView]:
-        """Return the active path, root first; of this session when none is named."""
+        """Return the active path, root first, of `session`, by default of this one."""
         ...
 
     async def calls(self, *, session: str | None = None, since: str | None = None) -> Sequence[StoredCall]:
@@ -326,7 +326,7 @@ class History(Protocol):
         ...
 
     async def switch(self, node: str | None) -> None:
-        """Make `node` the active one at the turn's next pause; ``None`` means before the first."""
+        """Make `node` the active node at the turn's next pause; ``None`` means before the first node."""
         ...
 
 
@@ -334,27 +334,27 @@ class Rules(Protocol):
     """The user's permission rules."""
 
     def all(self) -> Sequence[Rule]:
-        """Return configured rules in the order they are matched: user, then inline, then session grants."""
+        """Return the configured rules in the order in which they are matched: user, then inline, then session grants."""
         ...
 
     def problems(self) -> Sequence[str]:
-        """Return what is wrong with rules that could not be read, each with its file and line."""
+        """Return the errors of rules that could not be read, each with its file and line."""
         ...
 
     def commands(self, text: str) -> Sequence[str]:
         """Return the simple commands in a shell text, as rules are matched against them: words with one blank between.
 
-        Those after ``&&``, in ``$(…)``, in ``sh -c "…"`` and behind ``sudo`` or ``xargs`` are there too, each in every spelling
-        that a rule may have meant: ``git -C x push`` is also ``git push``. The word ``…`` stands for a part that is known only
-        when it runs. Of a text that cannot be parsed with certainty, and of the words of an unknown program, everything that
-        may be a command is returned: for a gate too much is better than too little.
+        This includes commands after ``&&``, in ``$(…)``, in ``sh -c "…"`` and behind ``sudo`` or ``xargs``, each in every
+        spelling that a rule may use: ``git -C x push`` is also ``git push``. The word ``…`` stands for a part that is known
+        only when the command runs. If a text cannot be parsed with certainty, and for the words of an unknown program,
+        everything that may be a command is returned: a gate should rather see too much than too little.
         """
         ...
 
     async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> str:
         """Add a rule. ``user`` writes ``config.jsonc`` and keeps its comments; the rule applies at once.
 
-        :returns: where it stands, as ``file:line``; empty for a session.
+        :returns: where the rule was written, as ``file:line``; empty for a session.
 
         :raises ConfigError: the file cannot be written; the rule then applies to this session only.
         """
@@ -364,8 +364,8 @@ class Rules(Protocol):
 class Spawn(Protocol):
     """Run another agent in a child session, with rules that can only be narrower.
 
-    The child has the parent's mode and grants, the parent's rules beside its own, and only tools that the parent has too. What
-    it spends counts for the parent, its questions reach the parent's person, and it ends when the parent is stopped.
+    The child has the parent's mode and grants, the parent's rules beside its own, and only tools that the parent has too. Its
+    cost counts for the parent, its questions reach the parent's person, and it ends when the parent is stopped.
     """
 
     async def __call__(
@@ -379,14 +379,14 @@ class Spawn(Protocol):
         title: str = "",
         background: bool = False,
     ) -> SpawnResult:
-        """Run `prompt` to its end reason.
+        """Run one turn with `prompt` in a child session and return its result.
 
-        :param session: resumes an earlier child of this session instead of beginning one.
-        :param rules: narrow it further.
-        :param metadata: the value of ``turn.spawned.metadata`` while it runs.
+        :param session: id of an earlier child of this session to resume; by default a new child begins.
+        :param rules: further rules for the child; they can only narrow it.
+        :param metadata: the value of ``turn.spawned.metadata`` while the child runs.
         :param background: return at once; the result is appended to the parent as a note, between steps or when it is idle.
         :raises ToolError: ``unknown_agent``, ``unknown_session``, ``wrong_agent``, ``busy``, ``too_deep``, ``unknown_model``,
-            ``max_steps`` or ``budget``; nothing has run then.
+            ``max_steps`` or ``budget``; in that case nothing has run.
         """
         ...
 
@@ -414,7 +414,7 @@ class Complete(Protocol):
     ) -> str:
         """Return the answer's text.
 
-        :param agent: whose prompt, model and parameters are used where none are given; hidden agents too.
+        :param agent: the agent whose prompt, model and parameters are used if none are given; it may be hidden.
 
         :raises ModelError: the call failed.
         """
@@ -422,7 +422,7 @@ class Complete(Protocol):
 
 
 class CodeLoader(Protocol):
-    """Import a Python file from source, under its own name, once a person has consented to it."""
+    """Import a Python file from source, under its own name, after a person has consented to it."""
 
     def read(self, path: Path) -> bytes:
         """Return the content of a file that may be imported, without importing it.
@@ -434,7 +434,7 @@ class CodeLoader(Protocol):
     def load(self, path: Path) -> ModuleType:
         """Return the module; a file that has not changed since plugins were last loaded is not run again.
 
-        Runs the file's code on the calling thread: call it off the loop, and do not wait for ever.
+        The file's code runs on the calling thread: call this off the loop, with a timeout.
 
         :raises PluginError: as :meth:`read`, or the import failed; ``where`` is the file and line.
         """
@@ -442,9 +442,10 @@ class CodeLoader(Protocol):
 
 
 class Terminal(Protocol):
-    """A terminal of the editor that has the session open (``moryflow acp``), where a person has chosen ``acp.editorTerminal``.
+    """A terminal of the editor that has the session open (``moryflow acp``), if the person has set ``acp.editorTerminal``.
 
-    Programs in it run outside of the sandbox and must be judged as such. Whether there is one does not change during a turn.
+    Programs in it run outside the sandbox and must be judged accordingly. Whether there is a terminal does not change during a
+    turn.
     """
 
     async def run(
@@ -452,17 +453,17 @@ class Terminal(Protocol):
     ) -> TerminalRun:
         """Run a program and wait for its end. After `seconds`, or when the caller is cancelled, the editor is told to end it.
 
-        :param call: the id of the tool call that the terminal is shown with.
-        :param argv: words without blanks or quotes, as some editors put them into a shell line.
+        :param call: the id of the tool call with which the editor shows the terminal.
+        :param argv: words without blanks or quotes, because some editors put them into a shell line.
         :param folder: the folder to run in; the editor enters it by its path.
-        :param variables: set in addition to the editor's own.
+        :param variables: environment variables in addition to the editor's own.
         :raises ToolError: ``terminal``: the editor answered with an error, or not in time.
         """
         ...
 
 
 class Watch(Protocol):
-    """Be told when files change."""
+    """Learn when files change."""
 
     def __call__(self, path: Path, changed: Callable[[Path], None]) -> Callable[[], None]:
         """Call `changed` on the loop after changes below `path`; return a function that ends the watch."""
@@ -472,8 +473,8 @@ class Watch(Protocol):
 class SessionInfo(Protocol):
     """Title and notes of the current session.
 
-    Both work from any thread, so from plain functions too, and the request is recorded when they return. The returned value may
-    be awaited, which waits for nothing.
+    Both methods work from any thread, so from plain functions too; when they return, the request is recorded. You may await
+    the returned value, but it waits for nothing.
     """
 
     def set_title(self, title: str) -> Awaitable[None]:
@@ -489,7 +490,7 @@ class Emit(Protocol):
     """Publish an event of the plugin's own; its type becomes ``plugin.<name>.<type>``."""
 
     def __call__(self, type: str, /, **data: Any) -> None:
-        """Publish; works from any thread. Of type ``notice``, its ``text`` is shown to a person at a terminal."""
+        """Publish the event; works from any thread. The ``text`` of type ``notice`` is shown to a person at a terminal."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""What a gate answers, and the rules it answers from.
+"""The verdicts that a gate returns, and the permission rules behind them.
 
-Strength: ``Stop`` > ``Deny`` > ``Ask`` > ``Allow`` > ``None``. All gates run; an allow lifts no other gate's ask.
-Only the kernel applies the session's mode and what happens when nobody can be asked.
+Severity: ``Stop`` > ``Deny`` > ``Ask`` > ``Allow`` > ``None``. All gates run; the allow of one does not lift the ask of
+another. Only the kernel applies the session's mode, and decides what happens when nobody can be asked.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Bypass = Literal["mode", "never"]
 
 
 class Rule(Frozen):
-    """One permission rule and where it stands.
+    """One permission rule, and the place where it is written.
 
     :param source: ``default``, ``user``, ``inline``, ``agent`` or ``session``.
-    :param file: the file that holds it, if any; `line` is 1-based; `index` is its place in its list.
-    :param problem: why it could not be understood as it is written. It then matches nothing, and every call of its domain
-        (``*``: of any domain) is asked about; where its decision is ``deny``, in every mode.
-    :param folder: for commands, the only folder that it is about, such as ``vault:/sub``; without one, every folder.
-    :param contents: files that have to be as they were when the rule was stored: name, such as ``vault:/build.sh``, and
-        ``sha256:…``, or ``absent``.
+    :param file: the file that contains the rule, if any; `line` is 1-based; `index` is its position in its list.
+    :param problem: why the rule could not be understood. It then matches nothing, and every call of its domain
+        (``*``: of any domain) is asked about; if its decision is ``deny``, in every mode.
+    :param folder: for commands, the only folder that the rule applies to, such as ``vault:/sub``; without it, every folder.
+    :param contents: files that must not have changed since the rule was stored: each name, such as ``vault:/build.sh``, with
+        its ``sha256:…``, or ``absent``.
     """
 
     domain: str
@@ -51,10 +51,10 @@ class Remember(Frozen):
 
     :param scope: ``user`` writes a rule to the configuration, ``session`` keeps it for this session, ``none`` stores nothing.
     :param pattern: the literal pattern, shown before it is saved.
-    :param wider: a pattern that covers more, which may be offered instead; empty where none is safe to offer.
-    :param folder: for commands, the folder that the rule will be about; `contents` what it will be bound to, as in
+    :param wider: a pattern that covers more, which may be offered instead; empty if none is safe to offer.
+    :param folder: for commands, the folder that the rule will apply to; `contents`, the files it will depend on, as in
         :class:`Rule`.
-    :param says: what *always* does, shown with the question when the pattern does not tell.
+    :param says: an explanation of *always*, shown with the question if the pattern alone is not clear.
     """
 
     scope: Literal["user", "session", "none"] = "none"
@@ -67,12 +67,12 @@ class Remember(Frozen):
 
     @property
     def sentence(self) -> str:
-        """What would be stored, for people: the pattern, the folder, and the files that have to stay as they are."""
+        """What would be stored, in words for people: the pattern, the folder, and the files that must not change."""
         return stored_words(self.pattern, self.folder, self.contents)
 
 
 def stored_words(pattern: str, folder: str | None, contents: Mapping[str, str]) -> str:
-    """Return a rule's pattern with what it is bound to: ``make in vault:/sub, while vault:/sub/Makefile stays as it is``."""
+    """Return a rule's pattern with its conditions: ``make in vault:/sub, while vault:/sub/Makefile stays as it is``."""
     there = [name for name, state in contents.items() if state != "absent"]
     bound = f"{pattern} in {folder}" if folder else pattern
     if there:
@@ -81,7 +81,7 @@ def stored_words(pattern: str, folder: str | None, contents: Mapping[str, str]) 
 
 
 class _Spoken(Frozen):
-    """A verdict: its reason may be given without the field's name, ``Deny("lock files are generated")``."""
+    """Base of verdicts: the reason may be a positional argument, ``Deny("lock files are generated")``."""
 
     def __init__(self, *reason: str, **fields: Any) -> None:
         if len(reason) > 1:
@@ -105,11 +105,11 @@ class Ask(_Spoken):
     """A person must agree first.
 
     :param reason: one sentence shown in the question.
-    :param remember: what *always* would store; without it the answer counts once.
+    :param remember: what *always* would store; without it the answer counts for this call only.
     :param contents: what else the answer covers, by name, such as the hash of a script that the call starts. After the answer,
         right before the call runs, the gates are asked again; if their questions or these contents have changed, the answer is
         void.
-    :param opens: files that the question names, by their paths; a sandbox neither hides nor closes them when it is answered.
+    :param opens: paths of files that the question names; if the person agrees, the sandbox leaves them readable and writable.
     """
 
     if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Ask(_Spoken):
 
 
 class Deny(_Spoken):
-    """The call must not run; the model reads `reason` and `next_step` and the turn goes on."""
+    """The call must not run. The model reads `reason` and `next_step`, and the turn continues."""
 
     if TYPE_CHECKING:
 
@@ -184,18 +184,18 @@ class Stop(_Spoken):
 
 
 Verdict = Allow | Ask | Deny | Stop
-"""What a gate answers."""
+"""What a gate may return."""
 
 
 class Ruling(Frozen):
-    """The combined verdict of all gates, after mode and headless, as ``tool_decided`` sees it.
+    """The combined verdict of all gates, after mode and headless were applied, as ``tool_decided`` receives it.
 
     :param decision: what happens: the call runs (``allow``), is refused (``deny``), or ends the turn (``stop``);
-        ``ask`` stands only while a person has not answered.
+        ``ask`` means that the person has not answered yet.
     :param verdicts: every gate's own verdict, by plugin name, in order.
-    :param mode: the session's mode when it was taken.
-    :param by: who lifted or answered it: ``rule``, ``mode``, ``user`` or ``headless``.
-    :param gate_us: microseconds all gates took together.
+    :param mode: the session's mode at the time of the decision.
+    :param by: who decided: ``rule``, ``mode``, ``user`` or ``headless``.
+    :param gate_us: microseconds that all gates took together.
     """
 
     decision: Decision
@@ -212,10 +212,10 @@ class Ruling(Frozen):
 
 
 def settle(verdict: Verdict, *, mode: str, headless: bool) -> Decision:
-    """Return the decision that `verdict` leads to in `mode`, and when nobody can be asked.
+    """Return the decision that `verdict` leads to in `mode`, with a person to ask or without one (`headless`).
 
-    ``full_access`` turns what may be bypassed into allow; without anybody to ask, ask becomes deny. Kernel and
-    ``permission test`` use this one definition.
+    ``full_access`` turns a verdict that may be bypassed into allow; if nobody can be asked, ask becomes deny. The kernel and
+    ``permission test`` both use this definition.
     """
     decision: Decision = verdict.decision
     if mode == "full_access" and isinstance(verdict, Ask | Deny) and verdict.bypass == "mode":
