@@ -9,12 +9,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from moryflow_sdk.support import own_files
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what test files of several folders share
 
@@ -118,6 +119,14 @@ def expect_linear_growth() -> Callable[[Callable[[int], Callable[[], object]], i
         assert large <= max(small, SMALLEST) * TIMES * 3, f"{TIMES} times the size took {large / small:.0f} times the work"
 
     return check
+
+
+@pytest.fixture(scope="module")
+def shared_group() -> Iterator[None]:
+    """The tester's own group has others in it, as it may not have where every user has a private one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(own_files, "_is_private_group", lambda group, user: False)
+        yield
 
 
 @pytest.fixture

@@ -224,6 +224,7 @@ def test_permissions_of_other_systems_are_rules():
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("shared_group")
 @pytest.mark.parametrize("mode", [0o602, 0o620])
 def test_a_file_that_others_can_write_allows_nothing(tmp_path, mode):
     """Its denies hold (R17)."""

@@ -84,6 +84,7 @@ PLACES: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.usefixtures("shared_group")
 @pytest.mark.parametrize("make", PLACES.values(), ids=PLACES.keys())
 def test_what_is_no_file_of_the_persons_own_is_named(known, tmp_path, make):
     """Pipes, folders, devices and loops hold up nothing (R17, SECURITY §4)."""

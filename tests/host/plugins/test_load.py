@@ -141,6 +141,7 @@ def test_a_plugin_that_implements_nothing_says_so(bench: Any):
     assert not bench.record("counts").error  # compaction.estimator may name it
 
 
+@pytest.mark.usefixtures("shared_group")
 @pytest.mark.parametrize("mode", [0o664, 0o646])
 def test_a_file_that_others_may_write_gives_no_code(bench: Any, mode: int):
     """Group- or world-writable plugin files are not run, and the record has the command that helps (R17)."""
@@ -163,6 +164,7 @@ def test_a_package_with_one_file_that_others_may_write_gives_no_code(bench: Any)
     assert found.status == "failed" and found.file == str(folder / "helper.py")
 
 
+@pytest.mark.usefixtures("shared_group")
 def test_a_package_whose_folder_others_may_write_gives_no_code(bench: Any):
     """Whoever may add a module to a package may run code in it (R17)."""
     folder = bench.home / "plugins" / "pack"

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow_sdk.support import own_files
+from moryflow_sdk.support.own_files import _is_private_group as is_private_group
 from moryflow_sdk.support.own_files import doubt_about, open_regular
 
 ROOT = os.geteuid() == 0
@@ -24,6 +25,7 @@ def own_file(path: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("shared_group")
 @pytest.mark.parametrize(
     ("opened", "mode", "reason"),
     [
@@ -70,7 +72,7 @@ def test_the_private_group_of_a_user_is_nobody_else(monkeypatch, user, primary, 
     monkeypatch.setattr("grp.getgrgid", lambda _: SimpleNamespace(gr_name=name, gr_mem=members))
     monkeypatch.setattr("pwd.getpwuid", lambda _: people[0])
     monkeypatch.setattr("pwd.getpwall", lambda: people)
-    assert own_files._is_private_group.__wrapped__(1000, user) is private
+    assert is_private_group.__wrapped__(1000, user) is private
 
 
 def test_only_the_private_group_may_write(tmp_path, monkeypatch):
@@ -165,6 +167,7 @@ def test_a_loop_of_links_ends(tmp_path: Path) -> None:
         doubt_about(tmp_path / "a")
 
 
+@pytest.mark.usefixtures("shared_group")
 @settings(max_examples=60)
 @given(modes=st.lists(st.sampled_from([0o700, 0o755, 0o775, 0o777, 0o1777]), min_size=1, max_size=5))
 def test_one_open_folder_is_enough(tmp_path_factory: pytest.TempPathFactory, modes: list[int]) -> None:
