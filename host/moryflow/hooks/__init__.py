@@ -1,1 +1,1 @@
-"""Call plugins: the set, the order, one isolated call, deadlines, the ledger, quarantine."""
+"""Call plugins' hooks: the plugin set, the order, one isolated call, deadlines, the ledger, quarantine."""

@@ -1,7 +1,7 @@
 """Call hooks: one implementation at a time, in order, isolated, timed, recorded.
 
 Transforms fail open, gates fail closed. pluggy's own call is not used: it stops at the first exception,
-runs in reverse registration order, does not await, and does not say whose implementation failed.
+runs in reverse registration order, does not await, and does not report which plugin's implementation failed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .threads import CallTimeout, PluginUnresponsive, WorkMeter, limit, longest,
 
 T = TypeVar("T")
 _IN_PLACE: Mapping[str, tuple[type, ...]] = {"tool_before": VERDICTS, "tool_after": (Stop,)}
-"""Verdicts that a transform may return in place of its value."""
+"""The verdicts that a transform may return instead of a value."""
 DELTA_QUEUE = 256
-"""Deltas that may wait for a slow observer; older ones are dropped."""
+"""Deltas that may wait for a slow observer; beyond this the oldest are dropped."""
 
 
 class Withheld(MoryflowError):
@@ -43,7 +43,7 @@ class Withheld(MoryflowError):
 
 
 class HookScope(Protocol):
-    """Where hooks are called: one turn, or whatever stands in for one."""
+    """What hooks are called in: a turn, or an object that takes its place."""
 
     plugin_set: PluginSet
     ledger: Ledger
@@ -58,7 +58,7 @@ class HookScope(Protocol):
 
 
 class Dispatcher:
-    """Calls the hooks of any scope; keeps nothing about sessions."""
+    """Calls the hooks of any scope; keeps no state of sessions."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[HookScope, Event]] = deque(maxlen=DELTA_QUEUE)
@@ -67,11 +67,11 @@ class Dispatcher:
     async def transform(
         self, scope: HookScope, hook: str, value: T, /, *, verdicts: list[tuple[str, Verdict]] | None = None, **context: Any
     ) -> T:
-        """Pass `value` through every implementation of `hook`; one that fails is skipped.
+        """Pass `value` through every implementation of `hook`; an implementation that fails is skipped.
 
-        :param verdicts: takes what implementations of ``tool_before`` returned in place of a call, as if a gate had said it,
-            and each ``Stop`` that ones of ``tool_after`` returned in place of a result.
-        :raises Withheld: one that asked for ``on_failure="withhold"`` failed.
+        :param verdicts: receives the verdicts that ``tool_before`` returned instead of a call, which count like a gate's,
+            and each ``Stop`` that ``tool_after`` returned instead of a result.
+        :raises Withheld: an implementation that asked for ``on_failure="withhold"`` failed.
         """
         name = HOOKS[hook].value
         implementations = scope.plugin_set.ordered(hook)
@@ -102,7 +102,7 @@ class Dispatcher:
         return value
 
     async def gates(self, scope: HookScope, hook: str, /, *, own: bool = False, **context: Any) -> list[tuple[str, Verdict]]:
-        """Ask every gate, or only the host's `own`; one that fails has denied, cause ``hook_failure``."""
+        """Ask every gate, or with `own` only the built-in gates. A gate that fails denies, with the cause ``hook_failure``."""
         verdicts: list[tuple[str, Verdict]] = []
         place = _place(scope, context)
         for implementation in scope.plugin_set.ordered(hook):
@@ -115,7 +115,7 @@ class Dispatcher:
         return verdicts
 
     def _said(self, scope: HookScope, place: Place, implementation: Implementation, outcome: CallOutcome) -> Verdict | None:
-        """Return and record the verdict that came of a call; a denial when none could."""
+        """Record the outcome of a call and return its verdict: a denial if the call failed, ``None`` if it gave none."""
         hook, said = implementation.hook, outcome.value
         verdict = _check(outcome, check_verdict, hook, said, implementation) if said is not None else None
         if outcome.status != "ok":
@@ -124,7 +124,7 @@ class Dispatcher:
         return verdict
 
     async def contribute(self, scope: HookScope, hook: str, /, **context: Any) -> list[tuple[str, SystemBlock]]:
-        """Collect blocks for the system prompt, each with the plugin it comes from; a plugin that fails adds none."""
+        """Collect blocks for the system prompt, each with the name of its plugin; a plugin that fails adds no block."""
         items: list[tuple[str, SystemBlock]] = []
         place = _place(scope, context)
         for implementation in scope.plugin_set.ordered(hook):
@@ -139,9 +139,9 @@ class Dispatcher:
         return items
 
     async def observe(self, scope: HookScope | None, event: Event, *, plugin_set: PluginSet | None = None) -> None:
-        """Tell every observer; what they return or raise changes nothing.
+        """Pass `event` to every observer. What an observer returns or raises changes nothing.
 
-        :param scope: ``None`` outside a turn; then `plugin_set` says who is told, and failures are not counted.
+        :param scope: ``None`` outside a turn; then the observers are those of `plugin_set`, and failures are not counted.
         """
         if scope is None:
             for implementation in plugin_set.observers(event) if plugin_set else ():
@@ -157,7 +157,7 @@ class Dispatcher:
                 self._fail(scope, place, implementation, outcome, "ignored", {"event": event.type, "seq": event.seq})
 
     def observe_soon(self, scope: HookScope, event: Event) -> None:
-        """Tell observers of a delta without waiting for them; the oldest are dropped when they cannot keep up."""
+        """Pass a delta to its observers without waiting for them. If they cannot keep up, the oldest deltas are dropped."""
         if not scope.plugin_set.observers(event):
             return
         self._waiting.append((scope, event))
@@ -165,7 +165,7 @@ class Dispatcher:
             self._pump = asyncio.get_running_loop().create_task(self._drain())
 
     async def settle(self) -> None:
-        """Wait until observers have seen the deltas; the owner of a turn calls it at the end."""
+        """Wait until observers have seen all deltas. Whoever runs a turn calls this at its end."""
         if self._pump is not None:
             await self._pump
 
@@ -191,12 +191,12 @@ class Dispatcher:
         action: str,
         about: Mapping[str, Any] = MappingProxyType({}),
     ) -> HookFailure:
-        """Record, count and report a call that did not succeed; `about` says with what, where the place does not."""
+        """Record, count and report a call that did not succeed. `about` adds to the record what its place does not say."""
         failure = _failure(implementation, outcome, action)
         reason = {} if outcome.error is None else {"error": describe(outcome.error)[0][:2000]}
         scope.ledger.add(place, implementation, failure.outcome, outcome.ns, {**reason, **about} or None)
         if outcome.status not in ("failed", "timeout"):
-            return failure  # known already: it was reported when it was quarantined or broke
+            return failure  # reported earlier, when it was quarantined or broke
         number, quarantined = scope.quarantine.count(implementation, outcome.status)
         scope.report(failure._replace(quarantined=quarantined, count=number))
         return failure
@@ -208,16 +208,16 @@ def _place(scope: HookScope, context: Mapping[str, Any]) -> Place:
 
 
 def _check(outcome: CallOutcome, check: Callable[..., T], *arguments: Any) -> T | None:
-    """Return what `check` makes of a returned value; nonsense turns `outcome` into a failure."""
+    """Return the result of `check(*arguments)`; if it raises, set `outcome` to failed and return ``None``."""
     try:
         return check(*arguments)
-    except BaseException as error:  # plugin values can break anywhere, and anyhow: comparison, serialisation, validation
+    except BaseException as error:  # a plugin's value may raise anything, when compared, serialised or validated
         outcome.status, outcome.error = "failed", plugin_error(error)
         return None
 
 
 def what_went_wrong(implementation: Implementation, outcome: CallOutcome) -> tuple[str, str, int]:
-    """Return what became of a call that did not succeed, with file and line; nothing is said of one that is quarantined."""
+    """Return why a call did not succeed, with file and line. The text is empty for a quarantined implementation."""
     file, line = implementation.place
     if outcome.error is not None and outcome.status == "failed":
         text, found_file, found_line = describe(outcome.error, root_of(file))
@@ -251,7 +251,7 @@ def _denial(failure: HookFailure) -> Deny:
 
 @dataclass(slots=True)
 class CallOutcome:
-    """What a call gave: `status` is ``ok``, ``failed``, ``timeout`` or ``skipped`` (broken, not called)."""
+    """How a call ended: `status` is ``ok``, ``failed``, ``timeout``, or, if it was not made, ``skipped`` or ``quarantined``."""
 
     value: Any
     ns: int
@@ -260,7 +260,7 @@ class CallOutcome:
 
 
 async def call(implementation: Implementation, context: Mapping[str, Any]) -> CallOutcome:
-    """Call `implementation` with those of `context` that it takes. Raises nothing but cancellation and Ctrl-C."""
+    """Call `implementation` with the arguments from `context` that it takes. Raises only cancellation and Ctrl-C."""
     arguments = [context[name] for name in implementation.arguments]
     started = perf_counter_ns()
     built_in = not implementation.life.serial
@@ -293,7 +293,7 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ca
 
 
 def _overspent(implementation: Implementation, meter: WorkMeter) -> bool:
-    """Whether a built-in that has ended worked too long here; the thread of a plain one has counted for itself."""
+    """Whether a built-in used too much processor time in this thread; the worker of a plain function counts for itself."""
     if implementation.is_async or implementation.inline:
         meter.pause()
         return meter.passed
@@ -301,11 +301,11 @@ def _overspent(implementation: Implementation, meter: WorkMeter) -> bool:
 
 
 async def _run_metered(implementation: Implementation, work: Awaitable[Any], meter: WorkMeter) -> Any:
-    """Await `work` of a built-in, in this task: its deadline counts what it works itself.
+    """Await `work` of a built-in in this task; its deadline counts its own processor time.
 
-    :raises CallTimeout: it worked longer, or is stuck.
+    :raises CallTimeout: it used more than its deadline, or it is stuck.
     """
-    if isinstance(work, CoroutineType):  # most end without having waited, and need no clock
+    if isinstance(work, CoroutineType):  # most end without waiting, and need no timer
         try:
             waits_for = work.send(None)
         except StopIteration as ended:
@@ -323,7 +323,7 @@ async def _run_metered(implementation: Implementation, work: Awaitable[Any], met
 
 @coroutine
 def _rest(work: CoroutineType[Any, Any, Any], waits_for: Any, meter: WorkMeter) -> Generator[Any, Any, Any]:
-    """Go on with a coroutine that has begun and waits for something; what others do meanwhile is not its work."""
+    """Drive a coroutine that has begun and waits for `waits_for`; time that other code takes meanwhile is not counted."""
     while True:
         meter.pause()
         if meter.passed:
@@ -344,7 +344,7 @@ def _rest(work: CoroutineType[Any, Any, Any], waits_for: Any, meter: WorkMeter) 
 
 
 async def _run_in_task(implementation: Implementation, work: Awaitable[Any]) -> Any:
-    """Await `work` in a task of its own, so that one that ignores its cancellation holds up nobody."""
+    """Await `work` in a task of its own, so that code that ignores its cancellation cannot hold up the turn."""
     task = asyncio.ensure_future(contained(work))
     try:
         done, _ = await asyncio.wait((task,), timeout=limit(implementation.timeout))
@@ -371,10 +371,10 @@ def abandon(task: asyncio.Future[Any]) -> None:
 
 
 async def contained(work: Awaitable[Any]) -> Any:
-    """Keep what is no :class:`Exception` inside: raised from a task, it would end the turn or the host's loop.
+    """Await `work`; turn what is not an :class:`Exception` into one: raised from a task, it would end the turn or the loop.
 
-    A person's Ctrl-C is not lost: at the first one asyncio or the command has stopped the turn already. A cancellation
-    goes on when it is ours.
+    A person's Ctrl-C is not lost: by then asyncio or the command has already stopped the turn. A cancellation is passed
+    on if the host asked for it.
     """
     try:
         return await work
@@ -388,7 +388,7 @@ async def contained(work: Awaitable[Any]) -> Any:
 
 
 def _failure_of(implementation: Implementation, error: BaseException, ns: int) -> CallOutcome:
-    """Turn what was raised into an outcome. Cancellation of ours and Ctrl-C go on; SystemExit of a plugin does not."""
+    """Turn an exception into an outcome. Raise Ctrl-C and the host's own cancellation again, but not a plugin's SystemExit."""
     if isinstance(error, KeyboardInterrupt):
         raise error
     if isinstance(error, asyncio.CancelledError):

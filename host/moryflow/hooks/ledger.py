@@ -1,4 +1,4 @@
-"""The ledger of hook calls: the record of each, and the implementations that are skipped because they failed too often."""
+"""The ledger of hook calls, and the quarantine of implementations that are skipped because they failed too often."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
     from .plugin_set import Implementation
 
 Place = tuple[str, str, int, str | None]
-"""Session, turn, step and call id of the hook calls that follow."""
+"""Session, turn, step and call id of a hook call."""
 
 
 class Ledger:
     """Keeps hook calls until the journal writes them with their node.
 
-    Calling :meth:`add` costs an append and nothing else; rows are built when they are drained.
+    :meth:`add` costs one append; the rows are built by :meth:`drain`.
     """
 
     def __init__(self) -> None:
         self._entries: list[tuple[Place, Implementation, str, int, Any]] = []
         self._drained: list[tuple[Place, Implementation, str, int, Any]] = []
         self.keep = False
-        """Whether :meth:`chain` still knows what was drained (``tool run``, ``hook fire``)."""
+        """Whether :meth:`chain` also returns calls that were drained (for ``tool run`` and ``hook fire``)."""
 
     def add(self, place: Place, implementation: Implementation, outcome: str, ns: int, delta: Any = None) -> None:
-        """Record one call; `delta` is JSON of what changed, or the verdict of a gate."""
+        """Record one call; `delta` is the change as JSON, or the verdict of a gate."""
         self._entries.append((place, implementation, outcome, ns, delta))
 
     def drain(self) -> list[HookCallRow]:
-        """Return rows for everything since the last drain.
+        """Return rows for all calls since the last drain.
 
-        Calls that changed and said nothing are counted by step, call, hook and plugin, with their total time.
+        Calls without a change or a verdict become one count per step, tool call, hook and plugin, with their total time.
         """
         from moryflow.store import HookCallRow
 
@@ -61,7 +61,7 @@ class Ledger:
         return rows + [HookCallRow.quiet(*step, calls) for step, calls in steps.items()]
 
     def chain(self, call_id: str | None = None) -> list[dict[str, Any]]:
-        """Return the calls in the order they were made, of one tool call or of the whole turn."""
+        """Return the hook calls of one tool call, or of the whole turn, in the order they were made."""
         return [
             {"hook": implementation.hook, "plugin": implementation.plugin, "outcome": outcome, "us": ns // 1000}
             for place, implementation, outcome, ns, _ in (*self._drained, *self._entries)
@@ -70,7 +70,7 @@ class Ledger:
 
 
 def _shorten(delta: Any) -> Any:
-    """Return `delta` without the sides of it that are very large; in their place stand its fields and their size."""
+    """Return `delta` without very large values: new values are replaced by their size and field names, old ones left out."""
     if isinstance(delta, Frozen):
         return {"decision": getattr(delta, "decision", ""), **delta.model_dump(mode="json", exclude_defaults=True)}
     if not isinstance(delta, dict):
@@ -90,14 +90,14 @@ def _size(value: Any) -> int:
 
 
 MOST_FAILURES = 3
-"""Failures, or overruns, of one implementation in a session until it is skipped."""
+"""Failures or overruns in a session after which an implementation is skipped."""
 _Key = tuple[str, str, str, int]
 
 
 class Quarantine:
-    """Counts failures and overruns of one session. Gates and withholding transforms are never quarantined.
+    """Counts failures and overruns in one session. Gates and withholding transforms are never quarantined.
 
-    A new version of a plugin, told by its hash, starts afresh.
+    A new version of a plugin, recognised by its hash, starts at zero.
     """
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Quarantine:
         return bool(self._out) and _key(implementation) in self._out
 
     def count(self, implementation: Implementation, outcome: str) -> tuple[int, bool]:
-        """Count a failure; return how many of its kind there are, and whether `implementation` is skipped from now on."""
+        """Count a failure; return how many of this kind there are now, and whether `implementation` is skipped from here on."""
         key = (_key(implementation), outcome)
         number = self._counts[key] = self._counts.get(key, 0) + 1
         enough = number >= MOST_FAILURES and HOOKS[implementation.hook].kind != "gate" and not implementation.withholds
@@ -118,11 +118,11 @@ class Quarantine:
         return number, enough
 
     def names(self) -> list[tuple[str, str]]:
-        """Return (plugin, hook) of all that are skipped."""
+        """Return (plugin, hook) of every implementation that is skipped."""
         return [(plugin, hook) for plugin, hook, _, _ in self._out]
 
     def release(self, plugin: str) -> bool:
-        """Bring the implementations of `plugin` back; return whether there were any."""
+        """Let the implementations of `plugin` be called again; return whether any was quarantined."""
         found = [key for key in self._out if key[0] == plugin]
         for key in found:
             del self._out[key]

@@ -1,4 +1,4 @@
-"""The plugins of one generation: load records, implementations, what a failed call says of one, the immutable set."""
+"""The plugins of one generation: load records, hook implementations, failures of hook calls, and the immutable plugin set."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _numbers = itertools.count(1)
 
 
 class LoadRecord(NamedTuple):
-    """What became of one plugin that was found; every surface shows it.
+    """The result of loading one plugin that was found. Every surface shows it.
 
-    :param error: why it failed; of a loaded plugin, what it had to leave out.
-    :param reason: why it was skipped.
-    :param notes: of a loaded plugin, each item that it had to leave out, with its file.
-    :param failed_hooks: of a loaded plugin, the contribute hooks that raised, took too long or returned nonsense.
-    :param kept: what lies there now cannot be used, so the version before goes on.
+    :param error: why the plugin failed; for a loaded plugin, the items that could not be taken.
+    :param reason: why the plugin was skipped.
+    :param notes: for a loaded plugin, each item that could not be taken, with its file.
+    :param failed_hooks: for a loaded plugin, the contribute hooks that raised, took too long or returned an invalid value.
+    :param kept: the plugin's files cannot be used as they are now, so the previous version stays in use.
     """
 
     name: str
@@ -58,7 +58,7 @@ class LoadRecord(NamedTuple):
 
 
 class LoadFailure(PluginError):
-    """A plugin cannot be loaded; becomes its load record."""
+    """A plugin cannot be loaded. The error becomes the plugin's load record."""
 
     def __init__(self, stage: Stage, message: str, *, file: str = "", line: int = 0, hint: str = "") -> None:
         super().__init__(message, where=f"{file}:{line}" if line else file, next_step=hint)
@@ -69,17 +69,17 @@ class LoadFailure(PluginError):
 
 
 class Pending(LoadFailure):
-    """A plugin is not loaded yet: it waits for a person, or for the probe."""
+    """A plugin is not loaded yet: it waits for a person's consent, or for the probe."""
 
 
 @dataclass(frozen=True, eq=False)
 class Implementation:
     """One function of one plugin for one hook.
 
-    :param arguments: the arguments it takes, in its own order.
-    :param timeout: seconds it may take.
-    :param position: its place among all implementations of the hook, from 0.
-    :param inline: called directly on the loop: a plain, non-blocking function of a built-in.
+    :param arguments: the names of the hook's arguments that the function takes, in its own order.
+    :param timeout: seconds a call may take.
+    :param position: its index among all implementations of the hook.
+    :param inline: whether it is called directly on the event loop: a plain, non-blocking function of a built-in.
     """
 
     plugin: str
@@ -97,17 +97,17 @@ class Implementation:
 
     @cached_property
     def who(self) -> tuple[str, str, str, int]:
-        """How the ledger names it: hook, plugin, the plugin's hash, place."""
+        """What identifies it in the ledger: hook, plugin, the plugin's hash, position."""
         return (self.hook, self.plugin, self.plugin_hash, self.position)
 
     @property
     def withholds(self) -> bool:
-        """Whether its failing must keep the value from everyone (a redactor)."""
+        """Whether the value must be withheld from everyone if this implementation fails, as for a redactor."""
         return self.options.on_failure == "withhold"
 
     @property
     def place(self) -> tuple[str, int]:
-        """File and line of its code, as far as they are known."""
+        """File and line of the function, as far as they are known."""
         return place_of(self.function)
 
 
@@ -117,7 +117,7 @@ class Plugin:
 
     :param object: the module or object that was registered.
     :param config: its validated settings.
-    :param file: where its code begins; empty when it has no file.
+    :param file: the file its code begins in; empty if it has no file.
     :param life: its thread, its disposer and whether it is broken; shared by the generations that use it.
     """
 
@@ -134,7 +134,7 @@ class Plugin:
 
 
 class RegisteredTool(NamedTuple):
-    """A tool and the plugin it goes with."""
+    """A tool and the plugin that it belongs to."""
 
     tool: Tool
     plugin: str
@@ -143,14 +143,14 @@ class RegisteredTool(NamedTuple):
 
     @property
     def foreign(self) -> bool:
-        """Whether its code did not come with the host: a plugin's, or a file of the person's."""
+        """Whether its code is not the host's own: it is a plugin's, or a file of the user's."""
         return self.tier != "builtin" or bool(self.tool.source)
 
 
 class HookFailure(NamedTuple):
-    """A hook call that failed, and what was done about it.
+    """A hook call that failed, and what the host did about it.
 
-    :param outcome: ``failed``, ``timeout``, ``withheld`` or ``blocked`` (it kept the loop from running).
+    :param outcome: ``failed``, ``timeout``, ``withheld`` or ``blocked`` (the call kept the event loop from running).
     :param action: what the host did: ``skipped``, ``denied``, ``withheld`` or ``ignored``.
     """
 
@@ -164,7 +164,7 @@ class HookFailure(NamedTuple):
     hint: str = ""
     action: str = "skipped"
     quarantined: bool = False
-    count: int = 1  # pyright: ignore[reportIncompatibleMethodOverride]  # the method of tuples, which nobody calls
+    count: int = 1  # pyright: ignore[reportIncompatibleMethodOverride]  # hides tuple.count, which nobody calls
 
     def as_event(self) -> dict[str, Any]:
         """Return the fields of ``plugin.failed`` or ``plugin.quarantined``."""
@@ -181,12 +181,12 @@ def _empty() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class PluginSet:
-    """All plugins of one generation; never changes once it was started.
+    """All plugins of one generation. It never changes once it has started.
 
     :param id: hash of names, versions, sources and order; every turn records it.
-    :param number: tells apart generations of this process, also those with equal content.
-    :param missing_gates: plugins known to gate that are not loaded; each puts a floor of ask under every call.
-    :param kept: files that are wrong now, so that what they gave before goes on: file → what is wrong.
+    :param number: distinguishes the generations of this process, also those with equal content.
+    :param missing_gates: plugins that are known to have a gate and are not loaded; if any, every call is at least asked about.
+    :param kept: files that have an error now, so that their previous content stays in use: file → error.
     """
 
     id: str
@@ -209,20 +209,20 @@ class PluginSet:
     def ordered(self, hook: str) -> tuple[Implementation, ...]:
         """Return the implementations of `hook` in the order they are called.
 
-        For ``tool_after`` the occupant of the final phase is the last one.
+        For ``tool_after`` the last one is the implementation that holds the final phase.
         """
         return self.hooks.get(hook, ())
 
     def observers(self, event: Event) -> tuple[Implementation, ...]:
-        """Return the implementations of ``event`` that want to be told of `event`."""
+        """Return the implementations of the hook ``event`` that observe events like `event`."""
         every = self._observers.get(event.type)
-        if every is None:  # most types concern few plugins, and a step has eight events
+        if every is None:  # cached: most types concern few plugins, and a step has eight events
             every = tuple(one for one in self.ordered("event") if _may_concern(one.options.events, event.type))
             self._observers[event.type] = every
         return tuple(one for one in every if not one.options.events or event.is_one_of(one.options.events))
 
     def perhaps_later(self) -> str:
-        """Say how many plugins are being tried out, whose tools nobody knows yet."""
+        """Return a hint that a missing tool may be in a plugin that is still being tried out; empty if none is."""
         tried_out = sum(record.status == "pending" and record.stage == "probe" for record in self.records)
         plugins = "a plugin that is" if tried_out == 1 else f"one of {tried_out} plugins that are"
         return f"; it may be in {plugins} still being tried out" if tried_out else ""
