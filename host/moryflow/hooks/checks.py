@@ -1,4 +1,4 @@
-"""What a hook may return: its type, finite numbers, a bounded amount of text; and how a change is written down."""
+"""Check what a hook returns: its type, finite numbers, a bounded amount of text. Describe each change for the ledger."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .plugin_set import Implementation
 
 DELTA_LIMIT = 65536
-"""Characters of JSON that either side of one change may take in the store."""
+"""Characters of JSON that the old or the new side of one change may take in the store."""
 VERDICTS = (Allow, Ask, Deny, Stop)
 _TYPES: dict[str, type[Frozen]] = {
     "chat_system": SystemPrompt,
@@ -42,16 +42,16 @@ _TYPES: dict[str, type[Frozen]] = {
 
 
 class InvalidHookResult(Exception):
-    """A hook returned something that it may not."""
+    """A hook returned a value that it may not return."""
 
 
 def check_result(hook: str, before: Any, returned: Any, chain: Sequence[Implementation]) -> tuple[Any, dict[str, Any]] | None:
-    """Return the value that a transform changed and JSON of what is new about it, ``None`` if nothing.
+    """Return the value that a transform changed and the change as JSON, or ``None`` if nothing changed.
 
-    A changed value is built anew from its fields, so that it is validated and frozen however a plugin made it.
+    A changed value is built anew from its fields, so that it is validated and frozen however the plugin made it.
 
-    :param chain: the implementation that returned it, and those that are called after it.
-    :raises InvalidHookResult: it has the wrong type or breaks a rule of the hook.
+    :param chain: the implementation that returned the value, and those that are called after it.
+    :raises InvalidHookResult: the value has the wrong type or breaks a rule of the hook.
     """
     if returned is before:
         return None
@@ -74,9 +74,9 @@ def _accept(hook: str, before: Any, returned: Any) -> Any:
 
 
 def check_blocks(returned: Any, by: Implementation) -> tuple[SystemBlock, ...]:
-    """Return the blocks that ``system_blocks`` contributed; those that are not ours are built anew from their fields.
+    """Return the blocks that ``system_blocks`` contributed; those of a plugin are built anew from their fields.
 
-    :raises InvalidHookResult: one is none.
+    :raises InvalidHookResult: an item is not a block, or its text is too long.
     """
     items = cast("tuple[Any, ...]", returned)
     for item in items:
@@ -88,14 +88,14 @@ def check_blocks(returned: Any, by: Implementation) -> tuple[SystemBlock, ...]:
 
 
 def summary_of(block: SystemBlock) -> dict[str, Any]:
-    """Return what the ledger keeps of a block: not its text, but enough to see whether another text is the same."""
+    """Return what the ledger keeps of a block: not its text, but a hash to compare it with another block's."""
     return {"id": block.id, "chars": len(block.text), "hash": sha256(block.text.encode("utf-8", "replace")).hexdigest()[:16]}
 
 
 def check_verdict(hook: str, returned: Any, by: Implementation) -> Verdict | None:
-    """Return what a gate said, built anew from its fields; of what a plugin said nothing stays in its hands.
+    """Return the verdict of a gate, built anew from its fields, so that the plugin keeps no reference to it.
 
-    :raises InvalidHookResult: it is not a verdict.
+    :raises InvalidHookResult: `returned` is not a verdict.
     """
     if returned is None:
         return None
@@ -106,10 +106,10 @@ def check_verdict(hook: str, returned: Any, by: Implementation) -> Verdict | Non
 
 
 def copy_for_plugin(value: Any) -> Any:
-    """Return a copy of a frozen value of the host's that shares nothing changeable with it, for code that is not.
+    """Return a deep copy of a frozen value, for code of a plugin.
 
     Python cannot stop code from changing a frozen value, so plugins get a copy of what is judged, asked, recorded and run.
-    It is copied field by field: to write it out and read it again takes twice as long, at every hook.
+    It is copied field by field: serialising and parsing it would take twice as long, at every hook.
     """
     if not isinstance(value, Frozen):
         return value
@@ -133,9 +133,9 @@ def _copy_held(held: Any) -> Any:
 
 
 def revalidate(value: Any) -> Any:
-    """Return a frozen value that other code made, built anew and checked; nothing of it stays in that code's hands.
+    """Return a frozen value that a plugin made, built anew and validated, so that the plugin keeps no reference to it.
 
-    :raises ValueError: it is not what it should be.
+    :raises ValueError: the value is not valid.
     """
     return type(value).model_validate(value.model_dump()) if isinstance(value, Frozen) else value
 
@@ -150,7 +150,7 @@ def _rebuild(expected: type[Any], value: Any) -> Any:
 def _check_bounds(hook: str, value: Any, before: Any = None) -> Any:
     """Return `value` if its numbers are finite and its text is not too long.
 
-    :raises InvalidHookResult: with the field and what it holds.
+    :raises InvalidHookResult: it is out of bounds; the message names the field and what it holds.
     """
     if problem := _out_of_bounds(hook, value, before):
         raise InvalidHookResult(f"{hook} returned a value that is not taken: {problem}")
@@ -183,7 +183,10 @@ def _message(item: Any) -> Message:
 
 
 def _check_pairs(messages: Sequence[Message]) -> None:
-    """Refuse a list in which a call lacks its result, or a result its call; no provider accepts one."""
+    """Refuse a list in which a call has no result or a result has no call: no provider accepts it.
+
+    :raises InvalidHookResult: the message names the call.
+    """
     open_calls: set[str] = set()
     for message in messages:
         if message.role == "tool":
@@ -199,9 +202,9 @@ def _check_pairs(messages: Sequence[Message]) -> None:
 
 
 def _delta(hook: str, before: Any, after: Any, chain: Sequence[Implementation]) -> dict[str, Any]:
-    """Return JSON of what changed: fields with their new values and, under ``was``, their old ones.
+    """Return a change as JSON: the changed fields with their new values and, under ``was``, their old values.
 
-    What a redactor has not seen yet, or was called to remove, is not written down: of it only the size is.
+    Text that a redactor has not seen yet, or may have removed, is not recorded; only its size is.
     """
     shown = not any(item.withholds for item in chain[1:])
     if hook == "chat_messages":
@@ -210,23 +213,23 @@ def _delta(hook: str, before: Any, after: Any, chain: Sequence[Implementation]) 
     clean = shown and not chain[0].withholds
     was = _fields_as_json(before, names, clean)
     if clean and "output" in was and after.output_id:
-        was["output"] = {"stored": after.output_id}  # the whole output is an artifact by now
+        was["output"] = {"stored": after.output_id}  # the whole output is stored as an artifact
     return {**_fields_as_json(after, names, shown), "was": was}
 
 
 def _fields_as_json(value: Frozen, names: Sequence[str], shown: bool) -> dict[str, Any]:
-    """Return fields of `value` as JSON; of those that are secret or too large, their size."""
+    """Return fields of `value` as JSON. Unless `shown`, return only the size of each; the same for a text that is too large."""
     fields = {name: getattr(value, name) for name in names}
     if not shown:
         return {name: {"withheld": len(str(item))} for name, item in fields.items()}
     long = {name: len(item) for name, item in fields.items() if isinstance(item, str) and len(item) > DELTA_LIMIT}
     short = value.model_dump(mode="json", include={name for name in fields if name not in long})
-    dumps(short)  # a whole number of thousands of digits is not JSON; found now, it costs this plugin and not the commit
+    dumps(short)  # an integer of thousands of digits is not JSON: fail here, in this plugin's call, not in the commit
     return {**short, **{name: {"too_large": size} for name, size in long.items()}}
 
 
 def _splice(before: Sequence[Message], after: Sequence[Message], shown: bool) -> dict[str, Any]:
-    """Return which part of a list of messages was replaced, and by what."""
+    """Return which part of a list of messages was replaced, and its new messages."""
     start = _common(before, after)
     rest_before, rest_after = before[start:], after[start:]
     end = _common(rest_before[::-1], rest_after[::-1])
@@ -255,15 +258,15 @@ TEXT_LIMITS: Mapping[str, int] = {
     "tool_gate": 1 << 16,
     "tool_decided": 1 << 16,
 }
-"""Characters of all text together that one hook may add to what it was given. A million characters are some 250,000 tokens."""
+"""Characters of text that one hook may add to the value it was given. A million characters are about 250,000 tokens."""
 _RANGES: Mapping[str, tuple[float, float]] = {"temperature": (0, 2), "top_p": (0, 1), "max_tokens": (1, 10**9)}
 _SHOWN = 40
 
 
 def _out_of_bounds(hook: str, value: Frozen, before: Frozen | None = None) -> str:
-    """Return what is wrong with a value that `hook` returned, with field and value; empty when nothing is.
+    """Return what is wrong with a value that `hook` returned, naming field and value; empty if nothing is.
 
-    :param before: what the hook was given; what was there before is not counted.
+    :param before: the value that the hook was given; its own text does not count.
     """
     for field, number in _leaves(value):
         if isinstance(number, float) and not math.isfinite(number):
@@ -283,12 +286,12 @@ def _out_of_bounds(hook: str, value: Frozen, before: Frozen | None = None) -> st
 
 
 def _text_size(value: Any) -> int:
-    """Return the characters of all text in `value`, keys included."""
+    """Count the characters of all text in `value`, keys included."""
     return sum(len(leaf) for _, leaf in _leaves(value) if isinstance(leaf, str | bytes))
 
 
 def _leaves(value: Any, field: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each text, key and number in `value`, with its place: ``extra.limits[2]``."""
+    """Yield each text, key and number in `value` with its place, for example ``extra.limits[2]``."""
     if isinstance(value, str | bytes | int | float):
         yield field, value
     elif isinstance(value, Frozen):

@@ -1,11 +1,11 @@
-"""Threads for plain functions of plugins: daemons with queues of their own, so that exit never waits for them.
+"""Threads for plugins' plain functions: daemon threads with queues of their own, so that exit never waits for them.
 
-A third-party plugin has one thread and its calls are serial. A thread past its deadline cannot be stopped: it is
-abandoned, what it returns later is thrown away, and its plugin is *broken* for this process. The body of a tool is
-judged more mildly: its thread is replaced, a few times, so that the plugin's hooks and gates go on.
+A third-party plugin has one thread, and its calls run one after another. A thread past its deadline cannot be stopped:
+it is abandoned, its late result is thrown away, and its plugin is *broken* for this process. If the thread hangs in the
+body of a tool, it is replaced, up to a few times, so that the plugin's hooks and gates keep working.
 
 A deadline counts elapsed time for third-party plugins and processor time for built-in ones: a built-in that waits for the
-processor has done nothing wrong; one that waits for something else is given up later.
+processor has done nothing wrong; one that waits for something else is abandoned after :data:`STUCK` seconds.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from typing import Any
 from moryflow.base.foreign_errors import contain_exit
 
 PATIENCE = 0.0002
-"""Seconds the loop itself waits for a function before it does something else. Most end sooner: a plain function of a
-plugin costs 30 µs so, and 50 without the wait."""
+"""Seconds the event loop blocks for a function before it does something else. Most functions end sooner: with this wait
+a plain function of a plugin costs 30 µs, without it 50."""
 SHORTEST_LOOK = 0.01
-"""Seconds between two looks at a call whose time is nearly up."""
+"""The least seconds between two checks of a call whose time is nearly up."""
 MOST_REPLACED = 3
-"""Threads of one plugin that may hang in a tool's body before the plugin is broken: each goes on using the processor."""
+"""Threads of one plugin that may hang in a tool's body before the plugin is broken. Each may keep using the processor."""
 NEVER = 86400.0
-"""Seconds that stand for no deadline: a day."""
+"""Seconds that stand for "no deadline": a day."""
 
 _lifted = False
 
 
 def lift_deadlines() -> None:
-    """Let every deadline that begins from now on be :data:`NEVER`, until the process ends (``--debug``, ``breakpoint()``)."""
+    """Make every deadline that begins from now on :data:`NEVER`, until the process ends (``--debug``, ``breakpoint()``)."""
     global _lifted
     _lifted = True
 
 
 def deadlines_lifted() -> bool:
-    """Whether somebody debugs a plugin in this process."""
+    """Whether :func:`lift_deadlines` was called: someone debugs a plugin in this process."""
     return _lifted
 
 
 def limit(seconds: float) -> float:
-    """Return how long a call may take that has `seconds`."""
+    """Return `seconds`, or :data:`NEVER` if deadlines are lifted."""
     return NEVER if _lifted else seconds
 
 
@@ -56,14 +56,14 @@ class CallTimeout(Exception):
 
 
 class PluginUnresponsive(Exception):
-    """The plugin's thread was abandoned earlier; it is not called any more."""
+    """The plugin's thread was abandoned earlier; the plugin is not called any more."""
 
 
 @dataclass(eq=False, slots=True)
 class _Job:
-    """One call, from the loop that waits for it to the thread that makes it; `body`: of a tool.
+    """One call: the loop waits for it, a worker thread makes it. `body`: it runs the body of a tool.
 
-    :param own_work: its deadline counts what the thread works, not the time that passes.
+    :param own_work: the deadline counts the thread's processor time, not elapsed time.
     """
 
     function: Callable[..., Any]
@@ -100,7 +100,7 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether a call has not ended, perhaps one that nobody waits for any more."""
+        """Whether a call has not ended, even if nobody waits for it any more."""
         return any(not job.finished for job in self._jobs)
 
     async def run(
@@ -111,12 +111,12 @@ class Worker:
         body: bool = False,
         own_work: bool = False,
     ) -> Any:
-        """Return what `function` returns; its deadline counts from when it begins.
+        """Return what `function` returns. The deadline counts from when the function begins.
 
-        :param body: it is the body of a tool.
-        :param own_work: `timeout` counts what it works, not waiting for the processor.
-        :raises CallTimeout: it did not finish in `timeout` seconds; the thread is given up.
-        :raises PluginUnresponsive: the thread was given up, before or while this call waited for its turn.
+        :param body: `function` is the body of a tool.
+        :param own_work: `timeout` counts processor time, not time spent waiting for the processor.
+        :raises CallTimeout: `function` did not finish in `timeout` seconds; the thread is abandoned.
+        :raises PluginUnresponsive: the thread was abandoned before this call, or while it waited in the queue.
         """
         if self.abandoned:
             raise PluginUnresponsive
@@ -131,24 +131,24 @@ class Worker:
         return await self._later(job)
 
     def stop(self) -> None:
-        """Let the thread end after the call it is in."""
+        """Let the thread end after its current call."""
         self._queue.put(None)
 
     def _begin(self) -> None:
-        """Start the thread, its first call waiting: that has mostly ended by the time that the thread is said to run."""
+        """Start the thread. Its first call is queued already, and has mostly ended by the time ``start`` returns."""
         thread = threading.Thread(target=_serve, args=(self._queue,), name=self._name, daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the system gives no more threads; what failed must not be called later
+        except RuntimeError:  # the system has no more threads; the failed call must not run later
             self._queue = SimpleQueue()
             raise
         self._thread = thread
 
     async def _later(self, job: _Job) -> Any:
-        """Wait for `job` without holding up the loop."""
+        """Wait for `job` without blocking the loop."""
         self._jobs.append(job)
         future = job.future = job.loop.create_future()
-        if job.finished:  # just now: the thread may not have seen the future
+        if job.finished:  # it ended just now: the thread may not have seen the future
             self._jobs.remove(job)
             return job.result()
         timer = job.loop.call_later(limit(job.timeout), self._check, job)
@@ -163,8 +163,8 @@ class Worker:
         return job.result()
 
     def _check(self, job: _Job) -> None:
-        """Look at `job` when its time is up. Runs even when nobody waits for it any more (a cancelled turn)."""
-        if job.finished:  # what the plugin left behind in its thread, such as a tracer, may have kept it from saying so
+        """Abandon the thread if the time of `job` is up. Runs even if nobody waits for the job (a cancelled turn)."""
+        if job.finished:  # something of the plugin's in the thread, such as a tracer, may have prevented the wake-up
             _wake(job)
         if job.finished or self.abandoned:
             return
@@ -178,7 +178,7 @@ class Worker:
             _wake(each)
 
     def _left(self, job: _Job) -> float:
-        """Return the seconds after which `job` has to be looked at again; none are left when it took too long."""
+        """Return the seconds after which to check `job` again; zero or less if it took too long."""
         timeout = limit(job.timeout)
         if self._thread is not None and not self._thread.is_alive():
             return 0.0
@@ -192,7 +192,7 @@ class Worker:
         return left if worked is None else min(left, timeout - (worked - job.worked))
 
     def _drop_waiting(self) -> None:
-        """Take what has not begun off the queue, and let the thread end if it ever comes back."""
+        """Take the calls that have not begun off the queue, and let the thread end if its current call ever returns."""
         with suppress(Empty):
             while True:
                 self._queue.get_nowait()
@@ -201,12 +201,12 @@ class Worker:
 
 @dataclass(eq=False)
 class PluginThreads:
-    """What changes about a plugin while it is loaded; shared by the generations that use it.
+    """The threads and mutable state of a loaded plugin, shared by the generations that use it.
 
-    :param serial: one thread, given up for good when it overruns in a hook, and a few times replaced when it does in a
-        tool (third-party plugins). Otherwise threads are made as needed and an overrun costs only its own (built-ins).
+    :param serial: for third-party plugins: one thread; an overrun in a hook breaks the plugin, an overrun in a tool's body
+        replaces the thread, a few times. Built-ins get threads as needed, and an overrun costs only its own thread.
     :param stray: an asynchronous call that overran and was cancelled.
-    :param broken: why the plugin is not called any more; empty while it is well.
+    :param broken: why the plugin is not called any more; empty while it may be called.
     """
 
     plugin: str
@@ -222,7 +222,7 @@ class PluginThreads:
 
     @property
     def lingers(self) -> bool:
-        """Whether an asynchronous call of it goes on although it was cancelled."""
+        """Whether an asynchronous call of the plugin still runs although it was cancelled."""
         return self.stray is not None and not self.stray.done()
 
     async def run(self, function: Callable[..., Any], arguments: Sequence[Any], timeout: float, *, body: bool = False) -> Any:
@@ -234,7 +234,7 @@ class PluginThreads:
                 raise PluginUnresponsive
             try:
                 return await worker.run(function, arguments, timeout, body, own_work=not (self.serial or body))
-            except PluginUnresponsive:  # it waited behind a call that never ended
+            except PluginUnresponsive:  # the call was queued behind one that never ended
                 if not left:
                     raise
                 left -= 1
@@ -242,13 +242,13 @@ class PluginThreads:
                 self._give_up_stuck()
 
     def stop(self) -> None:
-        """End the threads that are idle; one that is stuck ends when its call does."""
+        """End the threads: an idle one now, a busy one after its call."""
         for worker in self._workers:
             worker.stop()
         self._workers.clear()
 
     def _worker(self) -> Worker:
-        """Return the plugin's one thread, or for built-ins any that is free."""
+        """Return the plugin's one thread; for built-ins, any thread that is free."""
         self._give_up_stuck()
         for worker in self._workers:
             if self.serial or not worker.busy:
@@ -257,7 +257,7 @@ class PluginThreads:
         return self._workers[-1]
 
     def _give_up_stuck(self) -> None:
-        """Forget threads that were abandoned; see `serial` for what that means for the plugin."""
+        """Forget abandoned threads, and mark the plugin broken if it may have no further thread; see `serial`."""
         for worker in [worker for worker in self._workers if worker.abandoned]:
             self._workers.remove(worker)
             self._replaced += 1
@@ -266,7 +266,7 @@ class PluginThreads:
 
 
 def _serve(queue: SimpleQueue[_Job | None]) -> None:
-    """The thread's own loop. It holds nothing of a job while it waits for the next, so that plugins can be freed."""
+    """Run the jobs of `queue`. While it waits it keeps no reference to the last job, so that plugins can be freed."""
     while True:
         job = queue.get()
         if job is None:
@@ -280,12 +280,12 @@ def _work(job: _Job) -> None:
         job.worked, job.started = time.thread_time() if job.own_work else 0.0, time.monotonic()
         try:
             job.value = job.context.run(job.function, *job.arguments)
-        except BaseException as error:  # the isolation boundary of the thread: whatever a plugin raises goes to its caller
+        except BaseException as error:  # the isolation boundary of the thread: the caller gets whatever a plugin raises
             job.error = contain_exit(error)
     job.finished = True
     job.done.release()
     if job.future is not None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so nobody waits
             job.loop.call_soon_threadsafe(_wake, job)
 
 
@@ -295,11 +295,11 @@ def _wake(job: _Job) -> None:
 
 
 STUCK = 60.0
-"""Seconds after which a built-in counts as stuck, whatever it waits for, unless its deadline is later still."""
+"""Seconds after which a built-in counts as stuck, whatever it waits for, unless its deadline is even later."""
 
 
 def longest(seconds: float) -> float:
-    """Return the seconds in which a built-in with a deadline of `seconds` has to be back, however little it worked."""
+    """Return the elapsed seconds in which a built-in with a deadline of `seconds` must end, however little it worked."""
     return max(seconds, STUCK)
 
 
@@ -314,11 +314,11 @@ _reading = _Reading()
 def worked_until(now: int, seconds: float) -> int:
     """Return the processor time of this thread in nanoseconds, at most a tenth of `seconds` too much.
 
-    To read it is a system call at which a busy machine takes the processor away: read at every hook call it doubled the time
-    of a step there.
+    The value is cached, because reading it is a system call at which a busy machine takes the processor away: reading it
+    at every hook call doubled the time of a step there.
 
-    :param now: what :func:`time.perf_counter_ns` has just said.
-    :param seconds: the deadline it is read for.
+    :param now: the current value of :func:`time.perf_counter_ns`.
+    :param seconds: the deadline that the time is compared with.
     """
     if now - _reading.at >= seconds * 1e8:
         _reading.at, _reading.worked = now, time.thread_time_ns()
@@ -326,9 +326,10 @@ def worked_until(now: int, seconds: float) -> int:
 
 
 class WorkMeter:
-    """The processor time that this thread spends between :meth:`resume` and :meth:`pause`.
+    """Measures the processor time that this thread spends between :meth:`resume` and :meth:`pause`.
 
-    :param since: the processor time from which on it counts.
+    :param seconds: the processor time allowed.
+    :param since: the thread's processor time at which to start counting.
     """
 
     __slots__ = ("_limit", "_since", "_spent")
@@ -339,20 +340,20 @@ class WorkMeter:
         self._since = since
 
     def resume(self) -> None:
-        """Count from here on."""
+        """Count from now on."""
         self._since = time.thread_time_ns()
 
     def pause(self) -> None:
-        """Count no further: other code gets the thread."""
+        """Stop counting: other code uses the thread now."""
         self._spent += time.thread_time_ns() - self._since
 
     @property
     def passed(self) -> bool:
-        """Whether more was spent than allowed."""
+        """Whether more processor time was spent than allowed."""
         return self._spent > self._limit
 
 
 def thread_worked(identity: int | None) -> float | None:
-    """Return the processor seconds that a running thread has used, ``None`` where the system does not tell."""
+    """Return the processor seconds that a running thread has used, or ``None`` if the system cannot tell."""
     clock = getattr(time, "pthread_getcpuclockid", None)
     return None if clock is None or identity is None else time.clock_gettime(clock(identity))
