@@ -1,35 +1,35 @@
-"""Shell commands: parsed whole; every simple command, redirection and known operand is judged.
+"""Shell commands: the whole text is parsed, and every simple command, redirection and known operand is judged.
 
-The parser is ours because the judge has to see what bash runs. tree-sitter-bash reads some texts otherwise, without an error:
-in ``echo "${a:-'$(touch x)'}"`` it sees ``echo`` alone, and so it sees ``cat`` alone in a ``cat <<-E`` whose indented lines
-hold ``$(touch x)``; bash runs ``touch`` in both. What our parser does not read surely is asked about.
+The parser is ours because the judge has to see what bash runs. tree-sitter-bash misreads some texts without an error: in
+``echo "${a:-'$(touch x)'}"`` it sees only ``echo``, and in a ``cat <<-E`` whose indented lines hold ``$(touch x)`` it sees
+only ``cat``; bash runs ``touch`` in both. A text that our parser cannot read with certainty is asked about.
 
 ===================  ===========================================================================================
 reading a text
-``syntax``           the parsed text, and the arguments that its words stand for
+``syntax``           the parsed text, and the arguments that its words expand to
 ``lexer``            words: quotes, expansions, substitutions
 ``simple_command``   simple commands, redirections, here-documents
 ``parser``           lists, pipelines, compound commands
 
 judging it
-``judge``            the whole text: each command by the rules, then what it touches, then what it runs; and the commands alone
+``judge``            the whole text: each command by the rules, then what it touches, then what it runs; a list of its commands
 ``walk``             the order of the commands, and the folders that ``cd`` leads to
 ``command_line``     one command as rules see it, what *always* stores, and commands that may hide in a text
 ``file_judge``       files that a command names, folders that it moves, copies, links or removes, archives that it unpacks
 ``own_folder``       Moryflow's own folder, which no command changes in any mode
-``folder_scan``      folders that are read with everything below them, and what ignore files leave out
+``folder_scan``      folders that a command reads with everything below them, and the files that it ignores
 ``payloads``         the files that a patch changes, and those in an archive
 
 what a command does
-``effects``          options and operands, read by a table; what is filled: files read and written, commands run
-``inspect``          the way from a program to the module that knows it
+``effects``          options and operands, read with a table; the effects: files read and written, commands run
+``inspect``          from a program to the module that knows it
 ``programs``         ordinary programs, as tables: ``grep``, ``cp``, ``rsync`` …
 ``verbs``            programs with verbs, as tables: ``npm``, ``docker``, ``kubectl`` …
 ``wrappers``         programs that run another command: ``sudo``, ``xargs``, ``ssh`` …
 ``interpreters``     shells and their builtins, ``python``, ``perl``, editors …
 ``scripts``          programs with rules of their own: ``find``, ``tar``, ``make`` …
 ``filters``          the languages of ``sed``, ``awk`` and ``jq``
-``transfer``         ``curl``, ``wget``, file stores, and what builds from a folder or publishes it
+``transfer``         ``curl``, ``wget``, file stores, and programs that build from a folder or publish it
 ``moryflow_command`` ``moryflow`` itself
 
 git
@@ -51,7 +51,7 @@ MAX_BYTES = 128 * 1024
 def judge_command(policy: Policy, command: str, base: str | None = None) -> Decision:
     """Judge a whole command.
 
-    :param base: the folder it starts in, an absolute path; the vault when it is not given.
+    :param base: the folder that the command starts in, an absolute path; the vault by default.
     """
     from .command_line import character_name, odd_character
     from .judge import Judge, TooMuchWork

@@ -1,6 +1,6 @@
 """One simple command as rules see it: what a rule has to spell out to cover it, and the state of the files that it runs.
 
-At the end stands what is not what it looks like: misleading characters, and commands that hide in what is not understood.
+The last section finds misleading characters, and commands that may hide in a text that is not understood.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAMED = re.compile(r"[\w@%+=:,./~-]+(?: |\Z)", re.ASCII)
 """A pattern that begins with a whole word."""
 
 _INSIDE = "\ue000"
-"""Stands for white space inside a word, so that a rule's blanks are always the ends of words."""
+"""Stands for white space inside a word, so that a blank in a rule only matches between two words."""
 
 _SAFE = re.compile(r"[\w@%+=:,./^~-]+", re.ASCII)
 _SAFE_LINE = re.compile(r"[\w@%+=:,./^ -]*", re.ASCII)
@@ -43,9 +43,9 @@ _PROGRAM = re.compile(r"[\w@%+=:,./~\[-]+", re.ASCII)
 class CommandPlace(NamedTuple):
     """Where a command runs.
 
-    :param folder: as a rule names it, for example ``vault:/sub``.
-    :param lapsed: says which file is not as it was when a rule was stored; empty when all are.
-    :param named: returns the one name of a folder that a rule may name in another way, by a link or as ``fs:/…/vault``.
+    :param folder: the folder as rules name it, for example ``vault:/sub``.
+    :param lapsed: returns which file changed since a rule was stored; empty when none did.
+    :param named: returns the canonical name of a folder that a rule names by a link or as ``fs:/…/vault``.
     """
 
     folder: str
@@ -53,7 +53,7 @@ class CommandPlace(NamedTuple):
     named: Callable[[str], str]
 
     def is_meant_by(self, rule: Rule) -> bool:
-        """Whether `rule` is about this folder; one that forbids is, where the folder is not known."""
+        """Whether `rule` is about this folder; if the folder is unknown, every rule that asks or denies is."""
         if rule.folder is None or rule.folder == self.folder or rule.decision == "allow":
             return rule.folder == self.folder
         return self.folder == UNKNOWN_FOLDER or self.named(rule.folder) == self.folder
@@ -62,10 +62,10 @@ class CommandPlace(NamedTuple):
 class CommandLine:
     """A command: assignments that change something, then its words.
 
-    :ivar words: everything a rule has to cover.
+    :ivar words: everything that a rule has to cover.
     :ivar plain: the words with quotes removed and one space between them.
-    :ivar quoted: the words as a person would type them; two commands that differ never look the same.
-    :ivar views: all the ways in which a rule that asks or denies may have meant this command.
+    :ivar quoted: the words as a person would type them; two different commands never look the same.
+    :ivar views: every spelling that a rule which asks or denies may use for this command.
     """
 
     __slots__ = ("_firm", "args", "assigned", "effects", "plain", "quoted", "views", "words")
@@ -83,7 +83,7 @@ class CommandLine:
         self.views = tuple(dict.fromkeys((self.plain, self.quoted, raw, *self._other_views())))
 
     def _other_views(self) -> Iterator[str]:
-        """Yield the command without assignments, without the folder of its program, and as its effects say."""
+        """Yield the command without assignments, without the folder of its program, and as :attr:`CommandEffects.views`."""
         rest = [word.text for word in self.args[1:]]
         name = name_of(self.args)
         if self.assigned and self.args:
@@ -95,7 +95,7 @@ class CommandLine:
 
     @property
     def disguised(self) -> Iterator[str]:
-        """The commands that this one may be or run, in other letters or behind a program that is not known."""
+        """The commands that this one may really be (``RM``, ``rm.exe``), or that an unknown program may run from its words."""
         name, rest = name_of(self.args), [word.text for word in self.args[1:]]
         for spelling in sorted({name.lower(), name.partition(".")[0]} - {name, ""}):
             yield " ".join((spelling, *rest))
@@ -114,11 +114,11 @@ class CommandLine:
 
     @property
     def programs(self) -> set[str]:
-        """The first words that a rule about this command may begin with."""
+        """The words that a rule about this command may begin with."""
         return {view.partition(" ")[0] for view in (*self.views, self._firm)}
 
     def probe(self, compiled: CompiledRule, where: CommandPlace) -> RuleHit | None:
-        """Return what a rule decides about this command in a folder; an allow that does not cover everything asks."""
+        """Return what a rule decides about this command in a folder; an allow that does not cover all of it asks."""
         rule, pattern = compiled.rule, compiled.pattern
         if rule.folder is not None and not where.is_meant_by(rule):
             return None
@@ -134,7 +134,7 @@ class CommandLine:
         return RuleHit(rule, "ask", why) if why else RuleHit(rule, "allow")
 
     def why_ended(self, compiled: CompiledRule, where: CommandPlace) -> RuleHit | None:
-        """Return why a rule that names this command does not allow it here any more, or not here."""
+        """Return why a stored rule that names this command does not allow it: another folder, or a file has changed."""
         rule = compiled.rule
         if rule.decision != "allow" or not (rule.folder or rule.contents):
             return None
@@ -147,10 +147,10 @@ class CommandLine:
         return RuleHit(rule, "ask", why) if why else None
 
     def grant_for(self, inner: Sequence[Arg], rules: Sequence[Rule | None]) -> CompiledRule | None:
-        """Return what a rule that allows this command says of the one at its end: of ``timeout 9 make *`` that is ``make *``.
+        """Return the part for the inner command of a rule that allows this one: ``make *`` from ``timeout 9 make *``.
 
-        It has to name the program, ``timeout *`` says nothing of what is timed, and to be for more than one command: what
-        is approved word for word is approved with all that it runs.
+        The rule has to name the inner program: ``timeout *`` allows none. An exact rule gives nothing, because a command
+        that is allowed word for word is allowed with everything that it runs.
         """
         start = len(self.words) - len(inner)
         rule = rules[0] if len(set(rules)) == 1 else None
@@ -165,7 +165,7 @@ class CommandLine:
         return CompiledRule(part, compiled)
 
     def _match(self, pattern: Pattern) -> tuple[str, ...] | None:
-        """Return the words as the pattern matched them, or ``None``."""
+        """Return the words in the spelling that the pattern matched; ``None`` when it matches none."""
         if pattern.exact and not pattern.literal.startswith(" "):
             same = words_of_rule(pattern.literal) == tuple(word.text for word in self.words)
             plain = pattern.literal == self.plain and not any(_INSIDE in _joined_inside(w.text) for w in self.words)
@@ -177,7 +177,7 @@ class CommandLine:
         return None
 
     def why_uncovered(self, pattern: Pattern, matched: Sequence[str]) -> str:
-        """Return why an allow whose pattern matched does not cover this command; empty when it does."""
+        """Return why an allow whose pattern matched does not cover the whole command; empty when it does."""
         dynamic = next((word.why for word in self.words if word.why), "")
         if dynamic:
             return dynamic
@@ -218,7 +218,7 @@ def _joined_inside(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def words_of_rule(text: str) -> tuple[str, ...] | None:
-    """Return the words of a rule that names one command exactly, or ``None`` when it is not one plain command."""
+    """Return the words of an exact rule, or ``None`` when its text is not one plain command."""
     try:
         script, _ = parse(text)
     except NotParsed:
@@ -243,7 +243,7 @@ def assignments(command: Simple) -> Iterable[Arg]:
 
 
 def fed_in(command: Simple) -> tuple[Word | None, Arg | None]:
-    """Return the text, or the file, that is fed into a command by its last redirection of standard input."""
+    """Return the text, or the file, that the last redirection of standard input feeds into a command."""
     inputs = [r for r in command.redirects if r.operator.startswith("<") and r.descriptor in ("", "0")]
     if not inputs:
         return None, None
@@ -251,9 +251,9 @@ def fed_in(command: Simple) -> tuple[Word | None, Arg | None]:
 
 
 def rule_to_remember(line: CommandLine, answer: Judgement, folder: str, contents: Mapping[str, str] | None) -> Remember | None:
-    """Return the literal pattern of a command, or ``None`` where no stored rule could answer the question.
+    """Return the rule that *always* stores for a command, or ``None`` when no stored rule could answer the question.
 
-    :param contents: the state of the files that it runs; ``None`` where that cannot be told.
+    :param contents: the state of the files that the command runs; ``None`` when it is unknown.
     """
     if not stored_rule_answers(answer) or contents is None or not folder.isprintable():
         return None
@@ -264,7 +264,7 @@ def rule_to_remember(line: CommandLine, answer: Judgement, folder: str, contents
 
 
 def _wider(line: CommandLine) -> str:
-    """Return a pattern for more commands of the same kind, where it covers nothing but plain words of one program."""
+    """Return a wider pattern to offer (``git log *``), if it covers only plain words of one program; else nothing."""
     name = line.args[0].text if line.args else ""
     if line.assigned or line.effects.guards or line.effects.inner or line.effects.texts or name not in _WIDENED:
         return ""
@@ -283,10 +283,10 @@ _VERB = re.compile(r"[a-z][a-z0-9-]*")
 
 ABSENT = "absent"
 MAX_BYTES = 64 * 1024 * 1024
-"""A larger program is not compared, so no rule is stored for it."""
+"""A larger file is not hashed, so no rule is stored for a command that runs it."""
 
 _JUST_NOW = 100_000_000
-"""Nanoseconds in which a file may be written twice without its time of change telling."""
+"""Nanoseconds in which a file may be written twice with the same time of change; so fresh a digest is not cached."""
 
 _known: dict[tuple[str, int, int, int, int], str] = {}
 _MOST_KNOWN = 256
@@ -295,9 +295,9 @@ _MOST_KNOWN = 256
 def contents_of(
     args: Sequence[Arg], effects: CommandEffects, base: str | None, inner: str | None, vault: str
 ) -> dict[str, str] | None:
-    """Return the state of every file whose content `args` run; ``None`` when one of them cannot be told.
+    """Return the state of every file whose content `args` run; ``None`` when the state of one is unknown.
 
-    :param base: the folder that the program is found from; `inner` the folder that it works in.
+    :param base: the folder that the path of the program starts from; `inner`: the folder that the program works in.
     """
     found: dict[str, str] = {}
     named = [(args[0], base)] if args and "/" in args[0].text else []
@@ -321,7 +321,7 @@ def _one(path: str, vault: str) -> Iterator[tuple[str, str]]:
 
 
 def _sought(sought: SoughtFiles, folder: str, vault: str) -> Iterator[tuple[str, str]]:
-    """Yield what a program looks for and finds, and what would be found before it if it were there."""
+    """Yield the state of the file that a program finds by itself, and of those that it would find first if they existed."""
     folders = [folder]
     while sought.upward and folders[-1].startswith(f"{vault}/"):
         folders.append(folders[-1].rpartition("/")[0])
@@ -333,7 +333,7 @@ def _sought(sought: SoughtFiles, folder: str, vault: str) -> Iterator[tuple[str,
 
 
 def changed_file(contents: Mapping[str, str], vault: str) -> str:
-    """Return which of `contents` is not as it was; empty when all are."""
+    """Return which file of `contents` has changed, and how; empty when none has."""
     for name, then in contents.items():
         now = state_of(path_in_rule(name, vault), vault)
         if now != then:
@@ -342,7 +342,7 @@ def changed_file(contents: Mapping[str, str], vault: str) -> str:
 
 
 def rule_name(path: str, vault: str) -> str:
-    """Return how a rule writes `path`: as it was given, because a link or ``..`` in it may lead elsewhere tomorrow."""
+    """Return `path` as rules write it, without resolving it: a link or ``..`` in it may lead elsewhere tomorrow."""
     while "/./" in path:
         path = path.replace("/./", "/")
     return f"vault:{path[len(vault) :]}" if path.startswith(f"{vault}/") else f"fs:{path}"
@@ -355,7 +355,10 @@ def path_in_rule(name: str, vault: str) -> str:
 
 
 def state_of(path: str, vault: str) -> str:
-    """Return the state of the file that `path` leads to now; empty where it cannot be told."""
+    """Return the state of the file that `path` leads to; empty when it cannot be determined.
+
+    The state is :data:`ABSENT`, ``is:PATH`` for a file outside the vault that only root can change, or the SHA-256 digest.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -364,7 +367,7 @@ def state_of(path: str, vault: str) -> str:
         return ""
     try:
         found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):  # as python runs one
+        if stat.S_ISDIR(found.st_mode):  # ``python folder`` runs its __main__.py
             return state_of(f"{path}/__main__.py", vault)
         if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
             return ""
@@ -393,7 +396,7 @@ def _digest(descriptor: int, path: str, found: os.stat_result) -> str:
     return _known[key]
 
 
-# ---------------------------------------------------------------- texts that are not what they look like
+# ---------------------------------------------------------------- misleading characters, hidden commands
 
 _ODD = re.compile(r"[^\t\n -~]")
 _LOOKS_EMPTY = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3164\uffa0")
@@ -408,8 +411,8 @@ _SHELL_SIGNS = frozenset(";|&<>()$`\"'\\{}~*?[]!#=- /")
 def odd_character(text: str, quoted: Sequence[tuple[int, int]]) -> str:
     """Return the first misleading character of `text` that is not inside one of the `quoted` spans; else nothing.
 
-    Control characters, those that turn or hide text, blanks that are not blanks to a shell, and look-alikes of signs
-    that mean something to one.
+    Misleading are control characters, characters that reverse or hide text, blanks that a shell does not take for
+    blanks, and look-alikes of the signs of a shell.
     """
     if not _ODD.search(text):
         return ""
@@ -424,7 +427,7 @@ def odd_character(text: str, quoted: Sequence[tuple[int, int]]) -> str:
 
 
 def is_misleading(char: str) -> bool:
-    """Whether `char` is invisible, turns the text around it, or looks like a sign of the shell."""
+    """Whether `char` is invisible, reverses the text around it, or looks like a sign of the shell."""
     category = unicodedata.category(char)
     if category[0] in "CZ" or char in _LOOKS_EMPTY or "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
         return True
@@ -434,7 +437,7 @@ def is_misleading(char: str) -> bool:
 
 
 def character_name(char: str) -> str:
-    """Return a character as it can be shown."""
+    """Return the code point and the Unicode name of a character."""
     return f"U+{ord(char):04X} {unicodedata.name(char, '')}".strip()
 
 
@@ -447,11 +450,11 @@ _PROSE = re.compile(r"--?(?:m|message|title|body|notes?|description|comment|subj
 """Options whose value is read by people."""
 
 MAX_WORDS = 64
-"""How many words of a program that is not known are looked at as commands."""
+"""How many words of an unknown program are tried as commands."""
 
 
 def rough_commands(text: str) -> Iterator[str]:
-    """Yield texts that may be commands, without quotes, keywords and assignments."""
+    """Yield the parts of `text` that may be commands, without quotes, keywords and assignments."""
     for piece in _CUTS.split(text.replace("\\\n", "").replace("{}", "_")):
         words = _QUOTES.sub("", piece).split()
         while words and (words[0] in _LEADING or _ASSIGNED.match(words[0])):
@@ -464,7 +467,7 @@ def rough_commands(text: str) -> Iterator[str]:
 
 
 def _after_options(rest: Sequence[str]) -> Iterator[int]:
-    """Yield where the words after leading options may begin, with or without values of those options."""
+    """Yield each index at which the operands may begin: it is not known which leading options take a value."""
     for index, text in enumerate(rest):
         before = rest[index - 1] if index else ""
         if index and not text.startswith("-"):

@@ -1,7 +1,7 @@
-"""The files that a command names, in every folder it may run in, and those that it changes without naming them.
+"""Judge the files that a command names, in every folder it may run in, and those that it changes without naming them.
 
-Those are in folders that are moved, copied, linked or removed, and in archives that are unpacked. What is read of an archive is
-bounded. One that cannot be read, or that the command may have changed before, asks.
+The second kind are in folders that it moves, copies, links or removes, and in archives that it unpacks. Reading an archive is
+bounded; if it cannot be read, or the command may have changed it before, the judge asks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .syntax import Arg
 from .walk import UNKNOWN, Bases
 
 MAX_MOVES = 100
-"""How often a script may change its folder before nobody keeps track of it."""
+"""How many changes of folder are followed in one script; after more of them the folder counts as unknown."""
 
 NEUTRAL = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/zero"})
 HOME = re.compile(r"\A\$(?:HOME|\{HOME(?:[^A-Za-z0-9_}][^}]*)?\})(?=/|\Z)")
@@ -44,7 +44,7 @@ _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FileJudge:
-    """Judges paths of a command that starts in `folder`; `add` takes the answers."""
+    """Judges the paths of a command that starts in `folder`, and passes each judgement to `add`."""
 
     def __init__(self, policy: Policy, folder: str, add: Callable[[Judgement], None]) -> None:
         self._policy = policy
@@ -56,7 +56,7 @@ class FileJudge:
         self._moves = 0
 
     def file(self, path: Arg, domain: str, bases: Bases, *, whole: bool = False, asks: bool = False) -> None:
-        """Judge a file in every folder the command may run in; `asks`: a default does not deny it."""
+        """Judge a file in every folder the command may run in; `asks`: what a default denies is asked about instead."""
         if path.static and path.text in NEUTRAL:
             return
         known = path if path.static else _likely(path)
@@ -73,7 +73,7 @@ class FileJudge:
                 self._add(with_target(part))
 
     def tree(self, tree: Tree, bases: Bases) -> None:
-        """Ask where a command reads a folder that holds a file which is asked about."""
+        """Ask if a command reads a folder and a file below it that is asked about."""
         roots = [root.path for root in tree.roots if root.static] if tree.roots else ["."]
         for base, root in product(sorted(filter(None, bases)), roots):
             target = self.resolve(root, "read", base)
@@ -82,16 +82,16 @@ class FileJudge:
                 self._add(part)
 
     def bulk_change(self, change: BulkChange, bases: Bases, *, changed: bool, exact: bool) -> None:
-        """Judge what a folder or an archive brings, by every path in it; what cannot be told, a rule may spell out."""
+        """Judge every path in a folder or an archive at its new place; an exact rule covers what is not known of it."""
         for base in sorted(filter(None, bases)):
             for part in judge_bulk_change(self._policy, self.resolve, change, base, changed=changed):
                 if part.decision == "deny" or part.rule is not None or not exact:
                     self._add(part)
 
     def checkout(self, checkout: Checkout, bases: Bases, moved: str) -> None:
-        """Judge the files that git brings.
+        """Judge the files that a checkout, a merge or the like changes.
 
-        :raises EffectUnknown: they cannot be told before it runs.
+        :raises EffectUnknown: the files cannot be determined before git runs.
         """
         from .git_contents import paths_brought
 
@@ -102,9 +102,9 @@ class FileJudge:
                     self._add(_as_question(part))
 
     def output(self, shown: GitOutput, bases: Bases, moved: str, *, changed: bool) -> None:
-        """Ask where git prints a file that is asked about.
+        """Ask if git prints the content of a file that is asked about.
 
-        :raises EffectUnknown: what it prints cannot be told before it runs.
+        :raises EffectUnknown: the files cannot be determined before git runs.
         """
         from .git_contents import paths_in_output
 
@@ -119,7 +119,7 @@ class FileJudge:
     def paths_of_patch(self, patch: Patch, bases: Bases) -> list[str]:
         """Return the paths that a patch changes.
 
-        :raises EffectUnknown: it is not there, may not be read unasked, or is not understood.
+        :raises EffectUnknown: the patch does not exist, may not be read without a question, or is not understood.
         """
         from .payloads import GIT_CONFIGURATION, merges_by_configuration, paths_in
 
@@ -137,7 +137,10 @@ class FileJudge:
         return list(found)
 
     def _content(self, file: Arg, base: str) -> str:
-        """Return what stands in a file that may be read without a question."""
+        """Return the content of a file that may be read without a question.
+
+        :raises EffectUnknown: it may not, it cannot be read, or it is too long.
+        """
         from .payloads import MAX_BYTES
 
         target = self.resolve(file.path, "read", base)
@@ -154,7 +157,7 @@ class FileJudge:
         return content.decode("utf-8", "surrogateescape")
 
     def working_folder(self, bases: Bases) -> None:
-        """Judge the folder a command works in: the vault is fine, elsewhere is like reading there."""
+        """Judge the folder that a command works in: the vault is allowed, any other folder counts as read."""
         for base in sorted(bases, key=str):
             if base is None:
                 self._add(_unknown_folder("read", Arg(".")))
@@ -164,7 +167,7 @@ class FileJudge:
                     self._add(with_target(part))
 
     def repository(self, bases: Bases) -> str:
-        """Return a git directory that git would use there and that is not the vault's own; empty when there is none."""
+        """Return a git directory, not the vault's own, that git would use in one of `bases`; empty when there is none."""
         from .git_repository import strange_repository
 
         for base in sorted(filter(None, bases)):
@@ -175,31 +178,31 @@ class FileJudge:
         return ""
 
     def folder(self, base: str | None) -> str:
-        """Return a folder as rules name it, links followed."""
+        """Return the name of the folder `base` in rules, with links followed."""
         if base == str(self._policy.vault):
             return "vault:/"
         target = self.resolve(".", "read", base) if base is not None else None
         return UNKNOWN_FOLDER if target is None or target.error is not None else target.text
 
     def folder_named(self, text: str) -> str:
-        """Return the name of a folder that a rule names as ``vault:/…`` or ``fs:/…``, links followed."""
+        """Return the canonical name of a folder that a rule names as ``vault:/…`` or ``fs:/…``, with links followed."""
         place, _, path = text.partition(":")
         return self.folder(f"{self._policy.vault}{path}".rstrip("/") if place == "vault" else path)
 
     def contents(self, args: Sequence[Arg], effects: CommandEffects, base: str | None) -> Mapping[str, str] | None:
-        """Return the state of the files whose content a command runs, by name; ``None`` when that cannot be told."""
+        """Return the state of the files whose content a command runs, by name; ``None`` when it is unknown."""
         inner = {base} if effects.base is None else self.after_cd(effects.base, frozenset((base,)))
         where = min(filter(None, inner), default=None) if len({*map(self.folder, inner)}) == 1 else None
         return contents_of(args, effects, base, where, str(self._policy.vault))
 
     def changed_file(self, rule: Rule) -> str:
-        """Return which file is not as it was when `rule` was stored."""
+        """Return which file has changed since `rule` was stored; empty when none has."""
         return changed_file(rule.contents, str(self._policy.vault))
 
     def possible_file(self, path: Arg, bases: Bases, *, known: bool, exact: bool) -> None:
-        """Judge a word that may be a file: what is not one raises no question, what an exact rule names neither.
+        """Judge a word that may name a file. A word that names no file, or that an exact rule names, raises no question.
 
-        :param known: the program only reads its words; another one may write what they name.
+        :param known: the program is known and only reads; an unknown one may write the files that its words name.
         """
         if not path.static or "://" in path.text or "\n" in path.text or not path.text:
             return
@@ -216,28 +219,28 @@ class FileJudge:
                     self._add(with_target(part._replace(decision="ask")))
 
     def goals(self, path: Arg, bases: Bases) -> list[str]:
-        """Return where a path leads from each folder, links followed."""
+        """Return where a path leads from each folder, with links followed."""
         targets = (self.resolve(path.path, "read", base) for base in sorted(filter(None, bases)))
         return [target.path for target in targets if target.path]
 
     def surely_moves(self, path: Arg, base: str | None) -> bool:
-        """Whether ``cd path`` cannot but work: the folder is there, and nothing before a ``..`` could be missing."""
+        """Whether ``cd path`` surely succeeds: the folder exists, and no name before a ``..`` could be missing."""
         if ".." in dropwhile(lambda name: name == "..", path.text.split("/")):
             return False
         target = self.resolve(path.path, "read", base) if path.static and base is not None else None
         return target is not None and target.identity is not None and os.access(f"{target.path}/.", os.X_OK)
 
     def resolve(self, path: str, domain: str, base: str | None) -> Target:
-        """Return where a path leads from a folder."""
+        """Return the target that a path leads to from the folder `base`."""
         key = (path, domain, base)
         if key not in self._targets:
             self._targets[key] = self._policy.resolve(path, domain, base)
         return self._targets[key]
 
     def after_cd(self, path: Arg, bases: Bases) -> Bases:
-        """Return where ``cd path`` leads from each of `bases`: where its links end, and by its name.
+        """Return the folders that ``cd path`` leads to from `bases`: each with its links followed, and as it is named.
 
-        A later ``..`` goes up from the name, while a program's own ``..`` goes up from where the links ended.
+        After it the shell resolves ``..`` from the name, but programs resolve it from the folder that the links lead to.
         """
         self._moves += 1
         if not path.static or self._moves > MAX_MOVES:
@@ -254,21 +257,21 @@ class FileJudge:
 
 
 def with_target(part: Judgement) -> Judgement:
-    """Say which file a rule asks about: the command does not show where its names lead, and an answer holds for that."""
+    """Add the file to the reason of a rule that asks: the command does not show where its names lead."""
     if part.decision != "ask" or part.rule is None or part.rule.source == "default":
         return part
     return part._replace(reason=f"{part.target}: {part.reason}")
 
 
 def _as_question(part: Judgement) -> Judgement:
-    """Return a denial that only a default gives as a question."""
+    """Return `part`, with the denial of a default rule turned into a question."""
     if part.decision != "deny" or part.rule is None or part.rule.source != "default":
         return part
     return part._replace(decision="ask", reason=part.reason.partition(";")[0], next_step="")
 
 
 def _likely(path: Arg) -> Arg | None:
-    """Return where a path that is only partly known leads: into the home it names, or surely into some folder."""
+    """Return the part of `path` that is known for certain, with ``$HOME`` as ``~``; ``None`` when there is none."""
     text = HOME.sub("~", path.text)
     special = min((text.find(char) for char in "*?[$`{<>" if char in text), default=-1)
     if special < 0:
@@ -276,7 +279,7 @@ def _likely(path: Arg) -> Arg | None:
     folder = text[:special].rpartition("/")[0]
     if folder:
         return Arg(folder, tilde=folder.startswith("~"))
-    if text[special] in "*?[":  # what a pattern matches is there
+    if text[special] in "*?[":  # a pattern without a slash before it matches in this folder, or in the root
         return Arg("/" if text.startswith("/") else ".")
     return Arg("/") if text.startswith("/") else None
 
@@ -294,13 +297,13 @@ _HOLDERS = frozenset(
     if "/" in path and not set(path) & set("*?[{")
     for name in plain_names(path)[:-1]
 )
-"""Names of folders in which some places run later: ``.github`` holds ``workflows``."""
+"""Names of folders that may hold a file which runs later, such as ``.github``, which may hold ``workflows``."""
 
 
 def judge_bulk_change(policy: Policy, resolve: Resolve, change: BulkChange, base: str, *, changed: bool) -> Iterator[Judgement]:
-    """Yield an answer for each path that is not simply allowed where it arrives.
+    """Yield a judgement for each path that is not allowed at its new place.
 
-    :param changed: the command changes files before it gets there.
+    :param changed: an earlier part of the command changes files.
     """
     for source in change.sources:
         source = Arg("~", tilde=True) if HOME.fullmatch(source.text) else source
@@ -372,7 +375,10 @@ def _judge_restored(policy: Policy, target: Target) -> Iterator[Judgement]:
 
 
 def _judge_linked(policy: Policy, resolve: Resolve, source: Arg, goals: Sequence[str], base: str) -> Iterator[Judgement]:
-    """Through a link, what it leads to is written; what a symbolic link names begins where the link is."""
+    """Judge the file that a link leads to as if it were written: the link lets that happen.
+
+    A relative path is judged from `base`, as a hard link resolves it, and from the folder of the symbolic link.
+    """
     places = dict.fromkeys((source.path, *(f"{goal.rpartition('/')[0] or '.'}/{source.path}" for goal in goals)))
     for place in places if not source.text.startswith(("/", "~")) else (source.path,):
         target = resolve(place, "edit", base)
@@ -402,7 +408,7 @@ def _judge_unpacked(policy: Policy, change: BulkChange, source: Target, goal: Ta
             raise UnreadableArchive
         members = list(archive_members(source.path or ""))
     except FileNotFoundError:
-        return  # it brings nothing
+        return  # there is nothing to unpack
     except UnreadableArchive:
         yield _question(goal, f"what is unpacked from {source.text.removeprefix('vault:/')} is not known before it runs")
         return
@@ -417,7 +423,7 @@ def _judge_unpacked(policy: Policy, change: BulkChange, source: Target, goal: Ta
 
 
 def _strip_folders(name: str, strip: int) -> Iterator[str]:
-    """Yield `name` without its first folders; whether a leading ``.`` is one of them differs."""
+    """Yield `name` without its first folders. Programs differ in whether a leading ``.`` is one: both results are yielded."""
     for text in (name, name.removeprefix("./")):
         names = [part for part in text.split("/")[strip:] if part not in ("", ".", "..")]
         yield from ("/".join(names),) if names else ()

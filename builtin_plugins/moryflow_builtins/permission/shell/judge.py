@@ -1,6 +1,6 @@
-"""Judge everything a shell text runs, reads and writes; the most severe part decides.
+"""Judge everything that a shell text runs, reads and writes; the most severe part decides.
 
-Gates of other plugins get the simple commands of a text as rules would be matched against them, without any rule.
+:func:`simple_commands` lists the commands of a text without judging them, for gates of other plugins.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .walk import UNKNOWN, Bases, FoldersAfter, Walker
 from .wrappers import harmless_assignment
 
 MAX_INNER = 8
-"""How deeply commands may run commands that run commands."""
+"""How many levels of commands that run commands are judged."""
 
 MAX_WORK = 5000
-"""How many commands and files of one text are judged, in each folder that they may be in; what is beyond is not understood."""
+"""How many commands and files of one text are judged, counted once for each possible folder; beyond it the judge gives up."""
 
 
 class TooMuchWork(Exception):
-    """The text holds more than is judged one by one."""
+    """The text holds more than :data:`MAX_WORK` allows to judge."""
 
 
 _NETWORK = ("/dev/tcp/", "/dev/udp/")
@@ -42,7 +42,7 @@ Words = tuple[Arg, ...]
 
 
 class Judge:
-    """Collects the answers about one command."""
+    """Judges one shell text and collects the judgements in :attr:`parts`."""
 
     def __init__(self, policy: Policy, command: str, folder: str) -> None:
         self._policy = policy
@@ -63,7 +63,7 @@ class Judge:
 
     @property
     def parts(self) -> Iterable[Judgement]:
-        """The answers so far."""
+        """The judgements that were added, in order."""
         return self._parts
 
     def script(self, script: Script, bases: Bases) -> FoldersAfter:
@@ -71,24 +71,27 @@ class Judge:
         return self._walker.script(script, bases)
 
     def add(self, part: Judgement) -> None:
-        """Keep an answer. What was approved word for word is not asked about again, only refused."""
+        """Add a judgement. A command inside one that a rule allows word for word is not asked about, but may be denied."""
         if self._approved and part.domain == "bash" and part.decision == "ask" and part.bypass != "never" and not part.lapsed:
             return
         self._parts.setdefault(part)
 
     def ask(self, target: str, reason: str) -> None:
-        """Ask about something no rule can cover."""
+        """Ask about something that no rule can cover."""
         self.add(Judgement("bash", f"shell:{target}", "ask", reason))
 
     def give_up(self) -> None:
-        """Ask, in every mode, about a command that holds more than is judged one by one."""
+        """Ask, in every mode, about a command that is too long to judge."""
         self._approved = False
         reason = "the command holds more than can be looked at"
         self.unsure(self._command, reason)
         self.add(Judgement("bash", f"shell:{shortened(self._command, 200)}", "ask", reason, bypass="never"))
 
     def _spend(self, effects: CommandEffects, words: int, bases: Bases) -> None:
-        """Count what a command takes to judge."""
+        """Count the work of judging one command.
+
+        :raises TooMuchWork: the whole text takes more than :data:`MAX_WORK`.
+        """
         files = len(effects.reads) + len(effects.writes) + len(effects.perhaps)
         if effects.bulk_changes:
             files += sum(4 * len(change.sources) for change in effects.bulk_changes)
@@ -128,9 +131,9 @@ class Judge:
     def _line(
         self, assigned: Words, args: Words, bases: Bases, effects: CommandEffects, raw: str, granted: CompiledRule | None = None
     ) -> FoldersAfter:
-        """Judge one command: by the rules, then by what it touches, then what it runs.
+        """Judge one command by the rules, then what it touches, then what it runs.
 
-        :param granted: what a rule for the command around it says of this one.
+        :param granted: the part for this command of a rule that allows the command around it.
         """
         if args:
             inspect(args, effects)
@@ -190,7 +193,7 @@ class Judge:
         return answer._replace(reason=reason, remember=stored, contents=FrozenDict(contents or {}), lapsed=lapsed)
 
     def _own_program(self, line: CommandLine, bases: Bases) -> None:
-        """Refuse what changes permissions, plugins or configuration, in every mode."""
+        """Refuse, in every mode, a ``moryflow`` command that changes permissions, plugins or configuration."""
         args, effects = line.args, line.effects
         named = args and args[0].static and "/" in args[0].text and not is_own(args[0].text)
         if named and any(is_own(path) for path in self._file_judge.goals(args[0], bases)):
@@ -203,7 +206,7 @@ class Judge:
             self._refuse_text(self._command)
 
     def _refuse_text(self, text: str) -> None:
-        """Refuse a text that is not understood when it seems to change what a person decided."""
+        """Refuse a text that is not understood but seems to run such a ``moryflow`` command."""
         reason = refusal_in_text(text)
         if reason:
             self._refuse(text, reason)
@@ -233,7 +236,7 @@ class Judge:
 
     @contextmanager
     def _ask_if_unknown(self, command: str, what: str, *, exact: bool) -> Iterator[None]:
-        """Ask where it cannot be told what a command does, unless a rule spells the command out."""
+        """Ask if the effect of `command` is unknown, unless a rule spells the command out."""
         try:
             yield
         except EffectUnknown as problem:
@@ -241,14 +244,14 @@ class Judge:
                 self.ask(command, f"{what} is not known: {problem}")
 
     def _patch(self, patch: Patch, bases: Bases, at: Bases, *, changed: bool) -> None:
-        """Judge what a patch changes; `at` is where its file is."""
+        """Judge the files that a patch changes; `at`: the folders that the patch file itself may be in."""
         if changed and patch.files:
             raise EffectUnknown("it may be changed before it is read")
         for path in self._file_judge.paths_of_patch(patch, at):
             self._file_judge.file(Arg(path), "edit", bases | {str(self._policy.vault)} if patch.by_git else bases)
 
     def _repository(self, command: str, bases: Bases, *, changed: bool) -> None:
-        """Ask before git uses a repository that is not the vault's own, or may not be when the command gets there."""
+        """Ask before git uses a repository that is not the vault's own, or may not be by the time the command runs."""
         found = self._file_judge.repository(bases)
         if found:
             self.ask(command, f"{found} is a git repository other than the vault's own; its configuration can run programs")
@@ -258,12 +261,12 @@ class Judge:
             self.ask(command, "the folder it runs in is changed before, so its git repository is not known")
 
     def _judge_hidden(self, line: CommandLine) -> None:
-        """Look for a denied command in other letters, or behind a program that is not known to run others."""
+        """Ask if the line may run a denied command: spelled in other letters, or as the words of an unknown program."""
         for text in islice(filter(self._policy.denies, line.disguised if self._denies else ()), 1):
             self.ask(" ".join(arg.text for arg in line.args), f"it may run {text!r}, which a rule forbids")
 
     def _inside(self, line: CommandLine, answers: Sequence[Judgement], bases: Bases, *, exact: bool) -> FoldersAfter:
-        """Judge the commands this one runs, and say where the shell stands afterwards."""
+        """Judge the commands that this one runs; return the folders that the shell may be in afterwards."""
         effects = line.effects
         before = self._approved
         self._approved = before or exact
@@ -333,7 +336,7 @@ class Judge:
                 pass
 
     def _as_line(self, text: str, why: str, command: Compound, bases: Bases) -> None:
-        """Judge what is not a command of its own by its text; only a rule that spells it out covers it."""
+        """Judge the head of a loop, or arithmetic, by its text, as if it were a command; only an exact rule covers it."""
         effects = CommandEffects(known=True)
         effects.guard(0, why)
         self._by_rules(CommandLine((), (Arg(text),), effects, " ".join(command.raw.split())), bases)
@@ -383,31 +386,31 @@ class Judge:
 
 
 def _git_variable(assigned: Sequence[Arg], args: Sequence[Arg]) -> str:
-    """Return the variable of git that a command sets for those after it, as ``export GIT_DIR=…`` does."""
+    """Return the variable of git that a command sets for later commands, as ``export GIT_DIR=…`` does; else nothing."""
     words = args[1:] if name_of(args) in CHANGE else () if args else assigned
     return next((word.text.partition("=")[0] for word in words if word.text.startswith("GIT_")), "")
 
 
 def _no_more(ended: RuleHit) -> str:
-    """Say why a rule that names the command does not allow it."""
+    """Return why a stored rule that names the command does not allow it here or any more."""
     rule = ended.rule
     place = f" ({place_of(rule)})"
     return f"{ended.note} since it was allowed{place}" if ended.note else f"it is allowed in {rule.folder} only{place}"
 
 
 def _reason_of(answer: Judgement, line: CommandLine) -> str:
-    """Say why a command is asked about."""
+    """Return why a command is asked about."""
     if answer.rule is None or answer.rule.source != "default" or answer.rule.decision != "ask":
         return answer.reason
     dynamic = next((word.why for word in line.words if word.why), "")
     return dynamic or f"no rule covers {shortened(line.plain)!r}"
 
 
-# ---------------------------------------------------------------- commands without a judgement, for gates of other plugins
+# ---------------------------------------------------------------- the commands of a text, for gates of other plugins
 
 
 def simple_commands(text: str) -> tuple[str, ...]:
-    """Return the commands in `text` in every spelling that a rule may have meant, outer ones first, each once."""
+    """Return the commands in `text`, outer ones first, each in every spelling that a rule may use for it."""
     collector = _Collector()
     collector.text(text)
     return tuple(collector.found)
@@ -420,7 +423,7 @@ class _Collector:
         self._walker = Walker(self._simple, lambda command, bases: None, lambda redirect, bases: None)
 
     def text(self, text: str) -> None:
-        """Read a shell text; of one that is not understood, everything that may be a command."""
+        """Collect the commands of a shell text; if it cannot be parsed, everything that may be a command."""
         self._depth += 1
         try:
             if self._depth > MAX_INNER:
