@@ -1,22 +1,22 @@
 """What one command does: options and operands, what it reads, writes and runs, and the words that a wildcard does not cover.
 
-A table line says which options of a program count: ``o=w output=w`` — the value of ``-o`` or ``--output`` is a file that is
-written. The letters:
+A table line lists the options of a program that matter: ``o=w output=w`` says that the value of ``-o`` or ``--output`` is a
+file that is written. The letters:
 
 ======  =======================================================================================
 ``v``   a value that is neither a file nor a program
 ``m``   a text that people read
 ``r``   a file that is read
-``R``   the same, but what stands in it says what is read or run next; a wildcard does not cover the option
+``R``   the same, but its content says what is read or run next; a wildcard does not cover the option
 ``w``   a file that is written; a wildcard does not cover the option
 ``d``   a folder to work in
 ``t``   a shell text that is run; it is judged like a command of its own
 ``x``   the same, but a wildcard over the outer program does not cover it either
 ``c``   text in another language that is run; a wildcard does not cover it
-``h``   a host that is talked to, or what says which; a wildcard does not cover it
+``h``   a host that the program connects to, or a value that selects one; a wildcard does not cover it
 ``g``   no value, but a wildcard does not cover the option
-``i``   like ``g``, and what follows the letter directly belongs to it (``-i.bak``)
-``a``   nothing that counts, and what follows the letter directly belongs to it (``-Iseconds``)
+``i``   like ``g``, and text directly after the letter belongs to it (``-i.bak``)
+``a``   has no effect, and text directly after the letter belongs to it (``-Iseconds``)
 ======  =======================================================================================
 """
 
@@ -37,7 +37,7 @@ GUARDED = frozenset("Rwxchgi")
 
 
 class OptionTable(NamedTuple):
-    """The options of a program that count, by letter and by name."""
+    """The options of a program that matter, by letter and by name."""
 
     short: dict[str, str]
     long: dict[str, str]
@@ -47,8 +47,8 @@ class OptionTable(NamedTuple):
 class CommandItem(NamedTuple):
     """An option or an operand.
 
-    :param place: where its last word stands.
-    :param role: a letter of the table, or empty for an operand and for an option that is not in the table.
+    :param place: the index of its last word.
+    :param role: a letter of the table; empty for an operand and for an option that is not in the table.
     """
 
     place: int
@@ -81,8 +81,8 @@ def read_options(
 ) -> Iterator[CommandItem]:
     """Yield the options and operands of a command.
 
-    :param stop_at_operand: what follows the first operand is another command, as after ``env``.
-    :param files: operands are files, so what follows an abbreviated option is taken for one where that could be.
+    :param stop_at_operand: stop after the first operand: another command begins there, as after ``env``.
+    :param files: operands are files, so the word after an abbreviated option counts as an operand if it could be one.
     """
     index, only_operands = start, False
     while index < len(args):
@@ -106,7 +106,7 @@ def names_of(found: Iterable[CommandItem]) -> set[str]:
 
 
 def placed_operands(found: Iterable[CommandItem]) -> list[tuple[int, Arg]]:
-    """Return the operands, each behind its place."""
+    """Return the operands, each with its index."""
     return [(item.place, item.value) for item in found if item.operand and item.value is not None]
 
 
@@ -116,12 +116,12 @@ def operands_of(found: Iterable[CommandItem]) -> list[Arg]:
 
 
 def values_of(found: Iterable[CommandItem], *names: str) -> list[Arg]:
-    """Return the values that the options called one of `names` were given."""
+    """Return the values of the options called one of `names`."""
     return [item.value for item in found if item.name in names and item.value is not None]
 
 
 def small_number(found: Iterable[CommandItem], *names: str) -> int | None:
-    """Return the number of up to three digits that the last option called one of `names` was given; else ``None``."""
+    """Return the value of the last option called one of `names`, if it is a number of up to three digits; else ``None``."""
     given = [value.text for value in values_of(found, *names)]
     return int(given[-1]) if given and given[-1].isdecimal() and len(given[-1]) < 4 else None
 
@@ -140,19 +140,19 @@ def _long(args: Sequence[Arg], index: int, table: OptionTable, dashes: int, *, f
     known = _lookup(name, table.long)
     role = table.long.get(known, "")
     if files and role == "v" and known != name and not equals:
-        # An option of its own may have this name, and no value; what follows is then an operand.
+        # The program may have another option of this exact name that takes no value; the next word is then an operand.
         return CommandItem(index, known, role)
     if equals:
         return CommandItem(index, known or name, role, args[index].cut(dashes + len(name) + 1))
     if role in TAKES_VALUE and role and index + 1 < len(args):
-        # An option of its own may have this name (``git update-index --add``); then the next word is looked at, too.
+        # Another option may have this exact name (``git update-index --add``), so an option that follows is read as one too.
         again = known != name and args[index + 1].text.startswith("-")
         return CommandItem(index if again else index + 1, known, role, args[index + 1])
     return CommandItem(index, known or name, role)
 
 
 def _lookup(name: str, names: dict[str, str]) -> str:
-    """Return the option that `name` is or abbreviates; of several the one that matters most."""
+    """Return the option that `name` is or abbreviates; of several, the one that matters most."""
     if name in names:
         return name
     meant = [known for known in names if known.startswith(name)] if name else []
@@ -160,7 +160,7 @@ def _lookup(name: str, names: dict[str, str]) -> str:
 
 
 def _cluster(args: Sequence[Arg], index: int, table: OptionTable) -> Iterator[CommandItem]:
-    """Read ``-abc``, in which the first letter that takes a value takes the rest."""
+    """Read ``-abc``; the first letter that takes a value takes the rest of the word."""
     word = args[index]
     for position, letter in enumerate(word.text[1:], 1):
         role = table.short.get(letter, "")
@@ -189,24 +189,24 @@ def table_rows(table: str) -> Iterator[tuple[str, str, str]]:
 
 
 MAX_COMMANDS = 64
-"""How many commands inside one command are looked at; with more of them it is not understood."""
+"""How many commands inside one command are judged; a command with more of them is not understood."""
 
 
 # ---------------------------------------------------------------- effects
 
 
 class EffectUnknown(Exception):
-    """What a command changes or shows cannot be told before it runs; the text says why."""
+    """The effect of a command cannot be determined before it runs; the text says why."""
 
 
 class Patch(NamedTuple):
     """A patch that a command applies.
 
-    :param files: the files that hold it; `outside`: named by a redirection, so in the folder of the shell.
-    :param text: a here-document that holds it.
-    :param strip: how many names are taken off the front of a path; ``None`` when it is not said.
-    :param given: the file that is changed is an operand, whatever the patch says.
-    :param may_merge: git may merge it where it does not apply, if that is configured.
+    :param files: the files that hold the patch; `outside`: a redirection names them, so they are in the folder of the shell.
+    :param text: a here-document that holds the patch.
+    :param strip: how many names are removed from the front of a path (``-p``); ``None`` when the command does not say.
+    :param given: an operand names the file to change, whatever the patch says.
+    :param may_merge: git may be configured to merge the patch where it does not apply.
     """
 
     files: tuple[Arg, ...] = ()
@@ -220,20 +220,20 @@ class Patch(NamedTuple):
 
 
 Follows = Literal["nothing", "git", "rg", "npm", "docker"]
-"""Whose ignore files a program follows."""
+"""The kind of ignore files that a program respects."""
 
 
 class Tree(NamedTuple):
-    """Folders that a command reads with what is below them.
+    """Folders that a command reads with everything below them.
 
     :param why: the program and the option, for the question.
-    :param roots: where it begins; without any, the folder it runs in.
-    :param only: globs of files; others are left out, unless `others`.
-    :param without: globs of files and folders that are left out; `whole_path`: matched against the path as it was given.
+    :param roots: the folders; if empty, the folder that the command runs in.
+    :param only: globs of the files that are read; with `others`, other files are read too.
+    :param without: globs of files and folders that are skipped; `whole_path`: they match the path as it was given.
     :param hidden: names that begin with a dot are read too.
-    :param depth: how many folders down it reads.
+    :param depth: how many levels of folders are read; ``None`` for all.
     :param links: links are followed.
-    :param repository: it never reads git's own folder.
+    :param repository: the folder ``.git`` is never read.
     """
 
     why: str
@@ -251,15 +251,15 @@ class Tree(NamedTuple):
 
 
 class BulkChange(NamedTuple):
-    """Something whose content arrives somewhere.
+    """Folders or an archive that a command copies, moves, unpacks, links or changes as a whole.
 
     :param why: the program.
-    :param sources: folders, or an archive.
-    :param goal: where it arrives, or the folder that it arrives in.
-    :param how: what becomes of the sources.
-    :param strip: how many names are taken off the front of a path in an archive.
-    :param tree: says what is left out.
-    :param outside: the paths begin in the folder of the shell, not in the one that an option names.
+    :param sources: the folders, or the archive.
+    :param goal: the new path, or the folder that holds it.
+    :param how: what happens to the sources: ``copied``, ``moved``, ``unpacked``, ``linked``, ``changed`` or ``restored``.
+    :param strip: how many names are removed from the front of a path in an archive.
+    :param tree: says which files are skipped.
+    :param outside: relative paths start in the folder of the shell, not in a folder that an option names.
     """
 
     why: str
@@ -272,14 +272,14 @@ class BulkChange(NamedTuple):
 
 
 class Checkout(NamedTuple):
-    """Commits whose content a command brings.
+    """Commits whose files a command of git writes into the working tree.
 
-    :param against: what they are compared with; ``parents``: only what each commit changed itself; ``list``: the commits
-        are those that an unfinished command has still to bring.
+    :param against: what the commits are compared with; ``parents``: each commit with its parents; ``list``: the commits
+        are those that an unfinished command (a rebase, for example) still has to apply.
     :param revisions: the commits, or the stash.
-    :param or_path: the first of them may be a path instead.
-    :param paths: only what is below them; without any, everything.
-    :param unknown: why nothing can be told before it runs.
+    :param or_path: the first revision may be a path instead.
+    :param paths: only files below these paths; if empty, all files.
+    :param unknown: why the files cannot be determined before the command runs.
     """
 
     verb: str
@@ -296,9 +296,9 @@ class GitOutput(NamedTuple):
     :param why: the verb, for the question.
     :param how: ``files``: all of the revisions, or of the index; ``differences``: between revisions, the index and the
         files; ``commits``: what each of them changed; ``history``: the same for those before them; ``stash``; ``object``.
-    :param words: revisions, then paths, as git tells them apart; `paths` stand behind ``--``.
+    :param words: revisions, then paths, which git distinguishes by itself; `paths`: those after ``--``.
     :param most: how many commits of a history; `several`: of all branches and tags, whatever is named.
-    :param every: it may show everything that is tracked.
+    :param every: the verb may print every tracked file.
     """
 
     why: str
@@ -313,9 +313,9 @@ class GitOutput(NamedTuple):
 class UncoveredWords(NamedTuple):
     """Words that a wildcard does not cover.
 
-    :param place: the last word that a rule has to spell out.
-    :param why: what they do.
-    :param unseen: no rule can spell it out, because it is not in the command.
+    :param place: the index of the last word that a rule has to spell out.
+    :param why: what the words do.
+    :param unseen: no rule can spell it out: what runs is not in the command.
     """
 
     place: int
@@ -326,7 +326,7 @@ class UncoveredWords(NamedTuple):
 class InnerCommand(NamedTuple):
     """A command that another one runs, in the folder that the outer one works in.
 
-    :param same_shell: it runs in this shell, so its ``cd`` counts.
+    :param same_shell: it runs in this shell, so its ``cd`` changes the folder of later commands.
     """
 
     args: tuple[Arg, ...]
@@ -334,9 +334,10 @@ class InnerCommand(NamedTuple):
 
 
 class InnerText(NamedTuple):
-    """A shell text that a command runs; `elsewhere` on another machine, where no path and no allow of ours counts.
+    """A shell text that a command runs.
 
-    :param fed: it is not among the words of the command, so that no rule for the command covers it.
+    :param elsewhere: it runs on another machine, so its folder is unknown.
+    :param fed: it is not among the words of the command, so no rule for the command covers it.
     """
 
     text: Arg
@@ -348,8 +349,8 @@ class InnerText(NamedTuple):
 class WrittenFile(NamedTuple):
     """A file that is changed.
 
-    :param whole: everything below a folder is.
-    :param asks: outside the vault it is asked about, not denied; the command is one that is always asked about.
+    :param whole: if it is a folder, everything below it is changed.
+    :param asks: outside the vault the change is asked about, not denied, because the command is always asked about.
     """
 
     path: Arg
@@ -358,9 +359,9 @@ class WrittenFile(NamedTuple):
 
 
 class SoughtFiles(NamedTuple):
-    """Files that a program looks for by itself and runs, in its order: ``make`` its makefile.
+    """Files that a program looks for by itself and runs, in this order, as ``make`` does with its makefile.
 
-    :param upward: also in the folders above, up to the vault; `every`: not only the first that is there.
+    :param upward: it also looks in the folders above, up to the vault; `every`: it runs all of them, not only the first.
     """
 
     names: tuple[str, ...]
@@ -369,24 +370,24 @@ class SoughtFiles(NamedTuple):
 
 
 class CommandEffects:
-    """Collected while a command is looked at.
+    """The effects of one command; an inspector fills them in.
 
-    :ivar known: the program's operands are understood, so other words of it are not looked at as paths or commands.
-    :ivar perhaps: words of a program that is not understood; they may be files. `may_write`: it may change what they name.
-    :ivar views: other ways to write the command, for rules that deny.
-    :ivar base: a folder it works in instead of the current one.
-    :ivar reads_here: it reads the folder it runs in; `trusts_here`: and takes configuration from it.
-    :ivar brings_files: it makes files that the command does not name, as a checkout does.
+    :ivar known: the program's operands are understood, so its other words are not tried as paths or commands.
+    :ivar perhaps: words of an unknown program that may be files; `may_write`: the program may change these files.
+    :ivar views: other spellings of the command, for rules that ask or deny.
+    :ivar base: the folder that the command works in, if not the current one.
+    :ivar reads_here: it reads the folder it runs in; `trusts_here`: it also takes configuration from there.
+    :ivar brings_files: it writes files that the command does not name, as a checkout does.
     :ivar trees: folders that it reads with everything below them.
     :ivar refusals: why no rule and no mode lets it run; `insists`: why it is asked about in every mode.
-    :ivar moves: where ``cd`` leads; `moved` when the folder changes in a way that is not known.
-    :ivar patches: texts that say what it changes; `bulk_changes`: folders and archives whose content arrives somewhere.
-    :ivar checkout: commits whose content it brings; `moves_names`: which names of git mean something else afterwards.
+    :ivar moves: where ``cd`` leads; `moved`: the folder changes to an unknown one.
+    :ivar patches: patches that it applies; `bulk_changes`: folders and archives that it copies, unpacks and so on.
+    :ivar checkout: commits whose files it writes; `moves_names`: which names of git mean another commit afterwards.
     :ivar shown: content that it prints from git's store.
-    :ivar stdin: a here-document or here-string that is fed in; `stdin_file`: a file that is.
-    :ivar harmless: ids of words that surely name nothing it may write: a message, a script that is understood.
-    :ivar runs: files whose content is run; `sought` those that the program finds by itself.
-    :ivar code: texts in other languages that are run; only what no mode opens is looked for in them.
+    :ivar stdin: the here-document or here-string on its standard input; `stdin_file`: the file there.
+    :ivar harmless: ids of words that surely name no file it may write: a message, a script that is understood.
+    :ivar runs: files whose content is run; `sought`: files that the program finds by itself and runs.
+    :ivar code: texts in other languages that are run; they are searched only for what no mode allows.
     """
 
     base: Arg | None = None
@@ -420,21 +421,21 @@ class CommandEffects:
 
     @property
     def stdin_text(self) -> Arg:
-        """What a here-document or here-string feeds in."""
+        """The text of the here-document or here-string; only valid if `stdin` is set."""
         assert self.stdin is not None
         return argument(self.stdin)
 
     def guard(self, index: int, why: str) -> None:
-        """Note that a rule must spell out the words up to `index`."""
+        """Record that a rule must spell out the words up to `index`."""
         self.guards.append(UncoveredWords(index, why))
 
     def guard_unseen(self, why: str) -> None:
-        """Note that something is run that the command does not show."""
+        """Record that the command runs something that its text does not show."""
         self.guards.append(UncoveredWords(0, why, unseen=True))
 
 
 Inspector = Callable[[Sequence[Arg], CommandEffects], None]
-"""What looks at one command and fills in its effects."""
+"""A function that reads the words of one command and fills in its effects."""
 
 
 _WHAT = {
@@ -449,7 +450,7 @@ _WHAT = {
 
 
 def take_option(option: CommandItem, effects: CommandEffects, args: Sequence[Arg]) -> None:
-    """Note what an option means."""
+    """Record the effects of one option."""
     if option.operand or not option.role:
         return
     value = option.value
@@ -472,7 +473,7 @@ def take_option(option: CommandItem, effects: CommandEffects, args: Sequence[Arg
 
 
 def note_messages(found: Sequence[CommandItem], args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Note which words are texts that people read; one behind an option that is not known may be the value of that one."""
+    """Record which words are messages for people. The word after an unknown option is not: it may be that option's value."""
     for before, item in zip((None, *found), found, strict=False):
         if item.role == "m" and item.place < len(args) and (before is None or before.operand or before.role):
             effects.harmless.add(id(args[item.place]))
@@ -490,7 +491,7 @@ _NEGATED = frozenset({"no", "ignore", "skip", "without", "disable", "list", "sho
 
 
 def guard_telling_name(option: CommandItem, effects: CommandEffects, args: Sequence[Arg]) -> None:
-    """Guard an option that is not in the table when its name says that it names a program, a host or what to configure."""
+    """Guard an option that is not in the table if its name suggests a program, a host or configuration."""
     parts = re.split(r"[-.:_]", option.name.lower())
     if not option.operand and not option.role and len(option.name) > 1 and parts[0] not in _NEGATED and _TELLING & set(parts):
         effects.guard(option.place, f"{args[0].text} --{option.name} may name a program, a host or what to configure")

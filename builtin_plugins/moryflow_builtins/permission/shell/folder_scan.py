@@ -1,4 +1,4 @@
-"""The files below a folder that are asked about: a bounded walk, and what a reader leaves out of it."""
+"""The files below a folder that are asked about: a bounded walk, and the files that the program skips."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _MOST_STARS = 3
 
 
 def _said_by_ignore_files(root: str, path: str, *, of_rg: bool) -> bool | None:
-    """Return whether the file at `path` below `root` is left out (true), taken back (false) or not spoken of.
+    """Return whether ignore files exclude the file at `path` below `root`: ``None`` when no line matches it.
 
-    Ignore files above and below the root count, as git or as ``rg`` reads them; one that takes an entry back wins.
+    Ignore files above and below the root count, as git or ``rg`` reads them. A line that includes the file again wins.
     """
     top, whole = _top(root), Path(root, path)
     files = [*((".ignore", ".rgignore", ".agignore") if of_rg else ()), *((".gitignore",) if top is not None else ())]
@@ -40,7 +40,7 @@ def _said_by_ignore_files(root: str, path: str, *, of_rg: bool) -> bool | None:
 
 
 def _top(root: str) -> Path | None:
-    """Return the top of the repository that `root` is in, whose ignore files hold."""
+    """Return the top folder of the repository that `root` is in; ``None`` if it is in none."""
     from .git_repository import repository
 
     found = repository(Path(root))
@@ -48,7 +48,7 @@ def _top(root: str) -> Path | None:
 
 
 def _text(file: Path) -> str:
-    """Return the content of an ignore file; nothing where it cannot be read or is too long."""
+    """Return the content of an ignore file; empty if it cannot be read or is too long."""
     try:
         with file.open("rb") as stream:
             text = stream.read(_LONGEST + 1)
@@ -58,7 +58,7 @@ def _text(file: Path) -> str:
 
 
 def _said_by_lines(text: str, parts: tuple[str, ...], *, folder: bool) -> Iterator[bool]:
-    """Yield what the lines of an ignore file say that speak of the entry at `parts` below it: whether it is left out."""
+    """Yield, for each line of an ignore file that matches the path `parts` below it, whether it excludes the path."""
     for line in (raw.rstrip(" \t") for raw in text.splitlines()):
         if not line or line.startswith("#"):
             continue
@@ -78,25 +78,25 @@ def _said_by_lines(text: str, parts: tuple[str, ...], *, folder: bool) -> Iterat
 
 
 MAX_ENTRIES = 50_000
-"""How many files and folders one command may have below the folders that it reads; with more it asks. So many are looked
-through in a third of a second."""
+"""How many files and folders below the folders that one command reads are walked; with more, the judge asks. The walk
+takes a third of a second."""
 
 MAX_JUDGED = 2_000
-"""How many files are judged one by one: those whose names tell of secrets, or that a rule speaks of."""
+"""How many files are judged one by one: those whose names suggest secrets, or that a rule matches."""
 
 NAMED = 3
 """How many files a question names."""
 
 _STORE = "/.git/objects"
-"""Git's own store: as many files as it likes, and none has a name that says anything."""
+"""Git's own store is not walked: it may hold very many files, and their names say nothing."""
 
 
 _TEMPLATE = re.compile(r"(?i)(?:\A|/)\.env(?:\.[\w-]+)*\.(?:example|sample|template|dist|tpl)\Z")
-"""Named, it asks like any ``.env``; in a folder it is what everybody may read in its repository."""
+"""Templates of ``.env`` files. A command that names one is asked about; one below a folder that is read is not."""
 
 
 class TreeFiles:
-    """Finds what is asked about below folders; one for each command, which shares one budget."""
+    """Finds the files below folders that are asked about. Each command has one, with one budget for all its folders."""
 
     def __init__(self, policy: Policy, resolve: Resolve) -> None:
         self._policy = policy
@@ -107,7 +107,7 @@ class TreeFiles:
         self._rules = [one for one in every if one.rule.decision != "allow" and one.rule.source != "default"]
 
     def judge(self, root: Target, tree: Tree) -> Judgement | None:
-        """Return the question about what `tree` reads below `root`; ``None`` where there is none."""
+        """Return the question about the files that `tree` reads below `root`; ``None`` when there is none."""
         if not root.path or not os.path.isdir(root.path):  # noqa: PTH112
             return None
         key = (root.path, tuple(sorted(filter(_plain_name, tree.without_folders))), tree.depth)
@@ -124,14 +124,14 @@ class TreeFiles:
         return _question(tree.why, found) if found else None
 
     def judge_output(self, root: Target, why: str, paths: Iterable[str], same: Callable[[str], bool]) -> Judgement | None:
-        """Return the question about what git shows of `paths` below `root`, whatever a sandbox hides of the files."""
+        """Return the question about the `paths` below `root` that git prints from its store, which no sandbox hides."""
         found = [part for path, part in self._judge_paths(root, paths, in_store=True) if not same(path)]
         return _question(why, found) if found else None
 
     def _judge_paths(
         self, root: Target, paths: Iterable[str], *, every: bool = False, in_store: bool = False
     ) -> Iterator[tuple[str, Judgement]]:
-        """Yield what below `root` is not simply allowed; only what may not be is judged, unless `every`."""
+        """Yield each path that is not allowed, with its judgement; without `every`, only suspects are judged."""
         texts = {f"{root.text.rstrip('/')}/{path}" if root.text != "vault:/" else f"vault:/{path}": path for path in paths}
         suspects = texts.keys() if every else self._suspects(texts, root)
         for count, text in enumerate(sorted(suspects)):
@@ -148,7 +148,7 @@ class TreeFiles:
                 yield texts[text], part
 
     def _suspects(self, texts: dict[str, str], root: Target) -> set[str]:
-        """Return the targets whose names tell of secrets, those that a rule speaks of, and what is Moryflow's own."""
+        """Return the targets whose names suggest secrets, those that a rule matches, and those in Moryflow's folder."""
         secrets = sensitive_among(texts.values())
         suspects = {text for text, path in texts.items() if path in secrets and not _TEMPLATE.search(path)}
         if self._rules:
@@ -159,7 +159,7 @@ class TreeFiles:
         return suspects
 
     def _walk(self, root: str, without: tuple[str, ...], depth: int | None) -> tuple[list[str], list[str]] | None:
-        """Return the files and the links below a folder, by their paths from there; ``None`` where there are too many."""
+        """Return the files and the links below a folder, relative to it; ``None`` when there are too many."""
         files: list[str] = []
         links: list[str] = []
         todo: list[tuple[str, int]] = [("", 0)]
@@ -168,7 +168,7 @@ class TreeFiles:
             try:
                 entries = list(os.scandir(f"{root}/{below}"))
             except OSError:
-                continue  # nobody can read in there
+                continue  # the command cannot read this folder either
             self._left -= len(entries)
             if self._left < 0:
                 return None
@@ -188,7 +188,7 @@ class TreeFiles:
 
 
 def _is_plain_git_config(path: str, part: Judgement) -> bool:
-    """Whether only its name asks about a ``.git/config`` that holds no credentials; there is one in each repository."""
+    """Whether `path` is a ``.git/config`` without credentials, which only its name would ask about; repositories have one."""
     if not path.endswith("/.git/config") or part.decision != "ask" or part.rule is None or part.rule.source != "default":
         return False
     try:
@@ -205,11 +205,11 @@ def _question(why: str, found: list[Judgement]) -> Judgement:
     return worst._replace(reason=f"{why} also reads {', '.join(names[:NAMED])}{more}: {worst.reason}", remember=None)
 
 
-# ---------------------------------------------------------------- what a reader leaves out
+# ---------------------------------------------------------------- files that a program skips
 
 
 def reads_path(tree: Tree, root: Target, path: str) -> bool:
-    """Whether `tree` reads the file at `path` below its root; in doubt it does."""
+    """Whether `tree` reads the file at `path` below its root; true in doubt."""
     names = path.split("/")
     if tree.repository and ".git" in names:
         return False
@@ -228,7 +228,7 @@ def reads_path(tree: Tree, root: Target, path: str) -> bool:
 
 
 def _is_ignored(tree: Tree, root: Target, path: str) -> bool:
-    """Whether the program passes over `path` because it is hidden, or because an ignore file names it."""
+    """Whether the program skips `path` because it is hidden, or because an ignore file names it."""
     shown = tree.hidden or not any(name.startswith(".") for name in path.split("/"))
     if tree.follows == "nothing":
         return not shown
@@ -241,7 +241,7 @@ def _is_ignored(tree: Tree, root: Target, path: str) -> bool:
 
 
 def _chooses_files(root: str, path: str) -> bool:
-    """Whether a package says itself what npm packs, so that ``.gitignore`` does not."""
+    """Whether npm does not use ``.gitignore``: ``files`` or ``.npmignore`` decides, or `root` is not a package."""
     folders = [Path(root, folder) for folder in (".", *Path(path).parents)]
     if any((folder / ".npmignore").exists() or '"files"' in _text(folder / "package.json") for folder in folders):
         return True
@@ -249,7 +249,7 @@ def _chooses_files(root: str, path: str) -> bool:
 
 
 def left_out_of_image(root: str, path: str) -> bool:
-    """Whether ``.dockerignore`` surely keeps the file at `path` out of what is built from."""
+    """Whether ``.dockerignore`` surely excludes the file at `path` from the build context."""
     names = ("Dockerfile.dockerignore", "Containerfile.dockerignore", ".containerignore")
     if any((Path(root) / name).exists() for name in names):
         return False
@@ -269,7 +269,7 @@ def _in_image_glob(glob: str, parts: list[str]) -> bool:
 
 
 def _matches(glob: str, name: str, *, sure: bool) -> bool:
-    """Whether a glob names a file or folder; one that is not plain is taken for what leaves least out."""
+    """Whether a glob matches a file or folder name. If the glob is not plain: ``not sure``."""
     plain = glob.removeprefix("**/").rstrip("/")
     try:
         alternatives = list(braces(plain))
@@ -285,5 +285,5 @@ def _name_matches(name: str, globs: Iterable[str]) -> bool:
 
 
 def _plain_name(glob: str) -> bool:
-    """Whether a glob is for one name, and read alike by everyone."""
+    """Whether a glob is for one name, without syntax that programs read differently."""
     return bool(glob.rstrip("/")) and not any(char in glob.rstrip("/") for char in "/[\\") and glob.count("*") <= 3

@@ -1,7 +1,7 @@
-"""``moryflow`` itself: started by a tool it changes nothing of permissions, plugins or configuration, under any rule.
+"""``moryflow`` itself: a tool must not use it to change permissions, plugins or configuration, whatever the rules say.
 
-What a person has decided can only be decided otherwise by a person. Verbs that look are commands like any other; verbs
-that are not known here ask.
+Only a person can change what a person decided. Verbs that only read are judged like any command; unknown verbs are asked
+about.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHANGES = frozenset(
 )  # fmt: skip
 """Commands that change what is allowed, loaded or configured, or open a way to do so.
 
-`serve` hands out keys, and `acp` takes answers.
+`serve` hands out keys, and `acp` accepts answers to questions.
 """
 
 READS = frozenset(
@@ -45,10 +45,10 @@ READS = frozenset(
         "mcp list", "mcp ls", "mcp show", "audit", "audit tail", "trace", "doctor", "instructions", "completion", "help", "",
     }
 )  # fmt: skip
-"""Commands that look; a wildcard may cover them."""
+"""Commands that only read; a wildcard may cover them."""
 
 _TURNS = frozenset({"run", "chat", "dev", "tool run", "hook fire", "replay"})
-"""Commands that run turns or tools; they must not bring a mode or rules of their own."""
+"""Commands that run turns or tools; they must not set a freer mode or other rules."""
 
 _OPTIONS = spec(
     "vault=v config=v profile=v output=v m=v model=v agent=v mode=v on-ask=v max-steps=v max-cost=v f=v file=v run=v "
@@ -67,7 +67,7 @@ _JOINTS = r"[\s\"',;\]\[()]+"
 
 @cache
 def _change_pattern() -> re.Pattern[str]:
-    """Return the expression for any command of :data:`CHANGES`; few texts need it, and it takes long to compile."""
+    """Return a regular expression for any command of :data:`CHANGES`. It is slow to compile, and few texts need it."""
     verbs = (words.split() if " " in words else (PROGRAM, words) for words in sorted(CHANGES))
     return re.compile("|".join(rf"\b{_JOINTS.join(words)}\b" for words in verbs))
 
@@ -80,7 +80,7 @@ class OwnCommand(NamedTuple):
 
 
 def inspect_own_program(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Look at a ``moryflow`` command."""
+    """Fill in the effects of a ``moryflow`` command."""
     meaning = meaning_of(args)
     if meaning.kind == "changes":
         effects.refusals.append(_refusal(meaning.words))
@@ -99,7 +99,7 @@ def inspect_own_program(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def inspect_carriers(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Look for the program behind one that may run it: not known, an interpreter, or known only when it runs."""
+    """Refuse ``moryflow`` behind a program that may run it: an unknown one, an interpreter, or one known only at run time."""
     carries = not effects.known or bool(effects.guards or effects.inner)
     for start, arg in enumerate(args):
         if (carries and is_own(arg.text)) if start else not arg.static:
@@ -108,25 +108,25 @@ def inspect_carriers(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def inspect_module(module: Arg, rest: Sequence[Arg], effects: CommandEffects) -> None:
-    """Take ``python -m moryflow …`` or ``python …/bin/moryflow …`` for ``moryflow …``."""
+    """Treat ``python -m moryflow …`` and ``python …/bin/moryflow …`` as ``moryflow …``."""
     name = module.text.removesuffix("/__main__.py")
     if is_own(name) or name.startswith(f"{PROGRAM}."):
         effects.inner.append(InnerCommand((Arg(PROGRAM), *rest)))
 
 
 def is_own(path: str) -> bool:
-    """Whether a path or a name is that of the program."""
+    """Whether `path` names the program ``moryflow``."""
     return path.rstrip("/").rpartition("/")[2].lower().removesuffix(".exe") == PROGRAM
 
 
 def refusal_in_text(text: str) -> str:
-    """Return why a text that is not understood is refused: it seems to change what a person decided; empty when not."""
+    """Return why a text that is not understood is refused: it seems to run one of :data:`CHANGES`; empty if it does not."""
     found = _change_pattern().search(text) if PROGRAM in text and _WRITTEN.search(text) else None
     return _refusal(re.sub(_JOINTS, " ", found.group()).removeprefix(f"{PROGRAM} ")) if found else ""
 
 
 def meaning_of(args: Sequence[Arg]) -> OwnCommand:
-    """Return what ``moryflow`` does with the words after the first."""
+    """Return what the ``moryflow`` command `args` does."""
     found = list(read_options(args, _OPTIONS))
     operands = operands_of(found)
     plain = _with_singular_noun(operands)
@@ -151,7 +151,7 @@ def meaning_of(args: Sequence[Arg]) -> OwnCommand:
 
 
 def _with_singular_noun(operands: Sequence[Arg]) -> list[str]:
-    """Return the operands as text, the first in the singular."""
+    """Return the operands as text, with a noun such as ``plugins`` in the singular."""
     plain = [arg.text for arg in operands]
     if plain and plain[0] not in _NOUNS and plain[0].removesuffix("s") in _NOUNS:
         plain[0] = plain[0].removesuffix("s")
@@ -164,13 +164,13 @@ def _longest(words: Sequence[str], table: frozenset[str]) -> str | None:
 
 
 def _asks_for_help(args: Sequence[Arg]) -> bool:
-    """Whether the last word asks for help, and none before it could take that for its value."""
+    """Whether the last word is ``--help`` or ``--version``, with no option before it that could take it as a value."""
     before = [arg.text for arg in args[1:-1]]
     return len(args) > 1 and args[-1].text in ("--help", "-h", "--version", "-V") and not any(w[:1] == "-" for w in before)
 
 
 def _loosening_option(args: Sequence[Arg]) -> str:
-    """Return the option by which a turn would be freer than the one it is started from; empty when there is none."""
+    """Return the option that would make the new turn freer than the turn that starts it; empty when there is none."""
     words = [arg.text for arg in args]
     if any(word.partition("=")[0] == "--config" for word in words):
         return "--config"

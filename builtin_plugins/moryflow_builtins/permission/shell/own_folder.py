@@ -1,8 +1,8 @@
-"""Moryflow's own folder: no program that is seen to change it runs, in any mode.
+"""Moryflow's own folder: a command that visibly may change it is denied, in every mode.
 
-What only reads is not looked at here. Of a program that may write, every word is taken for what it may name; where a word is
-known only when it runs, the variables that the command assigns stand for each of their values, and anything else for any
-folder. This sees what a command shows; what no text shows only a sandbox can hold back.
+Programs that only read are not examined here. For a program that may write, every word counts as a path that it may write.
+In a word with variables, a variable that the command assigns stands for each assigned value, and any other part for any folder.
+Only what the text of a command shows can be found this way; the rest is up to the sandbox.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .syntax import MAX_PIECES, Arg, addressed_files
 from .walk import UNKNOWN, Bases
 
 MAX_LOOKED = 2_000
-"""How many paths of a command are looked at here; with more of them it asks in every mode."""
+"""How many paths of a command are checked here; a command with more of them is asked about in every mode."""
 
 MAX_VALUES = 64
-"""How many spellings of one word are looked at, with the values of its variables."""
+"""How many spellings of one word are checked, with the values of its variables filled in."""
 
 MAX_WHOLE = 16
-"""How many times the whole command is looked through without what one of its parts only reads."""
+"""How many times the command is searched with one of its parts left out."""
 
 _HERE = re.compile(r"\$(?:PWD\b|\{PWD\}|\(pwd\))")
 _TOKENS = re.compile(r"[^\s;&|<>()`\"'\\]+")
@@ -44,16 +44,16 @@ _UNKNOWN_PART = re.compile(r"[$`)]|\{\}")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)[^}]*\}|([A-Za-z_]\w*))")
 _PLAIN_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 _SET_BY_READING = frozenset({"REPLY", "MAPFILE"})
-"""Variables that are set without being named."""
+"""Variables that ``read`` and ``mapfile`` set without naming them."""
 _HOME_IN_CODE = re.compile(r"\bHOME\b(?!/)|(?i:home(?:dir)?\()|\.home\b|expanduser|[\"']~")
 _RUN_LATER = ("GIT_", "PAGER=", "MANPAGER=", "LESSOPEN=", "EDITOR=", "VISUAL=", "PROMPT_COMMAND=", "PS4=", "BASH_ENV=")
-"""Beginnings of variables whose value is run, or says what is changed, whatever the command."""
+"""Beginnings of assignments whose value may be run, or may name files to change, whatever the command is."""
 
 _WALKERS = frozenset({"find", "gfind", "bfs", "fd", "fdfind", "grep", "egrep", "fgrep", "rg", "ag", "ack"})
 
 
 class OwnFolder:
-    """Judges a command that starts in `folder`; `resolve` resolves a path for reading, and `add` takes the answers."""
+    """Judges a command that starts in `folder`; `resolve` resolves a path for reading, `add` takes each judgement."""
 
     def __init__(self, policy: Policy, command: str, folder: str, resolve: Resolve, add: Callable[[Judgement], None]) -> None:
         self._policy = policy
@@ -67,14 +67,14 @@ class OwnFolder:
         self._walks = self._writes_found = False
 
     def line(self, line: CommandLine, bases: Bases, raw: str, *, exact: bool) -> None:
-        """Refuse a command that may change the folder: in words of a program that does more than read them, or unseen."""
+        """Deny a command that may change the folder: through a word of a program that may write, or without naming it."""
         name, effects = name_of(line.args), line.effects
         may_write = (effects.may_write or bool(effects.guards) or not effects.known) and not is_own(name)
         changes = may_write or bool(effects.writes)
         if not (changes or effects.guards or line.assigned or name in _WALKERS):
             return
         inside = {id(word) for inner in effects.inner for word in inner.args}
-        inside |= {id(file) for file in effects.scripts} | effects.harmless  # a script is read, and run
+        inside |= {id(file) for file in effects.scripts} | effects.harmless  # scripts are read and run, not written
         words = [arg for place, arg in enumerate(line.args) if place and id(arg) not in inside]
         assigned = [arg for arg in line.assigned if (may_write and line.args) or arg.text.startswith(_RUN_LATER)]
         for word in dict.fromkeys((*(words if may_write else ()), *assigned)):
@@ -91,7 +91,7 @@ class OwnFolder:
         if unknown or (_all_static(written) and self._may_be_written(line)):
             self.whole(*(file.text for file in effects.scripts))
         elif not _all_static(written):
-            self.whole(raw, bases=bases)  # what it only reads may be there
+            self.whole(raw, bases=bases)  # the command itself may read files in the folder
         if anywhere and self._entered:
             self._add(_denial(line.plain, "the folder it works in"))
         if unseen and effects.stdin is not None:
@@ -102,18 +102,18 @@ class OwnFolder:
         self.writes(*(() if name in _WALKERS else written))
 
     def _may_be_written(self, line: CommandLine) -> bool:
-        """Whether a file that the command runs is named elsewhere in the text, where it may be written."""
+        """Whether a file that the command runs is also named elsewhere in the text, which may be where it is written."""
         named = [file.text for file in (*line.effects.runs, *(arg for arg in line.args[:1] if "/" in arg.text))]
         found = any(self._command.count(name.rpartition("/")[2]) > 1 for name in named)
         return found or any(name in self._command for sought in line.effects.sought for name in sought.names)
 
     def word(self, word: Arg, bases: Bases) -> None:
-        """Look at what a word of a program that may write can name, in each of the folders."""
+        """Deny a word of a program that may write if it may name a path in Moryflow's folder, from any of `bases`."""
         for text in self._spellings(word, bases):
             self.text(text, bases)
 
     def whole(self, *without: str, bases: Bases = UNKNOWN) -> None:
-        """Look through the whole command: a part of it may write what another part names."""
+        """Search the whole command, without the parts `without`: one part may write the file that another part names."""
         text = self._command
         for part in without if len(self._whole) < MAX_WHOLE else ():
             text = text.replace(part, "", 1)
@@ -123,7 +123,7 @@ class OwnFolder:
             self.text(_QUOTES.sub("", text), bases)
 
     def code(self, text: str) -> None:
-        """Look at code in another language, which may put the path together."""
+        """Search code in another language, which may build the path from pieces."""
         if text in self._read_as_code:
             return
         self._read_as_code.add(text)
@@ -134,7 +134,7 @@ class OwnFolder:
             self._add(_denial(text, "this code"))
 
     def text(self, text: str, bases: Bases = UNKNOWN) -> None:
-        """Look in a text that was not understood for paths in the folder, as if they were written to."""
+        """Search a text that was not understood for paths in the folder; each counts as written."""
         if self._follows_unknown(text):
             self._add(_denial(text, text))
         tokens = (token.group() for token in _TOKENS.finditer(text))
@@ -151,7 +151,7 @@ class OwnFolder:
                 break
 
     def _limit(self, path: str, base: str) -> Judgement | None:
-        """Return the denial of what may be a path in the folder."""
+        """Return the denial if `path` may be in the folder; else ``None``."""
         user_home = self._resolve("~", "read", None).path or ""
         part = judge_pattern(self._policy, user_home, path if path[:1] in "~/$" else f"{base}/{path}")
         target = self._resolve(path, "read", base)
@@ -160,9 +160,9 @@ class OwnFolder:
         return _denial(path, path) if re.search(rf"/{self._name}(?:/|\Z)", path, re.IGNORECASE) else None
 
     def _writer(self, bases: Bases, *, asks: bool) -> None:
-        """Judge where a command works that may change what is there: never in the folder, be it the vault or not.
+        """Judge the folders in which a command that may write works; Moryflow's own is denied even if it is the vault.
 
-        :param asks: its words may be names of files there, so it asks where those of that folder run later.
+        :param asks: ask about a folder other than the vault in which changing a file is asked about.
         """
         for base in filter(None, bases):
             here = hard_limit(self._policy, self._resolve(".", "read", base), "edit", whole=False)
@@ -173,13 +173,16 @@ class OwnFolder:
                 self._add(with_target(asked._replace(remember=None))) if asked.decision == "ask" else None
 
     def writes(self, *paths: Arg) -> None:
-        """Note what is written that is known only when it runs: a walk that begins above the folder may have found it."""
+        """Deny paths that are known only at run time, if the command also walks a folder that holds Moryflow's own.
+
+        The walk (``find``, ``grep``) may have found a path in Moryflow's folder.
+        """
         self._writes_found |= any(map(self._may_be_found, paths))
         if self._walks and self._writes_found:
             self._add(_denial("*", "what is found there"))
 
     def _may_be_found(self, path: Arg) -> bool:
-        """Whether what is written may be what the command finds: not where only variables decide that it does not set."""
+        """Whether `path` may be a result of a walk: not if it depends only on variables that the command never sets."""
         if path.static:
             return False
         names = {found.group(1) or found.group(2) for found in _PLAIN_VARIABLE.finditer(path.text)}
@@ -196,22 +199,22 @@ class OwnFolder:
 
     @cached_property
     def _name(self) -> str:
-        """An expression for the name of the folder; with that of the folder above it where it is a name like any other."""
+        """A regular expression for the folder's name, with its parent's name in front if it does not begin with a dot."""
         home = self._policy.home
         return re.escape(home.name if home.name.startswith(".") else f"{home.parent.name}/{home.name}")
 
     @cached_property
     def _entered(self) -> bool:
-        """Whether the command moves into the folder, or one below it, from where it is."""
+        """Whether the command changes into the folder, or below it, by its name alone (``cd .moryflow``)."""
         return re.search(rf"\b(?:cd|pushd)\s+(?:-\S+\s+)*[\"']?(?:\./)?{self._name}(?![\w-])", self._command) is not None
 
     @cached_property
     def _named(self) -> re.Pattern[str]:
-        """An expression for the name of the folder below another one."""
+        """A regular expression for the folder's name as a part of a path."""
         return re.compile(rf"(?:[/}})`]|\$\w+){self._name}(?=[/\"';]|\Z)", re.IGNORECASE)
 
     def _follows_unknown(self, text: str) -> bool:
-        """Whether the name of the folder stands below what is known only when the command runs."""
+        """Whether the folder's name follows a part of a path that is known only at run time (``$x/.moryflow``)."""
         if not self._named.search(text):
             return False
         words = ((word, _UNKNOWN_PART.search(word)) for word in _HERE.sub(".", text).split())
@@ -222,14 +225,14 @@ class OwnFolder:
 
     @cached_property
     def _values(self) -> dict[str, list[str]]:
-        """The words that may be values of the variables which the command sets."""
+        """The words that may be values of each variable that the command sets."""
         found: dict[str, list[str]] = {}
         for assigned in _ASSIGNED.finditer(self._command):
             found.setdefault(assigned.group(1), []).extend(_QUOTES.sub("", assigned.group(2)).split()[:MAX_VALUES] or [""])
         return found
 
     def _spellings(self, word: Arg, bases: Bases) -> Iterator[str]:
-        """Yield a word, without its backslashes too; one that is known only when it runs with the values of its variables."""
+        """Yield the texts that a word may stand for: without backslashes, and with the values of its variables."""
         text = word.text
         if word.static:
             yield from (_QUOTES.sub("", text),) if "\\" in text else ()
@@ -254,11 +257,11 @@ def _denial(target: str, shown: str) -> Judgement:
     return Judgement("edit", f"fs:{target[:200]}", "deny", reason, "hard_limit", "never", next_step=step)
 
 
-_expanded = lru_cache(maxsize=64)(os.path.expanduser)  # a name that nobody has stays as it is
+_expanded = lru_cache(maxsize=64)(os.path.expanduser)  # ``~name`` of an unknown user stays as it is
 
 
 def _paths_in_word(word: str) -> Iterator[str]:
-    """Yield what may be a path in a word: ``-v ~/a:/b`` names two, ``-o~/a`` and ``--to=~/a`` one."""
+    """Yield the parts of a word that may be paths: ``~/a:/b`` holds two, ``-o~/a`` and ``--to=~/a`` one."""
     attached = _ATTACHED.match(word)
     pieces = (word, word[attached.end() :] if attached else word, *_JOINTS.split(word, maxsplit=MAX_PIECES))
     for text in dict.fromkeys((*pieces, *addressed_files(word))):

@@ -1,7 +1,7 @@
-"""Follow a script in the order it runs: which commands, in which folders.
+"""Follow a script in the order it runs: which commands run, and in which folders.
 
-A folder is an absolute path, or ``None`` when it is not known. After each step there may be several: ``cd`` may have
-worked or not. All of them are judged.
+A folder is an absolute path, or ``None`` when it is unknown. After a step the shell may be in one of several folders,
+because a ``cd`` may have failed. The next command is judged in each of them.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ UNKNOWN: Bases = frozenset((None,))
 
 
 class FoldersAfter(NamedTuple):
-    """Where the shell may stand when a step succeeded, and when it failed."""
+    """The folders that the shell may be in after a step that succeeded, and after one that failed."""
 
     done: Bases
     failed: Bases
 
     @property
     def any(self) -> Bases:
-        """Where it may stand, whatever happened."""
+        """The folders that the shell may be in, whether the step succeeded or failed."""
         return limit_bases(self.done | self.failed)
 
 
 def limit_bases(bases: Bases) -> Bases:
-    """Return `bases`, or that they are not known when there are too many."""
+    """Return `bases`, or :data:`UNKNOWN` when there are more than :data:`MAX_BASES`."""
     return bases if len(bases) <= MAX_BASES else UNKNOWN
 
 
 class Walker:
     """Visits every simple command, compound head and redirection with the folders they may run in.
 
-    What can never be reached is visited too, in the folders before it.
+    A command that can never run is visited too, in the folders before it.
 
-    :param on_simple: judges a simple command and says where it leads.
-    :param on_compound: judges what a compound command itself does.
+    :param on_simple: judges a simple command and returns the folders after it.
+    :param on_compound: judges the head of a compound command.
     :param on_redirect: judges a redirection.
     """
 
@@ -54,7 +54,7 @@ class Walker:
         self.on_redirect = on_redirect
 
     def script(self, script: Script, bases: Bases) -> FoldersAfter:
-        """Follow a list."""
+        """Visit the commands of `script`, which starts in one of `bases`, and return the folders after it."""
         after = FoldersAfter(bases, frozenset())
         for chain in script.chains:
             after = self._chain(chain, after.any)
@@ -98,7 +98,7 @@ class Walker:
         self.on_redirect(redirect, bases)
 
     def expansions(self, words: Iterable[Word], bases: Bases) -> None:
-        """Follow the scripts inside words; they run in subshells."""
+        """Visit the scripts inside words; they run in subshells."""
         for script in scripts_of(words):
             self.script(script, bases)
 
@@ -138,7 +138,7 @@ class Walker:
         return FoldersAfter(limit_bases(done | condition), limit_bases(failed))
 
     def _loop(self, bodies: tuple[Script, ...], bases: Bases) -> FoldersAfter:
-        """Follow a loop once; if its body moves, follow it again from anywhere."""
+        """Visit a loop once; if its body changes the folder, visit it again with the folder unknown."""
         after = bases
         for body in bodies:
             after = self.script(body, after).any
