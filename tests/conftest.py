@@ -123,10 +123,12 @@ def expect_linear_growth() -> Callable[[Callable[[int], Callable[[], object]], i
 
 @pytest.fixture(scope="module")
 def shared_group() -> Iterator[None]:
-    """The tester's own group has others in it, as it may not have where every user has a private one."""
+    """The tester's own group has others in it, as it may not have where every user has a private one and umask 002."""
+    before = os.umask(0o022)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(own_files, "_is_private_group", lambda group, user: False)
         yield
+    os.umask(before)
 
 
 @pytest.fixture
