@@ -1,7 +1,7 @@
-"""The base of all values of the contract: immutable, checked when they are made, compared by content.
+"""The base class of all values of the contract: immutable, checked when they are made, compared by content.
 
-It is our own because every process makes these classes at its start: as pydantic models the 40 of them, with pydantic
-itself, were 40 % of a start. Methods that pydantic has too bear its names.
+It is our own because every process creates these 40 classes at its start: as pydantic models, including the import of
+pydantic, they took 40 % of a start. Methods that pydantic also has bear the same names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self, cast, dat
 from .field_types import Check, WrongType, check_of, freeze, short_text, thaw
 
 FrozenMapping = Mapping[str, Any]
-"""A field type: any mapping goes in, a deeply read-only one is kept, a plain ``dict`` is written out."""
+"""A field type: it accepts any mapping, keeps a deeply read-only copy, and is dumped as a plain ``dict``."""
 
 
 class _Required:
@@ -26,7 +26,7 @@ REQUIRED: Any = _Required()
 
 
 class FieldInfo(NamedTuple):
-    """A field of a value. `default` is ``REQUIRED`` where it must be given."""
+    """A field of a value. `default` is ``REQUIRED`` if the field must be given."""
 
     name: str
     default: Any
@@ -36,7 +36,7 @@ class ValidationError(ValueError):
     """A value has a field that is missing, unknown, or of the wrong type.
 
     :ivar title: name of the class.
-    :ivar problems: for each, the path to it, such as ``("rules", 0, "domain")``, and what is wrong.
+    :ivar problems: pairs of the path to a field, such as ``("rules", 0, "domain")``, and what is wrong there.
     """
 
     def __init__(self, title: str, problems: Sequence[tuple[tuple[int | str, ...], str]]) -> None:
@@ -48,16 +48,16 @@ class ValidationError(ValueError):
         return "; ".join(f"{'.'.join(map(str, (self.title, *path)))}: {message}" for path, message in self.problems)
 
     def errors(self) -> list[dict[str, Any]]:
-        """Return the problems as pydantic does: ``loc`` and ``msg`` of each."""
+        """Return the problems in pydantic's form: ``loc`` and ``msg`` of each."""
         return [{"loc": path, "msg": message} for path, message in self.problems]
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Frozen:
-    """Base of the SDK's values: fields by name, read-only, frozen all the way down, unknown ones refused.
+    """Base of the SDK's values: fields are given by name and deeply read-only; unknown fields are refused.
 
-    A subclass writes its fields as annotations, with defaults where there are any. Lists become tuples, mappings become
-    :class:`FrozenDict`, and where a value is expected its fields may be given as a mapping.
+    A subclass declares its fields as annotations, with or without defaults. Lists become tuples, mappings become
+    :class:`FrozenDict`. If a field holds another value, you may give that value as a mapping of its fields.
 
     :raises ValidationError: a field is missing, unknown or has the wrong type.
     """
@@ -88,7 +88,7 @@ class Frozen:
 
     @classmethod
     def model_construct(cls, **fields: Any) -> Self:
-        """Return a value of `fields` that are known to be right and frozen already: nothing is checked."""
+        """Return a value with `fields` that are already valid and frozen; nothing is checked."""
         made = cls.__new__(cls)
         object.__setattr__(made, "__dict__", {**cls._defaults, **fields})
         return made
@@ -105,7 +105,7 @@ class Frozen:
 
     @classmethod
     def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return `fields` as they are kept; the mapping is the caller's own and is changed where that is needed."""
+        """Check and convert `fields` in place, and return them."""
         problems: list[tuple[tuple[int | str, ...], str]] = []
         known = cls._checks
         for name, value in fields.items():
@@ -132,9 +132,9 @@ class Frozen:
 
     @classmethod
     def model_hint(cls, name: str) -> Any:
-        """Return the type of a field, as it is written.
+        """Return the type hint of a field.
 
-        It is read when it is first asked for: that takes 30 µs, and most settings are never given.
+        Hints are evaluated on first use: each takes 30 µs, and most settings are never given.
         """
         if name not in cls._hints:
             owner = next(base for base in cls.__mro__ if name in _annotations(base))
@@ -145,9 +145,9 @@ class Frozen:
 
     @classmethod
     def model_validate(cls, value: Any) -> Self:
-        """Return the value whose fields a mapping holds, as :meth:`model_dump` writes it.
+        """Return the value with the fields in a mapping such as :meth:`model_dump` returns.
 
-        :raises ValidationError: it is no such mapping.
+        :raises ValidationError: `value` is not a mapping, or its fields are not valid.
         """
         if isinstance(value, cls):
             return value
@@ -163,11 +163,11 @@ class Frozen:
         exclude: Collection[str] = (),
         exclude_defaults: bool = False,
     ) -> dict[str, Any]:
-        """Return a plain ``dict``, values within it too.
+        """Return a plain ``dict``, in which nested values are plain too.
 
-        :param mode: ``json`` leaves only what JSON has: lists for tuples, text for a path or a time, ``None`` for infinity.
-        :param exclude_defaults: leave out what stands at its default.
-        :raises ValueError: with ``json``, when something cannot be written as JSON.
+        :param mode: ``json`` leaves only JSON types: lists for tuples, text for a path or a time, ``None`` for infinity.
+        :param exclude_defaults: leave out fields that have their default.
+        :raises ValueError: with ``json``, if something cannot be written as JSON.
         """
         names = [name for name in type(self).model_fields if name not in exclude and (include is None or name in include)]
         return _dump(self, names, mode == "json", exclude_defaults)
@@ -203,7 +203,7 @@ class Frozen:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
-        """Let a pydantic model or a tool's parameter hold such a value."""
+        """Let a field of a pydantic model, or a tool's parameter, have this type."""
         from pydantic_core import core_schema
 
         return core_schema.no_info_plain_validator_function(
@@ -213,7 +213,7 @@ class Frozen:
 
 
 def _annotations(cls: type) -> Mapping[str, Any]:
-    """Return the annotations in the body of `cls`, most of them as text."""
+    """Return the annotations in the body of `cls` itself, most of them as unevaluated text."""
     if "__annotations__" in vars(cls) or sys.version_info < (3, 14):
         return vars(cls).get("__annotations__", {})
     import annotationlib

@@ -1,12 +1,12 @@
-"""The arguments of a tool, read from the type hints of its function: their JSON Schema, their check, their values.
+"""The arguments of a tool, from the type hints of its function: their JSON Schema, their check, their values.
 
-Simple hints are understood here: text, numbers, yes or no, a choice of texts, lists of these, ``None`` beside them, values
-of the SDK in lists. Everything else is pydantic's. It takes a tenth of a second to import, so a start without it is worth
-the second way; and it has the last word: what the check here does not take as it is goes to pydantic, which converts it
-or says what is wrong.
+This module handles simple hints itself: texts, numbers, booleans, a choice of texts, lists of these, each also with ``None``,
+and lists of SDK values. Pydantic handles everything else. Its import takes a tenth of a second, so a start without it is
+worth the second implementation. Pydantic also has the last word: if the check here does not accept a value as it is, pydantic
+converts it or says what is wrong.
 
-From Python 3.14 on hints are evaluated when they are asked for, not when the function is made: one that names something
-imported under ``TYPE_CHECKING`` is as good there as under ``from __future__ import annotations`` before (PEP 649).
+Python 3.14 and later evaluate hints on demand, not when the function is defined. A hint may then use a name that is imported
+under ``TYPE_CHECKING``, as before with ``from __future__ import annotations`` (PEP 649).
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if sys.version_info >= (3, 14):
 
 
 def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of `function` by name, without asking what their hints mean."""
+    """Return the parameters of `function` by name, without evaluating their hints."""
     if sys.version_info >= (3, 14):
         return inspect.signature(function, annotation_format=Format.FORWARDREF).parameters
     return inspect.signature(function).parameters
 
 
 def type_hints(function: Callable[..., Any], late: Mapping[str, Any], *, include_extras: bool = False) -> dict[str, Any]:
-    """Return what the hints of `function` mean; `late` are names that its module need not import.
+    """Return the evaluated hints of `function`; `late` holds names that its module need not import.
 
-    :raises NameError: a hint names something else that is not there.
+    :raises NameError: a hint uses another name that is not defined.
     """
     names = dict(late)
     if sys.version_info < (3, 14):
@@ -53,7 +53,7 @@ def type_hints(function: Callable[..., Any], late: Mapping[str, Any], *, include
 
 
 def _unresolved(hint: Any) -> Iterator[Any]:
-    """Yield what stands in `hint`, at any depth, for names that are not there."""
+    """Yield the forward references in `hint`, at any depth: they stand for names that are not defined."""
     if isinstance(hint, typing.ForwardRef):
         yield hint
     for part in cast("list[Any]", hint) if isinstance(hint, list) else typing.get_args(hint):
@@ -61,10 +61,10 @@ def _unresolved(hint: Any) -> Iterator[Any]:
 
 
 class ToolArguments:
-    """What a function takes as a tool.
+    """The arguments that a tool's function accepts.
 
-    :param context_parameter: the parameter that no call gives.
-    :raises NameError: a hint names what is not there.
+    :param context_parameter: the parameter that receives the context; a call cannot give it.
+    :raises NameError: a hint uses a name that is not defined.
     """
 
     def __init__(self, name: str, function: Callable[..., Any], context_parameter: str | None) -> None:
@@ -88,14 +88,14 @@ class ToolArguments:
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the arguments, as pydantic writes it, without the titles that it makes up."""
+        """JSON Schema of the arguments in pydantic's form, without the titles that pydantic generates."""
         if self._simple is None:
             return cast("dict[str, Any]", _without_titles(self.model.model_json_schema()))
         return {**({"$defs": self._records} if self._records else {}), **_object(self._simple)}
 
     @property
     def names(self) -> Sequence[str]:
-        """The parameters that a call can give; pydantic keeps some names for itself."""
+        """The parameters that a call can give; pydantic reserves some names."""
         return tuple(self.model.model_fields if self._simple is None else self._simple)
 
     def validate(self, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class ToolArguments:
         return self.model.model_validate(args).model_dump(mode="json", exclude_unset=True, by_alias=True)
 
     def bind(self, canonical: bytes) -> dict[str, Any]:
-        """Return fresh keyword arguments of the JSON that :meth:`validate` has returned."""
+        """Return fresh keyword arguments, made from the JSON of what :meth:`validate` returned."""
         if self._simple is not None:
             given = self.validate(json.loads(canonical))
             return {name: self._simple[name].kind.value(item) for name, item in given.items()}
@@ -120,7 +120,7 @@ class ToolArguments:
 
 
 def _late_names() -> dict[str, Any]:
-    """Names that a tool's module may import for type checkers only."""
+    """Return the names that a tool's module may import for type checkers only."""
     from .context import ToolContext, Turn
 
     return {"ToolContext": ToolContext, "Turn": Turn}
@@ -130,11 +130,11 @@ def _late_names() -> dict[str, Any]:
 
 
 class _Unclear(Exception):
-    """The value does not fit as it is."""
+    """The check here does not accept the value as it is; pydantic decides."""
 
 
 class _Kind(NamedTuple):
-    """A simple hint: its schema, a JSON value checked and copied, and what the function is given for it."""
+    """A simple hint: its schema, a function that checks and copies a JSON value, and one that makes the function's argument."""
 
     schema: Mapping[str, Any]
     read: Callable[[Any], Any]
@@ -148,7 +148,7 @@ class _Member(NamedTuple):
 
 
 def _members(fields: Mapping[str, tuple[Any, Any]], records: dict[str, Any]) -> dict[str, _Member] | None:
-    """Return simple `fields`; ``None`` when one of them is not."""
+    """Return the members for `fields`, or ``None`` if the hint or default of any field is not simple."""
     found: dict[str, _Member] = {}
     for name, (hint, default) in fields.items():
         texts = [extra for extra in get_args(hint)[1:] if isinstance(extra, str)] if get_origin(hint) is Annotated else []
@@ -275,9 +275,9 @@ def _is_record(hint: Any) -> bool:
 
 
 def _record(hint: type[Frozen], records: dict[str, Any]) -> _Kind | None:
-    """Return a value of the SDK: for a model it is an object with the same members, described once in `records`."""
+    """Return the kind of an SDK value: for a model it is an object with the same members, described once in `records`."""
     name, before = hint.__name__, records.get(hint.__name__)
-    if before == {}:  # it holds itself
+    if before == {}:  # the class contains itself
         return None
     records[name] = {}
     members = _members(_fields_of(hint), records)
@@ -328,7 +328,7 @@ def _fields_of(record: type[Frozen]) -> dict[str, tuple[Any, Any]]:
 
 
 def _with_models(hint: Any) -> Any:
-    """Put pydantic models in the places of values of the SDK; pydantic converts and explains what is in them as elsewhere."""
+    """Replace SDK values in `hint` by pydantic models; pydantic then converts their fields and explains errors as elsewhere."""
     origin, inner = get_origin(hint), get_args(hint)
     if _is_record(hint):
         fields = {name: (_with_models(item), default) for name, (item, default) in _fields_of(hint).items()}
@@ -350,7 +350,7 @@ def _model(name: str, fields: Mapping[str, tuple[Any, Any]], doc: str | None = N
     given: dict[str, Any] = {
         name: (_described(hint), ... if default is REQUIRED else default) for name, (hint, default) in fields.items()
     }
-    with warnings.catch_warnings():  # an argument may be called `schema` or `json`, as a method of the model is
+    with warnings.catch_warnings():  # an argument may have the name of a method of the model, `schema` or `json`
         warnings.filterwarnings("ignore", "Field name .* shadows an attribute", UserWarning)
         return create_model(name, __config__=ConfigDict(extra="forbid"), __doc__=doc, **given)
 

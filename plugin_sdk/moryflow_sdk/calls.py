@@ -1,6 +1,6 @@
 """A call of a tool and its result, as hooks see them, and its targets: ``vault:/a.md``, ``shell:git status``, ``url:https://…``.
 
-A tool declares *requests* from its arguments; the host resolves each once, before any gate runs. Gates, question,
+A tool derives target *requests* from its arguments; the host resolves each once, before any gate runs. Gates, question,
 audit and body then all see the same :class:`Target`.
 """
 
@@ -12,7 +12,7 @@ from ._frozen import Frozen, FrozenMapping
 from .models import Image
 
 Domain = str
-"""The domain of a call, target or rule: one of :data:`DOMAINS`, or an unknown one as it was written."""
+"""The domain of a call, target or rule: one of :data:`DOMAINS`, or any other text that somebody wrote."""
 
 DomainName = Literal["read", "edit", "bash", "web_fetch", "web_search", "mcp", "task", "tool"]
 """The known domains, spelled out for type checkers and editors."""
@@ -24,9 +24,9 @@ TargetKind = Literal["file", "shell", "url", "query", "mcp", "task", "tool"]
 
 
 class TargetRequest(Frozen):
-    """What a tool says it is about to touch, before the host has resolved it.
+    """Something that a tool is about to touch, before the host has resolved it.
 
-    :param folder: for commands, the folder to run in; relative paths start at the vault, which is also the default.
+    :param folder: for commands, the folder to run in, relative to the vault; by default the vault itself.
     """
 
     kind: TargetKind
@@ -47,9 +47,9 @@ _KINDS: dict[Domain, TargetKind] = {
 
 
 def target_request(item: object, domain: Domain) -> TargetRequest:
-    """Return `item`; a plain text is what `domain` is about: a path, a command, an address, ``server/tool``.
+    """Return `item` as a request; a text is read as `domain` says: as a path, a command, an address, ``server/tool``.
 
-    :raises TypeError: it is neither.
+    :raises TypeError: `item` is neither a request nor a text.
     """
     if isinstance(item, TargetRequest):
         return item
@@ -59,7 +59,7 @@ def target_request(item: object, domain: Domain) -> TargetRequest:
 
 
 class Identity(Frozen):
-    """The object that a path named when it was judged: device and inode, as ``os.fstat`` gives them."""
+    """The file or folder that a path led to when it was judged: device and inode, as in ``os.fstat``."""
 
     device: int
     inode: int
@@ -69,15 +69,15 @@ class Target(Frozen):
     """A resolved target.
 
     :param text: the canonical string; files are ``vault:/relative`` or ``fs:/absolute``, with ``/`` on every platform. A
-        command is the whole line, ``shell:cd a && git push``; :meth:`Rules.commands` says what commands are in it.
-    :param given: what the tool's argument said.
+        command is the whole line, ``shell:cd a && git push``; :meth:`Rules.commands` returns the commands in it.
+    :param given: the text in the tool's argument.
     :param path: for files, the absolute path after all links were followed; of a file that does not exist yet,
         its resolved parent plus the remaining names.
     :param identity: for files that exist, the object that was judged.
     :param lexical: for files, the canonical string of the path as given, before links were followed.
     :param folder: for commands, the resolved folder that the command runs in; it is judged with the command, and
         :meth:`Files.folder` opens it. A folder outside the vault sets `error`.
-    :param error: why it could not be resolved; such a call is denied.
+    :param error: why the target could not be resolved; such a call is denied.
     """
 
     domain: Domain
@@ -92,11 +92,11 @@ class Target(Frozen):
 
 
 UNKNOWN_FOLDER = "unknown"
-"""Stands in a rule for a folder that is known only when the command runs, as after ``source env.sh``."""
+"""In a rule, it stands for a folder that is known only when the command runs, for example after ``source env.sh``."""
 
 
 def command_in(folder: Target, command: str, domain: Domain = "bash") -> Target:
-    """Return `command` as gates see it, in a resolved folder; it is refused in one outside the vault."""
+    """Return the target of `command` in a resolved folder; outside the vault its `error` is set, so that it is refused."""
     error = folder.error
     if error is None and not folder.text.startswith("vault:"):
         error = f"{folder.given!r} leads to {folder.path}, outside the vault; no command runs there"
@@ -109,12 +109,12 @@ def file_target(path: str, domain: DomainName = "read") -> TargetRequest:
 
 
 def shell_target(command: str, folder: str | None = None) -> TargetRequest:
-    """A shell command, whole, and the folder in the vault that it runs in; without one, the vault itself."""
+    """A whole shell command, and the folder in the vault that it runs in; by default the vault itself."""
     return TargetRequest(kind="shell", value=command, domain="bash", folder=folder or None)
 
 
 def url_target(url: str) -> TargetRequest:
-    """An address to be fetched."""
+    """An address to fetch."""
     return TargetRequest(kind="url", value=url, domain="web_fetch")
 
 
@@ -144,12 +144,11 @@ ResultStatus = Literal["ok", "error", "denied", "interrupted"]
 class ToolCall(Frozen):
     """A call of a tool.
 
-    In ``tool_before`` only `id`, `tool`, `args` and `step` count. From ``tool_gate`` on the value is final:
+    In ``tool_before`` only `id`, `tool`, `args` and `step` are set. From ``tool_gate`` on the value is final:
     `args` were validated, `targets` resolved, and `hash` is the SHA-256 of the canonical JSON of `args`.
-    `effect` stands for what the call does: it is the same for calls that differ only in remarks (:func:`tool`), in defaults
+    `effect` identifies what the call does: it is the same for calls that differ only in remarks (:func:`tool`), in defaults
     that are written out, and in how a path, a folder or a number is written.
-    `source` is the file that the tool was taken from, for tools that a plugin found in files; `revision` tells its
-    versions apart.
+    `source` is the file that defines the tool, for tools that a plugin found in files; `revision` identifies its version.
     """
 
     id: str
@@ -170,12 +169,12 @@ class ToolResult(Frozen):
     :param output: the text the model reads.
     :param code: for errors, a short stable reason (``invalid_args``, ``unknown_tool``, ``not_found`` …).
     :param title: one line for people, for example ``read notes.md (120 lines)``.
-    :param metadata: JSON for hooks and clients, never sent to the model. A text `diff` in it, the path before it, is shown to
-        a person after the call.
-    :param spool: a file that holds the whole output when it was too large for memory (over 32 MiB).
-    :param format: ``json`` when the body returned something other than text and the host wrote it as JSON.
-    :param truncated: whether the model reads only a part; `output_id` then names the whole stored output, `path` its file.
-    :param images: what the model sees beside the text.
+    :param metadata: JSON for hooks and clients, never sent to the model. If it contains a text `diff` (the path first, then the
+        changes), a person sees that after the call.
+    :param spool: a file that contains the whole output if it was too large for memory (over 32 MiB).
+    :param format: ``json`` if the body returned something other than text and the host wrote it as JSON.
+    :param truncated: whether the model reads only a part; `output_id` then names the stored whole output, `path` its file.
+    :param images: the images that the model sees in addition to the text.
     """
 
     status: ResultStatus = "ok"

@@ -1,7 +1,7 @@
-"""What a field of a value may hold: a type hint, turned into a check once; mappings that cannot change, all the way down.
+"""The types of fields: each type hint is compiled once into a check; mappings and sequences are frozen, all the way down.
 
-A check is a set of exact types that pass as they are, and a function for everything else: it returns the value to keep,
-such as a tuple for a list, or raises :class:`WrongType`. Each class is compiled at its first value, not at its import.
+A check consists of the exact types that pass as they are, and a function for everything else: it returns the value to keep,
+such as a tuple for a list, or raises :class:`WrongType`. A class is compiled when its first value is made, not on import.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from math import inf, isfinite
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, cast, get_args, get_origin
 
 MAX_LEVELS = 100
-"""How deep a value may be nested: copying, comparing and writing recurse level by level."""
+"""How deep a value may be nested. There is a limit because copying, comparing and dumping recurse level by level."""
 
 
-# Named here: `str | bytes` within a function makes a new object at each call, and every value of every step comes through.
+# Constants, because `str | bytes` within a function makes a new object at each call, and this code sees every value.
 _PLAIN: frozenset[type] = frozenset({str, int, float, bool, bytes, type(None)})
 _TEXTS_AND_NUMBERS = (str, bytes, int, float)
 _SEQUENCES = (list, tuple, set, frozenset)
@@ -23,9 +23,9 @@ _type_of: Callable[[Any], type[Any]] = type
 
 
 class FrozenDict(dict[str, Any]):
-    """A mapping that refuses to change; ``{**it, "key": value}`` makes a new, ordinary one.
+    """A mapping that refuses to change; ``{**mapping, "key": value}`` makes a new, ordinary ``dict``.
 
-    It is a real ``dict`` so that ``json.dumps`` and ``match`` work on it.
+    It is a subclass of ``dict`` so that ``json.dumps`` and ``match`` work with it.
     """
 
     __slots__ = ()
@@ -51,7 +51,7 @@ class FrozenDict(dict[str, Any]):
 def freeze(value: Any, levels: int = MAX_LEVELS) -> Any:
     """Return `value` with every mapping a :class:`FrozenDict` and every sequence or set a tuple.
 
-    :raises ValueError: it is nested more than `levels` deep.
+    :raises ValueError: `value` is nested more than `levels` deep.
     """
     kind = _type_of(value)
     if kind in _PLAIN or kind is FrozenDict or isinstance(value, _TEXTS_AND_NUMBERS):
@@ -83,9 +83,9 @@ Convert = Callable[[Any], Any]
 
 
 class WrongType(Exception):
-    """A value that a field does not take.
+    """A field does not accept a value.
 
-    :ivar message: ``str expected, not 5``; `path` leads to it within the field.
+    :ivar message: such as ``str expected, not 5``; `path` leads to the wrong value within the field.
     """
 
     def __init__(self, message: str, path: tuple[int | str, ...] = ()) -> None:
@@ -95,7 +95,7 @@ class WrongType(Exception):
 
 
 class Check(NamedTuple):
-    """How a field is checked: `types` pass as they are, anything else goes through `convert`."""
+    """How a field is checked: values of exactly these `types` pass, all others go through `convert`."""
 
     types: frozenset[type]
     convert: Convert
@@ -103,7 +103,7 @@ class Check(NamedTuple):
 
 
 class Between(NamedTuple):
-    """Bounds of a number, in a parameter of a tool also of the length of a text or a list; both belong to it.
+    """Inclusive bounds of a number; for a parameter of a tool also of the length of a text or a list.
 
     ``Annotated[int, Between(1, 100)]``
     """
@@ -112,24 +112,24 @@ class Between(NamedTuple):
     most: float = inf
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Let pydantic keep them too."""
+        """Let pydantic apply the bounds too."""
         schema = handler(source)
         names = ("ge", "le") if schema["type"] in ("int", "float") else ("min_length", "max_length")
         return {**schema, **{name: limit for name, limit in zip(names, self, strict=True) if isfinite(limit)}}
 
 
 class Narrowing:
-    """Base of what else may stand beside a type: here it changes nothing."""
+    """Base class of other annotations that narrow a type (``Annotated[str, …]``); by itself it changes nothing."""
 
     def narrow(self, check: Check) -> Check:
-        """Return the check that takes the place of the type's."""
+        """Return the check that replaces the `check` of the type."""
         return check
 
 
 def check_of(hint: Any) -> Check:
-    """Return the check of a type hint.
+    """Return the check for a type hint.
 
-    :raises TypeError: it is none that a value may use.
+    :raises TypeError: a field cannot have this type.
     """
     origin = get_origin(hint)
     if hint is Any or hint is object:
@@ -168,12 +168,12 @@ def _class(kind: type) -> Check:
 
 
 def _is_a(value: Any, kind: Any) -> bool:
-    """Whether the value's own type says so; ``isinstance`` believes what a value says of itself."""
+    """Whether `value` has the type `kind`. ``isinstance`` would also believe a ``__class__`` that the value claims."""
     return issubclass(type(value), kind)
 
 
 _EXACT: dict[type, Convert] = {str: str.__str__, int: int.__int__, bytes: lambda value: b"".join((value,))}
-"""A subclass of these is copied as the plain type: its methods are somebody else's code."""
+"""Values of subclasses of these are copied to the plain type, because their methods may be foreign code."""
 
 
 def _instance(kind: type, name: str) -> Check:
@@ -327,7 +327,7 @@ def _item(check: Check, value: Any, index: int | str) -> Any:
 
 
 def short_text(value: Any) -> str:
-    """Return `value` for a message: short, with its type, and without calling code of a foreign class."""
+    """Return a short text of `value` and its type for a message, without calling the code of a foreign class."""
     kind = cast("type[Any]", type(value))
     if kind in (list, tuple, dict):
         return f"a {kind.__name__}"

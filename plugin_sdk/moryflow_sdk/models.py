@@ -16,7 +16,7 @@ SUMMARY_MARK = "【会话摘要】"
 class Image(Frozen):
     """An image in a message: base64 data and its media type, for example ``image/png``.
 
-    :param width: pixels, as `height`; ``None`` where it is not known.
+    :param width: in pixels, like `height`; ``None`` if it is not known.
     """
 
     media_type: str
@@ -29,9 +29,9 @@ class ToolRequest(Frozen):
     """A tool call as the model wrote it.
 
     :param arguments: the raw JSON text; it may be broken.
-    :param problem: why it must not run, set by the provider: ``truncated`` (the answer hit its length limit),
+    :param problem: why the call must not run, set by the provider: ``truncated`` (the answer hit its length limit),
         ``incomplete`` (the stream was cut), ``args_too_large``,
-        ``invalid_args`` (its pieces do not say what belongs to it, or say two things).
+        ``invalid_args`` (the pieces of the stream do not say to which call they belong, or contradict each other).
     """
 
     id: str
@@ -41,7 +41,7 @@ class ToolRequest(Frozen):
 
 
 class Usage(Frozen):
-    """Tokens of one model call. `input` includes the `cached` ones; `output` includes `reasoning`."""
+    """Tokens of one model call. `input` includes `cached` tokens; `output` includes `reasoning` tokens."""
 
     input: int = 0
     output: int = 0
@@ -60,12 +60,12 @@ class Usage(Frozen):
 class Message(Frozen):
     """One message of a request.
 
-    :param node: id of the session node it was built from, empty for one that a hook added.
-    :param call_id: for role ``tool``, the call it answers.
+    :param node: id of the session node that the message was built from; empty if a hook added the message.
+    :param call_id: for role ``tool``, the id of the call with this result.
     :param reasoning: the model's reasoning, for providers that want it back.
     """
 
-    # A slot beside the fields: it costs nothing until it is used, and a copy, which may differ, does not inherit it.
+    # A slot and not a field: it costs nothing until it is used, and a copy, which may differ, does not inherit it.
     __slots__ = ("_wires",)
 
     role: Role
@@ -77,9 +77,9 @@ class Message(Frozen):
     node: str = ""
 
     def encoded(self, wire: str, encode: Callable[[Message], bytes]) -> bytes:
-        """Return this message in the form a provider sends it, made once per `wire` name and kept.
+        """Return this message in the form that a provider sends, encoded once per `wire` name and then kept.
 
-        A step of a long session then costs what is new, not what is old.
+        In a long session, a step therefore encodes only its new messages.
         """
         kept: dict[str, bytes] | None = getattr(self, "_wires", None)
         if kept is None:
@@ -91,7 +91,7 @@ class Message(Frozen):
 
 
 class SystemBlock(Frozen):
-    """One named part of the system prompt. Blocks marked stable come first, so that prompt caches survive."""
+    """One named part of the system prompt. Stable blocks come first, so that prompt caches stay valid."""
 
     id: str
     text: str
@@ -111,17 +111,17 @@ class SystemPrompt(Frozen):
         return "\n\n".join(block.text for block in ordered if block.text)
 
     def append(self, block: SystemBlock) -> SystemPrompt:
-        """Return a prompt with `block` at the end of its half."""
+        """Return a prompt with `block` added: in `text` it is the last of the stable blocks, or the last of the others."""
         return self.replace(blocks=(*self.blocks, block))
 
 
 class ChatParams(Frozen):
     """Parameters of a model call; ``None`` means the model's own default.
 
-    :param extra: fields passed to the provider as they are, for what the common set does not name.
+    :param extra: further fields, which are passed to the provider as they are.
     :param temperature: 0 to 2; `top_p` 0 to 1.
-    :param max_tokens: of the answer.
-    :param response_format: what the provider takes for structured answers, such as ``{"type": "json_object"}``.
+    :param max_tokens: the longest answer, in tokens.
+    :param response_format: the provider's setting for structured answers, such as ``{"type": "json_object"}``.
     """
 
     temperature: float | None = None
@@ -132,18 +132,18 @@ class ChatParams(Frozen):
 
 
 Purpose = Literal["main", "child", "direct", "compact", "title", "complete"]
-"""What a model call is for. ``chat_system`` and ``chat_messages`` run for main and child only."""
+"""The purpose of a model call. ``chat_system`` and ``chat_messages`` run for main and child only."""
 
 
 class ModelInfo(Frozen):
     """A model that a provider can serve.
 
     :param id: what a person types after ``-m``, for example ``openai/gpt-4.1`` or ``local``.
-    :param name: what the provider is sent.
+    :param name: the name that is sent to the provider.
     :param family: ``gpt`` models are offered ``apply_patch`` instead of ``edit`` and ``write``.
-    :param context_window: tokens of prompt and answer together, ``None`` when unknown.
-    :param input_price: US dollars per million tokens, likewise the other prices; ``None`` when unknown.
-    :param managed: limits come from the registry only, a user's ``customContext`` is ignored.
+    :param context_window: tokens of prompt and answer together, ``None`` if unknown.
+    :param input_price: US dollars per million tokens, like the other prices; ``None`` if unknown.
+    :param managed: the limits come from the registry only; the setting ``customContext`` is ignored.
     """
 
     id: str
@@ -161,7 +161,7 @@ class ModelInfo(Frozen):
     note: str = ""
 
     def cost(self, usage: Usage) -> float | None:
-        """Price of `usage` in US dollars, or ``None`` when the prices are unknown."""
+        """Return the price of `usage` in US dollars, or ``None`` if the prices are unknown."""
         if self.input_price is None or self.output_price is None:
             return None
         cached_price = self.input_price if self.cached_price is None else self.cached_price
@@ -179,7 +179,7 @@ class ToolSchema(Frozen):
 
 
 class ModelRequest(Frozen):
-    """One call of a model. `tools` is empty when it may call none."""
+    """One call of a model. `tools` is empty if the model may call none."""
 
     model: ModelInfo
     messages: tuple[Message, ...]
@@ -202,8 +202,8 @@ class ReasoningDelta(Frozen):
 
 
 class ToolInputDelta(Frozen):
-    """A piece of the arguments of a tool call that is still coming. Optional: a host shows the calls of :class:`Finished`
-    that had none.
+    """A piece of the arguments of a tool call that the model is still writing. Optional: the host also shows calls in
+    :class:`Finished` for which no pieces came.
 
     :param call: the call's id, the same as in :class:`Finished`.
     """
@@ -214,16 +214,16 @@ class ToolInputDelta(Frozen):
 
 
 class Status(Frozen):
-    """Something a person should see while a model gets ready, for example a load or a download."""
+    """Something that a person should see while a model gets ready, for example that it is loaded or downloaded."""
 
     text: str
 
 
 class Finished(Frozen):
-    """The end of an answer; exactly one, last.
+    """The end of an answer: exactly one event, the last.
 
-    :param reason: ``stop``, ``tool_calls``, ``length`` (hit its limit), ``content_filter`` (the service cut it),
-        ``refusal`` (the model declined) or ``pause`` (ask again).
+    :param reason: ``stop``, ``tool_calls``, ``length`` (the answer hit its limit), ``content_filter`` (the service cut it),
+        ``refusal`` (the model declined) or ``pause`` (call the model again).
     """
 
     reason: Literal["stop", "tool_calls", "length", "content_filter", "refusal", "pause"] = "stop"
@@ -237,33 +237,33 @@ ModelEvent = TextDelta | ReasoningDelta | ToolInputDelta | Status | Finished
 
 @runtime_checkable
 class ModelProvider(Protocol):
-    """Serves models. Heavy imports belong in :meth:`stream`, not at module level."""
+    """A provider of models. Put heavy imports into :meth:`stream`, not at module level."""
 
     name: str
 
     def find(self, model: str) -> ModelInfo | None:
-        """Return the model called `model`, or ``None`` when it is not one of this provider's.
+        """Return the model with the id `model`, or ``None`` if this provider does not have it.
 
-        Called in provider order until one answers; must be quick and must not use the network.
+        Providers are asked in order until one answers. This must be quick and must not use the network.
         """
         ...
 
     def default(self, environ: Mapping[str, str]) -> str | None:
-        """Return the model to use when nobody chose one and the needed key is in `environ`, else ``None``."""
+        """Return the id of the model to use if nobody chose one, or ``None`` if the key it needs is not in `environ`."""
         ...
 
     async def available(self) -> Sequence[ModelInfo]:
-        """Return the models worth listing, for ``moryflow model list``."""
+        """Return the models that ``moryflow model list`` shows."""
         ...
 
     def prepare(self, model: ModelInfo) -> None:
-        """Start loading what :meth:`stream` will need, without blocking; called as soon as the model is chosen."""
+        """Start to load what :meth:`stream` will need, without blocking. Called as soon as the model is chosen."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """Yield deltas, then one :class:`Finished`. Closing the iterator cancels the call.
 
-        :raises ModelError: the call failed; partial text already yielded is kept by the host.
+        :raises ModelError: the call failed; the host keeps the text yielded so far.
         """
         ...
 
@@ -277,45 +277,45 @@ class Installable(Protocol):
     """A provider whose runtime is installed on demand (``moryflow model install``)."""
 
     def installed(self) -> bool:
-        """Whether everything is there; looks at files only, imports nothing."""
+        """Whether the runtime is installed; looks at files only, imports nothing."""
         ...
 
     def download_size(self) -> int:
-        """Return the bytes that :meth:`install` would download, to be said before it does."""
+        """Return how many bytes :meth:`install` would download; a person sees the number before the download."""
         ...
 
     def install(self, progress: Callable[[str, int, int], None]) -> None:
         """Install the runtime; blocks, so call it off the loop.
 
-        :param progress: called with the phase, the bytes done and the bytes in all (0 when unknown).
-        :raises ModelError: it did not work; the message says why and what to do.
+        :param progress: called with the phase, the bytes done so far and the total bytes (0 if unknown).
+        :raises ModelError: the installation failed; the message says why and what to do.
         """
         ...
 
 
 class BaseProvider:
-    """The parts of :class:`ModelProvider` that most providers leave as they are.
+    """Base class of providers, with a default for each method of :class:`ModelProvider` except ``stream``.
 
-    :ivar prefixes: what its model names begin with, for "did you mean" when a name is nearly right.
+    :ivar prefixes: what the names of its models begin with, for "did you mean" when a name is nearly right.
     """
 
     name: str = ""
     prefixes: tuple[str, ...] = ()
 
     def find(self, model: str) -> ModelInfo | None:
-        """Knows no model; override."""
+        """Return ``None``: no model is known; override."""
         return None
 
     def default(self, environ: Mapping[str, str]) -> str | None:
-        """Never chosen by itself; override."""
+        """Return ``None``: there is no default model; override."""
         return None
 
     async def available(self) -> Sequence[ModelInfo]:
-        """Lists nothing; override."""
+        """Return nothing to list; override."""
         return ()
 
     def prepare(self, model: ModelInfo) -> None:
-        """Has nothing to load; override."""
+        """Load nothing; override."""
 
     async def aclose(self) -> None:
-        """Holds nothing open; override."""
+        """Close nothing; override."""

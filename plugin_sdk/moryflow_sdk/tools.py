@@ -28,22 +28,22 @@ class Tool:
     :param targets: arguments → what the call touches (``file_target(…)`` and the like, or texts: a path in `domain` ``read``, a
         command in ``bash`` …); without it the tool itself is the target, ``tool:<name>``. A function that needs a second
         argument also receives the plugin's settings, for an address that is configured there.
-    :param offered: whether the tool is described to a model; one that is not offered is refused when called.
-    :param offered_in: whether the tool is of use in a turn, called often; if not, it is neither described to the model nor run.
-    :param found_in: for a tool that is described to a model only after it was found, as with ``tool_search``: the names of the
-        plugin's tools that this session has found, in that order. The tools of a plugin share one function, which is called
-        once before each step. They are listed behind all others, so that the request keeps its beginning.
+    :param offered: whether the tool is described to a model; a tool that is not offered is refused when it is called.
+    :param offered_in: whether the tool is useful in a turn; if not, it is neither described to the model nor run. Called often.
+    :param found_in: for tools that are described to a model only after it found them, as with ``tool_search``: the names of
+        the plugin's tools that this session has found, in that order. The tools of a plugin share one function, which is called
+        once before each step. They are listed after all others, so that the beginning of the request stays the same.
     :param mentions: what a person typed → the arguments of each call of the tool that it asks for, such as the resource behind
         ``@server:uri``. These calls are the first step of the turn, before the model is asked, and pass every gate.
-    :param preview: what the question shows of a call, such as the content or the diff of a write; the arguments, if there is no
-        preview or it is empty. It must change nothing, and must return the same text as long as the call would do the same. It
-        is called again after the answer, and if the text has changed the person is asked again.
+    :param preview: what the question shows of a call, such as the content or the diff of a write; if there is no preview or it
+        is empty, the question shows the arguments. It must change nothing, and must return the same text as long as the call
+        would do the same. It is called again after the answer, and if the text has changed the person is asked again.
     :param remarks: parameters that only comment on a call, such as its purpose. Calls that differ in nothing else count as
         equal, for example when an agent goes in circles.
     :param timeout: seconds the body may run, not counting :meth:`ToolContext.ask`; ``None`` means 60 (600 for tools that
         come with the host).
-    :param more_time: what a person can do where `timeout` is too short, said when a call is abandoned; empty names
-        ``@tool(timeout=…)``.
+    :param more_time: what a person can do if `timeout` is too short; the error of a call that ran out of time says it. If it is
+        empty, the error names ``@tool(timeout=…)``.
     :param source: the file that the tool was read from, or the part of the plugin that it belongs to, such as a server;
         `revision` identifies its version.
     """
@@ -69,7 +69,7 @@ class Tool:
 
     @cached_property
     def arguments(self) -> ToolArguments:
-        """What the type hints of the function say of its arguments."""
+        """The arguments, as the type hints of the function define them."""
         return ToolArguments(self.name, self.function, self.context_parameter)
 
     @property
@@ -78,7 +78,7 @@ class Tool:
         return self.arguments.schema if self.schema is None else self.schema
 
     def validate(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `args` checked and converted, as plain JSON types, without defaults that were not given.
+        """Return `args` checked and converted to plain JSON types; defaults are not filled in.
 
         :raises pydantic.ValidationError: an argument is missing, unknown or has the wrong type.
         """
@@ -87,7 +87,7 @@ class Tool:
         return self.arguments.validate(args)
 
     def with_settings(self, config: Any) -> Tool:
-        """Return the tool with the plugin's settings bound to `targets`, if that needs them as a second argument."""
+        """Return the tool with the plugin's settings bound to `targets`, if that function takes them as a second argument."""
         given: Any = self.targets
 
         def targets(args: Mapping[str, Any]) -> Requests:
@@ -96,7 +96,7 @@ class Tool:
         return replace(self, targets=targets) if _needs_settings(given) else self
 
     def target_requests(self, args: Mapping[str, Any]) -> tuple[TargetRequest, ...]:
-        """Return what a call with `args` touches: what the tool declares, else the tool itself, in its domain."""
+        """Return what a call with `args` touches: the declared targets, or the tool itself in its domain."""
         targets: Any = self.targets
         given = targets(args) if targets else ()
         items = (given,) if isinstance(given, str | TargetRequest) else given
@@ -113,11 +113,11 @@ class Tool:
 
 def _needs_settings(targets: Any) -> bool:
     """Whether `targets` takes two positional arguments that have no default."""
-    if type(targets) is FunctionType and not vars(targets):  # of a hundred tools a signature each takes 10 ms of a start
+    if type(targets) is FunctionType and not vars(targets):  # for a hundred tools, signatures would add 10 ms to a start
         return targets.__code__.co_argcount - len(targets.__defaults__ or ()) == 2
     try:
         found = parameters(targets).values() if targets else ()
-    except (TypeError, ValueError):  # it is written in C, or is none; a call says what is wrong
+    except (TypeError, ValueError):  # written in C, or not a function; a call will say what is wrong
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return len([one for one in found if one.kind in positional and one.default is one.empty]) == 2
@@ -158,11 +158,10 @@ def tool(
     preview: Callable[[ToolContext], str] | None = None,
     remarks: Sequence[str] = (),
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function with type hints and a docstring.
+    """Make a tool from a function with type hints and a docstring.
 
-    The docstring is what the model reads; parameters are described with
-    ``Annotated[str, "what it is"]``. A parameter annotated :class:`ToolContext` (or
-    :class:`Turn`) receives the context.
+    The model reads the docstring. Describe parameters with ``Annotated[str, "what it is"]``. A parameter annotated as
+    :class:`ToolContext` (or :class:`Turn`) receives the context.
     A plain function of a third-party plugin runs on the plugin's thread, an ``async`` one on the loop.
 
     :raises TypeError: a parameter has no type hint, the function takes ``*args``, or `remarks` names no parameter.
@@ -190,9 +189,9 @@ def tool(
 
 
 def _remarks(function: Callable[..., Any], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the parameters that are remarks.
+    """Return `names`, checked against the parameters of `function`.
 
-    :raises TypeError: there is none of such a name, or one text was given in place of several.
+    :raises TypeError: a name is not a parameter, or `names` is one text instead of several.
     """
     if isinstance(names, str):
         raise TypeError(f'remarks names parameters: write remarks=("{names}",)')
@@ -205,7 +204,8 @@ def _remarks(function: Callable[..., Any], names: Sequence[str]) -> tuple[str, .
 def _name_of(target: Any) -> str:
     """Return the name of a function.
 
-    :raises TypeError: it is none, as the text in ``@tool("name")``, or has none, as a ``functools.partial``.
+    :raises TypeError: `target` is not a function, like the text in ``@tool("name")``, or has no name, like a
+        ``functools.partial``.
     """
     if not callable(target):
         raise TypeError(f"@tool marks a function, not {target!r:.60}; a name is given as @tool(name=…)")
@@ -216,11 +216,14 @@ def _name_of(target: Any) -> str:
 
 
 _CONTEXTS = ("ToolContext", "Turn")
-"""Annotations of the parameter that receives the context; it is a turn too."""
+"""Annotations that mark the parameter for the context; the context is a turn too."""
 
 
 def _context_parameter(function: Callable[..., Any]) -> str | None:
-    """Return the name of the parameter that receives the context, checking the others on the way."""
+    """Return the name of the parameter that receives the context, if any.
+
+    :raises TypeError: a parameter has no type hint, or cannot be given by name.
+    """
     found = None
     for parameter in parameters(function).values():
         where = function.__qualname__

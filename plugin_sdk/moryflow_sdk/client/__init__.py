@@ -1,7 +1,7 @@
 """A client of ``moryflow serve``: sessions, turns and events of a running server, from another program.
 
-It speaks HTTP/1.1 by itself, over TCP or a Unix socket, and imports nothing but asyncio: a program that uses it starts at once.
-As much of HTTP as that takes stands at the end: a request, its answer, and lines of a stream.
+It speaks HTTP/1.1 over TCP or a Unix socket and imports no HTTP library, only asyncio, so that a program that uses it starts
+quickly. The small part of HTTP that this needs is at the end of this file: a request, its answer, and a stream of events.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["Client", "ClientError", "ClientSession", "SyncClient", "connect", "c
 T = TypeVar("T")
 API = 1
 PAUSES = (0.1, 0.3, 1.0, 3.0, 5.0)
-"""Seconds between tries to reach a server again."""
+"""Seconds between attempts to reach a server again."""
 
 
 class ClientError(MoryflowError):
-    """The server said no.
+    """The server refused a request.
 
-    :ivar status: of HTTP; `code` is the server's.
+    :ivar status: the HTTP status; `code` is the server's code for the error.
     """
 
     def __init__(self, status: int, said: Mapping[str, Any]) -> None:
@@ -44,12 +44,12 @@ class ClientError(MoryflowError):
 
 
 async def connect(url: str | None = None, token: str | None = None, *, home: Path | str | None = None) -> Client:
-    """Return a client of the server at `url`, or of the one that runs for this home.
+    """Return a client of the server at `url`, by default of the server that runs for this home.
 
     :param url: ``http://HOST:PORT`` or ``unix:PATH``.
-    :param token: as the server keeps it in ``server/token`` below the home, which is read where none is given.
-    :param home: Moryflow's own folder, ``MORYFLOW_HOME`` or ``~/.moryflow``.
-    :raises ConfigError: no server runs, or it is one of another home or version.
+    :param token: the server's token; by default it is read from ``server/token`` below the home.
+    :param home: Moryflow's own folder, by default ``MORYFLOW_HOME`` or ``~/.moryflow``.
+    :raises ConfigError: no server runs, or the server belongs to another home or has another version.
     """
     folder = Path(home or os.environ.get("MORYFLOW_HOME") or Path.home() / ".moryflow").expanduser().absolute()
     own = url is None
@@ -72,9 +72,9 @@ async def connect(url: str | None = None, token: str | None = None, *, home: Pat
 
 
 class Client(Operations):
-    """A server, with a method for each of its operations, and its events.
+    """A client of a server, with a method for each operation of the server, and for its events.
 
-    :param token: what it wants as ``Authorization: Bearer``.
+    :param token: sent as ``Authorization: Bearer``.
     """
 
     def __init__(self, place: ServerUrl, token: str) -> None:
@@ -104,22 +104,22 @@ class Client(Operations):
         return reply
 
     async def import_session(self, lines: str) -> Any:
-        """Take in a session that was exported, as JSON Lines."""
+        """Import a session from JSON Lines, as :meth:`export` returned them."""
         headers = {"Content-Type": "application/jsonl"}
         return json.loads(await (await self._ask("POST", "/import", {}, lines.encode(), headers)).body())
 
     def session_of(self, id: str) -> ClientSession:
-        """Return a session by its id, without asking whether there is one."""
+        """Return a session by its id, without asking the server whether the session exists."""
         return ClientSession(self, id)
 
     async def follow(
         self, after: int | None = None, *, sessions: Sequence[str] = (), types: Sequence[str] = ()
     ) -> AsyncGenerator[Event]:
-        """Yield what happens, for ever: after a broken connection it goes on with what came after the last event.
+        """Yield events for ever; after a broken connection it reconnects and continues after the last event.
 
-        The first is ``open``; a ``reset`` says that something was missed, and what is known has to be asked for anew.
+        The first event is ``open``. A ``reset`` says that events were missed: ask for the state of the sessions again.
 
-        :param after: the `seq` of the last event that is known; from now on if ``None``.
+        :param after: the `seq` of the last event that you know; with ``None``, only new events come.
         :raises ClientError: the server refuses the stream.
         """
         failures = 0
@@ -138,7 +138,7 @@ class Client(Operations):
                 if error.status != 503:
                     raise
             except OSError:
-                pass  # it is away; what happens meanwhile is kept
+                pass  # the server is away for a moment; it keeps the events
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
             failures += 1
 
@@ -152,10 +152,10 @@ class ClientSession:
     async def stream(self, text: str, **options: Any) -> AsyncGenerator[Event]:
         """Run one turn and yield its events and those of its sub-agents, until the session is idle again.
 
-        Closing the generator early stops the turn. A broken connection costs nothing: it goes on where it was.
+        Closing the generator early stops the turn. After a broken connection it continues without a gap.
 
-        :param options: as :meth:`Client.prompt` has them: ``files``, ``images``, ``queue``, ``on_ask`` and others.
-        :raises ClientError: the session is busy, or is not there.
+        :param options: further arguments of :meth:`Client.prompt`: ``files``, ``images``, ``queue``, ``on_ask`` and others.
+        :raises ClientError: the session is busy, or does not exist.
         """
         seen = int((await self._client.session(self.id, limit=1))["seq"])
         events = self._client.follow(seen, sessions=[self.id])
@@ -192,7 +192,7 @@ def _event(document: dict[str, Any]) -> Event:
 
 
 class SyncClient:
-    """A client for programs without a loop: the methods of :class:`Client`, each of which waits for its answer."""
+    """A client for programs without an event loop: it has the methods of :class:`Client`, and each waits for its answer."""
 
     def __init__(self, client: Client, runner: asyncio.Runner) -> None:
         self._client, self._runner = client, runner
@@ -218,7 +218,7 @@ class SyncClient:
             self._runner.run(events.aclose())
 
     def close(self) -> None:
-        """End the loop."""
+        """Close the client's event loop."""
         self._runner.close()
 
     def __enter__(self) -> SyncClient:
@@ -233,7 +233,7 @@ async def _next(events: AsyncGenerator[T]) -> T:
 
 
 def connect_sync(url: str | None = None, token: str | None = None, *, home: Path | str | None = None) -> SyncClient:
-    """Return :func:`connect` for programs without a loop."""
+    """Do the same as :func:`connect`, for programs without an event loop."""
     runner = asyncio.Runner()
     work: Coroutine[Any, Any, Client] = connect(url, token, home=home)
     try:
@@ -244,11 +244,11 @@ def connect_sync(url: str | None = None, token: str | None = None, *, home: Path
 
 
 LONGEST_LINE = 1 << 26
-"""Characters of one line of a stream: an event is one line."""
+"""The longest line of a stream, in bytes; an event is one line."""
 
 
 class ServerUrl(NamedTuple):
-    """Where a server is: a Unix socket, or host and port."""
+    """The address of a server: a Unix socket, or host and port."""
 
     unix: str
     host: str
@@ -257,7 +257,7 @@ class ServerUrl(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> ServerUrl:
-        """Return the place of ``http://HOST:PORT`` or ``unix:PATH``.
+        """Return the address in ``http://HOST:PORT`` or ``unix:PATH``.
 
         :raises ValueError: `url` is neither.
         """
@@ -270,14 +270,14 @@ class ServerUrl(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the header ``Host`` says."""
+        """The value of the header ``Host``."""
         if self.unix:
             return "localhost"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class HttpReply:
-    """An answer whose body is still to be read."""
+    """An answer whose body has not been read yet."""
 
     def __init__(
         self, status: int, headers: Mapping[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -286,7 +286,7 @@ class HttpReply:
         self._reader, self._writer = reader, writer
 
     async def pieces(self) -> AsyncGenerator[bytes]:
-        """Yield the body as it comes.
+        """Yield the body as it arrives.
 
         :raises OSError: the connection broke before the end.
         """
@@ -303,7 +303,7 @@ class HttpReply:
             raise ConnectionError("the server closed the connection") from error
 
     async def body(self) -> bytes:
-        """Return the whole body, and close."""
+        """Return the whole body and close the connection."""
         try:
             return b"".join([piece async for piece in self.pieces()])
         finally:
@@ -325,16 +325,16 @@ class HttpReply:
                     yield int(fields[b"id"]) if b"id" in fields else None, json.loads(fields[b"data"])
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._writer.close()
 
 
 async def request(
     place: ServerUrl, method: str, path: str, *, headers: Mapping[str, str], query: Mapping[str, Any], body: bytes | None
 ) -> HttpReply:
-    """Send a request on a connection of its own and return the answer.
+    """Send a request on a new connection and return the answer.
 
-    :raises OSError: nobody answers there.
+    :raises OSError: no server answers at the address.
     """
     if place.unix:
         reader, writer = await asyncio.open_unix_connection(place.unix, limit=LONGEST_LINE)
