@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _NewSessions(TypedDict):
-    """What new sessions get, as click hands it on."""
+    """The flags for new sessions, as click passes them."""
 
     model: str | None
     agent: str | None
@@ -45,7 +45,7 @@ def command(flags: Flags, setup: bool, **given: Unpack[_NewSessions]) -> int:
 
 
 def _take_streams() -> tuple[int, int]:
-    """Return descriptors for the protocol. Whoever else reads finds nothing, and what others print goes to standard error."""
+    """Return descriptors that the protocol alone uses: other code reads nothing, and its output goes to standard error."""
     sys.stdout.flush()
     ours = os.dup(sys.stdin.fileno()), os.dup(sys.stdout.fileno())
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -70,9 +70,9 @@ async def _serve(host: Host, flags: Flags, options: EditorOptions, protocol: tup
 
 
 async def _setup(host: Host, flags: Flags, options: EditorOptions) -> int:
-    """Say which model answers; where there is none, offer the one that can be installed.
+    """Print which model answers; if there is none, offer to install one.
 
-    :raises ConfigError: there is still none.
+    :raises ConfigError: there is still no model.
     """
     from .model import offer_model
 

@@ -65,7 +65,7 @@ async def _talk(talk: Conversation) -> int:
 
 
 def _source(talk: Conversation) -> LineSource:
-    """Return where the lines of a conversation come from."""
+    """Return the source of the conversation's input lines."""
     from moryflow.cli.chat import PipedInput, PlainInput
 
     if not sys.stdin.isatty():
@@ -78,7 +78,7 @@ def _source(talk: Conversation) -> LineSource:
 
 
 def _history(home: Path, vault: str) -> Path | None:
-    """Return the file of what was typed in `vault`, mode 0600; ``None`` where it cannot be made."""
+    """Return the file with the input history of `vault`, mode 0600; ``None`` if it cannot be created."""
     from hashlib import sha256
 
     path = home / "history" / sha256(os.fsencode(vault)).hexdigest()[:16]

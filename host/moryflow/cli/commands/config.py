@@ -40,13 +40,13 @@ def show_config(flags: Flags, everything: bool) -> None:
 
 
 def where(origin: Origin) -> str:
-    """Return an origin as a person reads it."""
+    """Return the text for an origin: its layer, or the file and line."""
     place = f"{origin.file}:{origin.line}" if origin.file and origin.line else origin.file or ""
     return f"{origin.source} {place}".strip() if origin.source not in ("user", "inline") or not place else place
 
 
 def tell_overridden(config: Config, key: str, flags: Flags) -> None:
-    """Say that what was written for `key` does not hold, where a variable of the environment says something else."""
+    """Warn if an environment variable overrides the value of `key` that was just written."""
     origin = config.origin(key)
     if origin.source == "environment" and not flags.quiet:
         say(f"moryflow: it does not hold here: {origin.file} in the environment comes first\n  next: unset {origin.file}")
@@ -160,7 +160,7 @@ def check(flags: Flags) -> int:
 
 
 def checked_config(flags: Flags) -> tuple[Config, tuple[Known, ...]]:
-    """Return the configuration, held against the plugins' settings too, and all models."""
+    """Return the configuration, checked against the plugins' settings too, and the settings models of host and plugins."""
     from moryflow.config.schema import host_models
     from moryflow.runtime.generation import settings_of_plugins
 
@@ -172,7 +172,7 @@ def checked_config(flags: Flags) -> tuple[Config, tuple[Known, ...]]:
 
 
 def reading(flags: Flags) -> tuple[Config, tuple[Known, ...]]:
-    """Do as :func:`checked_config` for a command that only shows, and say when the person's file counts for nothing in it."""
+    """Return what :func:`checked_config` does, for a command that only reads; warn if the user's file is broken."""
     config, known = checked_config(flags)
     if config.torn is not None:
         say(f"moryflow: {config.torn}")
@@ -180,10 +180,10 @@ def reading(flags: Flags) -> tuple[Config, tuple[Known, ...]]:
 
 
 def config_with_problems(flags: Flags) -> tuple[Config, list[Problem]]:
-    """Return the configuration and all that is wrong with it, also what plugins say of the rules.
+    """Return the configuration and all its problems, including those that plugins find in the rules.
 
-    A plugin's function ``check_rules`` is given the rules in matching order and yields ``(rule, sentence)``, or ``(rule,
-    sentence, True)`` where a deny is lost and the check must fail.
+    A plugin's function ``check_rules`` gets the rules in matching order and yields ``(rule, sentence)``, or ``(rule,
+    sentence, True)`` if a deny is lost and the check must fail.
     """
     from moryflow.runtime.generation import settings_of_plugins
 
@@ -195,7 +195,7 @@ def config_with_problems(flags: Flags) -> tuple[Config, list[Problem]]:
 
 
 def _plugins(host: Host) -> Iterator[Problem]:
-    """Yield the settings for which a plugin could not be loaded."""
+    """Yield a problem for each plugin that could not be loaded because of its settings."""
     from moryflow.config import Problem
 
     for record in host.plugin_set.records:
@@ -205,7 +205,7 @@ def _plugins(host: Host) -> Iterator[Problem]:
 
 
 def _agents(host: Host) -> Iterator[Problem]:
-    """Yield the rules of agents that cannot be understood: they fail the check wherever they stand."""
+    """Yield a problem for each invalid rule of an agent; it fails the check, whichever file the rule is in."""
     from moryflow.config import Problem
 
     for agent in host.agents.values():
@@ -215,7 +215,7 @@ def _agents(host: Host) -> Iterator[Problem]:
 
 
 def _remarks(host: Host, config: Config) -> Iterator[Problem]:
-    """Yield what plugins say of the rules."""
+    """Yield the problems that the plugins' ``check_rules`` find in the rules."""
     from moryflow.config import MOST, Problem
 
     for plugin in host.plugin_set.plugins.values():
@@ -241,9 +241,9 @@ def _remark(rule: Rule, sentence: str, fatal: bool = False) -> Problem:
 
 
 def value_of(config: Config, known: Sequence[Known], key: str) -> Any:
-    """Return what holds for `key`.
+    """Return the value in force for `key`.
 
-    :raises ConfigError: there is no such setting.
+    :raises ConfigError: it is not set and has no default.
     """
     from moryflow_sdk import ConfigError
     from moryflow_sdk.support.texts import did_you_mean
@@ -283,7 +283,7 @@ def show_prompt(flags: Flags) -> None:
 
 
 def _current(config: Config) -> dict[str, Any]:
-    """Return mode, text and overridden parameters; the default mode has none."""
+    """Return mode, text and overridden parameters of the prompt; the default mode overrides none."""
     from moryflow.agents import DEFAULT_PROMPT
 
     section = config.section(SECTION)

@@ -55,7 +55,7 @@ def command(flags: Flags, repair: bool) -> int:
 
 
 def _in_one(text: str) -> str:
-    """Return `text` as one line: the name of a file may hold the end of one, and must not look like a finding."""
+    """Return `text` as one line: a line break in a file name must not look like the start of a finding."""
     return plain(" ".join(text.splitlines()))
 
 
@@ -67,7 +67,7 @@ NO_RIPGREP = "built in; ripgrep (rg) would be used if it were there"
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """One line: what was looked at, how it is, and what helps."""
+    """One line of the report: what was checked, its state, and what helps."""
 
     name: str
     state: Literal["ok", "warning", "bad"]
@@ -76,7 +76,7 @@ class DoctorFinding:
 
 
 async def examine(host: Host, vault: Path | None) -> list[DoctorFinding]:
-    """Return every finding, in the order in which a run needs the things."""
+    """Return every finding, in the order in which a run needs what is checked."""
     return [
         DoctorFinding("moryflow", "ok", f"{__version__} on Python {platform.python_version()}, {platform.system()}"),
         *_libraries(),
@@ -94,7 +94,7 @@ async def examine(host: Host, vault: Path | None) -> list[DoctorFinding]:
 
 
 def _libraries() -> Iterable[DoctorFinding]:
-    """Compare the installed libraries with what Moryflow's own package says that it works with."""
+    """Compare the installed libraries with the versions that Moryflow's own package requires."""
     from importlib.metadata import PackageNotFoundError, requires, version
 
     from packaging.requirements import Requirement
@@ -102,7 +102,7 @@ def _libraries() -> Iterable[DoctorFinding]:
     outside: list[DoctorFinding] = []
     try:
         wanted = [Requirement(line) for line in requires("moryflow") or ()]
-    except PackageNotFoundError:  # run from a folder that nobody has installed
+    except PackageNotFoundError:  # run from a source folder, without being installed
         return
     for item in wanted:
         if item.marker is not None and not item.marker.evaluate({"extra": ""}):
@@ -184,7 +184,7 @@ def _plugins(plugin_set: PluginSet) -> Iterable[DoctorFinding]:
 
 
 def _remarks(record: LoadRecord) -> Iterable[DoctorFinding]:
-    """Name what a plugin that works had to leave out: agents and tools of the person's own among it."""
+    """Yield a finding for each item that a loaded plugin had to leave out, such as an agent or a tool of the person's own."""
     info = f"moryflow plugin info {record.name}"
     if record.error and not record.notes:
         yield DoctorFinding("plugin", "warning", f"{record.name}: {_placed(record)}", record.hint or info)
@@ -196,7 +196,7 @@ def _remarks(record: LoadRecord) -> Iterable[DoctorFinding]:
 
 
 def _placed(record: LoadRecord) -> str:
-    """Return what is wrong after its place."""
+    """Return the record's error, with its place in front."""
     place = f"{record.file}:{record.line}" if record.line else record.file
     return f"{place}: {record.error.removeprefix(f'{place}: ')}" if place else record.error
 
@@ -266,7 +266,7 @@ async def _sessions(host: Host) -> Iterable[DoctorFinding]:
 async def _damages(store: Store) -> list[DoctorFinding]:
     """Compare everything that is stored with its hash; SQLite itself does not notice a byte that has changed."""
     found: list[DoctorFinding] = []
-    stored: Any = store.damages()  # a generator, of which the protocol only says that it is an iterator
+    stored: Any = store.damages()  # a generator, though the protocol promises only an iterator
     async with aclosing(stored) as damages:
         async for damage in damages:
             if len(found) == MOST_DAMAGES:
@@ -277,7 +277,7 @@ async def _damages(store: Store) -> list[DoctorFinding]:
 
 
 def _error_text(error: MoryflowError | OSError) -> str:
-    """Return what an error says without its next step, which has a line of its own."""
+    """Return an error's message without its next step, which gets a line of its own."""
     if isinstance(error, MoryflowError):
         return f"{error.where}: {error.message}" if error.where else error.message
     return str(error)

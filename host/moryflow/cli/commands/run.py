@@ -77,7 +77,7 @@ def command(
 
         server = server_for(flags, attach)
     attached: dict[str, list[Any]] = {"files": [], "images": []}
-    for path in chosen.files:  # before there is a loop, which takes the first Ctrl-C for itself: a pipe may never speak
+    for path in chosen.files:  # read before the loop, which catches the first Ctrl-C: a pipe may block for ever
         kind, item = attachment(path)
         attached[kind].append(item)
     if server is not None:
@@ -87,9 +87,9 @@ def command(
 
 
 def _schema(given: str) -> AnswerSchema:
-    """Return the schema in a text, or in the file that it names.
+    """Return the JSON Schema that `given` is, or that the file `given` holds.
 
-    :raises ConfigError: there is none.
+    :raises ConfigError: the file cannot be read, or this is not JSON.
     """
     import json5
 
@@ -146,7 +146,7 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
 async def _run_attached(
     server: RunningServer, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None
 ) -> int:
-    """Run the turn in a server, and show it as one of this process."""
+    """Run the turn in a server, and show it like a turn of this process."""
     from moryflow.cli.attached import AttachedSession, session_of, wanted_of
 
     confirm_mode(chosen.mode, flags)
@@ -171,7 +171,10 @@ async def _run_attached(
 
 
 async def open_session(host: Host, flags: Flags, chosen: RunFlags) -> Session:
-    """Begin a session, or open the one to go on with, in the mode that was asked for; its model is there by then."""
+    """Begin a session, or open the one to continue, with the model, agent and mode that the flags name.
+
+    If the model is not installed yet, or there is none, the person is offered to install one first.
+    """
     from .model import ensure_model, offer_model
 
     vault = flags.vault
@@ -207,9 +210,9 @@ def confirm_mode(mode: str | None, flags: Flags) -> None:
 
 
 def _confirmed(text: str) -> bool:
-    """Ask a person.
+    """Ask a person, and return whether the answer is yes.
 
-    :raises click.Abort: at once on Ctrl-C, also where a conversation takes that for itself.
+    :raises click.Abort: at once on Ctrl-C, also in a conversation, which otherwise handles Ctrl-C itself.
     """
     from moryflow.cli.terminal.stdin import discard_typed
 
@@ -222,16 +225,17 @@ def _confirmed(text: str) -> bool:
 
 
 def on_ask(chosen: RunFlags) -> Any:
-    """Return what becomes of a question: a person is asked at a terminal, else the answer is no."""
+    """Return what ``--on-ask`` says; by default a person at a terminal is asked, and elsewhere a question is denied."""
     if chosen.on_ask is not None:
         return chosen.on_ask
     return "prompt" if at_terminal() and chosen.output == "text" else "deny"
 
 
 class TurnSource(NamedTuple):
-    """What shows a turn needs of whoever runs it: this process, or a server.
+    """What the view of a turn needs from the process or server that runs it.
 
-    :ivar subscribe: calls its argument with the events to come.
+    :ivar subscribe: calls its argument with each event from then on.
+    :ivar stop: cancels the turn.
     """
 
     answers: Answers
@@ -246,9 +250,9 @@ def _source(host: Host, session: Session, chosen: RunFlags) -> TurnSource:
 
 
 def _view(source: TurnSource, flags: Flags, chosen: RunFlags, init: Mapping[str, Any]) -> Callable[[TurnResult], None]:
-    """Subscribe what shows the turn; return what shows its result.
+    """Subscribe a view of the turn to its events; return the function that shows the turn's result.
 
-    :param init: the first line of the events.
+    :param init: the first line of ``--output stream-json``.
     """
     if chosen.output == "stream-json":
         from moryflow.cli.terminal.stream_json import Lines, answer_from_stdin
@@ -260,7 +264,7 @@ def _view(source: TurnSource, flags: Flags, chosen: RunFlags, init: Mapping[str,
         return lines.finish
     from moryflow.cli.terminal.render import TerminalView
 
-    answers = chosen.output == "text" and chosen.schema is None  # else only what goes wrong is shown, and the result as JSON
+    answers = chosen.output == "text" and chosen.schema is None  # else only failures are shown, and the result as JSON
     view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=source.language, answers=answers)
     listener: Any = view
     if on_ask(chosen) == "prompt":
@@ -272,7 +276,7 @@ def _view(source: TurnSource, flags: Flags, chosen: RunFlags, init: Mapping[str,
 
 
 def show_result(result: TurnResult, view: TerminalView, flags: Flags, output: str) -> None:
-    """Print what a turn gave, and say how it ended."""
+    """Print the result of a turn, and explain on standard error how the turn ended."""
     view.finish(result.text if view.answers else "")
     if output == "json":
         click.echo(as_json(result.as_json(), indent=None), file=stdout())
@@ -282,7 +286,7 @@ def show_result(result: TurnResult, view: TerminalView, flags: Flags, output: st
 
 
 def explain(result: TurnResult, flags: Flags) -> None:
-    """Say on standard error how a turn ended when it did not simply complete."""
+    """Explain on standard error how a turn ended, unless it simply completed, and which calls were denied unasked."""
     if result.error is not None:
         error = result.error
         say(f"moryflow: {error.where + ': ' if error.where else ''}{error.message}")
@@ -302,7 +306,7 @@ def explain(result: TurnResult, flags: Flags) -> None:
 
 
 def _asked_next(unasked: list[dict[str, Any]]) -> str:
-    """Say how to allow such calls: name the rules, if all of them can be stored."""
+    """Return the next step for calls that nobody could be asked about; it names the rules if every call has one to store."""
     rules = allowing((rule["domain"], rule["pattern"]) for denial in unasked for rule in denial["rules"])
     stored = bool(rules) and all(denial["rules"] for denial in unasked)
     way = (
@@ -323,11 +327,12 @@ _NEXT = {
 
 
 async def take_turn(host: Host, session: Session, seconds: float, *, quiet: bool) -> None:
-    """Hold `session` as soon as nobody else does, for the rest of this command. Of several that wait, any may be next.
+    """Wait until no other process holds `session`, then hold it for the rest of this command.
 
-    What was saved meanwhile holds, a rule for example; code that has appeared waits for a person's yes.
+    Of several processes that wait, any may be next. Settings saved meanwhile apply, for example a rule; code that appeared
+    meanwhile waits for a person's consent.
 
-    :raises SessionBusy: not within `seconds`.
+    :raises SessionBusy: another process still holds the session after `seconds`.
     :raises click.Abort: the person gave up, or the process was told to end.
     """
     from moryflow.store import SessionBusy
@@ -360,25 +365,25 @@ async def _unless_stopped(session: Session, seconds: float, told: str) -> None:
 
 
 class QuickSide:
-    """What :mod:`moryflow.attach.quick_run` leaves to the command line: to say what went wrong, and how a turn ended."""
+    """What :mod:`moryflow.attach.quick_run` leaves to the command line: reporting failures and how a turn ended."""
 
     def view(self, output: str, *, quiet: bool) -> QuickView:
-        """Return what says what goes wrong in a turn, and how it ended."""
+        """Return the view that shows failures during a turn, and how the turn ended."""
         return QuickView(output, quiet=quiet)
 
     def refused(self, error: ServerRefusal) -> int:
-        """Say why the server refused, and return the exit code."""
+        """Report the server's refusal, and return the exit code."""
         from moryflow.cli.attached import error_of
 
         return report(error_of(error))
 
     def unwritten(self, error: OSError) -> int:
-        """Say that standard output cannot be written, and return the exit code."""
+        """Report that standard output cannot be written, and return the exit code."""
         return READER_GONE if error.errno == errno.EPIPE else report(OSError(error.errno, error.strerror, NAME))
 
 
 class QuickView:
-    """Shows a turn where no terminal is."""
+    """Shows a turn whose answer does not go to a terminal."""
 
     def __init__(self, output: str, *, quiet: bool) -> None:
         from moryflow.cli.terminal.render import TerminalView

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 MOST = 1_000_000_000
-"""More than anybody has, and no more than a database counts."""
+"""The highest limit: more than anybody has, and not too big a number for SQLite."""
 _OF_PLUGINS = {name: f"{help_line}." for name, help_line in CONTRIBUTED if name in OF_SESSIONS}
 
 
 class SessionGroup(NounGroup):
-    """Has the verbs of the plugins that undo and sum up, too; they are loaded when they are used."""
+    """Also has the verbs that plugins bring (``undo``, ``redo``, ``summary``); using one loads the plugins."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *_OF_PLUGINS])
@@ -131,7 +131,7 @@ def delete(flags: Flags, sessions: tuple[str, ...]) -> None:
         host.bus.subscribe(_tell_notice)
         gone: set[str] = set()
         for row in [await host.store.session(name) for name in sessions]:
-            if row.id in gone:  # named twice, or it went with the one that started it
+            if row.id in gone:  # named twice, or deleted with its parent
                 continue
             confirm(f"Delete session {row.id} ({row.title or 'no title'})?", flags)
             gone |= set(await delete_session(host, row))
@@ -140,12 +140,12 @@ def delete(flags: Flags, sessions: tuple[str, ...]) -> None:
     try:
         with_host(flags, work, quiet=True)
     finally:
-        if deleted:  # also where a later one could not be
+        if deleted:  # also if a later session could not be deleted
             show(flags, {"deleted": deleted}, "\n".join(f"deleted {name}" for name in deleted))
 
 
 def _tell_notice(event: Event) -> None:
-    """Say what a plugin could not remove of its own."""
+    """Print a plugin's notice or failure while it removes its own data of a session."""
     said = event.data.get("text") if event.type.endswith(".notice") else None
     if event.type == "plugin.failed":
         said = f"plugin {event.data['plugin']} failed: {event.data['error']}"
@@ -176,7 +176,7 @@ def export(flags: Flags, session: str | None, file: Path | None) -> None:
 
 
 async def write_lines(lines: AsyncIterator[str], out: TextIO) -> int:
-    """Write lines as they come; return how many they were."""
+    """Write lines as they come, and return their number."""
     number = 0
     async for line in lines:
         out.write(line.rstrip("\n") + "\n")
@@ -187,9 +187,9 @@ async def write_lines(lines: AsyncIterator[str], out: TextIO) -> int:
 
 @contextmanager
 def write_whole(file: Path) -> Iterator[TextIO]:
-    """Open `file` so that it is written whole or stays as it was: an earlier copy may be all that is left.
+    """Open `file` so that it is written whole or stays as it was: it may hold the only copy of an earlier export.
 
-    What cannot be replaced, a pipe or a device, is written to.
+    A pipe or a device cannot be replaced, so it is written to directly.
 
     :raises OSError: with the name of `file`.
     """
