@@ -65,7 +65,7 @@ def check_agents(flags: Flags) -> int:
     def work(host: Host) -> list[dict[str, Any]]:
         doubtful = {agent.source for agent in host.agents.values() if any(rule.problem for rule in agent.rules)}
         used = {agent.source: agent.id for agent in host.agents.values()}
-        itself = "; next: moryflow agent check"  # what a start names as the next command is this one
+        itself = "; next: moryflow agent check"  # the next step in a note at start is this very command
         notes = [note.removesuffix(itself) for record in host.plugin_set.records for note in record.notes]
         folder = host.home / "agents"
         files, unreadable = own_files(folder, ".md")

@@ -1,4 +1,4 @@
-"""``moryflow completion``: the script a shell reads."""
+"""``moryflow completion``: the script with which a shell completes ``moryflow``."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def command(shell: str) -> None:
 
     classes = {"bash": BashComplete, "fish": FishComplete, "zsh": ZshComplete}
     completer = classes[shell](cli, {}, "moryflow", "_MORYFLOW_COMPLETE")
-    # click asks the running bash for its version here, which need not be there; the script itself checks nothing.
+    # Not completer.source(): for bash, that runs bash to check its version, and there may be no bash here.
     click.echo(completer.source_template % completer.source_vars())

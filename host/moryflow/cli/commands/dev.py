@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from moryflow.store import Node, Store
 
 _FIRST_WAIT = 1.0
-"""Seconds that the start waits for the probe; a person sits there and is told of what comes later."""
+"""Seconds that the start waits for the probe; what the probe finds later is shown when it comes."""
 _LOOK = 0.15
 """Seconds between two looks at the store."""
 
@@ -67,7 +67,7 @@ def command(flags: Flags, paths: tuple[Path, ...], again: str | None, attach: st
 
 
 def _words(command: str) -> list[str]:
-    """Return a command as a shell would take it apart.
+    """Split a command into words as a shell does.
 
     :raises ConfigError: a quote is not closed.
     """
@@ -83,8 +83,8 @@ def _words(command: str) -> list[str]:
 class _Loop:
     """Shows each save and runs a command after it, until Ctrl-C.
 
-    :param paths: plugins that lie elsewhere.
-    :param again: the arguments of the ``moryflow`` command to run, as one would type them.
+    :param paths: plugins outside Moryflow's folder.
+    :param again: the words of the ``moryflow`` command to run, without ``moryflow``.
     """
 
     def __init__(self, flags: Flags, paths: tuple[Path, ...], again: list[str]) -> None:
@@ -96,7 +96,7 @@ class _Loop:
         self._asking: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
-        """Watch until somebody ends it."""
+        """Watch until a signal ends it."""
         from moryflow.plugins.reload import Reloader
 
         stopped = asyncio.Event()
@@ -126,7 +126,7 @@ class _Loop:
         self._say(f"watching {', '.join(places)}: {plugins}, {len(self._host.tools)} tools; Ctrl-C ends")
 
     def _saved(self, report: ReloadReport) -> None:
-        """Show one reload; the command is run again unless what was saved does not work."""
+        """Show one reload, and run the command again unless the saved code does not work or only waits for consent."""
         if self._flags.as_json:
             click.echo(as_json({"v": 1, "type": "reload", **report.as_event()}, indent=None))
             sys.stdout.flush()
@@ -141,17 +141,17 @@ class _Loop:
             self._run_again()
 
     async def _ask(self) -> None:
-        """Ask about code that appeared while this runs; without a terminal say what gives the yes."""
+        """Ask for consent to code that appeared meanwhile; without a terminal, say how to give it."""
         from moryflow.cli.terminal.stdin import question
         from moryflow.plugins.consent import said_yes_with
 
         while self._reloader.asking:
             item = self._reloader.asking.pop(0)
             if not at_terminal():
-                if Path(item).is_absolute():  # of all others the report has said so
+                if Path(item).is_absolute():  # for all others the report has said how
                     self._say(f"{item} waits; {said_yes_with(item)}")
                 continue
-            if self._process is not None:  # it may be asking here
+            if self._process is not None:  # the command may be asking at this terminal
                 await self._process.wait()
             if await _answer(question(item)):
                 await self._reloader.give(item)
@@ -165,9 +165,9 @@ class _Loop:
         self._task = asyncio.create_task(self._run_command(before))
 
     async def _run_command(self, before: asyncio.Task[None] | None) -> None:
-        """Run the command; the run before, if it still runs, is ended first."""
+        """Run the command, after ending the run before if that still runs."""
         if await self._end_command():
-            left_open = "\n" if at_terminal() else ""  # the command may have asked something
+            left_open = "\n" if at_terminal() else ""  # the command may have left a question open
             self._say(f"{left_open}ended: something was saved")
         if before is not None:
             await asyncio.wait((before,))
@@ -190,7 +190,7 @@ class _Loop:
             self._say(f"exit code {code} · {(time.monotonic() - started) * 1000:.0f} ms")
 
     async def _end_command(self) -> bool:
-        """End the command if it runs; return whether it did."""
+        """End the command if it is running, and return whether it was."""
         process = self._process
         if process is None or process.returncode is not None:
             return False
@@ -205,12 +205,12 @@ class _Loop:
         return True
 
     def _stdin(self) -> int | None:
-        """Let the command ask at this terminal what it has to ask, unless we are asking there ourselves."""
+        """Return the command's standard input: this terminal, so that it can ask there, unless we are asking there now."""
         asking = self._asking is not None and not self._asking.done()
         return None if at_terminal() and not asking else asyncio.subprocess.DEVNULL
 
     def _environ(self) -> Mapping[str, str]:
-        """The command is a process of its own: it is told of the plugins that lie elsewhere."""
+        """Return the command's environment; it names the plugins outside Moryflow's folder, as the command loads its own."""
         from moryflow.runtime.generation import DEVELOPMENT
 
         return {**os.environ, DEVELOPMENT: os.pathsep.join(str(path) for path in self._paths)}
@@ -233,10 +233,10 @@ async def _answer(text: str) -> bool:
 
 
 async def _follow(flags: Flags, name: str) -> int:
-    """Print what happens in a session as it is committed, until somebody ends it.
+    """Print what happens in a session as it is committed, until a signal ends it.
 
-    :param name: its id or the beginning of it; empty for the one that was used last.
-    :raises ConfigError: there is none.
+    :param name: the session's id or the beginning of it; empty for the session that was used last.
+    :raises ConfigError: there is no such session.
     """
     from moryflow.store import open_store
 
@@ -273,7 +273,7 @@ async def _session(store: Store, name: str) -> str:
 
 
 class _Reader:
-    """Reads what was committed since it last looked."""
+    """Prints what was committed to a session since it last looked."""
 
     def __init__(self, store: Store, session: str, as_lines: bool) -> None:
         self._store, self._session, self._as_lines = store, session, as_lines
@@ -281,7 +281,7 @@ class _Reader:
         self._shown: set[str] = set()
 
     async def skip(self) -> None:
-        """Begin with what happens from now on, or with the turn that runs now."""
+        """Skip what is stored already, except the turn that runs now, if there is one."""
         events = await self._store.events(self._session)
         running = [run.id for run in await self._store.runs(self._session) if run.state == "running"]
         begins = next((event.seq for event in events if event.turn in running and event.seq is not None), None)

@@ -1,4 +1,4 @@
-"""``moryflow hook``: the hook table, and one chain called with a given input."""
+"""``moryflow hook``: list the hooks, and call one hook's chain with a given input."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def list_models(flags: Flags, provider: str | None) -> None:
 
 
 def model_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each model: its name, its window, its price, and what is to be said of it."""
+    """Return a line for each model: its name, its context window, its price, and the note about it."""
     cells = ((row["id"], _window(row), _price(row), plain(row["note"])) for row in rows)
     return columns(cells, within=0).split("\n") if rows else []
 
@@ -101,7 +101,10 @@ class _Installable(Protocol):
 
 
 async def offer_model(host: Host, agent: str | None, flags: Flags) -> None:
-    """Offer a model that needs no key to a person who has none; whoever says no is told the names of the variables."""
+    """If no model is configured and no key is found, offer a person at a terminal to install a model that needs no key.
+
+    After a no, the error that follows names the variables for keys.
+    """
     named = host.config.get("model") or host.agent(agent).model
     if named or host.models(host.plugin_set).default() or not at_terminal():
         return
@@ -116,14 +119,14 @@ async def offer_model(host: Host, agent: str | None, flags: Flags) -> None:
 
 
 def _download(host: Host, provider: _Installable) -> str:
-    """Return how much an installation downloads, and where to."""
+    """Return the size of a provider's download and the folder it goes to, as text."""
     return f"{provider.download_size() / 1e6:.0f} MB to download, into {host.home}"
 
 
 async def ensure_model(host: Host, wish: str | None, flags: Flags) -> None:
     """Install what the chosen model still needs, if it is one that can be installed.
 
-    :raises ConfigError: it is needed and was refused, or nobody could be asked.
+    :raises ConfigError: the installation was refused, or nobody could be asked.
     """
     name = wish or host.config.get("model")
     if not name:
@@ -143,7 +146,7 @@ async def ensure_model(host: Host, wish: str | None, flags: Flags) -> None:
 def provider_of(host: Host, name: str) -> _Installable:
     """Return the provider that can install the model `name`.
 
-    :raises ConfigError: nobody knows it, or it needs no installation.
+    :raises ConfigError: no provider knows the model, or it needs no installation.
     """
     for provider in host.plugin_set.providers:
         if provider.find(name) is not None:
@@ -174,10 +177,10 @@ async def fetch(host: Host, provider: _Installable, name: str, flags: Flags) -> 
 
 
 class ProgressBar:
-    """One line that grows, in the width that the terminal has at the moment: a longer one could not be taken away."""
+    """One line, as wide at most as the terminal is at the moment: a line that wraps could not be erased."""
 
     def show(self, text: str, done: int, total: int) -> None:
-        """Show how much there is, and what is being done."""
+        """Draw the share that is done, in MB if the total is known, and `text`, the current step."""
         room = terminal_width() - 1
         share = min(done / total, 1.0) if total else 0.0
         figures = f" {share:4.0%} {f'{done / 1e6:.0f} of {total / 1e6:.0f} MB ' if total else ''}"

@@ -108,9 +108,9 @@ def _of_ours(names: Callable[[Host], frozenset[str]]) -> frozenset[str]:
 
 
 def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
-    """Write the files, asking first when one of them is there already.
+    """Write the files, asking first if one of them exists and differs.
 
-    :raises MoryflowError: one cannot be written.
+    :raises MoryflowError: a file cannot be written, or the person refused.
     """
     from moryflow_sdk import ConfigError, MoryflowError
     from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
@@ -134,7 +134,7 @@ def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
 
 
 def _consent(home: Path, scaffold: Scaffold) -> None:
-    """Note that a person asked for these files, so that a host that is running takes them."""
+    """Record a person's consent to these files, so that a running host loads them."""
     from moryflow.plugins.consent import Consents
 
     for path in scaffold.files:

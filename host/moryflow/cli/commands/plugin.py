@@ -1,5 +1,5 @@
-"""``moryflow plugin``: the group; `list` and `info`, which say what is known without loading a plugin; and `key`, which gives
-a plugin a secret without showing it, kept apart from the configuration.
+"""``moryflow plugin``: the group; `list` and `info`, which load no plugin; and `key`, which keeps the secrets of plugins apart
+from the configuration and never shows them.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _lines(row: Row, figures: list[HookStats], quarantined: list[str], lock: dic
 
 
 def _errors(record: LoadRecord) -> list[tuple[str, str]]:
-    """Return what is wrong, each thing in a line of its own."""
+    """Return the rows for a plugin's errors; each item that it had to leave out has a row of its own."""
     if record.notes and record.error == "; ".join(record.notes):
         return [("left out", note) for note in record.notes]
     return [("error", f"{record.stage}: {record.error}" if record.stage and record.error else record.error)]
@@ -142,7 +142,7 @@ def _figures(item: HookStats) -> str:
 
 
 def _ledger(plugins: FoundPlugins, name: str) -> tuple[list[HookStats], list[str]]:
-    """Return what the ledger says of a plugin, and the hooks that were quarantined and not brought back."""
+    """Return a plugin's hook figures from the sessions' ledger, and its hooks that are still in quarantine."""
     from moryflow.cli.terminal.interrupts import run_on_loop
     from moryflow.packages.inventory import hook_stats_of, quarantined_of
     from moryflow.store import existing_store
@@ -248,7 +248,7 @@ def list_keys(flags: Flags) -> None:
 
 
 def _settings_of(plugins: FoundPlugins, name: str) -> tuple[Config, tuple[Known, ...], list[str]]:
-    """Return configuration and models, and the settings of a plugin that hold secrets, as far as they are known.
+    """Return configuration, settings models, and the names of the plugin's settings that hold secrets, as far as known.
 
     :raises ConfigError: there is no such plugin, or its settings are not below ``plugins``.
     """
@@ -275,9 +275,9 @@ def _settings_of(plugins: FoundPlugins, name: str) -> tuple[Config, tuple[Known,
 
 
 def _only_one(name: str, names: list[str]) -> str:
-    """Return the one setting that can be meant.
+    """Return the only secret setting of a plugin.
 
-    :raises ConfigError: it has to be named.
+    :raises ConfigError: there are several, or none is known, so the person has to name one.
     """
     if len(names) == 1:
         return names[0]
@@ -286,9 +286,9 @@ def _only_one(name: str, names: list[str]) -> str:
 
 
 def _read(path: str) -> str:
-    """Return what is typed without echo, or all of standard input; a line end behind it does not count.
+    """Return the secret that is typed without echo, or all of standard input, without line ends around it.
 
-    :raises ConfigError: there is nothing, or it is not the text of a key.
+    :raises ConfigError: it is empty, too long, or holds control characters.
     """
     from moryflow.cli.terminal.stdin import discard_typed
 

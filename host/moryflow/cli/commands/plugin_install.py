@@ -1,6 +1,6 @@
 """``moryflow plugin install``, ``update``, ``sync``, ``enable``, ``disable`` and ``uninstall``.
 
-What switches a plugin off or takes it away does not need the plugin to work.
+A plugin that does not work can still be disabled and uninstalled.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _name(entry: Locked) -> str:
 
 
 def _taken_back(name: str, error: DoesNotLoad) -> dict[str, Any]:
-    """Return what is told of an installation that was taken back, with what the probe said of each plugin."""
+    """Return the document about an installation that was taken back, with the probe's verdict on each plugin."""
     found = [{"name": plugin, **asdict(verdict)} for plugin, verdict in error.found.items()]
     return {"name": name, "action": "taken_back", "error": error.message, "plugins": found}
 
@@ -182,7 +182,7 @@ def _switch_on(plugins: FoundPlugins, name: str, listed: list[str]) -> list[str]
 
 
 def _agree(plugins: FoundPlugins, row: Row | None) -> list[str]:
-    """Note that a person agreed to a file that appeared, or to a package that came in by another way."""
+    """Record a person's consent to a file that appeared, or to a package that was not installed with Moryflow."""
     from moryflow.plugins.consent import Consents
 
     if row is None or row.candidate is None:
@@ -194,7 +194,7 @@ def _agree(plugins: FoundPlugins, row: Row | None) -> list[str]:
 
 
 def _lock(plugins: FoundPlugins, row: Row) -> list[str]:
-    """Write an installed package into the lock as it is, after showing what it is."""
+    """Show an installed package, and record it in the lock as it is."""
     from moryflow.packages.distributions import screen
     from moryflow.packages.install import lock_installed
 
@@ -207,7 +207,7 @@ def _lock(plugins: FoundPlugins, row: Row) -> list[str]:
 
 
 def _bring_back(plugins: FoundPlugins, name: str) -> list[str]:
-    """Release what sessions have quarantined."""
+    """End the quarantine of the plugin's hooks, and say which they were."""
     from moryflow.packages.inventory import all_quarantined
     from moryflow.plugins.last_seen import release
 
@@ -250,7 +250,7 @@ def _row(plugins: FoundPlugins, name: str, *, known: bool) -> Row | None:
 
 
 def _disabled(plugins: FoundPlugins) -> list[str]:
-    """Return what the user's own file disables, as it is now."""
+    """Return the plugins that the user's own file disables at the moment."""
     from moryflow.config import load_config
 
     return list(load_config(plugins.home, environ={}).get("disabledPlugins") or ())

@@ -53,7 +53,7 @@ def command(flags: Flags, session: str | None, path: Path, turn: str | None, rec
 async def _replay(
     flags: Flags, session: str | None, path: Path, turn: str | None, recorded_as: str | None
 ) -> tuple[str, Replay]:
-    """Replay in a host of built-in plugins alone: the changed plugin is the only other one whose code runs."""
+    """Replay in a host with only the built-in plugins, so that no other plugin's code runs beside the changed one."""
     from moryflow.authoring.replay import replay
     from moryflow.authoring.trace import chosen, recorded_family
     from moryflow.runtime.host import open_host

@@ -170,13 +170,13 @@ def _print(done: DirectResult, name: str, ms: int, output: str) -> int:
 
 
 def _or_a_rule(ruling: Ruling) -> str:
-    """Return the commands that store what *always* would have stored; nothing where no rule would help."""
+    """Return a hint with the commands that store what *always* would have stored; empty if no rule would help."""
     rules = allowing((item.domain, item.pattern) for item in ruling.remember if item.scope == "user")
     return f"; or: {rules}" if rules else ""
 
 
 def _event(done: DirectResult, name: str, ms: int) -> dict[str, Any]:
-    """Return the event ``tool.result``, with the hooks that were called."""
+    """Return the call as an event ``tool.result``, with the hooks that were called."""
     result, ruling = done.result, done.ruling
     event = {
         "v": 1,
@@ -203,7 +203,7 @@ def _event(done: DirectResult, name: str, ms: int) -> dict[str, Any]:
 
 
 def tool_arguments(tool: Tool, text: str | None, words: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments in `text` (JSON), overlaid by those in `words` (``--path README.md``).
+    """Return the arguments in `text` (JSON) and those in `words` (``--path README.md``), which take precedence.
 
     :raises ConfigError: the JSON is not an object, or a word is not one of the tool's parameters.
     """
@@ -244,7 +244,7 @@ def _next(tool: Tool, properties: Mapping[str, Any], words: list[str]) -> tuple[
 
 
 def _value(schema: object, text: str) -> Any:
-    """Read `text` as the schema's type; what does not fit stays text, and the tool's own check says so."""
+    """Read `text` as the schema's type. Text that does not fit stays text, and the tool's validation reports it."""
     kind = _kind(schema)
     if kind == "string":
         return text

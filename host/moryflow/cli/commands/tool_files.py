@@ -1,4 +1,4 @@
-"""``moryflow tool allow``, ``install`` and ``check``: what a file with tools needs, and what is wrong with it."""
+"""``moryflow tool allow``, ``install`` and ``check``: the consent and packages a tool file needs, and its mistakes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SWITCH = "agents.runtime.tools.external.enabled"
 
 
 class ToolEnvironment(Protocol):
-    """The packages of one file with tools, as the plugin that keeps them offers them."""
+    """The environment with the packages of one tool file, as the plugin that keeps it provides it."""
 
     @property
     def folder(self) -> Path: ...
@@ -74,9 +74,9 @@ def install(flags: Flags, file: str) -> None:
 
 
 def find_file(home: Path, name: str) -> Path:
-    """Return the file that a person means: a path, or a name in the tools folder, with or without what it ends in.
+    """Return the file that a person means: a path, or a name in the tools folder, with or without its suffix.
 
-    :raises ConfigError: there is none.
+    :raises ConfigError: there is no such file.
     """
     folder = home / "tools"
     there = _files(folder)
@@ -91,11 +91,11 @@ def find_file(home: Path, name: str) -> Path:
 
 
 def environment(host: Host, path: Path) -> ToolEnvironment | None:
-    """Return the environment that a plugin keeps for a file with tools, ``None`` when it needs none.
+    """Return the environment that a plugin keeps for a tool file, ``None`` if the file needs none.
 
-    A plugin offers them with a function ``tool_environment(file, data_dir)``.
+    A plugin provides it with a function ``tool_environment(file, data_dir)``.
 
-    :raises ConfigError: what the file says about its packages cannot be read.
+    :raises ConfigError: the file's ``# /// script`` block, which names its packages, cannot be read.
     """
     from moryflow_sdk import ConfigError, MoryflowError
 
@@ -111,7 +111,7 @@ def environment(host: Host, path: Path) -> ToolEnvironment | None:
 
 
 async def make(found: ToolEnvironment, path: Path, flags: Flags) -> None:
-    """Install an environment after a question or ``-y``, and say what is being done on standard error.
+    """Install an environment, after a question or with ``-y``, and report the progress on standard error.
 
     :raises ConfigError: nobody can be asked, or the file waits for consent.
     """
@@ -137,7 +137,7 @@ async def make(found: ToolEnvironment, path: Path, flags: Flags) -> None:
 
 
 async def installed_for(host: Host, tool: str, flags: Flags) -> None:
-    """Offer to install what the file needs in which `tool` seems to be defined, and load it."""
+    """If a file that is not loaded seems to define `tool`, offer to install the packages it needs, and load it."""
     if tool in host.tools or host.config.get(SWITCH) is not True:
         return
     for path in _defining(host.home, tool):
@@ -149,7 +149,7 @@ async def installed_for(host: Host, tool: str, flags: Flags) -> None:
 
 
 def switch_hint(host: Host, tool: str) -> str:
-    """Return the command that helps when `tool` is in a file of the person's own that is not loaded."""
+    """Return the command that helps if a file of the person's own has `tool` but is not loaded; else an empty string."""
     files = list(_defining(host.home, tool))
     if not files:
         return ""
@@ -159,7 +159,7 @@ def switch_hint(host: Host, tool: str) -> str:
 
 
 async def wait_for_owner(host: Host, tool: str, flags: Flags) -> None:
-    """Wait for the plugin that has `tool`, where that is known and it is still being tried out."""
+    """If a plugin that is known to have `tool` is still being tried out, wait for the result."""
     if tool in host.tools:
         return
     pending = {r.name for r in host.plugin_set.records if r.status == "pending" and r.stage == "probe"}
@@ -180,7 +180,7 @@ def _owners(host: Host, tool: str) -> set[str]:
 
 
 def absent_owner(host: Host, tool: str) -> tuple[str, str]:
-    """Say which plugin has the tool, as far as that is known, why it is not loaded, and what to do; else nothing."""
+    """Return which plugin has the tool and why it is not loaded, and the next step; two empty strings if that is not known."""
     owners = _owners(host, tool)
     for record in host.plugin_set.records:
         if record.name in owners and record.status != "loaded":
@@ -191,7 +191,10 @@ def absent_owner(host: Host, tool: str) -> tuple[str, str]:
 
 
 def _defining(home: Path, tool: str) -> list[Path]:
-    """Return the files of the tools folder that define a function, or are a program, of this name; they are not run."""
+    """Return the files of the tools folder that define a function called `tool`, or else are a program of that name.
+
+    No file is run.
+    """
     from moryflow_sdk import PluginError
     from moryflow_sdk.support.own_files import own_programs
 
@@ -227,7 +230,7 @@ def check(flags: Flags, file: str | None) -> int:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return what is to be checked: the files, and a folder that cannot be listed."""
+    """Return the tool files and programs in `folder`, or only the folder itself if it cannot be listed."""
     from moryflow_sdk.support.own_files import own_files, own_programs
 
     paths, problems = own_files(folder, ".py", hidden=(".", "_"))
@@ -243,7 +246,7 @@ def _in_folder(folder: Path, path: Path) -> Path:
 
 
 def _row(host: Host, path: Path) -> dict[str, Any]:
-    """Say what a file gives, what of it cannot be used, and what Python warns of in it."""
+    """Return the tools that a file gives, the problems found in it, and what Python warns of in it."""
     from moryflow_sdk.support.own_files import MANIFESTS
 
     from moryflow.plugins.sources import slips

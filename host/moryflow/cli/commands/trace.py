@@ -45,7 +45,7 @@ def command(flags: Flags, session: str | None, turn: str | None, everything: boo
 
 
 def trace_text(found: Trace, *, everything: bool = False) -> str:
-    """Return a trace for people; ``MORYFLOW_TRACE`` shows that of the last turn after a run."""
+    """Return a trace as text; with ``MORYFLOW_TRACE``, a run prints that of its turn at the end."""
     return hide(plain(_text(found, everything)))
 
 
@@ -93,7 +93,7 @@ def _turn(turn: dict[str, Any], everything: bool) -> str:
 
 
 def _spoke(row: dict[str, Any]) -> bool:
-    """Whether a gate said more than allow."""
+    """Return whether a gate gave a verdict other than allow."""
     return isinstance(row.get("delta"), dict) and row["delta"].get("decision") not in (None, "allow")
 
 
@@ -115,7 +115,7 @@ def _file(row: dict[str, Any]) -> str:
 
 
 def _change(row: dict[str, Any]) -> str:
-    """Return a change in a few words."""
+    """Describe in a few words what the call changed."""
     delta = row.get("delta")
     if not isinstance(delta, dict):
         return ""
