@@ -1,4 +1,4 @@
-"""What a command of a plugin can reach, whoever runs it: the command line, or a server."""
+"""What a plugin's command can use of the host, whether the command line or a server runs it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class HostCommandContext(ABC):
-    """The :class:`moryflow_sdk.CommandContext` of a contributed command, but for what it prints to.
+    """The :class:`moryflow_sdk.CommandContext` of a plugin's command, without the output, which subclasses add.
 
-    :param wait: runs a coroutine on the host's loop and returns what it returned; the command is not on that loop.
+    :param wait: runs a coroutine on the host's loop and returns its result; the command runs in another thread.
     """
 
     def __init__(self, host: Host, plugin: str, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
@@ -42,7 +42,7 @@ class HostCommandContext(ABC):
         return {name: owned.tool for name, owned in self._host.tools.items()}
 
     def run(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None, vault: Path | None = None) -> Any:
-        """Run `work` with a turn of this plugin's own and return what it returns."""
+        """Run `work` with a turn of this plugin that writes nothing, and return its result."""
 
         async def within() -> Any:
             async with self.turn(session=session, vault=vault) as turn:
@@ -51,7 +51,7 @@ class HostCommandContext(ABC):
         return self._wait(within())
 
     def change(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None) -> Any:
-        """Run `work` with a turn that holds the session; what it asks for is applied at its end."""
+        """Run `work` with a turn that holds the session; the changes that it asks for are stored when it returns."""
 
         async def within() -> Any:
             row = await self._session_row(session)
@@ -76,21 +76,21 @@ class HostCommandContext(ABC):
     async def turn(
         self, *, session: str | None = None, vault: Path | None = None, mode: str | None = None
     ) -> AsyncIterator[Turn]:
-        """Open a turn without a model; it writes nothing."""
+        """Open a turn without a model that writes nothing."""
         async with self._host.read_only(vault or self.vault, session=session, mode=mode) as scope:
             view: Any = scope.view(self._plugin)
             yield view
 
     def prepare(self, tool: str, args: Mapping[str, Any], turn: Turn) -> ToolCall:
-        """Return the call as gates would see it; nothing runs."""
+        """Return the call of `tool` as gates would see it; the tool does not run."""
         return prepared_call(turn, tool, args)
 
 
 def prepared_call(turn: Any, tool: str, args: Mapping[str, Any]) -> ToolCall:
-    """Return what a call of `tool` with `args` would be judged as in `turn`.
+    """Return the call that gates would judge if the model called `tool` with `args` in `turn`.
 
     :param turn: a turn that the host made.
-    :raises ToolError: there is no such tool, or the arguments do not fit it.
+    :raises ToolError: there is no such tool, or the arguments do not match its schema.
     """
     scope = turn.scope_for_host()
     if tool not in scope.plugin_set.tools:

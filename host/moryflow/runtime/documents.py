@@ -1,4 +1,4 @@
-"""Sessions, agents, tools and the like as JSON: one shape for ``--json`` and for HTTP."""
+"""Sessions, agents, tools and other objects as JSON: one shape for ``--json`` and for HTTP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .session_commands import Label
 
 BRIEF, LINE = 60, 90
-"""Characters of a title that is made of a prompt, and of a description in a list."""
+"""The most characters of a title made from a prompt, and of a description in a list."""
 
 
 def first_line(text: str, width: int) -> str:
@@ -42,7 +42,7 @@ def session_json(row: SessionRow) -> dict[str, Any]:
 
 
 def init_json(host: Host, session: Session) -> dict[str, Any]:
-    """Return the first event of a run: who works where, with what."""
+    """Return the first event of a run: its session, vault, agent, model, mode and plugins."""
     _, model = host.choose_model(session)
     plugins = []
     for record in host.plugin_set.records:
@@ -63,7 +63,7 @@ def init_json(host: Host, session: Session) -> dict[str, Any]:
 
 
 async def with_title(store: Store, row: SessionRow) -> SessionRow:
-    """Return `row` with a title to show: where its first turn was killed before it was named, its first prompt's words."""
+    """Return `row` with a title: its own, or the first prompt if the first turn was killed before it gave a title."""
     return row if row.title else row._replace(title=first_line(await store.first_prompt(row.id), BRIEF))
 
 
@@ -73,7 +73,7 @@ def node_json(node: Node) -> dict[str, Any]:
 
 
 def end_of(path: Sequence[Node], limit: int) -> Sequence[Node]:
-    """Return the last `limit` nodes, and those before them that they belong to: results stand behind calls."""
+    """Return the last `limit` nodes; if these begin with results, include the answer that made the calls."""
     start = max(0, len(path) - max(1, limit))
     while start and path[start].kind == "tool":
         start -= 1
@@ -86,9 +86,9 @@ def approval_json(row: ApprovalRow) -> dict[str, Any]:
 
 
 async def node_id_of(store: Store, session: str, name: str) -> str:
-    """Return the id of the node that `name` means: a label, an id, or the beginning of one.
+    """Return the id of the node that `name` means: a label, an id, or the beginning of an id.
 
-    :raises ConfigError: none or several.
+    :raises ConfigError: no node matches, or several do.
     """
     named = await store.labels(session)
     if (label := unicodedata.normalize("NFC", name)) in named:
@@ -103,10 +103,11 @@ async def node_id_of(store: Store, session: str, name: str) -> str:
 
 @dataclass
 class Kin:
-    """A session that another one started, and those below it.
+    """A session that another session started, with the sessions below it.
 
-    :ivar copy_of: the session that it is a copy of, by whose id its parent's text knows it; `of` is the session that it
-        belongs to, where that is not the one whose tree is shown. `node` is the answer whose call started it.
+    :ivar copy_of: the session that this one was copied from; the parent's text still uses that session's id.
+    :ivar of: the session that started it, if that is not the one whose tree is shown (a fork shows its original's).
+    :ivar node: the answer whose call started it.
     """
 
     session: str
@@ -121,12 +122,12 @@ class Kin:
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> Kin:
-        """Return what :func:`dataclasses.asdict` gave, in another process."""
+        """Return the session from the output of :func:`dataclasses.asdict`, usually of another process."""
         return cls(**{**found, "children": [cls.of_json(child) for child in found["children"]]})
 
 
 async def kin_of(store: Store, row: SessionRow) -> list[Kin]:
-    """Return the sessions that `row` started, oldest first; for a fork those of the original too, as they stayed there."""
+    """Return the sessions that `row` started, oldest first; for a fork also those of its original, which were not copied."""
     found = await _started_by(store, row)
     origin = row.origin or {}
     if "node" in origin and (rows := await _still_there(store, origin["session"])):
@@ -164,7 +165,7 @@ class SessionTree(NamedTuple):
     labels: dict[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the tree as JSON."""
         row = self.row
         head = {"session": row.id, "parent": row.parent, "active": row.active}
         nodes, children = [node_json(node) for node in self.nodes], [asdict(child) for child in self.kin]
@@ -172,7 +173,7 @@ class SessionTree(NamedTuple):
 
     @classmethod
     def of_json(cls, row: SessionRow, found: Mapping[str, Any]) -> SessionTree:
-        """Return what :meth:`as_json` gave, in another process."""
+        """Return the tree from the output of :meth:`as_json`, usually of another process."""
         from moryflow.store import Node
 
         nodes = [Node(**node) for node in found["nodes"]]
@@ -187,7 +188,7 @@ async def tree_of(store: Store, row: SessionRow) -> SessionTree:
 
 
 async def fork_session(store: Store, row: SessionRow, node: str | None, title: str = "") -> tuple[SessionRow, str]:
-    """Return a copy of the path to `node`, and what is to be said of what it leaves behind."""
+    """Copy the path to `node` into a new session; return it and a sentence on the sub-agents that stay behind, or ``""``."""
     copy = await store.fork(row.id, await node_id_of(store, row.id, node) if node is not None else None, title=title)
     below = len(await store.sessions(1000, purpose=None, parent=row.id))
     said = "sub-agents stay" if below != 1 else "sub-agent stays"
@@ -195,7 +196,7 @@ async def fork_session(store: Store, row: SessionRow, node: str | None, title: s
 
 
 async def requested_label(store: Store, row: SessionRow, text: str, node: str | None, *, remove: bool) -> Label:
-    """Return what naming a node, or removing the name, comes to; nothing is written."""
+    """Return the label that a request would set or remove; nothing is written."""
     from .session_commands import new_label, removal
 
     named = await store.labels(row.id)
@@ -206,9 +207,9 @@ async def requested_label(store: Store, row: SessionRow, text: str, node: str | 
 
 
 async def context_report(host: Host, session: Session, model: str | None) -> Report:
-    """Return what the next request of a session would hold.
+    """Return what the next request of a session would contain.
 
-    :raises ConfigError: `model`, where one is named, is not there.
+    :raises ConfigError: `model` was given and no provider knows it.
     """
     from moryflow.compaction.measure import report
 
@@ -223,9 +224,9 @@ async def context_report(host: Host, session: Session, model: str | None) -> Rep
 
 
 async def whole_output(host: Host, session: Session, output: str) -> str:
-    """Return all of a stored output of a session.
+    """Return the full text of a stored output of a session.
 
-    :raises MoryflowError: it is not there, or its time is over.
+    :raises MoryflowError: there is no such output, or it has expired.
     """
     async with host.read_only(session.row.vault, session=session.id) as scope:
         data: bytes = await scope.around.services["artifacts"](scope, "moryflow").read(output, offset=0, limit=1 << 40)
@@ -255,7 +256,7 @@ def tool_json(owned: RegisteredTool) -> dict[str, Any]:
 
 
 def model_in_use(host: Host) -> str:
-    """Return the id of the model that answers where none is named; empty when there is none."""
+    """Return the id of the model that is used if none is named, or ``""`` if there is no model."""
     try:
         return host.models(host.plugin_set).choose(host.config.get("model"))[1].id
     except ConfigError:
@@ -263,7 +264,7 @@ def model_in_use(host: Host) -> str:
 
 
 async def known_models(host: Host, provider: str | None = None) -> list[ModelInfo]:
-    """Return the models worth naming, or those of one service: a provider, or what the model's own name begins with."""
+    """Return the models that the providers list; `provider` keeps those of one provider, or whose ids begin with it."""
     found = [(item.name, info) for item in host.plugin_set.providers for info in await item.available()]
     return [info for name, info in found if provider in (None, name, info.provider, info.id.partition("/")[0])]
 
@@ -283,7 +284,7 @@ def plugin_json(row: Row) -> dict[str, Any]:
 
 
 def plugins_json(host: Host) -> list[dict[str, Any]]:
-    """Return every plugin that is found, with what is quarantined of it."""
+    """Return every plugin that was found, with its quarantined hooks."""
     from moryflow.packages.inventory import all_quarantined, rows
 
     from .generation import wanted_plugins
@@ -294,7 +295,7 @@ def plugins_json(host: Host) -> list[dict[str, Any]]:
 
 
 def config_json(host: Host, *, everything: bool = False) -> dict[str, Any]:
-    """Return the settings in force, with `everything` the defaults too; secrets are left out."""
+    """Return the settings in force without secrets; `everything` adds the defaults."""
     from moryflow.config.schema import host_models
     from moryflow.config.values import effective, without_secrets
 

@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from moryflow.plugins.preflight.policy import AdmissionPolicy
 
 DEVELOPMENT = "MORYFLOW_DEVELOPMENT"
-"""Variable that names plugins which lie elsewhere and are being written, as ``PATH`` does; ``moryflow dev`` sets it."""
+"""Environment variable with the paths of plugins under development, separated as in ``PATH``; ``moryflow dev`` sets it."""
 WAIT = 2.5
-"""Seconds that a start waits for the probe of code it has not seen before; what takes longer joins at a later turn."""
+"""Seconds that a start waits for the probe of new code; a plugin that takes longer joins at a later turn."""
 STRICT_WAIT = 60.0
-"""The same under ``--strict``, where nothing is left out that was asked for."""
+"""The same under ``--strict``, where a plugin that the person asked for must not be missing."""
 
 
 @dataclass(frozen=True, eq=False)
 class GenerationBuilder:
-    """What a generation is made from; the same for all generations of a host.
+    """Builds the generations of one host, all from the same inputs.
 
-    :param safe_mode: the flag; ``None`` leaves it to the configuration, which knows the environment too. Likewise `only`,
-        the third-party plugins to load, and `profile`.
-    :param probe: try out code that was not seen before in a process of its own, and wait for consent where it is due.
-    :param wait: seconds to wait for that.
+    :param safe_mode: the flag; ``None`` leaves it to the configuration, which includes the environment. The same holds for
+        `only`, the third-party plugins to load, and for `profile`.
+    :param probe: try new code in a separate process first, and do not load code that still needs a person's consent.
+    :param wait: seconds to wait for the probe.
     :param strict: the flag; ``None`` leaves it to the configuration.
-    :param development: plugins that lie elsewhere and are being written.
-    :param watch_registry: takes what plugins want watched.
+    :param development: plugins under development, which may be outside Moryflow's folder.
+    :param watch_registry: receives the files that plugins want watched.
     :param code: the files that plugins have imported for the person.
     """
 
@@ -65,10 +65,12 @@ class GenerationBuilder:
     async def load(
         self, previous: PluginSet | None = None, *, last: Config | None = None, wait: float | None = None
     ) -> tuple[Config, PluginSet]:
-        """Read configuration and plugins; what is unchanged is taken over from `previous`.
+        """Read the configuration and load the plugins; plugins that did not change are taken over from `previous`.
 
-        :param last: the settings until now, which hold on while the user's file is torn.
-        :param wait: seconds to wait for the probe this time, if other than usual.
+        A plugin whose new code fails to start or contribute keeps running with its previous code.
+
+        :param last: the settings until now; they stay in force while the user's file cannot be parsed.
+        :param wait: seconds to wait for the probe this time; by default the builder's own `wait`.
         :raises ConfigError: the inline configuration is wrong. Nothing in the user's files raises.
         """
         config = load_config(self.home, inline=self.inline, environ=self.environ, flags=self.flags)
@@ -91,7 +93,7 @@ class GenerationBuilder:
         return config, plugin_set
 
     def is_strict(self, config: Config) -> bool:
-        """Whether a plugin that fails is an error."""
+        """Whether a plugin that fails to load is an error."""
         return bool(config.get("strict") if self.strict is None else self.strict)
 
     def profile_of(self, config: Config) -> str:
@@ -101,10 +103,10 @@ class GenerationBuilder:
     async def _policy(
         self, found: Sequence[Candidate], settings: PluginSettings, config: Config, wait: float
     ) -> AdmissionPolicy | None:
-        """Return who says what may be imported, after the probe of what is new; built-in plugins need nobody.
+        """Return the policy that admits code, after new code was probed; ``None`` if all code is built in.
 
-        What loaded the last time comes first, and what failed then comes last; within these, what was not done at a glance.
-        Otherwise the person's own files come first: they are few, and what was just written is what is looked for.
+        Plugins that loaded last time are probed first and those that failed last; within each group the slow ones come last.
+        The person's own files precede packages: they are few, and a person who just wrote one is waiting for it.
         """
         wanted = [candidate for candidate in found if _wanted(candidate, settings)]
         items: list[Candidate | Path] = [candidate for candidate in wanted if candidate.tier == "user"]
@@ -123,7 +125,7 @@ class GenerationBuilder:
 
 
 class _Build(NamedTuple):
-    """What one generation is built from; it may take two attempts."""
+    """The inputs of one generation, which may take two attempts to build."""
 
     builder: GenerationBuilder
     found: Sequence[Candidate]
@@ -133,7 +135,7 @@ class _Build(NamedTuple):
     previous: PluginSet | None
 
     async def made(self, held_back: Mapping[str, LoadFailure] = NOTHING) -> PluginSet:
-        """Return a started set; of the plugins in `held_back` the version before goes on."""
+        """Return a started set of plugins; the plugins in `held_back` keep their previous version."""
         builder = self.builder
         plugin_set = load_plugin_set(
             home=builder.home,
@@ -161,7 +163,7 @@ class _Build(NamedTuple):
 
 
 def worse_than(previous: PluginSet | None, now: PluginSet) -> dict[str, LoadFailure]:
-    """Return the plugins whose new code was imported but does not start or contribute, where the code before did."""
+    """Return the plugins whose new code was imported but failed to start or contribute, although their old code worked."""
     before = {record.name: record for record in previous.records} if previous else {}
     found: dict[str, LoadFailure] = {}
     for record in now.records:
@@ -177,7 +179,7 @@ def worse_than(previous: PluginSet | None, now: PluginSet) -> dict[str, LoadFail
 
 
 def promising_first(items: Sequence[Candidate | Path], home: Path) -> list[Candidate | Path]:
-    """Return `items` with what loaded the last time first and what failed then last, in any version and at any place."""
+    """Return `items`, those that loaded last time first and those that failed last; version and place do not matter."""
     last = {(known.record.tier, known.record.name): known.record.status for known in recall(home).values()}
     rank = {"loaded": 0, "failed": 2}
 
@@ -193,13 +195,13 @@ def _wanted(candidate: Candidate, settings: PluginSettings) -> bool:
 
 
 def in_development(given: Sequence[Path], environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return the plugins that are being written: those given, and those of :data:`DEVELOPMENT`."""
+    """Return the plugins under development: those given, and those of :data:`DEVELOPMENT`."""
     named = (Path(entry) for entry in environ.get(DEVELOPMENT, "").split(os.pathsep) if Path(entry).is_absolute())
     return tuple(dict.fromkeys((*given, *named)))
 
 
 def wanted_plugins(config: Config, *, safe_mode: bool | None = None, only: frozenset[str] | None = None) -> PluginSettings:
-    """Return which plugins a person wants loaded: what a flag says, else the configuration, which knows the environment."""
+    """Return which plugins a person wants loaded: by the flags, else by the configuration, which includes the environment."""
     named = config.get("onlyPlugins")
     return PluginSettings(
         disabled=frozenset(config.get("disabledPlugins") or ()),
@@ -209,7 +211,7 @@ def wanted_plugins(config: Config, *, safe_mode: bool | None = None, only: froze
 
 
 def settings_of_plugins(plugin_set: PluginSet) -> tuple[Known, ...]:
-    """Return path and model of every loaded plugin that declares its settings."""
+    """Return the configuration path and the settings model of every loaded plugin that declares its settings."""
     declared = ((plugin, type(plugin.config)) for plugin in plugin_set.plugins.values())
     return tuple(
         (getattr(plugin.object, "config_path", "") or f"plugins.{plugin.name}", model)

@@ -1,4 +1,4 @@
-"""What sessions, sub-agents, mentions and read-only turns ask of their host, and what a host's parts ask of a session."""
+"""The ports between a host and its sessions: what sessions and sub-agents need of the host, and what it needs of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .turn_task import GenerationRefs
 
 
 class BackgroundWork(Protocol):
-    """The sub-agents of a session, as whoever waits for them sees them."""
+    """The sub-agents of a session, as code that waits for them sees them; see :class:`~.subagents.Children`."""
 
     @property
     def running(self) -> Sequence[Any]: ...
@@ -35,7 +35,7 @@ class BackgroundWork(Protocol):
 
 
 class SessionPort(Protocol):
-    """A session, as its sub-agents and its changes of mode, agent and model see it; see :class:`~.session.Session`."""
+    """A session, as its sub-agents and the code that changes its mode or agent see it; see :class:`~.session.Session`."""
 
     agent: Agent
     model: str | None

@@ -1,4 +1,4 @@
-"""Choose the agent, the mode, the model and the base of the system prompt; a person's changes are recorded in the tree."""
+"""Choose the agent, the mode, the model and the base of the system prompt; record a person's changes in the session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class Models:
-    """The providers of one generation, asked in order until one knows the model; first those that it is named after."""
+    """The model providers of one generation.
+
+    They are asked in order until one knows the model, beginning with those whose prefix the model's name has.
+    """
 
     def __init__(self, providers: Sequence[ModelProvider], environ: Mapping[str, str]) -> None:
         self._providers = tuple(providers)
@@ -30,7 +33,7 @@ class Models:
     def choose(self, *wishes: str | None) -> tuple[ModelProvider, ModelInfo]:
         """Return provider and model for the first of `wishes` that is set, else by the keys found.
 
-        :raises ConfigError: nobody knows the model, or there is no model at all.
+        :raises ConfigError: no provider knows the model, or there is no model at all.
         """
         wish = next((wish for wish in wishes if wish), None)
         name = wish or self.default()
@@ -49,7 +52,7 @@ class Models:
         raise ConfigError(f"unknown model {name!r}{self._nearly(name)}", next_step="moryflow model list")
 
     def default(self) -> str | None:
-        """Return the model that is taken when none is named: that of the first key found, else an installed one."""
+        """Return the model that is used when none is named: that of the first key found, else an installed one."""
         found = (provider.default(self._environ) for provider in self._providers)
         return next((name for name in found if name), None)
 
@@ -60,7 +63,7 @@ class Models:
 
 
 def _prefixes(provider: ModelProvider) -> tuple[str, ...]:
-    """Return what the names of a provider's models begin with."""
+    """Return the prefixes of the provider's model names, such as ``openai`` in ``openai/gpt-4o``."""
     return (provider.name, *getattr(provider, "prefixes", ()))
 
 
@@ -88,13 +91,13 @@ def known_agent(agents: Mapping[str, Agent], name: str) -> Agent:
     if name in agents:
         return agents[name]
     hint = did_you_mean(name, [agent for agent in agents if not agents[agent].hidden])
-    raise ConfigError(f"unknown agent {name!r}{hint}", next_step="moryflow agent list")  # which names files that are wrong
+    raise ConfigError(f"unknown agent {name!r}{hint}", next_step="moryflow agent list")  # it also shows files with errors
 
 
 def agent_of(row: SessionRow, agents: Mapping[str, Agent], default: Agent) -> Agent:
-    """Return the agent a session has; of a child, as it was narrowed when it was started.
+    """Return the agent of a session; for a child, the narrowed agent that was stored when it was started.
 
-    :raises ConfigError: what the child may do cannot be read.
+    :raises ConfigError: the stored agent of the child is invalid.
     """
     spawned = (row.origin or {}).get("spawn")
     if spawned is None:
@@ -107,7 +110,7 @@ def agent_of(row: SessionRow, agents: Mapping[str, Agent], default: Agent) -> Ag
 
 
 def base_prompt(scope: TurnContext) -> str:
-    """Return the base of the system prompt: the agent's, else the custom one, else the built-in one."""
+    """Return the base of the system prompt: the agent's own, else the configured one, else the built-in one."""
     custom = scope.around.config.section("agents.runtime.prompt")
     chosen = custom.get("text") if custom.get("mode") == "custom" else None
     chat_only = scope.model is not None and not scope.model.tools
@@ -115,9 +118,9 @@ def base_prompt(scope: TurnContext) -> str:
 
 
 def refuse_failed(plugin_set: PluginSet) -> None:
-    """Refuse a turn in a generation that a plugin has failed to join.
+    """Refuse a turn if a plugin of its generation has failed to load or is still being probed.
 
-    :raises PluginError: one has, with its place.
+    :raises PluginError: it names the plugin, with file and line.
     """
     for record in plugin_set.records:
         if record.status == "failed" or (record.status == "pending" and record.stage == "probe"):
@@ -131,9 +134,9 @@ MODES = ("agent", "full_access")
 
 
 def mode_of(name: str) -> str:
-    """Return the mode that `name` means.
+    """Return the mode that `name` means; ``ask`` is another word for ``agent``.
 
-    :raises ConfigError: it is none.
+    :raises ConfigError: `name` is not a mode.
     """
     mode = "agent" if name == "ask" else name
     if mode not in MODES:
@@ -142,7 +145,7 @@ def mode_of(name: str) -> str:
 
 
 async def change_mode(host: SessionHost, session: SessionPort, mode: str, by: str) -> None:
-    """Change the mode; it holds from the next gate on.
+    """Change the mode of a session; it applies from the next gate on, and open questions are judged again.
 
     :raises ConfigError: `mode` is not one of the two.
     """
@@ -155,9 +158,9 @@ async def change_mode(host: SessionHost, session: SessionPort, mode: str, by: st
 
 
 def _changing(field: str, before: str, after: str, *, kept: str | None = None, **more: str) -> Callable[[Journal], None]:
-    """Return what records that a person has changed a field of a session.
+    """Return a record that a person has changed a field of a session.
 
-    :param kept: what the session stores, if not `after`; an empty model stands for the usual one.
+    :param kept: the value that the session stores, if not `after`; an empty model means the default one.
     """
 
     def record(journal: Journal) -> None:
@@ -169,9 +172,9 @@ def _changing(field: str, before: str, after: str, *, kept: str | None = None, *
 
 
 def check_choice(host: SessionHost, session: SessionPort, agent: str | None, model: str | None) -> None:
-    """Find out whether a session can be given to an agent and a model, where they are named, before anything is changed.
+    """Check that a session could change to this agent and this model; ``None`` is not checked. Nothing changes.
 
-    :raises ConfigError: it cannot.
+    :raises ConfigError: the agent or the model cannot be used for this session.
     """
     if agent is not None:
         _agent_for(host, session, agent)
@@ -189,9 +192,9 @@ def _agent_for(host: SessionHost, session: SessionPort, name: str) -> Agent:
 
 
 async def change_agent(host: SessionHost, session: SessionPort, name: str) -> None:
-    """Let another agent go on, from the next turn on.
+    """Let another agent continue the session from the next turn on.
 
-    :raises ConfigError: there is none of that name, or this is the session of a sub-agent.
+    :raises ConfigError: there is no agent of that name, or this is the session of a sub-agent.
     """
     chosen, before = _agent_for(host, session, name), session.row.agent
     if chosen.id != before:
@@ -202,13 +205,13 @@ async def change_agent(host: SessionHost, session: SessionPort, name: str) -> No
 async def change_model(host: SessionHost, session: SessionPort, name: str) -> None:
     """Let another model answer, from the next turn on and when the session is opened again.
 
-    :raises ConfigError: nobody knows it.
+    :raises ConfigError: no provider knows the model.
     """
     models = host.models(host.plugin_set)
     chosen = models.choose(name)[1].id
     try:
         before = models.choose(session.row.model or None, session.agent.model, host.config.get("model"))[1].id
-    except ConfigError:  # it is not there any more, or there never was one
+    except ConfigError:  # the earlier model is no longer available, or there never was one
         before = session.row.model
     if chosen != before:
         await session.note(_changing("model", before, chosen, kept=name))

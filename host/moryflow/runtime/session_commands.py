@@ -1,4 +1,4 @@
-"""What a person does to a session between two turns: compact it, undo that, delete it, label a node."""
+"""What a person does to a session between turns: compact it, undo that, run a slash command, delete it, label a node."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 async def compact_now(host: Host, session: Session, focus: str = "") -> Mapping[str, Any]:
-    """Compact `session`; `focus` says what to keep above all. The next turn finds it prepared.
+    """Compact `session`; `focus` says what the summary must keep above all. The next turn uses the summary.
 
-    :raises ConfigError: there is nothing to compact, a turn runs, or no summary could be had.
+    :raises ConfigError: there is nothing to compact, a turn runs, or no summary could be made.
     :raises SessionBusy: another process holds the session.
     """
     from moryflow.compaction.manager import TurnCompaction
@@ -48,9 +48,9 @@ async def compact_now(host: Host, session: Session, focus: str = "") -> Mapping[
 
 
 async def run_slash(host: Host, session: Session, name: str, text: str) -> SlashResult:
-    """Run the slash command of a plugin, with the `text` behind its name.
+    """Run a plugin's slash command with the `text` that follows its name.
 
-    :raises ConfigError: there is none of that name, or a turn runs.
+    :raises ConfigError: there is no such command, or a turn runs.
     """
     plugin_set = host.plugin_set
     found = plugin_set.commands.get(name)
@@ -61,9 +61,9 @@ async def run_slash(host: Host, session: Session, name: str, text: str) -> Slash
 
 
 async def undo(session: Session) -> str:
-    """Void the compaction that counts, and return its node; nothing was deleted, and nothing after it is lost.
+    """Void the compaction in force and return its node. The nodes that it covered, and all after it, are visible again.
 
-    :raises ConfigError: no compaction counts, or a turn runs.
+    :raises ConfigError: no compaction is in force, or a turn runs.
     """
     _require_idle(session)
 
@@ -88,7 +88,10 @@ def _require_idle(session: Session) -> None:
 
 
 def _require_closed(scope: TurnContext) -> None:
-    """Nothing may come between a call and its result."""
+    """Refuse while a call has no result, because nothing may come between the two.
+
+    :raises ConfigError: the last turn has calls without a result.
+    """
     if not scope_can_be_shortened(scope):
         raise ConfigError(
             "the last turn has calls without a result",
@@ -98,19 +101,19 @@ def _require_closed(scope: TurnContext) -> None:
 
 
 async def delete_session(host: Host, row: SessionRow) -> Sequence[str]:
-    """Purge a session and those of its sub-agents; return their ids.
+    """Delete a session and the sessions of its sub-agents for good; return their ids.
 
-    Observers are told by ``session.deleted``, which no store keeps, with a turn that only looks. It names what is gone, and the
-    `heirs`: forks and copies that go on, each with the nodes that they were given.
+    Observers get the event ``session.deleted``, which is not stored, with a turn that writes nothing. The event names the
+    deleted sessions and the `heirs`: forks and copies that remain, each with the nodes that were copied into it.
 
-    :raises SessionBusy: someone holds one of them; nothing is deleted then.
+    :raises SessionBusy: one of the sessions is held; nothing is deleted then.
     """
     gone = await host.store.family(row.id)
     outputs = [output for id in gone for output in await host.store.artifacts(id, state="stored", limit=1_000_000)]
     heirs = {heir.id: await _inherited(host, heir) for heir in await host.store.heirs(gone)}
     scope = read_only_scope(host, row, None)
     await host.store.delete(row.id)
-    if not heirs:  # a fork's answers lead to the files of its original; they go when their time has come
+    if not heirs:  # a fork's answers refer to the files of its original, so with heirs the files stay until they expire
         from moryflow.services.artifacts import remove_files
 
         await asyncio.to_thread(remove_files, outputs)
@@ -123,7 +126,7 @@ async def delete_session(host: Host, row: SessionRow) -> Sequence[str]:
 
 
 async def _inherited(host: Host, heir: SessionRow) -> Sequence[str]:
-    """Return the nodes that a fork was made with; of an import, all."""
+    """Return the ids of the nodes that a fork was made with; for an import, of all its nodes."""
     node = (heir.origin or {}).get("node")
     nodes = await (host.store.path(heir.id, node) if node else host.store.nodes(heir.id))
     return [node.id for node in nodes]
@@ -131,15 +134,15 @@ async def _inherited(host: Host, heir: SessionRow) -> Sequence[str]:
 
 LONGEST = 80
 SPOKEN = frozenset({"user", "assistant", "tool", "note"})
-"""Kinds that a label names where none is said: what stands in the tree for a person to see, not what changes its view."""
+"""Kinds of nodes that a label names when no node is given: messages and results, not markers, prunes and compactions."""
 _JOINERS = "\u200c\u200d"
-"""What many scripts and emoji join characters with; else nothing unseen may be in a label."""
+"""Joiners of many scripts and emoji: the only invisible characters that a label may contain."""
 
 
 class Label(NamedTuple):
-    """A label as it is to be from now on; with `node` as ``None`` it names nothing any more.
+    """A label as it should be from now on; `node` is ``None`` if the label is removed.
 
-    :ivar was: the node that it named before.
+    :ivar was: the node that the label named before.
     """
 
     label: str
@@ -148,7 +151,7 @@ class Label(NamedTuple):
 
     @property
     def marker(self) -> dict[str, Any]:
-        """The payload of the node that says so."""
+        """The payload of the marker node that records the label."""
         return {"label": self.label, "node": self.node}
 
     @property
@@ -158,7 +161,7 @@ class Label(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What a person is told."""
+        """The sentence that tells a person what changed."""
         if self.node is None:
             return f"'{self.label}' names nothing any more; it was {(self.was or '')[:8]}"
         if not self.changes:
@@ -168,10 +171,10 @@ class Label(NamedTuple):
 
 
 def new_label(text: str, node: str | None, nodes: Sequence[Node], named: Mapping[str, str], active: str | None) -> Label:
-    """Return `text` as the label of `node`, or of what was said last. A label that names another node moves.
+    """Return `text` as the label of `node`, or of the last message on the path. A label that names another node moves.
 
-    :param nodes: all of the session; `named` are its labels, `active` its active node.
-    :raises ConfigError: it cannot be a label, or there is nothing to name.
+    :param nodes: all nodes of the session; `named` are its labels, `active` its active node.
+    :raises ConfigError: `text` cannot be a label, or there is no node to label.
     """
     label = checked(text)
     known = {each.id: each for each in nodes}
@@ -185,9 +188,9 @@ def new_label(text: str, node: str | None, nodes: Sequence[Node], named: Mapping
 
 
 def removal(text: str, named: Mapping[str, str]) -> Label:
-    """Return that `text` is a label no longer.
+    """Return the removal of the label `text`.
 
-    :raises ConfigError: it is none.
+    :raises ConfigError: there is no such label.
     """
     label = unicodedata.normalize("NFC", text.strip())
     if label not in named:
@@ -199,7 +202,7 @@ def removal(text: str, named: Mapping[str, str]) -> Label:
 
 
 def checked(text: str) -> str:
-    """Return `text` as it is stored: without space around it, its accents composed.
+    """Return `text` as a label is stored: stripped and in Unicode form NFC.
 
     :raises ConfigError: it cannot be a label.
     """

@@ -1,6 +1,6 @@
 """The lease on a session, and what is read when it is acquired: rights, plugin state, calls that an earlier turn left open.
 
-What only judges, explains or reads has a turn without a session: :func:`read_only_scope`.
+Code that only judges, explains or reads gets a turn without a lease: :func:`read_only_scope`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Record = Callable[[Journal], None]
 
 
 class SessionLease:
-    """Holds a session for a block and for every other that begins meanwhile, or from :meth:`acquire` to :meth:`release`.
+    """Holds a session's lock during overlapping blocks, or from :meth:`acquire` to :meth:`release`.
 
-    :param begun: the hold of a session that was just created and is still held.
-    :param above: the rights of the turn that started it; a child has no others.
-    :ivar live: the session while it is held.
-    :ivar inbox: what is to be recorded at any pause; `notes` must not come between a call and its result.
-    :ivar held_back: events that are published once the session is idle.
+    :param begun: the lock of a session that was just created and is still held.
+    :param above: the permissions of the turn that started this session; a child uses these and has none of its own.
+    :ivar live: the session while it is held, otherwise ``None``.
+    :ivar inbox: records to apply at the next pause; `notes` are records that must not come between a call and its result.
+    :ivar held_back: events to publish once the session is idle.
     """
 
     def __init__(
@@ -70,14 +70,17 @@ class SessionLease:
         return self.live.mode if self.live else self._row.mode
 
     async def acquire(self, wait: float = 0) -> None:
-        """Hold it until :meth:`release`, once another holder has let go within `wait` seconds."""
+        """Hold the session until :meth:`release`; wait up to `wait` seconds for another holder.
+
+        :raises SessionBusy: the other holder did not release it in time.
+        """
         async with self._loading:
             if self.live is None:
                 self.live = await self._load(wait)
             self.live.kept = True
 
     def release(self) -> None:
-        """Let other processes have it."""
+        """Release the session, so that other processes can hold it."""
         if self.live is not None:
             self._row = self.live.row
             self.live.hold.release()
@@ -87,9 +90,9 @@ class SessionLease:
 
     @asynccontextmanager
     async def block(self, wait: float = 0) -> AsyncIterator[SessionHandle]:
-        """Hold it for a block, once another holder has let go within `wait` seconds.
+        """Hold the session during a block; wait up to `wait` seconds for another holder.
 
-        :raises SessionBusy: it did not.
+        :raises SessionBusy: the other holder did not release it in time.
         """
         async with self._loading:
             if self.live is None:
@@ -117,17 +120,17 @@ class SessionLease:
             live.cut_off = [run for run in await store.runs(session.id) if run.state == "running"]
             answers = (node.payload for node in hold.path if node.kind == "assistant")
             live.call_ids = {call["id"] for payload in answers for call in payload.get("calls") or ()}
-            if any(node.kind == "compaction" for node in hold.path):  # the calls of what it covers are only on the disk
+            if any(node.kind == "compaction" for node in hold.path):  # the calls that it covers are only in the store
                 live.call_ids |= await store.call_ids(session.id)
         return live
 
     async def last_turn_states(self) -> dict[str, dict[str, Any]]:
-        """Return the plugins' state of the last turn, for the turn that goes on where it ended."""
+        """Return the plugins' state of the last turn, for the turn that continues it."""
         runs = [run for run in await self._store.runs(self._row.id) if run.purpose in ("main", "child")]
         return await states_of(self._store, self._row.id, f"turn:{runs[-1].id}") if runs else {}
 
     async def left_open(self, live: SessionHandle) -> list[Unfinished]:
-        """Return the calls without a result at the end of the path, once the results that wait to be stored are."""
+        """Store the results that still wait, then return the calls at the end of the path that have none."""
         await _take_up(live)
         if not ends_with_calls(live):
             return []
@@ -136,24 +139,24 @@ class SessionLease:
         return unfinished(live.hold.path, calls)
 
     async def take_waiting(self, live: SessionHandle) -> list[Record]:
-        """Take what is to be recorded out of the inbox, and the notes too where no call is open."""
+        """Remove and return the records of the inbox, and the notes too if no call is without a result."""
         settled = not self.notes or not await self.left_open(live)
         waiting = (self.inbox, self.notes) if settled else (self.inbox,)
         taken: list[Record] = []
         for records in waiting:
-            while records:  # one by one: a thread of a plugin may add to it meanwhile
+            while records:  # one by one: a plugin's thread may add another meanwhile
                 taken.append(records.pop(0))
         return taken
 
 
 async def states_of(store: Store, session: str, place: str) -> dict[str, dict[str, Any]]:
-    """Return what plugins kept for the session or for one turn, by plugin, free to change."""
+    """Return the state that plugins kept for the session or for one turn: a mutable copy by plugin."""
     states = await store.plugin_state(session)
     return {plugin: thaw(value) for (plugin, kept), value in states.items() if kept == place}
 
 
 async def _take_up(live: SessionHandle) -> None:
-    """Store the results that a locked database had not taken, before anyone takes their calls for interrupted."""
+    """Store results that a locked database refused earlier; without them their calls would count as interrupted."""
     if await live.hold.take_up():
         live.notices.append("results that another program had kept from being stored are stored now")
 
@@ -164,10 +167,10 @@ _UNKNOWN = "programs that it had started may still run: this system does not tel
 
 
 async def end_leftovers(store: Store, home: Path, session: str) -> tuple[dict[str, str], list[CallRow], str]:
-    """End what calls of `session`, and of the sub-agents below it that nobody works for, have left running.
+    """End processes that interrupted calls of `session`, and of its sub-agents that no process holds, have left running.
 
-    :returns: what the result of an interrupted call says of it, by the call's id; the session's own calls that had begun and
-        never ended; what the person is told. Nothing, as a rule.
+    :returns: a sentence for the result of each interrupted call, by the call's id; the session's own calls that began and
+        never ended; a notice for the person. All three are empty, as a rule.
     """
     begun = await store.calls(states=("running", "pending"))
     family = set(await store.family(session)) if begun else set()
@@ -206,7 +209,7 @@ def _were(count: int) -> str:
 
 
 class ReadOnlyHold:
-    """Stands where a turn keeps its hold; there is nothing to commit to."""
+    """Takes the place of a :class:`SessionLock` in a turn that writes nothing."""
 
     def __init__(self, session: SessionRow) -> None:
         self.session = session
@@ -232,7 +235,7 @@ def blank_session(vault: Path | str | None, mode: str | None) -> SessionRow:
 
 
 def read_only_scope(host: SessionHost, row: SessionRow, mode: str | None) -> TurnContext:
-    """Return a scope for `row` that reads and never writes."""
+    """Return the context of a turn in the session `row` that reads and never writes."""
     rights = SessionPermissions(mode or row.mode, [Rule(**grant) for grant in row.grants])
     live = SessionHandle(hold=ReadOnlyHold(row), permissions=rights)  # type: ignore[arg-type]
     agent = host.agents.get(row.agent) or host.agent(None)

@@ -1,4 +1,4 @@
-"""``session show --stats``: the counts that fall out of runs, calls, questions and the ledger."""
+"""``session show --stats``: counts from a session's runs, calls, questions and ledger."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def interceptions(calls: Iterable[CallRow], approvals: Iterable[ApprovalRow]) ->
 
 
 def instructions(state: Mapping[tuple[str, str], Any], ledger: Iterable[HookCallRow], runs: Sequence[RunRow]) -> dict[str, Any]:
-    """Return how many instruction files were read, and which part of all input tokens they were, by estimate."""
+    """Return how many instruction files were read, and an estimate of their share of all input tokens."""
     kept = state.get(("instructions", "session")) or {}
     steps = {run.id: run.steps for run in runs}
     sent = [
@@ -48,7 +48,7 @@ def instructions(state: Mapping[tuple[str, str], Any], ledger: Iterable[HookCall
 
 
 def summaries(nodes: Sequence[Node], runs: Iterable[RunRow]) -> dict[str, int]:
-    """Return how many summaries were made and taken back, and how the turns behind the first one ended."""
+    """Return how many summaries were made and undone, and how many turns after the first summary completed."""
     made = [node for node in nodes if node.kind == "compaction"]
     undone = sum(node.voids for node in nodes)
     after = [run for run in runs if made and run.purpose in ("main", "child") and run.started > made[0].created]
@@ -57,7 +57,7 @@ def summaries(nodes: Sequence[Node], runs: Iterable[RunRow]) -> dict[str, int]:
 
 
 def servers(nodes: Iterable[Node], events: Iterable[Event]) -> dict[str, Any]:
-    """Return how many calls went to MCP servers, their share of all tool output, and how often it was cut."""
+    """Return how many calls went to MCP servers, their share of all tool output, and how many of their results were cut."""
     theirs = {event.data.get("call_id") for event in events if event.type == "tool.start" and event.data.get("domain") == "mcp"}
     outputs = [node for node in nodes if node.kind == "tool"]
     own = [node for node in outputs if node.payload.get("call_id") in theirs]
@@ -67,7 +67,7 @@ def servers(nodes: Iterable[Node], events: Iterable[Event]) -> dict[str, Any]:
 
 
 def searches(nodes: Iterable[Node]) -> dict[str, int]:
-    """Return how many searches found something, and how many nothing."""
+    """Return how many searches found something, and how many found nothing."""
     found = [
         bool((node.payload.get("metadata") or {}).get(_SEARCHES[node.payload["tool"]]))
         for node in nodes
@@ -124,7 +124,7 @@ async def collect_stats(store: Store, row: SessionRow) -> dict[str, Any]:
 
 
 async def collect_outcomes(store: Store, row: SessionRow) -> dict[str, Any]:
-    """Return what the nodes of a session do not hold: milliseconds of calls, tokens left by compactions, errors of turns."""
+    """Return what a session's events know beyond its nodes: duration of calls, tokens after compactions, errors of turns."""
     calls: dict[str, Any] = {}
     compactions: dict[str, Any] = {}
     errors: dict[str, Any] = {}
@@ -162,7 +162,7 @@ def _spent(runs: Iterable[RunRow]) -> dict[str, Any]:
 
 
 def _share(lower: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
-    """Return the sub-agents' share of the session's tokens; a turn's own count includes it."""
+    """Return the sub-agents' share of the session's tokens; `whole` includes theirs."""
     total = whole["usage"]["input"] + whole["usage"]["output"]
     return round((lower["usage"]["input"] + lower["usage"]["output"]) / total, 3) if total else 0.0
 

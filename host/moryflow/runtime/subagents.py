@@ -1,7 +1,7 @@
-"""The child sessions of one session: who may start, what each may do, what becomes of its result.
+"""The child sessions of one session: which may start, what each may do, and how its result reaches the parent.
 
-Those that waited for an answer are resumed together with their parent, without asking the model: by calls of the tool
-``task``, judged like any other.
+Children that waited for an answer resume together with their parent, without asking the parent's model: the host makes
+calls of the tool ``task``, which are judged like any other call.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from .ports import SessionHost, SessionPort
 
 DEEPEST = 4
-"""The deepest that sessions may nest; the ``task`` tool has a lower limit of its own."""
+"""How many levels deep sessions may nest; the ``task`` tool has a lower limit of its own."""
 PATIENCE = 10.0
-"""Seconds that a stopped child has to write down where it stood."""
+"""Seconds that a stopped child gets to record where it stopped."""
 CORRECTIONS = 2
-"""How often a model is told what its answer lacks before the turn fails."""
+"""How often the model may correct an answer that does not fit the schema before the turn fails."""
 
 
 class Running(NamedTuple):
@@ -44,14 +44,14 @@ class Running(NamedTuple):
     title: str
 
     def cancel(self) -> None:
-        """Stop it, once: what it does then, such as stopping its own children, is not broken off."""
+        """Stop the child. A second call does not interrupt what it does to stop, such as stopping its own children."""
         if not (self.session.busy or self.session.children.running):
             self.task.cancel()
         elif not self.session.stopping:
             self.session.cancel()
 
     async def stop(self) -> None:
-        """Stop it and wait until what it has is kept."""
+        """Stop the child and wait until it has stored what it has, at most :data:`PATIENCE` seconds."""
         self.cancel()
         await asyncio.wait((self.task,), timeout=PATIENCE)
 
@@ -77,7 +77,7 @@ class Children:
         return self._host.agents
 
     async def depth(self, scope: TurnContext) -> int:
-        """Return how many sessions stand above that of `scope`."""
+        """Return how many ancestors the session of `scope` has, counted up to :data:`DEEPEST`."""
         depth, parent = 0, scope.live.row.parent
         while parent is not None and depth < DEEPEST:
             depth += 1
@@ -88,9 +88,9 @@ class Children:
         return depth
 
     async def run(self, scope: TurnContext, plugin: str, wish: SpawnRequest) -> SpawnResult:
-        """Run a child as `plugin` wishes; what it spends counts for `scope`.
+        """Run the child that `plugin` requests; its tokens and cost count towards the turn of `scope`.
 
-        :raises ToolError: it cannot be started; nothing has run then.
+        :raises ToolError: the child cannot be started; nothing has run then.
         """
         child = await self._child(scope, plugin, wish)
         options = RunOptions(on_ask=self._session.options.on_ask)
@@ -116,7 +116,7 @@ class Children:
         return result
 
     async def settled(self) -> bool:
-        """Wait until every child in the background has reported; return whether there is anything to go on with."""
+        """Wait until every background child has reported; return whether the agent has something new to answer."""
         waited = bool(self._reporting)
         while self._reporting:
             await asyncio.wait(tuple(self._reporting))
@@ -124,18 +124,18 @@ class Children:
 
     @property
     def stopped(self) -> bool:
-        """Whether a person has stopped children since the last one was started."""
+        """Whether a person has stopped children since the last child was started."""
         return self._stopped
 
     async def unheard(self) -> bool:
-        """Whether a result came so late that the agent has not answered to it."""
+        """Whether a child's result came so late that the agent has not answered it."""
         if not self._reported:
             return False
         path = await self._host.store.path(self._session.id)
         return path[-1].kind == "note" and "task" in path[-1].payload
 
     def cancel(self) -> None:
-        """Stop every child; each keeps what it has."""
+        """Stop every child; what each has so far is kept."""
         self._stopped = self._stopped or bool(self._running)
         for running in self.running:
             running.cancel()
@@ -214,12 +214,12 @@ class Children:
         record = _note(running)
         try:
             await self._session.note(record, between_calls=False)
-        except MoryflowError as error:  # another process has the session; the note stays for this one's next turn
+        except MoryflowError as error:  # another process holds the session; the note waits for the next turn here
             self._host.bus.publish(scope.event("error", **error_json(error)))
 
 
 async def _to_the_end(child: SessionPort, prompt: str, options: RunOptions) -> TurnResult:
-    """Let `child` work until those it has in the background have ended too: nobody prompts it again."""
+    """Prompt `child` and wait until its own background children have ended too, because nobody will prompt it again."""
     try:
         return await with_background(child, await child.prompt(prompt, options=options), options)
     finally:
@@ -227,7 +227,7 @@ async def _to_the_end(child: SessionPort, prompt: str, options: RunOptions) -> T
 
 
 def _note(running: Running) -> Callable[[Journal], None]:
-    """Return what appends the result of a child to its parent, as a message that the model reads."""
+    """Return a record that appends the result of a child to its parent, as a note that the model reads."""
     child = running.session
     ended, error, text = "stopped", "", ""
     try:
@@ -252,7 +252,7 @@ def _note(running: Running) -> Callable[[Journal], None]:
 def _result(task: asyncio.Task[TurnResult]) -> SpawnResult:
     """Return how a child ended.
 
-    :raises ToolError: it could not even begin.
+    :raises ToolError: the child could not begin.
     """
     error = task.exception() if not task.cancelled() else None
     if isinstance(error, MoryflowError):
@@ -277,9 +277,9 @@ def _spent(child: SessionPort, result: TurnResult) -> ChildUsage:
 
 
 async def with_background(session: SessionPort, result: TurnResult, options: RunOptions) -> TurnResult:
-    """Wait for the children that `session` left working and let its agent go on with what they gave.
+    """Wait for the background children of `session` and let its agent answer their results.
 
-    :returns: `result`, or one that counts everything together and holds the last answer.
+    :returns: `result`, or a result with the last answer and the sums of all turns.
     """
     children = session.children
     while result.end_reason == "completed" and (await children.settled() or children.stopped or await children.unheard()):
@@ -295,11 +295,11 @@ async def with_background(session: SessionPort, result: TurnResult, options: Run
 async def whole_answer(
     session: SessionPort, result: TurnResult, options: RunOptions, schema: AnswerSchema | None
 ) -> TurnResult:
-    """Let what works in the background end, and ask again while the answer does not fit `schema`.
+    """Wait for background children, then ask again, up to :data:`CORRECTIONS` times, while the answer does not fit `schema`.
 
-    Each correction is a turn of its own: it stands in the session, counts against the limits, and can be undone.
+    Each correction is a turn of its own: it is stored in the session, counts against the limits, and can be undone.
 
-    :returns: `result`, or one that counts everything together and holds the last answer, with its value.
+    :returns: `result`, or a result with the last answer, its value, and the sums of all turns.
     """
     result = await with_background(session, result, options)
     for corrections in range(CORRECTIONS, -1, -1):
@@ -317,7 +317,7 @@ async def whole_answer(
 
 
 def limits_left(result: TurnResult, options: RunOptions) -> RunOptions | Literal["max_steps", "budget"]:
-    """Return `options` with what `result` leaves of their limits, or the limit that it reached."""
+    """Return `options` with the limits reduced by what `result` used, or the name of the limit that it reached."""
     steps = options.max_steps and options.max_steps - result.steps
     if steps is not None and steps <= 0:
         return "max_steps"
@@ -328,7 +328,7 @@ def limits_left(result: TurnResult, options: RunOptions) -> RunOptions | Literal
 
 
 def together(before: TurnResult, after: TurnResult) -> TurnResult:
-    """Return `after` with what both used and met."""
+    """Return `after` with the usage, cost, steps and refused calls of both turns."""
     known = [cost for cost in (before.cost, after.cost) if cost is not None]
     return after._replace(
         usage=before.usage + after.usage,
@@ -340,12 +340,12 @@ def together(before: TurnResult, after: TurnResult) -> TurnResult:
 
 
 GO_ON = "The question that was open has been settled. Go on with your task."
-"""What such a call gives a sub-agent to do; one that is given it lets those below it go on first."""
+"""The prompt of a call that resumes a sub-agent; a sub-agent that gets it first resumes its own waiting children."""
 WAITING = "approval_required"
 
 
 def waiting_children(path: Sequence[Node]) -> tuple[ToolRequest, ...]:
-    """Return the calls that let the sub-agents go on which the last prompt's work left waiting."""
+    """Return calls that resume the sub-agents which have waited for an answer since the last prompt."""
     prompts = (place for place, node in enumerate(path) if node.kind == "user" and not node.payload.get("synthetic"))
     waiting: dict[str, str] = {}
     for node in path[max(prompts, default=0) :]:
@@ -358,7 +358,7 @@ def waiting_children(path: Sequence[Node]) -> tuple[ToolRequest, ...]:
 
 
 def _ended(node: Node) -> Mapping[str, Any]:
-    """Return what a node says of a sub-agent that has ended: a result of ``task``, or the note of one in the background."""
+    """Return what a node records of a sub-agent's end: it is a result of ``task``, or the note of a background child."""
     if node.kind == "tool" and node.payload["tool"] == TOOL:
         return node.payload.get("metadata") or {}
     return (node.payload.get("task") or {}) if node.kind == "note" else {}
@@ -370,7 +370,7 @@ def _go_on(session: str, agent: str) -> ToolRequest:
 
 
 def _resumed_by(call: Mapping[str, Any]) -> str:
-    """Return the id of the sub-agent that a call goes on with, whatever became of it."""
+    """Return the id of the sub-agent session that a call resumes, or ``""``; whether the call succeeded does not matter."""
     try:
         arguments = json.loads(call["arguments"]) if call["name"] == TOOL else {}
     except ValueError:

@@ -1,6 +1,6 @@
-"""What a turn gave its caller: the fields of the ``result`` object, the exit code of each end reason, the schema of an answer.
+"""The result of a turn: the fields of the ``result`` object, the exit code of each end reason, the schema of an answer.
 
-:func:`stored_result` reads it back from the store, for whoever asks when the process that ran the turn is gone.
+:func:`stored_result` rebuilds a result from the store after the process that ran the turn is gone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NOBODY_ASKED = 4
 
 
 class Shortfall(NamedTuple):
-    """What is said of a turn that completed with an answer that is not a whole one."""
+    """Why the answer of a completed turn is incomplete, as exit code, sentence and next step."""
 
     exit_code: int
     sentence: str
@@ -56,15 +56,15 @@ SHORTFALLS: dict[str, Shortfall] = {
     "refusal": Shortfall(7, NOT_WHOLE["refusal"], _OTHERWISE),
     "empty": Shortfall(7, NOT_WHOLE["empty"], "ask again, or choose another model with -m"),
 }
-"""By ``finish``."""
+"""The shortfall for each ``finish`` of an answer that is incomplete."""
 
 
 class TurnResult(NamedTuple):
-    """What a turn gave; the fields of the ``result`` object of ``--output json``.
+    """The result of a turn; its fields are those of the ``result`` object of ``--output json``.
 
-    :param finish: why the last answer ended: what the model gave as the reason, or ``empty``; nothing when no model answered.
-    :param value: the one value of an answer that fits the schema that was asked for.
-    :param unfit: why an answer does not fit it.
+    :param finish: why the last answer ended: the reason that the model gave, or ``empty``; ``""`` when no model answered.
+    :param value: a tuple of one value, the answer as JSON, if it fits the requested schema; otherwise empty.
+    :param unfit: why the answer does not fit the requested schema.
     """
 
     session: str
@@ -82,7 +82,7 @@ class TurnResult(NamedTuple):
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> TurnResult:
-        """Return the result that :meth:`as_json` gave, in another process."""
+        """Return the result from the output of :meth:`as_json`, usually of another process."""
         error = found.get("error")
         if error is not None:
             said = {"where": error.get("where", ""), "next_step": error.get("next", "")}
@@ -107,13 +107,13 @@ class TurnResult(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """The process's exit code. An answer that is not whole shows, and a call refused because nobody could be asked."""
+        """The exit code of the process; not 0 if the answer is incomplete or nobody could be asked about a call."""
         code = self.shortfall.exit_code if self.shortfall else EXIT_CODES[self.end_reason]
         return NOBODY_ASKED if code == 0 and self.unasked else code
 
     @property
     def shortfall(self) -> Shortfall | None:
-        """What the answer of a completed turn lacks."""
+        """Why the answer of a completed turn is incomplete; ``None`` if it is complete or the turn did not complete."""
         if self.end_reason != "completed":
             return None
         if self.unfit and self.finish not in SHORTFALLS:
@@ -151,7 +151,7 @@ class TurnResult(NamedTuple):
 
 
 class AnswerSchema:
-    """A JSON Schema that the last answer of a turn has to fit."""
+    """A JSON Schema that the last answer of a turn has to satisfy."""
 
     def __init__(self, schema: Any) -> None:
         """Take a schema as a JSON object.
@@ -172,12 +172,12 @@ class AnswerSchema:
 
     @property
     def instructions(self) -> str:
-        """What is said behind the prompt; every model understands it, and the session shows it."""
+        """The text to append to the prompt. It works with every model, and the session shows it."""
         written = json.dumps(self.document, ensure_ascii=False)
         return f"\n\nEnd with an answer that is one JSON value and nothing else, and that fits this JSON Schema:\n{written}"
 
     def read(self, text: str) -> tuple[Any, str]:
-        """Return the value in an answer, and what is wrong with it; a fence of code around it is taken off."""
+        """Return the value in an answer and what is wrong with it; a code fence around the value is removed."""
         try:
             value = json.loads(_unfenced(text))
         except (ValueError, RecursionError) as error:
@@ -193,9 +193,9 @@ def _unfenced(text: str) -> str:
 
 
 async def stored_result(store: Store, run: RunRow) -> TurnResult:
-    """Return what a turn gave, with what its sub-agents met; one that was never written to its end was interrupted.
+    """Return the result of a stored turn, with the steps and refused calls of its sub-agents.
 
-    An answer that was held against a schema is not: the schema is not stored.
+    A turn without a stored end was interrupted. ``value`` and ``unfit`` stay empty, because the schema is not stored.
     """
     below = [child for child in await _children(store, run) if not child.is_compaction]
     until = await _until(store, run)
@@ -218,7 +218,7 @@ async def stored_result(store: Store, run: RunRow) -> TurnResult:
 
 
 async def _children(store: Store, run: RunRow) -> Sequence[RunRow]:
-    """Return the turns that sub-agents ran for a turn, at any depth."""
+    """Return the turns that sub-agents ran for the turn `run`, at any depth."""
     found: list[RunRow] = []
     until = await _until(store, run)
     for child in await store.sessions(1000, purpose=None, parent=run.session):
@@ -229,13 +229,13 @@ async def _children(store: Store, run: RunRow) -> Sequence[RunRow]:
 
 
 async def _until(store: Store, run: RunRow) -> str:
-    """Return when the next turn of the session began: one runs at a time, and what a turn says is stored before that."""
+    """Return when the session's next turn began. Turns do not overlap, so everything of `run` was stored before that."""
     turns = [one for one in await store.runs(run.session) if not one.is_compaction]
     return min((one.started for one in turns if one.started > run.started), default="~")
 
 
 async def _denied(store: Store, run: RunRow, *, placed: bool = False) -> list[dict[str, Any]]:
-    """Return the calls of a turn that were refused, as its result lists them; with `placed`, whose they were."""
+    """Return the refused calls of a turn as its result lists them; `placed` adds the session and the agent of each."""
     calls = {call.id: call for call in await store.calls(run.session) if call.turn == run.id}
     found: list[dict[str, Any]] = []
     for event in await store.events(run.session, types=("tool.result",)):
