@@ -1,6 +1,6 @@
-"""The session store: the append-only node tree, who may append to it, and everything recorded beside it.
+"""The session store: the append-only node tree, the lock that allows one process to append, and the rows beside the tree.
 
-:class:`Store` says what a store does; :func:`open_store` opens the one of a home, which SQLite keeps.
+:class:`Store` is the interface; :func:`open_store` opens the SQLite store of a home folder.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _FILE = "sessions.db"
 
 
 def open_store(home: Path, *, patience: float = 5.0) -> Store:
-    """Open the session store of a home, making or migrating it if need be.
+    """Open the session store of a home folder; create or migrate it if necessary.
 
-    :param patience: seconds to wait for a lock of another process before ``locked``.
-    :raises StoreError: it is of a newer version, of another program, or cannot be used.
+    :param patience: seconds to wait for another process's lock before raising ``locked``.
+    :raises StoreError: the file is of a newer version or of another program, or cannot be used.
     """
     from .sqlite.store import SqliteStore
 

@@ -1,6 +1,6 @@
-"""From the active path to the messages of a request: a pure function.
+"""Turns the active path into the messages of a request, as a pure function.
 
-Pruning and compaction are nodes on the path; they change this view and never the history.
+Prunes and compactions are nodes on the path; they change this view, never the history.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 
 class ContextBuilder:
-    """Builds the view. It keeps what it made for a path that only grew, and a message keeps its encoded bytes, so that a
-    step of a long session costs what is new. The cache never changes the answer: a node is immutable."""
+    """Builds the view and caches it: while the path only grows, only new nodes are converted, and a message keeps its
+    encoded bytes. The cache never changes the result, because nodes are immutable."""
 
     def __init__(self) -> None:
         self._messages: dict[str, Message | None] = {}
@@ -37,14 +37,14 @@ class ContextBuilder:
         fresh = self._fresh(path)
         if fresh is None:
             return self._whole(path)
-        # From the last settled place on: the results of the newest calls may only now have come.
+        # Pair again from the last settled place on: the results of the newest calls may only now have come.
         recent = pair_results([m for m in (self.message(node) for node in fresh) if m is not None])
         view = [*self._settled, *recent]
         self._settle(path, view, len(self._settled))
         return view
 
     def message(self, node: Node, placeholder: str = "") -> Message | None:
-        """Return the message of one node; the one that is in the view is made once."""
+        """Return the message of one node; the form that the view uses is made only once."""
         if placeholder != self._placeholders.get(node.id, ""):
             return message_of(node, placeholder)
         if node.id not in self._messages:
@@ -68,7 +68,7 @@ class ContextBuilder:
         return view
 
     def _fresh(self, path: Sequence[Node]) -> Sequence[Node] | None:
-        """Return the nodes behind the settled ones; ``None`` when the view has to be built anew."""
+        """Return the nodes after the settled ones, or ``None`` if the whole view must be rebuilt."""
         last = self._last
         if last is None or not self._until:
             return None
@@ -84,7 +84,7 @@ class ContextBuilder:
         return fresh
 
     def _settle(self, path: Sequence[Node], view: Sequence[Message], known: int) -> None:
-        """Remember the view up to the last prompt or answer; what comes behind it may still change."""
+        """Remember the view before the last prompt or answer; messages from there on may still change."""
         place = next((index for index in range(len(view) - 1, known - 1, -1) if view[index].role != "tool"), None)
         if place is None:
             return
@@ -95,9 +95,9 @@ class ContextBuilder:
 
 
 def placeholders(path: Sequence[Node]) -> dict[str, str]:
-    """Return node id → what stands for what prune nodes on the path replaced: outputs, images of a prompt, old texts.
+    """Return node id → the text that replaces the content which prune nodes removed: outputs, images of a prompt, old texts.
 
-    A prune node speaks of what stands before it.
+    A prune node applies only to nodes before it.
     """
     found: dict[str, str] = {}
     if not any(node.kind == "prune" for node in path):
@@ -111,7 +111,7 @@ def placeholders(path: Sequence[Node]) -> dict[str, str]:
 
 
 def message_of(node: Node, placeholder: str = "") -> Message | None:
-    """Return the message a node stands for, or ``None`` when it is not for the model."""
+    """Return the message of a node, or ``None`` if the model does not see it."""
     make = _MESSAGES.get(node.kind)
     return make(node, placeholder) if make is not None else None
 
@@ -173,14 +173,14 @@ _MESSAGES: Mapping[str, Callable[[Node, str], Message | None]] = {
 
 
 def _request(call: Mapping[str, Any]) -> dict[str, str]:
-    """Return a stored call in a form that every provider accepts back, whatever the model had written."""
+    """Return a stored call in a form that every provider accepts, even if the model wrote an invalid name or arguments."""
     name = call["name"] if _TOOL_NAME.match(call["name"]) else "unknown_tool"
     arguments = call.get("arguments", "")
     return {"id": call["id"], "name": name, "arguments": arguments if _is_object(arguments) else "{}"}
 
 
 def _is_object(text: str) -> bool:
-    """Whether `text` is a JSON object. pydantic's reader is five times faster, but takes 14 ms to import."""
+    """Return whether `text` is a JSON object. pydantic's parser is five times faster, but takes 14 ms to import."""
     try:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
@@ -188,9 +188,9 @@ def _is_object(text: str) -> bool:
 
 
 def pair_results(messages: Sequence[Message]) -> list[Message]:
-    """Return `messages` with exactly one result right behind each call, in call order.
+    """Return `messages` with exactly one result for each call, right after the answer that made it, in call order.
 
-    A result whose call is not in view is left out; a call whose result is missing gets a sentence instead.
+    A result whose call is not in the view is left out; a call without a result gets a sentence instead.
     """
     if _in_order(messages):
         return list(messages)
@@ -205,7 +205,7 @@ def pair_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def begin_with_prompt(messages: list[Message]) -> list[Message]:
-    """Return `messages` with a person's first behind the summary: providers refuse a conversation that an answer begins."""
+    """Return `messages` beginning with a user message after the summary: providers refuse one that begins with an answer."""
     place = next((place for place, message in enumerate(messages) if message.role != "system"), None)
     if place is None or messages[place].role == "user":
         return messages
@@ -217,7 +217,7 @@ def begin_with_prompt(messages: list[Message]) -> list[Message]:
 
 
 def _in_order(messages: Sequence[Message]) -> bool:
-    """Whether they are as they must be already, as they nearly always are."""
+    """Return whether each call is followed by its results in order; it nearly always is."""
     calls: tuple[ToolRequest, ...] = ()
     answered = 0
     for message in messages:

@@ -1,13 +1,13 @@
-"""What a session store does, whichever database keeps it: :class:`Store`, :class:`SessionLock`, and their errors.
+"""The interface of a session store, independent of the database: :class:`Store`, :class:`SessionLock`, and their errors.
 
 Sessions, compaction, traces and servers depend on this file alone; :func:`moryflow.store.open_store` chooses the
-implementation. Three promises hold for every method:
+implementation. Three guarantees hold for every method:
 
-- What a method has written when it returns survives a crash of the process and of the machine.
-- A method that raises has stored nothing, and its error is one of this file, never one of a database's own. A caller that
-  is cancelled meanwhile may find it stored or not, but never half of it.
-- Values that come out are immutable; no method returns anything that a later commit changes, except
-  :attr:`SessionLock.session` and :attr:`SessionLock.path`.
+- When a method returns, its writes survive a crash of the process and of the machine.
+- A method that raises has stored nothing. Its error is one of this file, never one of the database's own. If the caller is
+  cancelled during a write, either all of it is stored or nothing.
+- Returned values are immutable; no later commit changes them, except :attr:`SessionLock.session` and
+  :attr:`SessionLock.path`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .records import ApprovalRow, CallRow, Commit, Committed, Hit, HookCallRow, 
 
 
 class StoreError(MoryflowError):
-    """The store could not do what was asked; nothing of it was kept.
+    """The store could not do what was asked; nothing was stored.
 
     :param code: ``no_space``, ``io``, ``locked``, ``readonly``, ``newer``, ``corrupt``, ``foreign``, ``gone``,
         ``no_locks``, ``many_files``, ``not_found``, ``ambiguous``, ``invalid`` or ``too_large``.
@@ -39,13 +39,13 @@ class SessionBusy(MoryflowError):
 
 
 class StaleEpoch(MoryflowError):
-    """This holder lost its session to another one while it was stopped; it must not write any more."""
+    """Another holder took the session while this one was stopped; this one must not write any more."""
 
     code = "stale"
 
 
 class Outdated(MoryflowError):
-    """What a commit was built on is not the active node any more; nothing was stored."""
+    """The node that a commit was built on is no longer the active node; nothing was stored."""
 
     code = "outdated"
 
@@ -62,9 +62,9 @@ class SessionLock(Protocol):
     """The right to append to one session. At most one process has it, until :meth:`release` or its own end.
 
     :ivar session: the session as it is stored.
-    :ivar path: the active path, root first, without what a compaction stands for; never ahead of what is stored. It is one
-        list for the life of the lock, which commits extend; do not change it.
-    :ivar epoch: the number of this holder, from 1; a commit of an earlier holder is refused.
+    :ivar path: the active path, root first, without the nodes that a compaction covers. All of its nodes are stored. It is
+        the same list for the life of the lock, and commits extend it; do not change it.
+    :ivar epoch: the number of this holder, counted from 1; a commit of an earlier holder is refused.
     """
 
     session: SessionRow
@@ -74,26 +74,26 @@ class SessionLock(Protocol):
     async def commit(self, commit: Commit) -> Committed:
         """Store all of `commit` or nothing; return its nodes, and its events with their numbers.
 
-        `path` and `session` show it afterwards, and only then.
+        `path` and `session` change only after it is stored.
 
         :raises StaleEpoch: another holder took the session.
-        :raises Outdated: another node is active than ``commit.after``.
-        :raises StoreError: ``locked``: another program writes; the same commit may be tried again. Or any other code.
+        :raises Outdated: the active node is not ``commit.after``.
+        :raises StoreError: ``locked`` if another program writes: the same commit may be tried again. Or any other code.
         """
         ...
 
     async def commit_patiently(self, commit: Commit, wait: WaitForLock) -> Committed:
-        """Like :meth:`commit`; while another program keeps the database locked, `wait` and try again.
+        """Like :meth:`commit`; while another program keeps the database locked, call `wait` and try again.
 
-        What has ended is kept aside from the first refusal on, where :meth:`take_up` finds it after a crash.
+        From the first refusal on, finished results are kept in a file, where :meth:`take_up` finds them after a crash.
 
-        :param wait: takes the refusal, the number of the try and the seconds to wait; returns whether to try again.
-        :raises StoreError: ``locked`` after ten minutes, or when `wait` said so; else as :meth:`commit`.
+        :param wait: receives the error, the number of the try and the seconds to wait; returns whether to try again.
+        :raises StoreError: ``locked`` after ten minutes, or if `wait` returned false; otherwise as :meth:`commit`.
         """
         ...
 
     async def switch(self, node_id: str | None) -> None:
-        """Make another node the active one; ``None`` is the place before the first. Nothing is appended.
+        """Make another node the active one; ``None`` is the place before the first node. Nothing is appended.
 
         :raises StaleEpoch: another holder took the session.
         :raises StoreError: ``invalid``: the session has no such node.
@@ -101,42 +101,42 @@ class SessionLock(Protocol):
         ...
 
     async def take_up(self) -> int:
-        """Store what this holder or one before it kept aside; return how many nodes that were.
+        """Store the results that this holder or an earlier one kept in a file; return how many nodes they were.
 
-        :raises StoreError: it still cannot be stored, or not be read; it stays where it is.
+        :raises StoreError: they still cannot be stored, or the file cannot be read; the file stays.
         """
         ...
 
     def release(self) -> None:
-        """Let others have the session. A commit after this raises :class:`StaleEpoch`."""
+        """Release the session for other holders. A commit after this raises :class:`StaleEpoch`."""
         ...
 
 
 class Store(Protocol):
-    """All sessions of one home. Readers never wait for a writer; to append, :meth:`hold` a session.
+    """All sessions of one home folder. Readers never wait for a writer; to append, :meth:`hold` a session.
 
-    A method that takes the id of a session raises :class:`StoreError` with the code ``not_found`` when it must be there
-    and is not; a query for the rows of an unknown session returns none.
+    A method that needs an existing session raises :class:`StoreError` with the code ``not_found`` for an unknown id; a query
+    for the rows of an unknown session returns none.
 
-    :ivar notices: what a person should be told about the store, for example that it was damaged. Whoever tells it removes it.
+    :ivar notices: sentences for a person about the store, for example that it was damaged. Who shows one removes it.
     """
 
     @property
     def notices(self) -> list[str]: ...
     def news(self) -> list[str]:
-        """Return the notices that no turn has told yet, once."""
+        """Return the notices that no turn has reported yet; each is returned once."""
         ...
 
     def close(self) -> None:
-        """Finish what was begun and let go of the database."""
+        """Finish running work and close the database."""
         ...
 
     def damages(self) -> AsyncIterator[str]:
-        """Read everything, every hash too, and yield a sentence for whatever is not what was stored."""
+        """Read the whole database, check every hash, and yield a sentence for each damage."""
         ...
 
     async def repair(self) -> bool:
-        """Keep a damaged database aside and go on with what is sound in it; return whether it was damaged.
+        """Move a damaged database aside and continue with its sound rows; return whether it was damaged.
 
         ``notices`` says what was lost.
         """
@@ -165,27 +165,27 @@ class Store(Protocol):
         ...
 
     async def hold(self, session_id: str, *, wait: float = 0) -> SessionLock:
-        """Become the session's one appender.
+        """Take the session's lock, which alone allows appending.
 
         :param session_id: its id, or a unique beginning of it.
-        :param wait: seconds to wait for another holder to end.
-        :raises SessionBusy: someone else holds it.
-        :raises StoreError: ``corrupt``: it is damaged, and even the repair did not help.
+        :param wait: seconds to wait for another holder to release it.
+        :raises SessionBusy: another holder still has it.
+        :raises StoreError: ``corrupt`` if the session is damaged and the repair did not help.
         """
         ...
 
     def identity(self) -> object:
-        """Return what tells the database from another one in its place; nothing while there is none."""
+        """Return a value that changes if another database takes this one's place; ``None`` while there is no database."""
         ...
 
     def seems_held(self, session: str) -> bool:
-        """Tell whether a living process works in a session. Takes no lock."""
+        """Return whether a living process seems to hold a session. Takes no lock."""
         ...
 
     async def sessions(
         self, limit: int = 50, *, vault: str | None = None, purpose: str | None = "main", parent: str | None = None
     ) -> list[SessionRow]:
-        """Return sessions, the last used first; ``None`` asks for nothing."""
+        """Return sessions, the last used first. A filter that is ``None`` is not applied."""
         ...
 
     async def session(self, name: str) -> SessionRow:
@@ -200,11 +200,11 @@ class Store(Protocol):
         ...
 
     async def family(self, session: str) -> list[str]:
-        """Return a session and the child sessions below it, each behind its parent."""
+        """Return the ids of a session and of all child sessions below it, each after its parent."""
         ...
 
     async def heirs(self, sessions: Collection[str]) -> list[SessionRow]:
-        """Return the sessions that stem from one of `sessions`, by forks or imports, and are none of them."""
+        """Return the sessions that were forked or imported from one of `sessions`, directly or not, without `sessions`."""
         ...
 
     async def fork(self, session: str, node: str | None = None, *, title: str = "") -> SessionRow:
@@ -212,20 +212,20 @@ class Store(Protocol):
         ...
 
     async def delete(self, session: str) -> None:
-        """Remove a session and the child sessions below it, all or none. The files of its outputs are the caller's.
+        """Remove a session and the child sessions below it, all or none. The caller removes the files of its outputs.
 
-        :raises SessionBusy: someone holds one of them.
+        :raises SessionBusy: one of the sessions is held.
         """
         ...
 
     def export(self, session: str) -> AsyncIterator[str]:
-        """Yield a session and those it started as JSON Lines, without their newlines, as they were at one moment."""
+        """Yield a session and its child sessions as JSON Lines without the newlines, all from one snapshot."""
         ...
 
     async def import_(self, lines: Iterable[str | bytes]) -> SessionRow:
-        """Store an exported session and those it started; each gets a new id where its own is taken.
+        """Store an exported session and its child sessions; a session whose id is already in use gets a new one.
 
-        Their mode and grants have no effect here, and their questions and outputs count as expired.
+        The mode and the grants of an import have no effect; its questions and outputs count as expired.
 
         :raises StoreError: ``invalid``, with the number of the wrong line; nothing was imported.
         """
@@ -242,11 +242,11 @@ class Store(Protocol):
         ...
 
     async def labels(self, session: str) -> dict[str, str]:
-        """Return label -> node id, of all branches."""
+        """Return label → node id for the labels of all branches."""
         ...
 
     async def first_prompt(self, session: str) -> str:
-        """Return the text of a session's first prompt; empty when it has none."""
+        """Return the text of a session's first prompt, or ``""`` if it has none."""
         ...
 
     async def search(self, text: str, limit: int = 20) -> list[Hit]:
@@ -270,28 +270,28 @@ class Store(Protocol):
         ...
 
     async def events(self, session: str | None, after: int = 0, limit: int = -1, *, types: Collection[str] = ()) -> list[Event]:
-        """Return stored events with a larger `seq` than `after`, of one session or, with ``None``, of all; only of `types`.
+        """Return stored events with a `seq` above `after`, of one session or, with ``None``, of all; `types` filters them.
 
-        Numbers grow over all sessions and never come again, so that a client resumes by the last one it saw.
+        `seq` grows over all sessions and no number is used twice, so a client can resume from the last one it saw.
         """
         ...
 
     async def event_span(self) -> tuple[int, int]:
-        """Return the number of the oldest event that is stored, 0 without one, and of the newest that ever was."""
+        """Return the `seq` of the oldest stored event, or 0 if there is none, and the highest `seq` ever used."""
         ...
 
     async def hook_calls(
         self, session: str | None, turn: str | None = None, plugin: str | None = None, *, newest: int | None = None
     ) -> list[HookCallRow]:
-        """Return the ledger of a session, or of all, oldest first; with `newest` that many of the last rows, newest first."""
+        """Return ledger rows of a session or of all, oldest first; with `newest`, only that many, newest first."""
         ...
 
     async def hook_effects(self, session: str) -> list[HookCallRow]:
-        """Return the lines of the ledger where a hook did something to a call, or failed at it."""
+        """Return the ledger rows in which a hook changed a call, or failed or timed out on one."""
         ...
 
     async def quarantined_plugins(self, newest: int) -> list[str]:
-        """Return the plugins of which, in that many of the last lines of the ledger, something was skipped."""
+        """Return the plugins of which a hook was skipped in quarantine, according to the last `newest` ledger rows."""
         ...
 
     async def approvals(self, session: str | None = None, state: str | None = None) -> list[ApprovalRow]:
@@ -306,7 +306,7 @@ class Store(Protocol):
         ...
 
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:
-        """Answer a stored question and return how it stands; the first answer stands. Needs no lock.
+        """Answer a stored question and return it; if it was already answered, the first answer stands. Needs no lock.
 
         :raises StoreError: ``not_found``, or ``invalid`` for an unknown reply.
         """
@@ -321,9 +321,9 @@ class Store(Protocol):
         ...
 
     async def update_artifact(self, artifact_id: str, **changes: Any) -> None:
-        """Change a record's `state`, `expires` or `path`; the row itself stays."""
+        """Change the `state`, `expires` or `path` of an output's record."""
         ...
 
     async def plugin_state(self, session: str) -> dict[tuple[str, str], Any]:
-        """Return ``(plugin, "session" or "turn:<id>") -> JSON`` of a session."""
+        """Return the plugins' state in a session: ``(plugin, "session" or "turn:<id>")`` → JSON value."""
         ...

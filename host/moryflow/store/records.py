@@ -1,9 +1,10 @@
-"""The values of the store: immutable rows that come out, and the one change that goes in.
+"""The values of the store: immutable rows for reading, and :class:`Commit`, the only change.
 
-Below them, pure functions over nodes: the nested tree, its labels, what a compaction leaves visible, what a turn left undone.
+Below them are pure functions over nodes: the nested tree, its labels, the nodes that a compaction leaves visible, and the
+calls that a turn left unfinished.
 
-Rows are named tuples, as a database gives them: made in a third of the time that frozen dataclasses take, for which also
-code would have to be generated at every start.
+Rows are named tuples: they are made in a third of the time that frozen dataclasses take, and need no code generated at every
+start.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from moryflow_sdk import Artifact, Event, FrozenDict
 KINDS: frozenset[str] = frozenset({"user", "assistant", "tool", "compaction", "prune", "note", "marker"})
 
 ROOT = ""
-"""The place before the first node, where an id is expected."""
+"""Stands for the place before the first node, where an id is expected."""
 
 CALL_STATES: tuple[str, ...] = ("pending", "waiting", "running", "completed", "error", "interrupted")
 
@@ -28,12 +29,12 @@ _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def is_session_id(text: str) -> bool:
-    """Tell whether `text` can be the id of a session: it also names files."""
+    """Return whether `text` can be the id of a session; the id is also used in file names."""
     return _SESSION_ID.fullmatch(text) is not None
 
 
 class Node(NamedTuple):
-    """An immutable entry of a session's tree. Order is `seq` and nothing else, never the clock.
+    """An immutable entry of a session's tree. Only `seq` gives the order, never the clock.
 
     :ivar payload: a :class:`~moryflow_sdk.FrozenDict`, frozen all the way down.
     :ivar hash: SHA-256 over the parent's hash, the kind and the stored payload, made once at append.
@@ -51,13 +52,13 @@ class Node(NamedTuple):
 
     @property
     def voids(self) -> bool:
-        """Whether it takes a compaction back."""
+        """Whether the node is a marker that undoes a compaction."""
         return self.kind == "marker" and "void" in self.payload
 
 
 @dataclass(slots=True)
 class NewNode:
-    """A node to append. An empty `id` gets a random one; without `tokens` a quarter of the text's length is taken."""
+    """A node to append. An empty `id` gets a random one; without `tokens`, a quarter of the text's length is the estimate."""
 
     kind: str
     payload: Mapping[str, Any]
@@ -66,10 +67,13 @@ class NewNode:
 
 
 class SessionRow(NamedTuple):
-    """A session. `active` is the node that the next one follows; `origin` says where it comes from: of a fork ``session`` and
-    ``node``, of a child ``spawn`` with the plugin that started it and the agent as it was narrowed then.
+    """A session.
 
-    `grants` are the rules a person granted for this session; `epoch` counts its holders.
+    :ivar active: the node that the next node follows.
+    :ivar origin: for a fork its ``session`` and ``node``; for a child ``spawn``, with the plugin that started it and its
+        narrowed agent.
+    :ivar grants: the rules that a person granted for this session.
+    :ivar epoch: how often the session has been held.
     """
 
     id: str
@@ -89,7 +93,7 @@ class SessionRow(NamedTuple):
 
 
 class CallRow(NamedTuple):
-    """A tool call: what was asked (`args` is canonical JSON, `hash` is of its bytes) and how it was decided."""
+    """A tool call with its arguments (`args` is canonical JSON, `hash` the hash of its bytes) and the decision on it."""
 
     id: str
     session: str
@@ -125,7 +129,7 @@ class ApprovalRow(NamedTuple):
 
 
 COMPACTION = "compact"
-"""The purpose of a run that wrote a summary."""
+"""The purpose of a run that writes a summary."""
 
 
 class RunRow(NamedTuple):
@@ -147,15 +151,15 @@ class RunRow(NamedTuple):
 
     @property
     def is_compaction(self) -> bool:
-        """Whether it wrote a summary, which is not a turn."""
+        """Whether the run writes a summary; such a run is not a turn."""
         return self.purpose == COMPACTION
 
 
 class HookCallRow(NamedTuple):
     """One line of the ledger: which implementation ran, how it ended, how long it took and what it changed.
 
-    The calls of a step that changed and said nothing share one row, which names no hook: a step has twenty of them, and a
-    row each would take 15 % of its instructions.
+    The hook calls of a step that changed nothing share one row, whose `hook` is empty: a step has twenty of them, and a row
+    for each would cost 15 % of the step's instructions.
     """
 
     session: str
@@ -173,16 +177,16 @@ class HookCallRow(NamedTuple):
 
     @classmethod
     def quiet(cls, session: str, turn: str, step: int, calls: Sequence[Sequence[Any]]) -> HookCallRow:
-        """Return the row that calls which changed nothing share.
+        """Return one shared row for hook calls that changed nothing.
 
-        :param calls: of each its hook, plugin, the plugin's hash, position, microseconds, call id, and how often it was made.
+        :param calls: for each: hook, plugin, the plugin's hash, position, microseconds, call id, and how often it ran.
         """
         return cls(session, turn, step, "", "", "", 0, "ok", 0, None, calls, len(calls))
 
     def each(self) -> list[HookCallRow]:
-        """Return what it stands for, a row for each implementation.
+        """Return a row for each hook call that this row stands for.
 
-        :raises ValueError, TypeError: it is not what :meth:`quiet` made.
+        :raises ValueError, TypeError: `delta` does not have the shape that :meth:`quiet` gives it.
         """
         if self.hook:
             return [self]
@@ -195,13 +199,13 @@ class HookCallRow(NamedTuple):
 
 @dataclass(eq=False)
 class Commit:
-    """Everything that becomes true in one transaction.
+    """Everything that one transaction stores.
 
     :ivar nodes: appended in order, the first below the active node.
-    :ivar active: the node that is active afterwards; the last new one when ``None``, none at all when :data:`ROOT`.
-    :ivar after: the node that must be active before, else nothing is stored; any when ``None``.
+    :ivar active: the node that is active afterwards; ``None`` means the last new one, :data:`ROOT` means no node.
+    :ivar after: the node that must be active before, or else nothing is stored; ``None`` means any.
     :ivar events: without `seq`; the store numbers them.
-    :ivar plugin_state: ``(plugin, "session" or "turn:<id>")`` to JSON; ``None`` removes it.
+    :ivar plugin_state: ``(plugin, "session" or "turn:<id>")`` to JSON; a value of ``None`` removes the entry.
     :ivar session: fields of the session to set: ``title``, ``mode``, ``agent``, ``model``, ``vault``, ``grants``.
     """
 
@@ -218,7 +222,7 @@ class Commit:
     artifacts: list[Artifact] = field(default_factory=list[Artifact])
 
     def joined(self, later: Commit) -> Commit:
-        """Return what this and a `later` one hold as one, to be stored where this one would have been."""
+        """Return this commit and a `later` one merged into one, which is stored in place of this one."""
         joined = Commit(active=self.active if later.active is None else later.active, after=self.after)
         for commit in (self, later):
             for held in fields(commit):
@@ -231,7 +235,7 @@ class Commit:
 
 
 class Committed(NamedTuple):
-    """What a commit made: its nodes, and its events with their `seq`."""
+    """What a commit stored: its nodes, and its events with their `seq`."""
 
     nodes: list[Node]
     events: list[Event]
@@ -247,16 +251,16 @@ class Hit(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """A node and what follows it."""
+    """A node and the branches below it."""
 
     node: Node
     children: list[Branch]
 
 
 def tree(nodes: Iterable[Node]) -> list[Branch]:
-    """Return the nested tree of a session's `nodes`, in their order; more than one root where the first prompt was redone.
+    """Return the nested tree of a session's `nodes`, in their order; it has several roots if the first prompt was redone.
 
-    It is built without recursion, for a long session is deep; walk it likewise.
+    It is built without recursion, because a long session is a deep tree; walk it without recursion too.
     """
     branches = {node.id: Branch(node, []) for node in nodes}
     roots: list[Branch] = []
@@ -277,10 +281,10 @@ def path_to(nodes: Mapping[str, Node], node: str | None) -> list[Node]:
 
 
 def labels(nodes: Iterable[Node]) -> dict[str, str]:
-    """Return label -> node id, in the order in which the labels were given.
+    """Return label → node id, in the order in which the labels were set.
 
-    A ``marker {label, node}`` names the node of that id, wherever it stands itself; without ``node`` the one it follows, and
-    with ``None`` none any more. The last marker of a label counts.
+    A ``marker {label, node}`` labels the node of that id, wherever the marker itself is. Without ``node`` it labels the node
+    that it follows; with ``None`` it removes the label. The last marker of a label counts.
     """
     named: dict[str, str] = {}
     for node in nodes:
@@ -292,10 +296,10 @@ def labels(nodes: Iterable[Node]) -> dict[str, str]:
 
 
 def effective(path: Sequence[Node]) -> tuple[Node | None, Sequence[Node]]:
-    """Return the compaction that counts, if any, and the nodes that stay visible beside its summary.
+    """Return the compaction in force, if any, and the nodes that stay visible beside its summary.
 
-    The last valid compaction on the path wins that no later marker voids; ``first_kept_node_id`` is inclusive.
-    Before the kept tail stand the prompt of the turn that it begins in, and what a plugin protected.
+    The last valid compaction on the path is in force unless a later marker voids it; ``first_kept_node_id`` is inclusive.
+    The kept tail is preceded by the prompt of the turn that it begins in, and by nodes that a plugin protected.
     """
     voided: set[str] = set()
     for index in range(len(path) - 1, -1, -1):
@@ -311,9 +315,9 @@ def effective(path: Sequence[Node]) -> tuple[Node | None, Sequence[Node]]:
 
 
 def nodes_for_view(upwards: Iterator[Node]) -> list[Node]:
-    """Return what the view of a path needs, root first; a view of these nodes is a view of the whole path.
+    """Return the nodes that the view of a path needs, root first; their view equals the view of the whole path.
 
-    :param upwards: the path from its end to its root; what is covered is not asked for.
+    :param upwards: the path from its end to its root; covered nodes are read only if some of them may stay visible.
     """
     found: list[Node] = []
     voided: set[str] = set()
@@ -329,17 +333,21 @@ def nodes_for_view(upwards: Iterator[Node]) -> list[Node]:
 
 
 def _counts(node: Node, voided: set[str]) -> bool:
-    """Whether a node that is met on the way up is the compaction that counts; what a marker voids is added to `voided`."""
+    """Return whether `node` is a compaction in force, on a walk from the end of a path to its root.
+
+    If `node` is a marker that voids a compaction, the id of that compaction is added to `voided`.
+    """
     if node.voids:
         voided.add(node.payload["void"])
     return node.kind == "compaction" and node.id not in voided and bool(node.payload.get("summary"))
 
 
 def _kept_of_covered(upwards: Iterator[Node], compaction: Node, first: Node) -> list[Node]:
-    """Return what stays of the covered nodes, and what prunes it, from the end to the root.
+    """Return the covered nodes that stay visible, and the prune nodes that concern them, from the end to the root.
 
     :param upwards: the covered nodes, the last one first.
-    :param first: the first node of the kept tail; inside a turn, that turn's prompt stays, or nobody would have asked.
+    :param first: the first node of the kept tail. If it is not a prompt, the prompt of its turn stays, so that the answers
+        follow a question.
     """
     protected = frozenset((compaction.payload.get("details") or {}).get("protected", ()))
     unasked = first.kind != "user"
@@ -360,10 +368,10 @@ def _kept_of_covered(upwards: Iterator[Node], compaction: Node, first: Node) -> 
 class Unfinished(NamedTuple):
     """A tool call that a crash or a question left without a result.
 
-    :ivar request: the call as it stands in the assistant node; `node` is that node's id.
-    :ivar row: its stored state; ``None`` when it was not even recorded.
-    :ivar action: ``interrupted``: it was started, so it gets that result and never runs again unasked;
-        ``judge``: it was not started, so it goes through the gates like a new one.
+    :ivar request: the call as the assistant node contains it; `node` is that node's id.
+    :ivar row: the stored record of the call; ``None`` if it was never recorded.
+    :ivar action: ``interrupted``: the call was started, so it gets that result and never runs again unless a person asks;
+        ``judge``: it was not started, so it goes through the gates like a new call.
     """
 
     request: Mapping[str, Any]
