@@ -1,6 +1,6 @@
 """The default agent, the built-in system prompt, and what a child agent may do.
 
-The prompt is the same bytes in every run, without dynamic placeholders, so that prompt caches hold.
+The prompt has the same bytes in every run, without placeholders, so that prompt caches work.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ How to answer
 """
 
 CHAT_ONLY_PROMPT = "You answer questions about files in one short sentence.\n"
-"""For models that can call no tool: they are small, and a long prompt is all they would talk about."""
+"""The prompt for models that cannot call tools: they are small, and would talk only about a long prompt."""
 
 DEFAULT_AGENT = Agent(id="build", name="Build", description="Works on files with every tool; the default.", source="built-in")
 
 OWN, EXTRA, ABOVE = "agent", "spawn", " above"
-"""Where a rule of an agent comes from. Each source is judged by itself and the most severe counts."""
+"""Sources of an agent's rules. The rules of each source are judged separately, and the most severe verdict counts."""
 
 
 def narrow_agent(agent: Agent, scope: TurnContext, extra: Sequence[Rule] = ()) -> Agent:
-    """Return `agent` as a child of the turn `scope`: with the rules of all above it, and only tools that they have too.
+    """Return `agent` as a child of the turn `scope`: with the rules of all its parents, and only tools that they have too.
 
-    :param extra: rules that narrow it further.
+    :param extra: rules that narrow the child further.
     """
     above = scope.agent
     rules = (
@@ -62,13 +62,13 @@ def narrow_agent(agent: Agent, scope: TurnContext, extra: Sequence[Rule] = ()) -
 
 
 def _higher(source: str) -> str:
-    """Name a source one level up, so that no two levels are taken for one list, where the last match would win."""
+    """Return the name of a source one level up. Two levels must not share a name: in one list the last match would win."""
     known = source in (OWN, EXTRA) or source.endswith(ABOVE)
     return f"{source if known else OWN}{ABOVE}"
 
 
 def _both(agent: Agent, above: Agent, known: Iterable[str]) -> tuple[str, ...] | None:
-    """Return the tools that both agents may use; ``None`` where neither names any."""
+    """Return the tools that both agents may use; ``None`` if neither agent lists any."""
     if agent.tools is None:
         return above.tools
     if above.tools is None:

@@ -1,4 +1,4 @@
-"""Questions to a person and their answers: what is asked, what it is bound to, which words answer it."""
+"""Questions to a person and their answers; here: the words that answer a question."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ WORDS: dict[str, Reply] = {
     "r": "reject", "reject": "reject", "n": "reject", "no": "reject", "d": "reject", "deny": "reject",
     "s": "stop", "stop": "stop", "cancel": "stop",
 }  # fmt: skip
-"""What a person types or a program sends → what it means. ``reject`` refuses the call and lets the model go on. The four
-words on the right are those that help, hints and documents use; the others are accepted wherever an answer is read."""
+"""The words that a person types or a program sends, and the reply each means. ``reject`` refuses the call and lets the
+model go on. Help, hints and documents use the four replies; the other words are accepted wherever an answer is read."""
 
 OFFERED = "|".join(dict.fromkeys(WORDS.values()))
-"""The words as help and hints name them."""
+"""The four replies, as help and hints list them."""
 
 
 class ApprovalReply(NamedTuple):
-    """An answer: the reply, a message for the model, and who gave it."""
+    """An answer: the reply, a message for the model, and who answered."""
 
     reply: str
     message: str = ""
@@ -34,21 +34,21 @@ class Answers(Protocol):
     """Where answers go: to the questions of this process, or of a server."""
 
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> object:
-        """Answer a question; the first answer stands.
+        """Answer a question; only the first answer counts.
 
         :raises MoryflowError: there is no such question, or it is no longer open.
         """
         ...
 
     async def nobody_left(self) -> None:
-        """Deny the open questions and all later ones: nobody is left to answer."""
+        """Deny the open questions and all later ones, because nobody is left to answer."""
         ...
 
 
 def reply_of(word: str) -> Reply:
-    """Return the answer that a program means by `word`.
+    """Return the reply that `word` means.
 
-    :raises MoryflowError: it is none of :data:`WORDS`.
+    :raises MoryflowError: `word` is not in :data:`WORDS`.
     """
     found = WORDS.get(word.strip().lower())
     if found is None:
@@ -57,15 +57,15 @@ def reply_of(word: str) -> Reply:
 
 
 def reply_in(document: Mapping[str, Any]) -> Reply:
-    """Return the answer that a program's message gives as its ``reply``; older clients call it ``remember``.
+    """Return the reply in the field ``reply`` of a program's message; older clients call the field ``remember``.
 
-    :raises MoryflowError: it gives none of :data:`WORDS`.
+    :raises MoryflowError: the field is missing or its value is not in :data:`WORDS`.
     """
     return reply_of(str(document.get("reply", document.get("remember", ""))))
 
 
 def answer_of(text: str) -> ApprovalReply | None:
-    """Return what a person means by `text`: a word, or else a refusal for that reason; nothing by an empty one."""
+    """Return the answer a person typed: the reply of a known word, else a refusal with `text` as reason; ``None`` if empty."""
     text = text.strip()
     word = WORDS.get(text.lower())
     if word is not None:

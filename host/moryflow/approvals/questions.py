@@ -1,6 +1,6 @@
-"""Questions to a person: stored before they are asked, answered once, answerable later and from elsewhere.
+"""Ask a person about a call. A question is stored before it is asked and answered once, also later or by another process.
 
-A question shows of its call the tool's own preview, or the arguments.
+A question shows the call by its tool's preview, or by its arguments.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 
 CLOSED = "closed"
-"""Who answered a question when the input that the answer would have come from had ended."""
+"""The ``by`` of an answer that was given because the input for answers had ended."""
 CANCEL, INTERRUPTED = "cancel", "interrupted"
-"""Who answered a question whose turn was stopped, by a person's Ctrl-C for example, or broken off with its host."""
+"""The ``by`` of an answer to a question whose turn was stopped, for example by Ctrl-C, or interrupted with its host."""
 _UNSHOWN = ("seen", "bound", "contents")
-"""What is stored with a question to see whether an answer is about it; people are shown the rest."""
+"""Fields stored with a question to see whether an answer still applies; people do not see them."""
 POLL_SECONDS = 0.5
-"""How often a waiting turn looks for an answer that another process stored."""
+"""Seconds between two looks for an answer that another process stored."""
 PREVIEW_TIMEOUT = 10.0
 """Seconds that a tool's preview may take; after that the arguments are shown."""
 MOST_OF_A_PREVIEW = 4 * 1024 * 1024
-"""Characters of a preview that are kept: as many as arguments may have."""
+"""Characters of a preview that are kept, the same limit as for arguments."""
 SAID = 200
-"""Characters of a target up to which it is shown whole, so that the argument it was made of need not be."""
+"""A target up to this many characters is shown whole, so that its argument need not be shown too."""
 
 
 class ApprovalRequired(Exception):
@@ -53,7 +53,7 @@ class ApprovalRequired(Exception):
 
 
 class ApprovalDesk:
-    """Asks and waits. One per host; a reply may come from this process, or through the store from another."""
+    """Asks questions and waits for answers, from this process or, through the store, from another. One per host."""
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
@@ -71,10 +71,10 @@ class ApprovalDesk:
             self._loop.call_soon_threadsafe(function, *args)
 
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:
-        """Store an answer; the first one stands.
+        """Store an answer; only the first one counts.
 
         :param reply: a word of :data:`~moryflow.approvals.WORDS`.
-        :raises MoryflowError: there is no such question, or `reply` is no such word.
+        :raises MoryflowError: there is no such question, or `reply` is not one of these words.
         """
         reply = reply_of(reply)
         row = await self._store().reply(approval_id, reply, message=message, by=by)
@@ -84,21 +84,24 @@ class ApprovalDesk:
         return row
 
     def reconsider(self, session: str) -> None:
-        """Answer the open questions of `session`, and of its children, that its new mode lifts."""
+        """Answer the open questions of `session` and its children that its new mode allows without asking."""
         for owners, ruling, future in tuple(self._open.values()):
             asks = [v for _, v in ruling.verdicts if v.decision == "ask"]
             if session in owners and not future.done() and all(getattr(v, "bypass", "never") == "mode" for v in asks):
                 future.set_result(ApprovalReply("once", by="mode"))
 
     async def nobody_left(self, session: str | None = None) -> None:
-        """Deny the open questions and all later ones, or those of a session and its children: nobody is left to answer."""
+        """Deny all open and later questions, because nobody is left to answer.
+
+        :param session: deny only those of this session and its children; ``None`` means every session.
+        """
         self._deserted.add(session)
         for approval_id, (owners, _, _) in tuple(self._open.items()):
             if session is None or session in owners:
                 await self.reply(approval_id, "reject", by=CLOSED)
 
     def somebody_is_there(self, session: str) -> None:
-        """Ask the questions of `session` again from here on."""
+        """Undo :meth:`nobody_left` for `session`: its questions are asked again from now on."""
         self._deserted.discard(session)
 
     async def settle(
@@ -114,8 +117,8 @@ class ApprovalDesk:
     ) -> Ruling:
         """Turn an ask into allow, deny or stop.
 
-        :param preview: what the person is shown of the call; an answer counts for it.
-        :param anew: no answer of before counts: a body that has begun asks each of its questions.
+        :param preview: what the person sees of the call; an answer counts only for this preview.
+        :param anew: ignore earlier answers: a running body asks each of its questions.
         :raises ApprovalRequired: nobody can be asked now and the turn is to end (``on_ask="fail"``).
         """
         about = question_hash(call, ruling)
@@ -133,7 +136,7 @@ class ApprovalDesk:
         return await self._apply(scope, journal, ruling, answered)
 
     async def preview(self, scope: TurnContext, owned: RegisteredTool, call: ToolCall) -> str:
-        """Return what `call` will do, for a person; a preview that fails is replaced by why it does, and the arguments."""
+        """Return for a person what `call` will do; if the tool's preview fails, the reason and the arguments."""
         arguments = arguments_text(call)
         if owned.tool.preview is None:
             return cut_middle(arguments)
@@ -144,7 +147,7 @@ class ApprovalDesk:
             text = f"what it will do cannot be shown: its preview took longer than {PREVIEW_TIMEOUT:g} s\n{arguments}"
         except ToolError as error:
             text = f"what it will do cannot be shown: {error.message}\n{arguments}"
-        except Exception as error:  # the boundary around a tool's own code: the person is told, and sees the arguments
+        except Exception as error:  # the isolation boundary around a tool's code: the person reads the error and the arguments
             text = f"what it will do cannot be shown: {type(error).__name__}: {text_of(error)}\n{arguments}"
         return cut_middle(text if isinstance(text, str) and text else arguments)
 
@@ -154,9 +157,9 @@ class ApprovalDesk:
     async def _wait_for_answer(
         self, scope: TurnContext, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow, *, fail: bool
     ) -> ApprovalRow:
-        """Ask, and return the question with its answer. A turn that is cancelled meanwhile was stopped at it."""
+        """Ask, and return the question with its answer. If the turn is cancelled meanwhile, record that as the answer."""
         with self._open_question(scope, ruling, row) as future:
-            try:  # from the commit on: the question is seen before that is over
+            try:  # the commit is inside: people see the question before it returns
                 await self._ask(scope, journal, call, ruling, row)
                 if fail:
                     raise ApprovalRequired(row.id)
@@ -169,18 +172,18 @@ class ApprovalDesk:
         return _with_answer(row, answer)
 
     async def lapse(self, scope: TurnContext, journal: Journal, call: ToolCall) -> None:
-        """Note that what is still open about `call` is so no more: it has its result, and an answer would do nothing."""
+        """Expire the open questions about `call`: the call has its result, so an answer would do nothing."""
         self._expire(journal, await self._asked_before(scope, call))
 
     async def _asked_before(self, scope: TurnContext, call: ToolCall) -> list[ApprovalRow]:
-        """Return what was asked about `call`, answered or still open, oldest first."""
+        """Return the questions about `call` that are answered or still open, oldest first."""
         if call.id not in scope.live.asked:
             return []
         rows = await self._store().approvals(session=scope.session)
         return [row for row in rows if row.call_id == call.id and row.state != "expired"]
 
     def _expire(self, journal: Journal, rows: Iterable[ApprovalRow]) -> None:
-        """Note that those of `rows` that are still open are so no more."""
+        """Expire the questions in `rows` that are still open."""
         for row in rows:
             if row.state == "pending":
                 journal.approval(row._replace(state="expired"))
@@ -197,7 +200,7 @@ class ApprovalDesk:
 
     @contextmanager
     def _open_question(self, scope: TurnContext, ruling: Ruling, row: ApprovalRow) -> Iterator[asyncio.Future[ApprovalReply]]:
-        """Take answers to `row`, from before anyone is told of it."""
+        """Accept answers to `row` within the block. It must begin before the question is published."""
         future: asyncio.Future[ApprovalReply] = asyncio.get_running_loop().create_future()
         self._open[row.id] = (scope.lineage, ruling, future)
         try:
@@ -206,7 +209,7 @@ class ApprovalDesk:
             del self._open[row.id]
 
     async def _wait(self, row: ApprovalRow, future: asyncio.Future[ApprovalReply]) -> ApprovalReply:
-        """Return the answer, from this process or, through the store, from another."""
+        """Wait for the answer, from this process or, through the store, from another."""
         while True:
             await asyncio.wait((future,), timeout=POLL_SECONDS)
             if future.done():
@@ -233,12 +236,12 @@ class ApprovalDesk:
                 return as_refused(ruling, cause="user", reason=reason, by="user")
 
     def _note(self, journal: Journal, row: ApprovalRow) -> None:
-        """Record how a question ended: who answered it, or what ended it instead."""
+        """Record and publish how a question ended, with the reply and who gave it."""
         journal.approval(row)
         journal.event("permission.replied", **_about(row), reply=row.reply, by=row.by, message=row.message)
 
     async def _remember(self, scope: TurnContext, journal: Journal, ruling: Ruling) -> None:
-        """Store each ask's own pattern. A grant holds at once, whatever becomes of the file."""
+        """Store a rule for each ask. It applies to this session at once, even if the rules file cannot be written."""
         rules = scope.around.services["rules"](scope, "moryflow")
         for item in ruling.remember:
             if item.scope == "none":
@@ -252,7 +255,7 @@ class ApprovalDesk:
         grants = [rule.model_dump(exclude_defaults=True) for rule in scope.live.grants]
         journal.session(grants=grants)
         above = scope.started
-        while above is not None:  # they share the grants, so each session's row shall say so
+        while above is not None:  # parent sessions share the grants: their rows must store them too
             above.scope.live.inbox.append(lambda journal: journal.session(grants=grants))
             above = above.scope.started
 
@@ -262,7 +265,7 @@ def _refuse_unasked(ruling: Ruling) -> Ruling:
 
 
 def _always(ruling: Ruling) -> str:
-    """Return what the answer *always* does; nothing where it counts once like any other."""
+    """Return a text on what the answer *always* does; empty if it counts only once, like the others."""
     stored = [item for item in ruling.remember if item.scope == "user"]
     between = "; " if any(item.folder for item in stored) else ", "
     said = [f"stores: {between.join(item.sentence for item in stored)}"] if stored else []
@@ -276,19 +279,19 @@ def _with_answer(row: ApprovalRow, answer: ApprovalReply) -> ApprovalRow:
 
 
 def _about(row: ApprovalRow) -> dict[str, Any]:
-    """Return what an event says of a question that has ended."""
+    """Return the fields of an event about a question that has ended."""
     said = {name: thaw(row.request[name]) for name in ("tool", "domain", "targets") if name in row.request}
     return {"approval_id": row.id, "call_id": row.call_id, **said}
 
 
 def _same_question(rows: Sequence[ApprovalRow], about: str, preview: str) -> ApprovalRow | None:
-    """Return the question of `rows` that shows exactly the same."""
+    """Return the question in `rows` with the same hash and preview, or ``None``."""
     same = (row for row in rows if row.request.get("bound") == about and row.request.get("preview", preview) == preview)
     return next(same, None)
 
 
 def _question(scope: TurnContext, call: ToolCall, ruling: Ruling, about: str, preview: str) -> ApprovalRow:
-    """Return the question of `ruling`; an answer holds for what `about` is the hash of, and for `preview`."""
+    """Return the question of `ruling`. An answer applies only to the same hash (`about`) and the same `preview`."""
     patterns = [item.pattern for item in ruling.remember if item.scope != "none"]
     request = {
         "tool": call.tool,
@@ -323,7 +326,7 @@ def _question(scope: TurnContext, call: ToolCall, ruling: Ruling, about: str, pr
 
 
 def question_hash(call: ToolCall, ruling: Ruling) -> str:
-    """Return the hash of what is asked: the arguments, what they lead to, why, what it reads, what *always* would store."""
+    """Return the hash of a question: arguments, targets, reason, contents it depends on, and what *always* would store."""
     asked = {
         "hash": call.hash,
         "targets": [target.model_dump() for target in call.targets],
@@ -335,18 +338,18 @@ def question_hash(call: ToolCall, ruling: Ruling) -> str:
 
 
 def contents_read(ruling: Ruling) -> dict[str, str]:
-    """Return what the questions behind `ruling` depend on besides their words."""
+    """Return the contents that the asks behind `ruling` depend on: name → state, for example a script's hash."""
     asks = (verdict for _, verdict in ruling.verdicts if isinstance(verdict, Ask))
     return {name: state for ask in asks for name, state in ask.contents.items()}
 
 
 def folder_of(call: ToolCall) -> str | None:
-    """Return where the commands of `call` run, if it runs any."""
+    """Return the folder that the commands of `call` run in, or ``None`` if it runs no command."""
     return next((target.folder.text for target in call.targets if target.folder is not None), None)
 
 
 def with_changes(call: ToolCall, ruling: Ruling, rows: Iterable[ApprovalRow], preview: str) -> Ruling:
-    """Return `ruling` with a sentence on what has changed since `call` was answered for, if its targets or its preview have."""
+    """Return `ruling`; if anything has changed since the last answer about `call`, its reason begins with what has."""
     answered = [row.request for row in rows if row.state == "replied"]
     said = [*_differences(answered[-1], call), *_content_changes(answered[-1], ruling)] if answered else []
     if answered and not said and answered[-1].get("preview", preview) != preview:
@@ -355,7 +358,7 @@ def with_changes(call: ToolCall, ruling: Ruling, rows: Iterable[ApprovalRow], pr
 
 
 def _content_changes(before: Mapping[str, Any], ruling: Ruling) -> Iterable[str]:
-    """Name what has other contents than when it was answered for."""
+    """Yield a sentence for each content that has changed since the last answer."""
     then: Mapping[str, str] = before.get("contents", {})
     for name, state in contents_read(ruling).items():
         if then.get(name, state) != state:
@@ -363,7 +366,7 @@ def _content_changes(before: Mapping[str, Any], ruling: Ruling) -> Iterable[str]
 
 
 def _object(target: Target) -> dict[str, Any] | None:
-    """Return the object behind `target`; behind a command, the folder it runs in."""
+    """Return path and identity of the object that `target` leads to; for a command, of the folder it runs in."""
     if target.folder is not None:
         return _object(target.folder)
     if target.path is None:
@@ -393,7 +396,7 @@ def _differences(before: Mapping[str, Any], call: ToolCall) -> Iterable[str]:
 
 
 class PreviewView(View):
-    """What a preview may use: the view of its plugin, and the call. Nothing runs, so that nothing can be asked or told."""
+    """The context of a preview: the plugin's view, and the call. The call does not run yet, so it cannot ask or publish."""
 
     def __init__(self, scope: TurnContext, plugin: str, call: ToolCall) -> None:
         super().__init__(scope, plugin)
@@ -401,14 +404,14 @@ class PreviewView(View):
 
 
 def arguments_text(call: ToolCall) -> str:
-    """Return the arguments that the targets of `call` do not say already, one below the other."""
+    """Return the arguments that the targets of `call` do not show already, one per line."""
     said = {target.given for target in call.targets if "\n" not in target.given and len(target.given) <= SAID}
     values = cast("Mapping[str, Any]", thaw(call.args))
     return "\n".join(_argument(name, value) for name, value in values.items() if not (isinstance(value, str) and value in said))
 
 
 def _argument(name: str, value: Any) -> str:
-    """Return one argument; the lines of a longer text are indented, so that none of them looks like an argument."""
+    """Return one argument as text. The lines of a longer text are indented, so that none looks like another argument."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if "\n" not in text:
         return f"{name}: {text}"
@@ -416,7 +419,7 @@ def _argument(name: str, value: Any) -> str:
 
 
 def cut_middle(text: str) -> str:
-    """Return `text`, its middle cut out where it is longer than :data:`MOST_OF_A_PREVIEW`."""
+    """Return `text` without its middle if it is longer than :data:`MOST_OF_A_PREVIEW`."""
     if len(text) <= MOST_OF_A_PREVIEW:
         return text
     half = MOST_OF_A_PREVIEW // 2

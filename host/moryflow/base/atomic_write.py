@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all, with a lock beside it while it is being edited."""
+"""Write a file whole or not at all, and lock it with a file beside it while it is being edited."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 from moryflow_sdk import ConfigError
 
 WAIT_SECONDS = 5.0
-"""How long another writer may take; an edit takes milliseconds."""
+"""How long to wait for another writer. An edit takes milliseconds."""
 
 
 @contextmanager
 def locked(target: Path) -> Iterator[None]:
     """Hold the lock file beside `target`.
 
-    :raises ConfigError: somebody else holds it for too long, or the folder cannot be written.
+    :raises ConfigError: another process holds it for more than :data:`WAIT_SECONDS`, or the folder cannot be written.
     """
     lock = target.with_name(f".{target.name}.lock")
     try:
@@ -52,9 +52,9 @@ def _acquire(descriptor: int, lock: Path) -> None:
 
 
 def write_atomically(target: Path, data: bytes) -> None:
-    """Replace `target` by `data`: a random file beside it, synced, then renamed. Mode and owner are kept.
+    """Replace the content of `target`: write a temporary file beside it, sync it, then rename it. Mode and owner are kept.
 
-    :raises ConfigError: it cannot be written; the old content stands.
+    :raises ConfigError: `target` cannot be written; its old content is unchanged.
     """
     try:
         _replace(target, data)
@@ -83,7 +83,7 @@ def _replace(target: Path, data: bytes) -> None:
 
 
 def _take_over(descriptor: int, target: Path) -> None:
-    """Give the new file the old one's owner and mode."""
+    """Give the new file the owner and mode of `target`, if that exists."""
     try:
         old = target.stat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The visible table: which plugins come with the host. Removing a line removes the feature."""
+"""The table of built-in plugins. Removing a line removes the feature."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ BUILTINS: tuple[str, ...] = (
 )
 
 FINAL_TOOL_AFTER = "truncation"
-"""The one occupant of the last phase of ``tool_after``."""
+"""The only plugin that may use the final phase of ``tool_after``."""
 
 AMONG_USER = frozenset({"user_agents", "config_hooks", "external_tools"})
-"""Plugins that bring what the user wrote: their hooks are called among the user's, after all others."""
+"""Plugins that load what the user wrote. Their hooks are called with those of user plugins, after all others."""
 
 CONTRIBUTED: tuple[tuple[str, str], ...] = (
     ("audit", "Show the decisions that were taken, with filters"),
@@ -47,10 +47,10 @@ CONTRIBUTED: tuple[tuple[str, str], ...] = (
     ("summary", "Have a model say in a few sentences what was done"),
     ("undo", "Take back the last turn: its messages and its changes to files"),
 )
-"""Commands of the built-in plugins, named here so that ``--help`` can show them without loading a plugin."""
+"""The built-in plugins' commands with their help, so that ``--help`` can list them without loading a plugin."""
 
 OF_SESSIONS = ("undo", "redo", "summary")
-"""Those that are verbs of ``moryflow session``."""
+"""The commands above that are verbs of ``moryflow session``."""
 
 _HOST_COMMANDS = """
 help run chat serve acp dev new plugin tool hook agent model session trace replay approval config doctor completion
@@ -64,4 +64,4 @@ RESERVED = {
     "commands": frozenset(_HOST_COMMANDS.split()),
     "slash": frozenset(_CHAT_WORDS.split()),
 }
-"""Names of the host's own that no plugin may take; ``slash``: for a command of ``chat``."""
+"""The host's own names, which no plugin may use. ``slash``: for commands in ``chat``."""

@@ -1,7 +1,7 @@
 """End the processes that a tool started when its call ends, including those in the background.
 
-They cannot be marked: a library does not say for whom it starts a program. So the children of this process before and after
-the call are compared. While calls overlap, the last one to end also ends the children of the others.
+They cannot be marked, because a library that starts a program does not know for which call. So the children of this process
+before and after the call are compared. If calls overlap, the last one to end also ends the children of the others.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _STEP = 0.02
 
 
 def call_mark(home: Path, session: str, node: str, call: str) -> str:
-    """Return what the processes of a call carry. It follows from what is recorded of the call before it runs."""
+    """Return the mark that the processes of a call carry in their environment, a hash of ids recorded before the call runs."""
     return hashlib.sha256("\0".join((str(home.resolve()), session, node, call)).encode()).hexdigest()[:32]
 
 
 class Offspring:
-    """The children of this process that tools of other people have started, as long as any of their calls runs."""
+    """Tracks the child processes that third-party tools start, while any call of such a tool runs."""
 
     def __init__(self) -> None:
         self._calls = 0
@@ -38,11 +38,11 @@ class Offspring:
 
     @asynccontextmanager
     async def of_call(self, plugin: str) -> AsyncIterator[None]:
-        """End what the body of a tool of `plugin` has started and left, however the body ends."""
+        """End the processes that a tool body of `plugin` started and left running, however the body ends."""
         for _ in range(int(2 * PATIENCE_SECONDS / _STEP)):
             if not self._ending:
                 break
-            await asyncio.sleep(_STEP)  # what begins now would be taken for what was left
+            await asyncio.sleep(_STEP)  # a process started now would be taken for one left over
         if not self._calls:
             adopt_orphans()
             self._before = set(_children(_every_thread()))
@@ -73,7 +73,7 @@ OFFSPRING = Offspring()
 
 
 def _left(before: set[int], threads: set[str]) -> set[int]:
-    """Return the children that `threads` have by now; orphans come to the first one of the process."""
+    """Return the new children of `threads`, except those with a mark. Orphans belong to the main thread."""
     tasks = [os.getpid(), *(each.native_id or 0 for each in threading.enumerate() if each.name in threads)]
     return {pid for pid in _children(tasks) if pid not in before and not _is_marked(pid)}
 
@@ -85,19 +85,19 @@ def _every_thread() -> list[int]:
 
 
 def _children(threads: Iterable[int]) -> list[int]:
-    """Return the children that `threads` of this process have started or got."""
+    """Return the children that `threads` of this process have started or adopted."""
     return [child for thread in threads for child in children(os.getpid(), thread)]
 
 
 def _is_marked(pid: int) -> bool:
-    """Whether a process belongs to a call that looks after it by its mark, as commands do."""
+    """Whether a process carries a call's mark. Shell commands do, and their tool ends them by it."""
     with suppress(OSError):
         return f"\0{CALL_MARK}=".encode() in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
     return False
 
 
 def _parents() -> dict[int, int]:
-    """Return the parent of every process, those that have ended and were not reaped among them."""
+    """Return the parent of every process, including processes that have ended but were not reaped."""
     parents: dict[int, int] = {}
     for place in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):
@@ -106,7 +106,7 @@ def _parents() -> dict[int, int]:
 
 
 def _below(roots: set[int], parents: dict[int, int]) -> set[int]:
-    """Return those of `roots` that are there, and every process below them."""
+    """Return the existing processes of `roots` and all their descendants."""
     found = {pid for pid in roots if pid in parents}
     while new := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
         found |= new
@@ -114,7 +114,10 @@ def _below(roots: set[int], parents: dict[int, int]) -> set[int]:
 
 
 def _end(left: Callable[[], set[int]]) -> None:
-    """Kill what is `left` with all below, and reap what nobody else waits for; blocks until it has gone."""
+    """Kill the processes in `left` and their descendants, and reap those nobody waits for. Blocks until all have gone.
+
+    It gives up after :data:`PATIENCE_SECONDS`.
+    """
     begun = time.monotonic()
     killed: set[int] = set()
     while (passed := time.monotonic() - begun) < PATIENCE_SECONDS:
@@ -126,7 +129,7 @@ def _end(left: Callable[[], set[int]]) -> None:
         for pid in alive:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        if passed > PATIENCE_SECONDS / 5:  # asyncio reaps its own, and says so when somebody else did
+        if passed > PATIENCE_SECONDS / 5:  # asyncio reaps its own, and warns if someone else did
             for pid in alive:
                 with suppress(OSError):
                     os.waitpid(pid, os.WNOHANG)

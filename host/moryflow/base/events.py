@@ -15,31 +15,31 @@ Subscriber = Callable[[Event], None]
 
 
 def now() -> str:
-    """Return the current time as events and nodes carry it: UTC, ISO 8601, milliseconds. Nothing is ordered by it."""
+    """Return the current time as events and nodes carry it: UTC, ISO 8601, milliseconds. Nothing is sorted by it."""
     seconds, milliseconds = divmod(time.time_ns() // 1_000_000, 1000)
     return f"{_second(seconds)}.{milliseconds:03}Z"
 
 
 @lru_cache(maxsize=1)
 def _second(since_epoch: int) -> str:
-    # A step asks for the time thirteen times, and ``isoformat`` is 2 % of what it executes.
+    # A step asks for the time thirteen times, and ``isoformat`` would be 2 % of what it executes.
     return datetime.fromtimestamp(since_epoch, UTC).isoformat()[:-6]
 
 
 def written(moment: datetime) -> str:
-    """Return a moment in UTC, written like :func:`now`."""
+    """Return `moment`, which is in UTC, in the format of :func:`now`."""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def later(seconds: float) -> str:
-    """Return the time in `seconds`, written like :func:`now`."""
+    """Return the time `seconds` from now, in the format of :func:`now`."""
     return written(datetime.now(UTC) + timedelta(seconds=seconds))
 
 
 class Bus:
-    """Hands each event to every subscriber, in order, on the loop.
+    """Passes each event to every subscriber, in order, on the event loop.
 
-    Durable events arrive only after they were committed: the journal publishes them.
+    Durable events are published by the journal, after their commit.
     """
 
     def __init__(self) -> None:
@@ -47,9 +47,9 @@ class Bus:
         self._parents: dict[str, str] = {}
 
     def subscribe(self, subscriber: Subscriber, session: str | None = None) -> Callable[[], None]:
-        """Call `subscriber` with the events to come; the returned function ends it.
+        """Call `subscriber` with every event from now on; the returned function ends the subscription.
 
-        :param session: only with the events of this session and of the sub-agents below it; ``None`` means all sessions.
+        :param session: pass only the events of this session and of its sub-agents; ``None`` means all sessions.
         """
         entry = subscriber if session is None else _OfFamily(subscriber, session, self._parents)
         self._subscribers.append(entry)
@@ -61,7 +61,7 @@ class Bus:
         return unsubscribe
 
     def publish(self, event: Event) -> None:
-        """Tell everyone. A subscriber that raises is reported and does not stop the others."""
+        """Pass `event` to every subscriber. A subscriber that raises is logged and does not stop the others."""
         if event.parent is not None:
             self._parents[event.session] = event.parent
         for subscriber in tuple(self._subscribers):
@@ -72,7 +72,7 @@ class Bus:
 
 
 class _OfFamily:
-    """Passes on the events of one session and of those that it starts, at any depth: an event names its session's parent."""
+    """Passes on the events of one session and its descendants: an event names the parent of its session."""
 
     def __init__(self, subscriber: Subscriber, session: str, parents: Mapping[str, str]) -> None:
         self._subscriber = subscriber

@@ -1,4 +1,7 @@
-"""Exceptions of plugin code: their text, and the line that raised them. They end neither the turn nor the program."""
+"""Exceptions of plugin code: their text, the line that raised them, and exits turned into errors.
+
+None of them may end the turn or the program.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from typing import Any, cast
 from moryflow_sdk.support.secrets import hide
 
 MOST_SAID = 4000
-"""Letters of an exception's text that are kept."""
+"""Characters of an exception's text that are kept."""
 
 
 def contain_exit(error: BaseException) -> Exception:
-    """Return `error`, or one that ends neither the program nor the turn in place of one that would."""
+    """Return `error`, or a ``RuntimeError`` in its place if it would end the program or the turn."""
     match error:
         case Exception():
             return error
@@ -28,9 +31,10 @@ def contain_exit(error: BaseException) -> Exception:
 
 
 def plugin_error(error: BaseException) -> Exception:
-    """Return what other people's code raised on the loop as an error; what stops the turn or the program goes on.
+    """Return what a plugin's code raised on the loop as an error that ends nothing.
 
-    Only while this task is being cancelled is a cancellation, or a Ctrl-C, a person's and not the plugin's.
+    While this task is being cancelled, a cancellation or a Ctrl-C comes from a person, not from the plugin: it is raised
+    again.
     """
     task = asyncio.current_task()
     if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt)) and (task is None or task.cancelling()):
@@ -39,7 +43,7 @@ def plugin_error(error: BaseException) -> Exception:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an exception. Its ``__str__`` is foreign code and may raise."""
+    """Return the text of an exception, whose ``__str__`` is foreign code and may raise."""
     try:
         return hide(str(error))[:MOST_SAID]
     except BaseException as another:
@@ -47,12 +51,12 @@ def text_of(error: BaseException) -> str:
 
 
 def class_name(value: object) -> str:
-    """Return the name of the class of `value`; a metaclass of a plugin's own may have made one that raises."""
+    """Return the name of the class of `value`, also if a plugin's metaclass makes ``__name__`` raise."""
     return vars(type)["__name__"].__get__(type(value))
 
 
 def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
-    """Return what `error` says, and the last place in the plugin's own code that it passed through.
+    """Return the text of `error`, and file and line of the last frame of its traceback in the plugin's own code.
 
     :param root: the plugin's file, or the folder of its package.
     """
@@ -72,13 +76,13 @@ def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
 
 
 def place_of(function: object) -> tuple[str, int]:
-    """Return file and line of a function's code, as far as they are known."""
+    """Return file and line of a function's code, or ``("", 0)`` if they are not known."""
     code = getattr(unwrap(cast("Any", function)), "__code__", None)
     return (code.co_filename, code.co_firstlineno) if code else ("", 0)
 
 
 def root_of(file: str) -> str:
-    """Return what belongs to the plugin whose code starts in `file`: the folder of a package, else the file."""
+    """Return the root of the plugin whose code starts in `file`: the folder of a package, else the file itself."""
     path = Path(file)
     return str(path.parent) if path.name == "__init__.py" else file
 

@@ -1,4 +1,4 @@
-"""Where things are: Moryflow's own folder, what is kept there to save time, and the folder to work in."""
+"""Moryflow's home folder, the caches that are kept in it, and the vault, the folder to work in."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from moryflow_sdk.support.own_files import LOST_HINT, doubt_about_one, leads_now
 
 
 def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
-    """Return Moryflow's own folder; it need not exist yet.
+    """Return Moryflow's home folder; it need not exist yet.
 
-    :raises MoryflowError: nothing says where it is, because this user has no home; or nothing can be read or made in it.
+    :raises MoryflowError: this user has no home folder and no other is set, or nothing can be read or made in it.
     """
     try:
         folder = Path(home or environ.get("MORYFLOW_HOME") or Path.home() / ".moryflow").expanduser().absolute()
@@ -29,9 +29,9 @@ def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
 
 
 def _look_at(folder: Path) -> None:
-    """Refuse a folder in which nothing can be read or made, once here and not by each that would try.
+    """Check once, for all later users, that files can be read and made in `folder`.
 
-    :raises MoryflowError: what is wrong with it.
+    :raises MoryflowError: they cannot; the message says why.
     """
     problem, step = "", "set MORYFLOW_HOME to a folder that you may write to"
     try:
@@ -50,9 +50,9 @@ def _look_at(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder of the home, and the home with it, for its owner alone: `parents=True` leaves those to the umask.
+    """Make a folder in the home, and its parents, for the owner alone: ``mkdir(parents=True)`` leaves parents to the umask.
 
-    :raises OSError: it cannot be made.
+    :raises OSError: the folder cannot be made.
     """
     if folder.is_dir():
         return
@@ -61,7 +61,7 @@ def make_folder(folder: Path) -> None:
 
 
 def keep(file: Path, text: str) -> bool:
-    """Keep in the home what only saves time later; a home that cannot be written goes without it."""
+    """Write a cache file in the home; return whether it was written. A home that cannot be written has no cache."""
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         make_folder(file.parent)
@@ -76,9 +76,9 @@ def keep(file: Path, text: str) -> bool:
 
 
 def readable_vault(vault: Path | str | None) -> Path:
-    """Return the vault, resolved.
+    """Return the resolved path of the vault.
 
-    :raises ConfigError: it does not exist, is not a folder, or cannot be read.
+    :raises ConfigError: the vault does not exist, is not a folder, or cannot be read.
     """
     given, hint = str(vault or "."), "give a folder with --vault DIR"
     try:
@@ -102,7 +102,7 @@ _FILE = "start.json"
 
 
 def recall_start(cache: Path, part: str, key: object) -> Any:
-    """Return what was kept under `key`; ``None`` where nothing was, or under another one."""
+    """Return the content that :func:`keep_start` stored for `part`; ``None`` if there is none or its key is not `key`."""
     match _read(cache / _FILE).get(part):
         case [known, content] if known == key:
             return content
@@ -111,7 +111,7 @@ def recall_start(cache: Path, part: str, key: object) -> Any:
 
 
 def keep_start(cache: Path, part: str, key: object, content: object) -> None:
-    """Keep `content`, which is plain JSON as its `key` is, beside the other parts."""
+    """Store `content` under `key` as one part of the start cache; the other parts stay. Both must be plain JSON."""
     parts = {**_read(cache / _FILE), part: [key, content]}
     keep(cache / _FILE, json.dumps({"format": _FORMAT, "parts": parts}))
 
