@@ -114,7 +114,8 @@ class Confined:
             answer = str(error).removeprefix(f"{question}; ")
             return _told(result, settled, f"{said}. It was put back; {answer}")
         left = await asyncio.to_thread(put_in_place, self._vault, settled.changes)
-        now = await asyncio.to_thread(self._search.after, {})
+        unseen = {path: entry for path, entry in self.before.guarded.items() if entry.kind == "unseen"}
+        now = await asyncio.to_thread(self._search.after, unseen)
         for other in _running.values():
             other.update({path: entry for path, entry in now.items() if path not in other})
         kept = Settled(left=[*settled.left, *left])

@@ -97,16 +97,21 @@ class Search(NamedTuple):
         return _Walk(self, secrets=True).run()
 
     def after(self, before: Mapping[str, GuardedEntry]) -> dict[str, GuardedEntry]:
-        """Find what runs later by now, also in folders that the command has closed, and what was `before` wherever it is."""
-        now = _Walk(self, secrets=False).run().guarded
+        """Find what runs later by now, also in folders that the command has closed, and what was `before` wherever it is.
+
+        Folders that nobody could look into before were hidden from the command, and stay closed.
+        """
+        unseen = {entry.inode for entry in before.values() if entry.kind == "unseen"}
+        now = _Walk(self, secrets=False, unseen=unseen).run().guarded
         lost = {entry.inode for path, entry in before.items() if path not in now or not entry.is_same(now[path])}
-        return _Walk(self, secrets=False, lost=lost).run().guarded if lost else now
+        return _Walk(self, secrets=False, lost=lost, unseen=unseen).run().guarded if lost else now
 
 
 class _Walk:
-    def __init__(self, search: Search, *, secrets: bool, lost: Set[int] = frozenset()) -> None:
+    def __init__(self, search: Search, *, secrets: bool, lost: Set[int] = frozenset(), unseen: Set[int] = frozenset()) -> None:
         self._search = search
         self._lost = lost
+        self._unseen = unseen
         self._secrets = secrets
         self._named = frozenset(named_by_git(Path(search.vault)))
         self._above_opened = {str(parent) for path in search.opened for parent in Path(path).parents}
@@ -124,7 +129,7 @@ class _Walk:
         """List a folder. One that cannot be looked into is taken for one that holds something."""
         place = f"{self._search.vault}/{folder.below}"
         try:
-            if len(place) < LONGEST:
+            if len(place) < LONGEST and folder.inode not in self._unseen:
                 return _listed(place, reopen=not self._secrets)
         except FileNotFoundError:
             return []

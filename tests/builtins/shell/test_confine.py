@@ -177,6 +177,22 @@ async def test_what_nobody_could_look_into_is_hidden(place):
     assert TOKEN not in result.output
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
+async def test_a_folder_that_was_closed_before_the_command_stays_where_and_as_it_is(place):
+    """The command cannot have changed what was hidden from it, and the model is told nothing of it (R21, S0.36)."""
+    for name in ("shut", "parent/shut"):
+        (place[0] / name).mkdir(parents=True)
+        (place[0] / name / "mine.txt").write_text("mine")
+        (place[0] / name).chmod(0)
+    context = Context(place, "ls; mkdir .vscode", answers=[True])
+    result = await run(context, 60)
+    assert context.asked and "shut" not in context.asked[0] and "shut" not in result.output.split("[")[-1]
+    for name in ("shut", "parent/shut"):
+        assert (place[0] / name).stat().st_mode & 0o777 == 0
+        (place[0] / name).chmod(0o700)
+        assert (place[0] / name / "mine.txt").read_text() == "mine"
+
+
 async def test_the_home_of_moryflow_in_the_working_folder_is_hidden(place):
     """Whoever works in their own home can run commands there, and none reaches Moryflow's (R14)."""
     vault, _ = place
