@@ -1,4 +1,4 @@
-"""``moryflow approval``: open questions, answered from a shell."""
+"""``moryflow approval``: list open questions, and answer them from a shell."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from moryflow.store import ApprovalRow, Store
 
 BRIEF = 6
-"""Rows of what would happen that the list shows of each question."""
+"""The rows of a question's preview that the list shows."""
 
 
 command = noun("approval", "List open questions and answer them.")
@@ -54,7 +54,7 @@ def show_approval(flags: Flags, approval: str) -> None:
 
 
 def open_questions(rows: Sequence[ApprovalRow]) -> str:
-    """Return one line a question, and below it the beginning of what would happen."""
+    """Return a line for each question, and below it the beginning of its preview."""
     cells = ((row.id, row.session, _asking(row), _subject(row), _state(row)) for row in rows)
     lines = columns(cells, within=0).splitlines()
     width = terminal_width() or 100
@@ -104,7 +104,7 @@ def reply(flags: Flags, approval: str, words: tuple[str, ...], message: str) -> 
     async def work(store: Store) -> tuple[ApprovalRow, str]:
         row = await store.reply(await _approval_id(store, approval), answer.reply, message=answer.message or message)
         session = await store.session(row.session)
-        while session.parent:  # a sub-agent goes on with the session that began it
+        while session.parent:  # a sub-agent continues together with the session that started it
             session = await store.session(session.parent)
         return row, session.id
 
@@ -120,12 +120,12 @@ def reply(flags: Flags, approval: str, words: tuple[str, ...], message: str) -> 
 
 
 def too_late_error(row: ApprovalRow) -> Exception:
-    """Return what tells a person that an answer comes too late."""
+    """Return the error for an answer that comes too late."""
     what = "its call went on without an answer, or something else is asked about it by now"
     return ConfigError(f"{row.id} is no longer open: {what}", next_step="moryflow approval list")
 
 
 async def _approval_id(store: Store, name: str) -> str:
-    """Return the id that `name` means: an id or the unique beginning of one."""
+    """Return the id of the question that `name`, an id or the unique beginning of one, means."""
     found = [row.id for row in await store.approvals() if row.id.startswith(name)]
     return found[0] if len(found) == 1 else name

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 CANNOT_TELL = 125
-"""What a judging command exits with when it cannot tell, as for ``git bisect run``."""
+"""The exit code of a judging command that cannot tell, as for ``git bisect run``."""
 SHOWN = 3
-"""Changes of the plugin that are shown."""
+"""How many of the plugin's changes are shown."""
 
 
 @click.command("bisect")
@@ -63,10 +63,10 @@ def bisect(flags: Flags, session: str | None, turn: str, expect: str | None, rej
 
 
 def _judge(expect: str | None, reject: str | None, judging: str | None, typed: str) -> Judge:
-    """Return who says whether a turn is good.
+    """Return the function that judges whether a turn is good.
 
-    :param typed: the command without any of the three, for what to type instead.
-    :raises ConfigError: several were named, or none and there is no terminal to ask at.
+    :param typed: the command line without any of the three flags, for the next step of an error.
+    :raises ConfigError: several flags were given, or none and there is no terminal to ask at.
     """
     named = [each for each in (expect, reject, judging) if each is not None]
     if len(named) > 1:

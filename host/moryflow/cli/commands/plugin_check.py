@@ -53,7 +53,7 @@ def check(flags: Flags, what: str | None) -> int:
 
 
 def _code(candidate: Candidate) -> list[Path]:
-    """Return the files of a plugin; those of one that removed itself meanwhile are none."""
+    """Return the files of a plugin's code; none if it was removed meanwhile."""
     from moryflow.hooks.plugin_set import LoadFailure
     from moryflow.plugins.importer import code_of
 
@@ -64,14 +64,14 @@ def _code(candidate: Candidate) -> list[Path]:
 
 
 def probe_verdicts(plugins: FoundPlugins, candidates: Sequence[Candidate]) -> list[ProbeVerdict]:
-    """Return what the probe says of candidates as they are now; what is wrong before anything is run stays so."""
+    """Return the probe's verdict on each candidate as it is now; one with a known problem fails without being run."""
     from moryflow.packages.manager import probe_candidates
 
     return probe_candidates(candidates, plugins.home, plugins.config.section(""))
 
 
 def taken_tools(plugins: FoundPlugins, but: Collection[str]) -> dict[str, str]:
-    """Return who has which name of a tool, without those of the plugins `but`, as a host would give them out."""
+    """Return who owns each tool name (in lower case), as a host would assign them, leaving out the plugins in `but`."""
     from moryflow.cli.terminal.interrupts import run_on_loop
     from moryflow.runtime.host import open_host
 
@@ -81,7 +81,7 @@ def taken_tools(plugins: FoundPlugins, but: Collection[str]) -> dict[str, str]:
 
     try:
         taken = run_on_loop(own)
-    except (MoryflowError, OSError):  # a home that cannot be used says so elsewhere
+    except (MoryflowError, OSError):  # a home that cannot be used is reported elsewhere
         taken = {}
     for row in plugins.rows():
         if row.record.status == "loaded" and row.name not in but and row.record.tier != "builtin":
@@ -91,7 +91,7 @@ def taken_tools(plugins: FoundPlugins, but: Collection[str]) -> dict[str, str]:
 
 
 def with_clashes(verdict: ProbeVerdict, taken: Mapping[str, str]) -> ProbeVerdict:
-    """Return a verdict that says which of its tools a host would leave out, because others have their names."""
+    """Return the verdict with a note on each tool that a host would leave out because its name is taken."""
     clashes = [name for name in verdict.tools if name.casefold() in taken]
     if not clashes:
         return verdict
@@ -101,9 +101,9 @@ def with_clashes(verdict: ProbeVerdict, taken: Mapping[str, str]) -> ProbeVerdic
 
 
 def verdict_text(name: str, verdict: ProbeVerdict, undeclared: list[str], *, again: str | None = None) -> str:
-    """Return a verdict for people: a line when it is good; what, where and what helps when it is not.
+    """Return a verdict as text for people; of a failure, the error, its place and what helps.
 
-    :param again: what was checked, if it was not called `name`.
+    :param again: the argument of ``plugin check`` that led to the plugin, if it was not `name`.
     """
     if not verdict.ok:
         place = f"{verdict.file}:{verdict.line}: " if verdict.line else f"{verdict.file}: " if verdict.file else ""
@@ -120,7 +120,7 @@ def verdict_text(name: str, verdict: ProbeVerdict, undeclared: list[str], *, aga
 
 
 def _indented(text: str) -> str:
-    """Return a plugin's text with its later lines set in, so that none of them looks like a verdict."""
+    """Return a plugin's text with its later lines indented, so that none of them looks like a verdict."""
     return "\n    ".join(text.splitlines())
 
 
@@ -133,7 +133,7 @@ def _undeclared(candidate: Candidate, verdict: ProbeVerdict) -> list[str]:
 
 
 def _everyone(plugins: FoundPlugins) -> list[Candidate]:
-    """Return every plugin that a host would try: not what is disabled, nor what waits for a person."""
+    """Return every plugin that a host would try to load, except built-in ones: none that is disabled or waits for consent."""
     from moryflow.plugins.consent import Consents
 
     consents = Consents(plugins.home)
@@ -148,9 +148,9 @@ def _everyone(plugins: FoundPlugins) -> list[Candidate]:
 
 
 def _candidates(plugins: FoundPlugins, what: str) -> list[Candidate]:
-    """Return what is to be checked: every plugin of a name, or what lies at a path.
+    """Return the candidates to check: every plugin called `what`, or those at the path `what`.
 
-    :raises ConfigError: there is nothing.
+    :raises ConfigError: there is no such plugin or path.
     """
     path = Path(what).expanduser()
     looks = "/" in what or what.endswith(".py") or what.startswith((".", "~"))
@@ -165,7 +165,7 @@ def _candidates(plugins: FoundPlugins, what: str) -> list[Candidate]:
 
 
 def _with_problem(row: Row) -> Candidate:
-    """Return a candidate with what is known to be wrong with it, as that another has its name."""
+    """Return a candidate with the problem found at discovery, if any, for example that another plugin has its name."""
     from moryflow.hooks.plugin_set import LoadFailure
 
     record, candidate = row.record, row.candidate

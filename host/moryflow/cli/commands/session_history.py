@@ -1,5 +1,5 @@
-"""The history of a session: its branches and labels (``moryflow session tree|switch|fork|label``), what of it the model sees
-(``context|compact|records|undo-compaction``), and all of that as text.
+"""The history of a session: its branches and labels (``moryflow session tree|switch|fork|label``), the part of it that the
+model sees (``context|compact|records|undo-compaction``), and both as text.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def label(flags: Flags, words: tuple[str, ...], node: str | None, remove: bool) 
 
 
 async def _label_node(store: Store, session: str, text: str, node: str | None, *, remove: bool) -> Label:
-    """Record the label as the session's one appender."""
+    """Hold the session, and record the label in it."""
     from moryflow.store import Commit, NewNode
 
     hold = await store.hold(session)
@@ -143,16 +143,16 @@ def label_data(new_label: Label) -> dict[str, Any]:
 
 
 SUMMARY = {"en": "summary", "zh": "摘要"}
-"""What a person reads before a summary, by interface language."""
+"""The word before a summary, by interface language."""
 
 CHANGES = ("agent", "mode", "model")
-"""What a marker may say that concerns the turns after it."""
+"""The keys of a marker that change the turns after it."""
 
 _ROLES = {"user": "you", "assistant": "agent", "note": "note"}
 
 
 def node_texts(path: Iterable[Node], named: Mapping[str, str]) -> Iterator[str]:
-    """Yield what a person reads of each node of a `path`.
+    """Yield the text of each node of a `path` that has one to show.
 
     :param named: label → node id.
     """
@@ -167,7 +167,7 @@ def labels_of(named: Mapping[str, str]) -> dict[str, str]:
     """Return node id → its labels, for people; `named` is label → node id."""
     found: dict[str, list[str]] = {}
     for label, node in named.items():
-        found.setdefault(node, []).append(first_line(label, 80))  # an import may bring anything
+        found.setdefault(node, []).append(first_line(label, 80))  # an imported label may be any text
     return {node: ", ".join(labels) for node, labels in found.items()}
 
 
@@ -194,7 +194,7 @@ def _text(node: Node, summary_mark: str, label: str) -> str:
 
 
 def lines_of(found: SessionTree) -> list[tuple[str, str]]:
-    """Return a tree as lines, each behind its node's id, which is empty for what is said of a session.
+    """Return a tree as pairs of node id and line; the id is empty for a line about a session.
 
     Built without recursion: a long session is deep.
     """
@@ -227,7 +227,7 @@ def lines_of(found: SessionTree) -> list[tuple[str, str]]:
 
 
 def _below(children: Sequence[Branch], guide: str) -> list[tuple[Branch, str, str]]:
-    """Return branches, each with what stands before its first node and before all below that."""
+    """Return each branch with the guide lines before its first node and those before the nodes below it."""
     if len(children) == 1:
         return [(children[0], guide, guide)]
     more = [(child, f"{guide}├─ ", f"{guide}│  ") for child in children[:-1]]
@@ -235,7 +235,7 @@ def _below(children: Sequence[Branch], guide: str) -> list[tuple[Branch, str, st
 
 
 def _started(node: Node) -> str:
-    """Return the session that a tool started: ``session`` in the metadata of its result."""
+    """Return the session that a tool node started (``session`` in its result's metadata), or an empty string."""
     return str((node.payload.get("metadata") or {}).get("session", "")) if node.kind == "tool" else ""
 
 
@@ -265,7 +265,7 @@ def _node_gist(node: Node) -> str:
 def _arguments(call: Mapping[str, Any]) -> str:
     try:
         return brief(json.loads(str(call.get("arguments") or "{}")))
-    except ValueError:  # a model wrote it
+    except ValueError:  # a model may write broken JSON
         return ""
 
 
