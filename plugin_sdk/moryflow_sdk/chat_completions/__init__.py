@@ -1,8 +1,8 @@
-"""A client for the chat-completions protocol, for providers whose service speaks it.
+"""A client for the chat-completions protocol, for providers of services that use it.
 
-It holds the rules that every such provider needs: bytes to JSON values whatever a server sends, tool calls from pieces,
-an error for every way to fail, and no redirects with credentials. h11 is imported when the first call is prepared,
-not before.
+It does what every such provider needs: it reads JSON values from whatever a server sends, assembles tool calls from pieces,
+returns an error for every way to fail, and follows no redirects with credentials. h11 is not imported before the first
+call is prepared.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""An answer, put together from the chunks of a chat-completions stream, and its tool calls from the pieces that these bring.
+"""Assemble an answer from the chunks of a chat-completions stream, and its tool calls from the pieces in these chunks.
 
-Servers disagree about indexes, ids and names; the rules here give each call one place, one id of its own and its whole
-arguments, or a `problem` that keeps it from running. What is valid JSON is not always whole: no arguments at all are valid
-for many tools, and so may be what is left when a piece in the middle went astray.
+Servers disagree about indexes, ids and names. The rules here give each call one place, its own id and its complete
+arguments, or a `problem` that keeps it from running. Valid JSON is not always complete: many tools accept no arguments at
+all, and arguments may still be valid after a piece in the middle was lost.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from .request import Endpoint
 from .sse import DONE, Repeated, TextJoiner, text_of
 
 ARGUMENTS_LIMIT = 4 * 1024 * 1024
-"""Characters of one call's arguments; a longer call is not run and not kept."""
+"""Characters of one call's arguments; longer arguments are dropped, and the call does not run."""
 
 CALLS_LIMIT = 4096
 NAME_LIMIT = 256
 ID_LIMIT = 200
 Problem = Literal["truncated", "incomplete", "args_too_large", "invalid_args"]
 _ARGUMENTS = ("arguments", "parameters", "input", "args")
-"""What servers call them."""
+"""The names that servers use for the arguments."""
 _ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEF"
 
 
 TEXT_LIMIT = 16 * 1024 * 1024
-"""Characters of text and reasoning together; arguments have a limit of their own."""
+"""Characters of text and reasoning together; arguments have their own limit."""
 
 Reason = Literal["stop", "tool_calls", "length", "content_filter", "refusal", "pause"]
 _REASONS: dict[str, Reason] = {
@@ -48,14 +48,14 @@ _REASONS: dict[str, Reason] = {
     "error_toxic": "content_filter", "refusal": "refusal", "refused": "refusal",
     "pause_turn": "pause", "pause": "pause",
 }  # fmt: skip
-"""Reasons that are more than a plain end; names of other protocols come through gateways, spelt as :func:`_reason` writes."""
+"""Reasons other than a plain end, in the spelling of :func:`_reason`. Gateways pass on the names of other protocols too."""
 
 _BROKEN_OFF = frozenset({
     "error", "abort", "aborted", "cancelled", "canceled", "network_error", "incomplete", "interrupted", "failed", "timeout",
     "malformed_function_call", "unexpected_tool_call",
 })  # fmt: skip
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
-"""Where servers put reasoning; some fill two with the same."""
+"""The keys in which servers send reasoning; some send the same text under two of them."""
 _NO_REASON = frozenset({"null", "none"})
 _OVERLOADED = frozenset({"insufficient_system_resource", "overloaded"})
 _PROBLEMS: dict[str, Problem] = {"length": "truncated", "content_filter": "incomplete", "refusal": "incomplete"}
@@ -64,10 +64,10 @@ Delta = TextDelta | ReasoningDelta | ToolInputDelta
 
 
 class Answer:
-    """Feed it chunks; it gives deltas, and at the end a :class:`Finished` or an error.
+    """Turns the chunks that it is fed into deltas, and at the end into a :class:`Finished` or an error.
 
-    :param endpoint: for the words of errors.
-    :ivar parts: pieces of text, reasoning and calls that have come.
+    :param endpoint: the server, for error messages.
+    :ivar parts: how many pieces of text, reasoning and calls have arrived.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -86,20 +86,20 @@ class Answer:
 
     @property
     def finished(self) -> bool:
-        """Whether the model said why it stopped; only token counts may still come."""
+        """Whether the model said why it stopped; after that only token counts may come."""
         return self._reason is not None or self._done
 
     @property
     def begun(self) -> bool:
-        """Whether any part of the answer has come."""
+        """Whether any part of the answer has arrived."""
         return self.parts > 0
 
     def unfinished_calls(self) -> tuple[ToolRequest, ...]:
-        """Return the calls so far, marked so that none can run."""
+        """Return the calls received so far, each with the problem ``incomplete``, so that none can run."""
         return self._calls.requests("incomplete")
 
     def feed(self, chunk: Any) -> Iterator[Delta]:
-        """Yield the deltas of one chunk, or take note of :data:`DONE`.
+        """Yield the deltas of one chunk, or record :data:`DONE`.
 
         :raises ModelError: the chunk reports an error, the answer is too large, or it is not a chunk at all.
         """
@@ -129,8 +129,8 @@ class Answer:
     def finish(self) -> Iterator[TextDelta | ReasoningDelta | Finished]:
         """Yield the end of the answer.
 
-        :raises ModelError: ``incomplete`` when it broke off, with the calls that had come; ``empty`` when there is no answer
-            at all.
+        :raises ModelError: ``incomplete``, with the calls received so far, if the answer broke off; ``empty`` if there is no
+            answer at all.
         """
         reasoning, text = self._reasoning.end(), self._text.end()
         if reasoning:
@@ -206,7 +206,7 @@ class Answer:
             yield TextDelta(text=shown)
 
     def _take_calls(self, delta: dict[str, Any]) -> None:
-        """Take pieces of calls. Those behind the reason for the end were not whole when it came."""
+        """Add the pieces of calls in `delta`. If any come after the finish reason, the calls were not complete when it came."""
         calls: Any = delta.get("tool_calls")
         if isinstance(delta, Repeated):
             self._calls.lose()
@@ -245,19 +245,19 @@ class Answer:
 
 
 def _reason(value: Any) -> str:
-    """Return a reason for the end in one spelling: ``FinishReason.MAX_TOKENS`` and ``max-tokens`` are ``max_tokens``."""
+    """Return a finish reason in one spelling: ``FinishReason.MAX_TOKENS`` and ``max-tokens`` become ``max_tokens``."""
     word = str(value or "")[:64].strip().lower().rpartition(".")[2]
     return re.sub(r"[^a-z0-9]+", "_", word).removeprefix("finish_reason_").strip("_") or word
 
 
 def _refuses(content: Any) -> bool:
-    """Whether a part of a message's content says no."""
+    """Whether a part of a message's content is a refusal."""
     parts = cast("list[Any]", content if isinstance(content, list) else [content])
     return any(isinstance(part, dict) and bool(cast("dict[str, Any]", part).get("refusal")) for part in parts)
 
 
 def _choices(value: Any) -> list[dict[str, Any]]:
-    """Return the choices of the first answer; a server may send several although one was asked for."""
+    """Return the choices with index 0; a server may send several answers although one was asked for."""
     items = cast("list[Any]", value if isinstance(value, list) else [value])
     found = [(place, cast("dict[str, Any]", item)) for place, item in enumerate(items) if isinstance(item, dict)]
     return [choice for place, choice in found if choice.get("index") in ((0, "0") if place else (None, 0, "0"))]
@@ -268,7 +268,7 @@ def _first_mapping(found: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _count_of(usage: dict[str, Any], *keys: str) -> int:
-    """Return a count of tokens; a provider's nonsense is zero, not an error."""
+    """Return a number of tokens; an invalid number from a provider counts as zero, not as an error."""
     for key in keys:
         value: Any = usage.get(key)
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e10:
@@ -289,7 +289,7 @@ class _Call:
 
     @property
     def text(self) -> str:
-        """The arguments; where the same whole ones were said again, once."""
+        """The arguments; if a server sent the same complete arguments several times, only once."""
         return self.pieces[0] if self._is_said_again else "".join(self.pieces)
 
     @property
@@ -298,7 +298,7 @@ class _Call:
         return bool(first) and all(piece == first for piece in self.pieces) and _is_object(first)
 
     def add_name(self, name: str) -> None:
-        """Names come whole, repeated with every piece, or in pieces."""
+        """Add a name; servers send it whole, repeat it with every piece, or send it in pieces."""
         if name and name != self.name:
             self.name = (self.name + name)[: NAME_LIMIT + 1]
 
@@ -312,7 +312,7 @@ class _Call:
 
 
 class CallCollector:
-    """Collects the pieces; :meth:`requests` gives the calls in the order in which they began."""
+    """Collects the pieces of calls; :meth:`requests` returns the calls in the order in which they began."""
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
@@ -326,7 +326,7 @@ class CallCollector:
         return bool(self._calls)
 
     def add(self, delta: Any, position: int = 0) -> None:
-        """Take one item of ``tool_calls``; `position` stands in for an index that is missing."""
+        """Add one item of ``tool_calls``; `position` is used if the item has no index."""
         if not isinstance(delta, dict):
             self._lost = self._lost or bool(delta)
             return
@@ -345,12 +345,12 @@ class CallCollector:
         self._grown[call] = None
 
     def add_function(self, delta: Any) -> None:
-        """Take the old ``function_call`` form, which has neither index nor id."""
+        """Add a piece in the old ``function_call`` form, which has neither index nor id."""
         self.add({"index": "function_call", "function": delta})
         self._function = self._at[_key("function_call")]
 
     def news(self) -> Iterator[ToolInputDelta]:
-        """Yield the arguments that have come since the last time, of calls whose id and name are known."""
+        """Yield the arguments that arrived since the last call of this method, for tool calls whose id and name are known."""
         for call in self._grown:
             if not (call.name and call.pieces and _is_id(call.id)) or self._owners[call.id] is not call:
                 continue
@@ -361,23 +361,23 @@ class CallCollector:
         self._grown.clear()
 
     def lose(self) -> None:
-        """Take note that a piece may be missing."""
+        """Record that a piece may be missing."""
         self._lost = True
 
     def requests(self, problem: Problem | None = None) -> tuple[ToolRequest, ...]:
-        """Return the calls; each id is there once, and `problem` is on all of them."""
+        """Return the calls, each with a unique id, and all of them with `problem`."""
         taken: set[str] = set()
         calls = [call for call in self._calls if not self._is_double(call)]
         self._doubt(calls)
         return tuple(self._request(call, problem, taken) for call in calls)
 
     def _is_double(self, call: _Call) -> bool:
-        """Whether `call` only says in the old form what another one says: some servers send both."""
+        """Whether `call` repeats another call in the old form: some servers send both forms."""
         said = ((other.name, other.text) for other in self._calls if other is not call)
         return call is self._function and (call.name, call.text) in said
 
     def _doubt(self, calls: list[_Call]) -> None:
-        """Mark the calls that may lack a piece: one that found no place may belong to any call that is not whole by itself."""
+        """Mark the calls that may lack a piece: a stray piece may belong to any call that did not come in one piece."""
         if not self._lost and len(calls) < 2:
             return
         astray = self._lost or any(call.size and not call.name for call in calls)
@@ -387,11 +387,11 @@ class CallCollector:
                 call.unclear = True
 
     def _place(self, index: str | None, id: str, name: str, position: int) -> _Call:
-        """Return the call a piece belongs to.
+        """Return the call that a piece belongs to.
 
-        With an index it is the call at that index, unless the piece plainly begins another one there (some servers give
-        index 0 to every call). Without one it is the call with that id, or the latest when there is neither id nor name.
-        A piece without a name whose index is new goes on with a call that has none yet.
+        With an index it is the call at that index, unless the piece clearly begins another call there (some servers give
+        index 0 to every call). Without an index it is the call with that id, or the latest call if there is neither id nor
+        name. A piece without a name and with a new index continues a call that has no index yet.
         """
         if index is None and not id and not name and self._calls:
             return self._calls[-1]
@@ -409,7 +409,7 @@ class CallCollector:
         return call
 
     def _goes_on(self, index: str | None, id: str) -> _Call | None:
-        """Return the call that a piece without a name goes on with, although nothing was at its index."""
+        """Return the call that a piece without a name continues, although no call was at its index."""
         found = self._at.get(f"id {id}") if id else self._calls[-1] if self._calls else None
         return found if found is not None and (index is None or found.index is None) else None
 
@@ -436,7 +436,7 @@ class CallCollector:
 
 
 def new_id() -> str:
-    """Return a fresh call id: nine letters or digits, which every provider accepts back."""
+    """Return a new call id: nine letters or digits, which every provider accepts back."""
     return "".join(_ALPHABET[byte % 32] for byte in os.urandom(9))
 
 
@@ -445,7 +445,8 @@ def _is_id(text: str) -> bool:
 
 
 def _begins_another(call: _Call, id: str, name: str) -> bool:
-    """A name under a new id, another name after arguments, or any name after arguments that came whole in one piece."""
+    """Whether a piece begins another call: a name with a new id, another name after arguments, or any name after arguments
+    that came complete in one piece."""
     if id and call.id:
         return id != call.id or (name != call.name and bool(call.size and call.name))
     if not call.size or not call.name:
@@ -461,7 +462,7 @@ def _is_object(text: str) -> bool:
 
 
 def _index(value: Any) -> str | None:
-    """Return an index as a key: ``0``, ``"0"`` and ``0.0`` are the same place, and a huge one is only a key."""
+    """Return an index as a key: ``0``, ``"0"`` and ``0.0`` give the same key; a number is never used as a position."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -483,7 +484,7 @@ def _text(value: Any) -> str:
 
 
 def _arguments(value: Any) -> str:
-    """Return arguments as JSON text; some servers send them as an object."""
+    """Return arguments as JSON text; some servers send an object instead."""
     if value is None or isinstance(value, str):
         return value or ""
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""One model call over HTTP: send the request, read the stream, name what went wrong."""
+"""One model call over HTTP: send the request, read the stream, turn every failure into a ``ModelError``."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ SILENCE = 4
 """A server that only sends keep-alive comments may do so for this many timeouts."""
 
 AT_ONCE = 16 * 1024
-"""Bytes that are read before everything else in the host has its turn."""
+"""Bytes that are read before other tasks of the host get a turn."""
 
 ERROR_BODY = 64 * 1024
 LIST_BODY = 8 * 1024 * 1024
 
 
 class ChatClient:
-    """Speaks chat completions with one server. May be used again and again, and from one event loop after another."""
+    """A client of one server. It may be used for many calls, and from one event loop after another."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -49,20 +49,20 @@ class ChatClient:
         self._counts_tokens = True
 
     def prepare(self) -> None:
-        """Load what a request needs, in a thread."""
+        """Start to load what a request needs, in a thread."""
         self._warm_up.start()
 
     async def stream(self, request: ModelRequest, name: str) -> AsyncGenerator[ModelEvent]:
-        """Yield the answer of the model that the server calls `name`; closing the iterator drops the connection.
+        """Yield the answer of the model that the server calls `name`. Closing the iterator drops the connection.
 
-        :raises ModelError: the call failed; it says what a person can do about it.
+        :raises ModelError: the call failed; the error says what a person can do about it.
         """
         try:
             async with contextlib.aclosing(self._events(request, name)) as events:
                 async for event in events:
                     yield event
         except ModelError as error:
-            # A page or a chunk that is quoted may hold what was sent: the key never reaches a message.
+            # A message may quote a page or a chunk, and that may repeat the request with the key in it.
             error.message = redact(error.message, self.endpoint.key)
             error.args = (error.message,)
             error.next_step = error.next_step or next_step(error.code, self.endpoint)
@@ -92,7 +92,7 @@ class ChatClient:
     async def models(self, *, timeout: float = 5.0) -> list[str]:
         """Return the names of the models that the server lists.
 
-        :raises ModelError: it does not answer, or not with a list.
+        :raises ModelError: the server does not answer, or its answer is not a list.
         """
         client = await self._ready()
         try:
@@ -115,7 +115,7 @@ class ChatClient:
         if self._client is not None and self._loop is loop:
             return self._client
         check(self.endpoint)
-        # Shielded: a caller that is cancelled during the load must not cancel it for later callers.
+        # Shielded: if one caller is cancelled during the load, later callers still need it.
         context = await asyncio.shield(asyncio.wrap_future(self._warm_up.start()))
         if self._client is None or self._loop is not loop:
             self._client, self._loop = self._wire(context), loop
@@ -128,7 +128,7 @@ class ChatClient:
             raise unsendable(self.endpoint) from None
 
     async def _ask(self, client: HttpClient, request: ModelRequest, name: str) -> HttpResponse:
-        """Send a request; once more without ``stream_options`` when the server does not know them."""
+        """Send a request; if the server does not know ``stream_options``, send it again without them."""
         response = await self._send(client, "POST", "/chat/completions", self._body(request, name))
         if 200 <= response.status < 300:
             return response
@@ -155,7 +155,7 @@ class ChatClient:
         return from_status(response.status, response.headers, body, self.endpoint)
 
     async def _deltas(self, response: HttpResponse, answer: Answer) -> AsyncGenerator[Delta]:
-        """Yield deltas until ``[DONE]`` or the end; a connection lost after the answer's end is not an error."""
+        """Yield deltas until ``[DONE]`` or the end. A connection lost after the end of the answer is not an error."""
         reader = AnswerReader()
         heard = time.monotonic()
         ended = False
@@ -168,7 +168,7 @@ class ChatClient:
                         before = answer.finished, answer.parts
                         for delta in answer.feed(value):
                             yield delta
-                        if before != (True, answer.parts):  # behind the end only what belongs to the answer is waited for
+                        if before != (True, answer.parts):  # after the end, only parts of the answer extend the wait
                             heard = time.monotonic()
                         if value is DONE:
                             ended = True
@@ -177,7 +177,7 @@ class ChatClient:
             await response.aclose()
 
     async def _next(self, pieces: AsyncIterator[bytes], heard: float, answer: Answer) -> bytes | None:
-        """Return the next bytes, ``None`` at the end. When only token counts may still come, the wait is short."""
+        """Return the next bytes, or ``None`` at the end. If only token counts may still come, the wait is short."""
         patience = AFTER_FINISH if answer.finished else SILENCE * self.endpoint.timeout
         try:
             async with asyncio.timeout(max(heard + patience - time.monotonic(), 0.0)):
@@ -204,7 +204,7 @@ class ChatClient:
 
 
 async def in_turn(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """Yield `pieces` a little at a time: a flood of small events takes a while, and the host has more to do."""
+    """Yield `pieces` in small parts, so that other tasks of the host run in between when many events come at once."""
     async for piece in pieces:
         yield piece[:AT_ONCE]
         for start in range(AT_ONCE, len(piece), AT_ONCE):
@@ -213,7 +213,7 @@ async def in_turn(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
 
 
 async def _limited(response: HttpResponse, limit: int) -> bytes:
-    """Read at most `limit` bytes of a body, and close it."""
+    """Read at most `limit` bytes of a body, and close the response."""
     body = bytearray()
     try:
         async for piece in response.pieces():

@@ -1,10 +1,11 @@
-"""One connection to a server: h11 knows HTTP, asyncio carries the bytes.
+"""One connection to a server: h11 implements HTTP, asyncio transports the bytes.
 
-httpcore adds a pool for many hosts, other protocols and other event loops, which are not needed here, and took a twelfth of
-a start. Importing this module imports h11.
+httpcore would add a pool for many hosts, other protocols and other event loops, which are not needed here; it took a twelfth
+of a start. Importing this module imports h11.
 
-asyncio's own streams do not tell whether something waits to be read. Before a connection is used again, and before it is
-encrypted, that has to be known: whatever came unasked would be read as the next answer, or as what TLS protects.
+This module uses its own protocol class because asyncio's streams do not tell whether data is waiting to be read. We need to
+know before a connection is used again, and before it is encrypted: unrequested data would be read as the next answer, or as
+data that TLS protects.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ import h11
 from .failures import Broken, ConnectFailed, NoAnswer, NotHttp, TimedOut
 
 _NEXT_ADDRESS = 0.25
-"""Seconds after which a name's next address is tried beside the first (RFC 8305)."""
+"""Seconds after which the next address of a host name is tried in parallel (RFC 8305)."""
 _MOST = 256 * 1024
-"""Bytes that may wait to be read before the other side has to wait."""
+"""Received bytes that may wait to be read; beyond that, the transport stops receiving."""
 _LOOK = 0.02
-"""Seconds between two looks at what is still to be taken; of what waits below TLS, asyncio tells nobody."""
+"""Seconds between two checks whether all data was sent; asyncio has no notification for data that waits below TLS."""
 
 
 class ByteStream(asyncio.Protocol):
-    """A connection; made by :meth:`to`."""
+    """A stream of bytes over TCP, with or without TLS; made by :meth:`to`."""
 
     def __init__(self) -> None:
         self._came = bytearray()
@@ -37,23 +38,23 @@ class ByteStream(asyncio.Protocol):
         self._error: Exception | None = None
         self._waiting: asyncio.Future[None] | None = None
         self._is_held_up = False
-        self._socket: asyncio.Transport  # the lowest one, which knows what the system has taken
+        self._socket: asyncio.Transport  # the lowest transport, which knows what the system has accepted
         self._transport: asyncio.Transport
 
     @classmethod
     async def to(cls, host: str, port: int) -> ByteStream:
         """Connect to the first address of `host` that answers.
 
-        :raises OSError: none does.
+        :raises OSError: no address answers.
         """
         loop = asyncio.get_running_loop()
         _, stream = await loop.create_connection(cls, host, port, happy_eyeballs_delay=_NEXT_ADDRESS)
         return stream
 
     async def encrypt(self, context: ssl.SSLContext, host: str) -> None:
-        """Go on with TLS. Nothing may have come before (:attr:`has_more`).
+        """Switch to TLS. The caller must make sure that no data arrived before (:attr:`has_more`).
 
-        :raises OSError: the certificate is not good for `host`, or the other side does not speak TLS.
+        :raises OSError: the certificate is not valid for `host`, or the other side does not speak TLS.
         """
         try:
             loop = asyncio.get_running_loop()
@@ -72,7 +73,7 @@ class ByteStream(asyncio.Protocol):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether all was taken, and the other side has said and closed nothing, also not since the loop looked last."""
+        """Whether all data was sent, and the other side has sent nothing and is still connected; asks the socket itself."""
         if self._came or self._ended or self._transport.is_closing() or self._socket.get_write_buffer_size():
             return False
         look = select.poll()
@@ -80,7 +81,7 @@ class ByteStream(asyncio.Protocol):
         return not look.poll(0)
 
     async def read(self) -> bytes:
-        """Return what has come, waiting for something; nothing at the end.
+        """Return the received bytes, waiting until there are any; at the end return ``b""``.
 
         :raises OSError: the connection broke.
         """
@@ -101,13 +102,13 @@ class ByteStream(asyncio.Protocol):
         return b""
 
     async def send(self, data: bytes) -> None:
-        """Send `data` and return once the system has taken it, or the other side has answered or gone already."""
+        """Send `data`; return when the system has accepted it, or earlier if the other side answers or disconnects."""
         self._transport.write(data)
         while self._socket.get_write_buffer_size() and not self._came and not self._ended:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK)
 
     def abort(self) -> None:
-        """Drop the connection at once; a farewell that TLS would wait for is left out."""
+        """Drop the connection at once, without TLS's closing handshake, which could block."""
         self._transport.abort()
 
     # ------------------------------------------------------------ called by asyncio
@@ -141,7 +142,7 @@ class ByteStream(asyncio.Protocol):
 Headers = Sequence[tuple[bytes, bytes]]
 
 CONNECT_TIMEOUT = 15.0
-"""Seconds until a connection must stand, with TLS to whatever it leads to; through a proxy as long again for the tunnel."""
+"""Seconds for setting up a connection, TLS included; through a proxy, the tunnel may take as long again."""
 IDLE = 60.0
 """Seconds after which an unused connection is not used again."""
 
@@ -149,9 +150,9 @@ _HEAD_LIMIT = 100 * 1024
 
 
 class ServerAddress(NamedTuple):
-    """Where a connection leads: to the server itself, or to a proxy.
+    """The address that a connection leads to: the server itself, or a proxy.
 
-    :param tls: what the certificate of `host` is checked with; ``None`` for a connection that is not encrypted.
+    :param tls: the context that checks the certificate of `host`; ``None`` for a connection without encryption.
     """
 
     host: str
@@ -160,9 +161,9 @@ class ServerAddress(NamedTuple):
 
 
 class Connection:
-    """Sends one request after another. Whoever has one uses it alone; what fails in it cannot be used again.
+    """Sends one request after another. Only one caller may use it at a time; after a failure it cannot be used again.
 
-    :param timeout: seconds that sending a request, the head of its answer and each further piece may take.
+    :param timeout: seconds for sending a request, for the head of its answer, and for each further piece.
     """
 
     def __init__(self, stream: ByteStream, timeout: float) -> None:
@@ -177,7 +178,7 @@ class Connection:
     async def open(cls, place: ServerAddress, timeout: float) -> Connection:
         """Connect to the first address of `place` that answers.
 
-        :raises ConnectFailed: none does, or its certificate is not good.
+        :raises ConnectFailed: no address answers, or the certificate is not valid.
         """
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
@@ -191,9 +192,9 @@ class Connection:
             raise ConnectFailed(_words(error)) from None
 
     async def tunnel(self, to: ServerAddress, headers: Headers) -> Connection:
-        """Ask the proxy at the other end for a connection to `to`, and return that.
+        """Ask the proxy at the other end for a connection to `to`, and return that connection.
 
-        :raises ConnectFailed: the proxy refuses, or the server's certificate is not good.
+        :raises ConnectFailed: the proxy refuses, or the server's certificate is not valid.
         """
         target = f"[{to.host}]:{to.port}" if ":" in to.host else f"{to.host}:{to.port}"
         try:
@@ -202,13 +203,13 @@ class Connection:
                 if not 200 <= answer.status_code < 300:
                     reason = bytes(answer.reason).decode("latin-1")
                     raise ConnectFailed(f"the proxy answered {answer.status_code} {reason}".strip())
-                if self._stream.has_more or self._protocol.trailing_data[0]:  # it would pass for what TLS protects
+                if self._stream.has_more or self._protocol.trailing_data[0]:  # would be taken for data that TLS protects
                     raise ConnectFailed("the proxy sent more than its answer")
                 if to.tls is not None:
                     await self._stream.encrypt(to.tls, to.host)
         except (TimeoutError, TimedOut):
             raise ConnectFailed("the proxy did not answer in time") from None
-        except Broken:  # what came instead is not quoted: it may be what was sent, with the password
+        except Broken:  # the answer is not quoted: it may repeat the request with the password
             raise ConnectFailed("the proxy closed the connection, or does not speak HTTP") from None
         except OSError as error:
             raise ConnectFailed(_words(error)) from None
@@ -216,16 +217,16 @@ class Connection:
 
     @property
     def is_usable(self) -> bool:
-        """Whether another request may be sent: the last one is over, and the other side has said or closed nothing since."""
+        """Whether another request may be sent: not idle for too long, still connected, and no data that nobody asked for."""
         return time.monotonic() - self._since < IDLE and self._stream.is_quiet
 
     async def request(self, method: bytes, target: bytes, headers: Headers, body: bytes | None) -> h11.Response:
         """Send a request in one piece, and return the head of its answer.
 
-        :raises ValueError: it cannot be written.
-        :raises TimedOut: the server did not take it, or did not answer, in time.
+        :raises ValueError: the request contains characters that are not allowed.
+        :raises TimedOut: the server did not accept the request, or did not answer, in time.
         :raises NoAnswer: the connection ended before a single byte of an answer.
-        :raises Broken: it ended in the middle, or what came is not HTTP.
+        :raises Broken: the connection ended in the middle of the answer, or the answer is not HTTP.
         """
         self._heard = False
         try:
@@ -246,10 +247,10 @@ class Connection:
             raise TimedOut("no answer came in time") from None
 
     async def pieces(self) -> AsyncGenerator[bytes]:
-        """Yield the body of the answer as it comes.
+        """Yield the body of the answer as it arrives.
 
-        :raises TimedOut: nothing came in time.
-        :raises Broken: the connection ended before it, or what came is not HTTP.
+        :raises TimedOut: nothing arrived in time.
+        :raises Broken: the connection ended before the body did, or the answer is not HTTP.
         """
         while True:
             event = self._next()
@@ -265,13 +266,16 @@ class Connection:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the end of the answer has come; what may stand before it is thrown away."""
+        """Whether the end of the answer has arrived; body data that has not been read yet is discarded."""
         while isinstance(self._next(), h11.Data):
             pass
         return self._protocol.their_state is not h11.SEND_BODY
 
     def finish(self) -> bool:
-        """Make ready for the next request, or close it where the answer has not ended, or more came, or it was the last one."""
+        """Prepare for the next request and return true; close the connection if it cannot be used again.
+
+        It cannot if the answer has not ended, if more data followed it, or if the server said that it was the last one.
+        """
         over = self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE
         if over and not self._protocol.trailing_data[0]:
             self._protocol.start_next_cycle()
@@ -281,13 +285,13 @@ class Connection:
         return False
 
     def close(self) -> None:
-        """Drop it at once."""
+        """Drop the connection at once."""
         self._stream.abort()
 
     async def _event(self) -> Any:
-        """Return what h11 makes of what has come, waiting for something.
+        """Return h11's next event, reading from the connection until there is one.
 
-        :raises Broken: the connection ended in the middle, or what came is not HTTP.
+        :raises Broken: the connection ended in the middle of the answer, or the answer is not HTTP.
         """
         while (event := self._next()) is h11.NEED_DATA:
             try:
@@ -300,9 +304,9 @@ class Connection:
         return event
 
     def _next(self) -> Any:
-        """Return what h11 makes of what has come, also that it needs more.
+        """Return h11's next event from the data received so far; it may be ``NEED_DATA``.
 
-        :raises Broken: the connection ended in the middle, or what came is not HTTP.
+        :raises Broken: the connection ended in the middle of the answer, or the answer is not HTTP.
         """
         try:
             return self._protocol.next_event()

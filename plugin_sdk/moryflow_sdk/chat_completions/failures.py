@@ -1,7 +1,7 @@
-"""What went wrong before, around or in an answer, as a :class:`ModelError` that says what to do next.
+"""Turn every failure before, around or in an answer into a :class:`ModelError` that says what to do next.
 
-The same words come as an HTTP status, as an error object inside a stream, and as a page of HTML. Whatever they are, the
-key never reaches a message.
+The same failure may come as an HTTP status, as an error object inside a stream, or as a page of HTML. Whatever the form, the
+key never gets into a message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from moryflow_sdk.errors import ModelError, ModelErrorCode, redact
 
 from .request import Endpoint
 
-# Patterns are text: re compiles and keeps them when the first error comes, not when a turn starts.
+# The patterns are texts, so that re compiles (and caches) them with the first error and not at the start of a turn.
 _CONTEXT = (
     r"(?i)context[ _-]?(length|window|size|limit)|maximum context|too many (input )?tokens"
     r"|(prompt|input|request|message)s? (is |are )?too (long|large)"
@@ -46,7 +46,7 @@ _ADVICE = (
         " models.providers.{label}.models.NAME.tools to false, and it gets none",
     ),
 )
-"""What helps, by the words of the message."""
+"""Pairs of a pattern for the message and the advice that helps."""
 _MESSAGES = ("message", "error", "detail", "msg", "status_msg", "faultstring", "title")
 _TRY_AGAIN = r"(?i)(?:try again|retry) (?:in|after) ([\d.]+) ?(ms|s|m)?"
 
@@ -103,8 +103,8 @@ def from_object(value: Any, endpoint: Endpoint) -> ModelError:
 
 
 def is_error(value: Mapping[str, Any]) -> bool:
-    """Whether a chunk, a choice or its delta reports a failure: ``{"error": …}``, or where there is no answer beside it one of
-    the shapes that some servers use instead."""
+    """Whether a chunk, a choice or its delta reports a failure: with ``{"error": …}`` or, if it contains no part of an answer,
+    in one of the forms that some servers use instead."""
     if value.get("error"):
         return True
     if value.get("choices") or "delta" in value or "content" in value:
@@ -121,7 +121,7 @@ def is_error(value: Mapping[str, Any]) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait that a server asks for: ``retry-after-ms``, seconds, or a date."""
+    """Return how many seconds a server asks to wait: in ``retry-after-ms``, or in ``retry-after`` as seconds or a date."""
     milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return milliseconds / 1000
@@ -140,13 +140,13 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def plain(text: str) -> str:
-    """Return the words of `text` on one line, without HTML, control characters and half characters."""
+    """Return the words of `text` on one line, without HTML tags, control characters and lone surrogates."""
     text = re.sub(r"(?is)<(script|style)\b.*?</\1\s*>|<[^<>]{0,2000}>", " ", whole(text))
     return re.sub(r"[\s\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]+", " ", text).strip()
 
 
 def whole(text: str) -> str:
-    """Return `text` with surrogate pairs joined and lone surrogates replaced; a lone one cannot be written as UTF-8."""
+    """Return `text` with surrogate pairs joined, and lone surrogates, which UTF-8 cannot encode, replaced."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -155,7 +155,7 @@ def whole(text: str) -> str:
 
 
 class _Detail:
-    """What an error body says: a message, a word for its kind, perhaps a status and a time to wait."""
+    """The content of an error body: a message, words for its kind, perhaps a status and a time to wait."""
 
     def __init__(self, message: str = "", kind: str = "", status: int | None = None, wait: float | None = None) -> None:
         self.message, self.kind, self.status, self.wait = message, kind, status, wait
@@ -193,7 +193,7 @@ def _short(value: Any) -> str:
 
 
 def _retry_delay(details: Any) -> float | None:
-    """Google says how long to wait in the body: ``details[].retryDelay``, for example ``34s``."""
+    """Return the seconds to wait that Google puts into the body: ``details[].retryDelay``, for example ``34s``."""
     for item in cast("list[Any]", details) if isinstance(details, list) else []:
         delay: Any = cast("dict[str, Any]", item).get("retryDelay") if isinstance(item, dict) else None
         if isinstance(delay, str):
@@ -270,7 +270,7 @@ def _error(
 
 
 def next_step(code: str, endpoint: Endpoint, message: str = "", *, quota: bool = False) -> str:
-    """Return what a person can do about an error of this kind, with these words."""
+    """Return what a person can do about an error with this code and message."""
     advice = next((advice for pattern, advice in _ADVICE if re.search(pattern, message)), "")
     if advice and code not in ("auth", "context", "rate_limit"):
         return advice.format(label=endpoint.label)
@@ -302,15 +302,15 @@ def next_step(code: str, endpoint: Endpoint, message: str = "", *, quota: bool =
 
 
 class ConnectFailed(Exception):
-    """No connection came about: nobody answers, the certificate is not good, the proxy refuses."""
+    """No connection could be made: nobody answers, the certificate is not valid, or the proxy refuses."""
 
 
 class TimedOut(Exception):
-    """The other side did not do its part in time."""
+    """The other side did not answer, or did not accept data, in time."""
 
 
 class Broken(Exception):
-    """The connection ended, or what came over it is not HTTP."""
+    """The connection ended, or the other side does not speak HTTP."""
 
 
 class NoAnswer(Broken):
@@ -318,19 +318,19 @@ class NoAnswer(Broken):
 
 
 class NotHttp(Broken):
-    """What came is not HTTP."""
+    """The answer is not HTTP."""
 
 
 class Undecodable(Exception):
-    """An answer is compressed in a way that cannot be read."""
+    """An answer is compressed with a method that is not supported, or its compressed data is broken."""
 
 
 WIRE_ERRORS = (ConnectFailed, TimedOut, Broken, Undecodable)
-"""What a connection fails with."""
+"""The exceptions with which a connection fails."""
 
 
 def connection_error(error: Exception, endpoint: Endpoint, *, answered: bool = False) -> ModelError:
-    """Return the error for a connection that failed; `answered`: a part of an answer had come."""
+    """Return the error for a connection that failed; `answered`: a part of the answer had arrived."""
     where = f"{endpoint.label} at {endpoint.public_url}"
     code: ModelErrorCode
     if isinstance(error, ConnectFailed):
@@ -349,7 +349,7 @@ def connection_error(error: Exception, endpoint: Endpoint, *, answered: bool = F
 def check(endpoint: Endpoint) -> None:
     """Refuse an address or a key that cannot be used, before anything is sent.
 
-    :raises ModelError: it says which, and where it is set; never the key.
+    :raises ModelError: it says which of them is wrong and where it is set, but never quotes the key.
     """
     if not endpoint.key.isascii() or not endpoint.key.isprintable() or " " in endpoint.key:
         message = f"the key in {endpoint.key_source} has characters that a key cannot have"
@@ -369,7 +369,7 @@ def check(endpoint: Endpoint) -> None:
 
 
 def unsendable(endpoint: Endpoint) -> ModelError:
-    """Return the error for a request that cannot be written. What is wrong is not quoted: it may be a secret."""
+    """Return the error for a request with characters that are not allowed. It does not quote them: they may be a secret."""
     return ModelError(
         f"{endpoint.label}: the request cannot be sent: its address or one of its headers has characters it cannot have",
         code="bad_request",

@@ -1,6 +1,6 @@
-"""A request: the endpoint that it goes to, and its bytes.
+"""A request: the endpoint that it goes to, and its encoding.
 
-Each message is encoded once in its life, so that step 500 costs what is new.
+Each message is encoded only once, so that step 500 encodes only its new messages.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 class Endpoint:
     """A server that speaks chat completions.
 
-    :param base_url: for example ``https://api.openai.com/v1``; ``/chat/completions`` is added where it is missing.
-    :param label: what people call it, for example ``openai``; errors begin with it.
+    :param base_url: for example ``https://api.openai.com/v1``; ``/chat/completions`` is added if it is missing.
+    :param label: the name of the server for people, for example ``openai``; errors begin with it.
     :param key: sent as bearer token; empty for none.
     :param key_source: where the key is set, for error messages: ``the environment variable OPENAI_API_KEY``.
     :param url_source: where the address is set, likewise.
-    :param output_field: name of the output limit; OpenAI's own newer models take ``max_completion_tokens`` only.
-    :param short_ids: tool call ids must be nine letters or digits (Mistral).
-    :param send_reasoning: send earlier ``reasoning_content`` back (DeepSeek's thinking models want it between tool calls).
-    :param system_messages: whether it takes ``several``; where ``one``, a summary goes as a user message.
+    :param output_field: the field for the output limit; OpenAI's newer models accept only ``max_completion_tokens``.
+    :param short_ids: whether tool call ids must be nine letters or digits (Mistral).
+    :param send_reasoning: whether to send earlier ``reasoning_content`` back (DeepSeek needs it between tool calls).
+    :param system_messages: whether the server accepts ``several``; with ``one``, a summary is sent as a user message.
     :param timeout: seconds without a byte until the call counts as stalled.
     """
 
@@ -51,7 +51,7 @@ class Endpoint:
 
     @cached_property
     def is_loopback(self) -> bool:
-        """Whether the server is on this machine: no proxy, no TLS set-up, and no key needed."""
+        """Whether the server is on this machine, and so needs neither a proxy nor a key."""
         return (urlsplit(self.base_url).hostname or "") in _LOOPBACK
 
     @cached_property
@@ -67,7 +67,7 @@ class Endpoint:
         return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
     def url(self, path: str) -> str:
-        """Return the address of `path` (``/chat/completions``), keeping a query such as Azure's ``api-version``."""
+        """Return the address of `path` (``/chat/completions``), with the base URL's query, such as Azure's ``api-version``."""
         parts = urlsplit(self.base_url)
         base = parts.path.rstrip("/").removesuffix("/chat/completions")
         return urlunsplit((parts.scheme, parts.netloc, base + path, parts.query, ""))
@@ -75,7 +75,7 @@ class Endpoint:
 
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _quoted = encode_basestring
-"""A string as JSON, without what an encoder for any value costs around it."""
+"""Encodes a string as JSON, faster than an encoder for any value does."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 _SHORT_ID = re.compile(r"[A-Za-z0-9]{9}\Z")
@@ -86,8 +86,8 @@ _OURS = frozenset({"model", "messages", "stream", "stream_options", "tools"})
 class Encoder:
     """Encodes requests for one endpoint.
 
-    It keeps the bytes of the system prompt and the tools, which seldom change, and of the messages before the last answer,
-    which stay as they are while a turn goes on.
+    It keeps the encoded system prompt and tools, which seldom change, and the encoded messages before the last answer, which
+    stay the same during a turn.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -112,10 +112,10 @@ class Encoder:
     def _messages(self, request: ModelRequest) -> list[bytes]:
         """Return the encoded messages.
 
-        Templates of many open models take a single system message and only at the head: there the leading ones become
-        one, a summary a user message that its first line marks, and later ones user messages too. The same templates refuse
-        two user messages in a row, so a summary gets an answer and neighbours become one. Images of tool results follow the
-        results, because a tool message is text.
+        The templates of many open models accept one system message, at the beginning. For them, the leading system messages
+        are joined, a summary becomes a user message with its mark as the first line, and later system messages become user
+        messages. The same templates refuse two user messages in a row, so a summary gets an answer, and other neighbours are
+        joined. Images of tool results follow the results, because a tool message is text.
         """
         messages, images = request.messages, request.model.images
         leading = list(takewhile(lambda message: message.role == "system", messages))
@@ -127,12 +127,12 @@ class Encoder:
         return head + self._conversation([*summary, *messages[len(leading) :]], images)
 
     def _conversation(self, messages: list[Message], images: bool) -> list[bytes]:
-        """Return what follows the head; what was encoded for the request before is not looked at again."""
+        """Return the encoded messages after the system prompt, reusing those that the previous request encoded."""
         wire, encode = self._wire(images)
         known = len(self._settled)
         if wire != self._wire_of_settled or messages[:known] != self._settled:
             self._wire_of_settled, self._settled, self._settled_bytes, known = wire, [], [], 0
-        # From an answer on nothing is joined with what stands before it.
+        # An answer is never joined with messages before it, so everything before the last answer is settled.
         last = next((at for at in range(len(messages) - 1, known, -1) if messages[at].role == "assistant"), known)
         self._settled_bytes += self._encoded(messages[known:last], images, wire, encode)
         self._settled = messages[:last]
@@ -173,7 +173,7 @@ def _tool(tool: ToolSchema) -> dict[str, Any]:
 
 
 def _with_images(messages: Sequence[Message], wire: str, encode: Callable[[Message], bytes]) -> Iterator[bytes]:
-    """Yield encoded messages, the images of results behind the last result of their step."""
+    """Yield encoded messages, with the images of tool results after the last result of their step."""
     held: list[Message] = []
     for message in messages:
         if held and message.role != "tool":
@@ -204,9 +204,9 @@ def _encode(message: Message, *, images: bool, short: bool, reasoning: bool) -> 
 
 
 def _alternating(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield messages without two in a row that go out as a person's.
+    """Yield messages such that no two user messages follow each other.
 
-    A summary is answered by a line of ours, so that the prompt behind it stays a message of its own; others are joined.
+    A summary is answered by a line of ours, so that the prompt after it stays a separate message; others are joined.
     """
     asked: list[Message] = []
     for message in messages:
@@ -225,7 +225,7 @@ def _alternating(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _together(asked: Sequence[Message]) -> Message:
-    """Return messages that follow one another as one."""
+    """Return successive messages joined into one user message."""
     if len(asked) == 1:
         return asked[0]
     text = "\n\n".join(text for each in asked if (text := _as_person(each)))
@@ -233,7 +233,7 @@ def _together(asked: Sequence[Message]) -> Message:
 
 
 def _as_person(message: Message) -> str:
-    """Return the text of a message that goes out as a user's."""
+    """Return the text of a message that is sent as a user message."""
     return message.text if message.role == "user" or _is_summary(message) else f"[system]\n{message.text}"
 
 
@@ -259,9 +259,9 @@ def _call(call: ToolRequest, *, short: bool) -> str:
 
 
 def wire_id(id: str, *, short: bool = False) -> str:
-    """Return `id`, or a digest of it where a provider would refuse it; the same on a call and on its result.
+    """Return `id`, or a digest of it if a provider would refuse it; a call and its result get the same.
 
-    OpenAI takes 40 characters, Anthropic letters, digits, ``_`` and ``-``, Mistral exactly nine letters or digits.
+    OpenAI accepts 40 characters, Anthropic letters, digits, ``_`` and ``-``, Mistral exactly nine letters or digits.
     """
     pattern = _SHORT_ID if short else _ID
     if pattern.match(id):
@@ -295,5 +295,5 @@ def _dumps(value: Mapping[str, Any] | Sequence[Any]) -> bytes:
 
 
 def _bytes(text: str) -> bytes:
-    """Return the text as a request carries it. Half characters become ``?``: no server takes them."""
+    """Encode `text` as UTF-8. Lone surrogates become ``?``, because no server accepts them."""
     return text.encode(errors="replace")

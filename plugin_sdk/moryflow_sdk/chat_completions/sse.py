@@ -1,8 +1,8 @@
-"""From the bytes of an answer to its JSON values, whatever way a server sends them.
+"""Read the JSON values from the bytes of an answer, in whatever form a server sends them.
 
-An event stream is the rule. A whole JSON document, JSON Lines and an error page come too, because servers answer with
-them when a stream was asked for. Nothing here grows without a limit, and nothing is skipped that could be a piece of a
-tool call: arguments with a piece missing may still be valid JSON and mean something else.
+Most answers are event streams. Some servers send a whole JSON document, JSON Lines or an error page although a stream was
+asked for. Every buffer here has a limit, and nothing is skipped that could be a piece of a tool call: arguments that lack a
+piece may still be valid JSON and mean something else.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from moryflow_sdk.errors import ModelError
 from .failures import plain, whole
 
 LINE_LIMIT = 16 * 1024 * 1024
-"""Bytes of one line or one event: 4 MiB of arguments, escaped twice, fit."""
+"""Bytes of one line or one event; 4 MiB of arguments fit even if they are escaped twice."""
 
 BODY_LIMIT = 64 * 1024 * 1024
-"""Bytes of a whole answer; 128,000 tokens sent one by one are about 40 MB."""
+"""Bytes of a whole answer; 128,000 tokens that are sent one by one take about 40 MB."""
 
 _BOM = b"\xef\xbb\xbf"
 _AROUND = b" \t" + _BOM
 
 
 class Repeated(dict[str, Any]):
-    """A JSON object with a tool call in it that gives a key twice, with different values.
+    """A JSON object in a tool call that has the same key twice, with different values.
 
-    Written out again it has all of them, so that arguments which say two things are never taken for the last one.
+    Dumped as JSON it has all of them, so that contradictory arguments are never reduced to the last value.
     """
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
@@ -56,9 +56,9 @@ DONE: Final = EndOfStream()
 
 
 class AnswerReader:
-    """Feed it bytes as they come, in pieces of any size; it gives JSON values, then :data:`DONE` if that was sent.
+    """Turns bytes, fed in pieces of any size, into JSON values, and into :data:`DONE` if the server sent it.
 
-    :ivar seen: whether anything but comments and empty lines has come.
+    :ivar seen: whether a value or :data:`DONE` has been found.
     """
 
     def __init__(self, *, line_limit: int = LINE_LIMIT, body_limit: int = BODY_LIMIT) -> None:
@@ -78,7 +78,7 @@ class AnswerReader:
         self._done = False
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """Yield what `data` completes.
+        """Yield the values that `data` completes.
 
         :raises ModelError: ``too_large`` or ``protocol``.
         """
@@ -89,9 +89,9 @@ class AnswerReader:
             yield from self._line(line)
 
     def close(self) -> Iterator[Any]:
-        """Yield what the end of the connection completes; an event that it cuts in two is left out.
+        """Yield the values that are complete now that the connection has ended; an incomplete event is left out.
 
-        :raises ModelError: ``protocol`` when the answer was neither a stream nor JSON.
+        :raises ModelError: ``protocol`` if the answer was neither a stream nor JSON; ``incomplete`` if its JSON broke off.
         """
         if self._tail:
             line, self._tail = b"".join(self._tail), []
@@ -104,7 +104,7 @@ class AnswerReader:
             raise _not_json(self._stray)
 
     def _lines(self, data: bytes) -> Iterator[bytes]:
-        """Cut into lines at LF, CR or CRLF; only new bytes are searched, so that a long line costs linear time."""
+        """Split `data` into lines at LF, CR or CRLF. Only new bytes are searched, so that a long line takes linear time."""
         if not data:
             return
         if self._after_return and data[0] == 10:
@@ -135,7 +135,7 @@ class AnswerReader:
             if line.lstrip()[:1] in (b"{", b"[", b"<"):
                 self._raw = []
         if self._done:
-            return  # whatever comes after [DONE] belongs to no answer
+            return  # nothing after [DONE] belongs to the answer
         if self._raw is not None:
             self._hold(self._raw, line)
         elif not line:
@@ -165,8 +165,8 @@ class AnswerReader:
                 self._stray = self._stray or line[:2000]
 
     def _payload(self, value: bytes) -> Iterator[Any]:
-        """Take one ``data`` line. Servers that leave out empty lines are common, so a line that is a JSON value by itself
-        is an event by itself; only what is not waits for the lines that complete it."""
+        """Read one ``data`` line. Many servers leave out the empty lines between events, so a line that is a JSON value counts
+        as an event; only a line that is not waits for the lines that complete it."""
         if not self._data and not value.strip():
             return
         if not self._data and value.strip() == b"[DONE]":
@@ -187,7 +187,7 @@ class AnswerReader:
             raise _too_large("one event of the answer", self._line_limit)
 
     def _dispatch(self) -> Iterator[Any]:
-        """End an event: several ``data`` lines are one value, or else one value each."""
+        """End an event: its ``data`` lines together are one value, or else each line is a value."""
         lines, self._data, self._data_size = self._data, [], 0
         if lines:
             joined = b"\n".join(lines)
@@ -214,8 +214,8 @@ _BROKEN: Final = object()
 def _parsed(data: bytes) -> Any:
     """Return the JSON value in `data`, or ``_BROKEN``.
 
-    Bytes that are not UTF-8 become replacement characters in text; in a tool call they would change what runs, so there
-    they are an error.
+    Bytes that are not UTF-8 become replacement characters in text. In a tool call that would change what runs, so it is an
+    error there.
     """
     has_call = _has_call(data)
     try:
@@ -276,14 +276,14 @@ class TextJoiner:
         self._high = ""
 
     def add(self, text: str) -> str:
-        """Return what can be shown by now."""
+        """Return `text` without a last half of a pair, which is kept for the next piece."""
         text, self._high = self._high + text, ""
         if "\ud800" <= text[-1:] <= "\udbff":
             text, self._high = text[:-1], text[-1]
         return whole(text)
 
     def end(self) -> str:
-        """Return what is left."""
+        """Return the rest: a replacement character if half a pair is left."""
         rest, self._high = self._high, ""
         return whole(rest)
 

@@ -1,4 +1,4 @@
-"""From an endpoint to the start of an answer: imports, proxy, headers, connection."""
+"""Send a request to an endpoint and return the start of its answer: lazy imports, proxy, headers, kept connections."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from .connection import Connection, Headers, ServerAddress
 
 _KEPT = 4
-"""Connections that wait for the next request at most."""
+"""At most this many connections are kept for the next request."""
 _CERTIFICATES = (("SSL_CERT_FILE", "SSL_CERT_DIR"), ("REQUESTS_CA_BUNDLE",), ("CURL_CA_BUNDLE",))
-"""Variables that name certificates; the first group that is set counts."""
+"""Environment variables that name certificates; the first group in which one is set counts."""
 _SAFE = "/%:@!$&'()*+,;=~[]"
-"""What stays as it is in a path, beside letters and digits; what is quoted already among it."""
+"""Characters of a path that are not quoted, beside letters and digits; ``%`` keeps what is quoted already."""
 
 
 class WarmUp:
-    """What a first request needs: asyncio's and h11's code, and for https the TLS set-up, made in a thread."""
+    """Loads in a thread what the first request needs: the code of asyncio and h11, and for https the TLS context."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._future: Future[ssl.SSLContext | None] | None = None
 
     def start(self) -> Future[ssl.SSLContext | None]:
-        """Begin, once; the future is done when everything is loaded."""
+        """Start loading, only once; the future is done when everything is loaded."""
         if self._future is None:
             self._future = Future()
             threading.Thread(target=self._work, args=(self._future,), name="moryflow-http", daemon=True).start()
@@ -54,14 +54,14 @@ class WarmUp:
         try:
             importlib.import_module("moryflow_sdk.chat_completions.connection")
             future.set_result(tls_context() if self._endpoint.is_tls else None)
-        except BaseException as error:  # waiting callers must hear of it, whatever it is
+        except BaseException as error:  # callers that wait must get the error, whatever it is
             future.set_exception(error)
 
 
 def tls_context() -> ssl.SSLContext:
-    """Return what certificates are checked with: those that the environment names, else certifi's.
+    """Return a context that checks servers against the certificates that the environment names, by default certifi's.
 
-    :raises ModelError: the environment names some that cannot be read.
+    :raises ModelError: the environment names certificates that cannot be read.
     """
     named = named_certificates()
     context = _checked_by(named)
@@ -70,7 +70,7 @@ def tls_context() -> ssl.SSLContext:
 
 
 def _checked_by(named: list[tuple[str, Literal["cafile", "capath"], str]]) -> ssl.SSLContext:
-    """Return what certificates are checked with: `named`, or certifi's where there are none."""
+    """Return a context with the certificates in `named`, or certifi's if it is empty."""
     import ssl
 
     context: ssl.SSLContext | None = None
@@ -81,7 +81,7 @@ def _checked_by(named: list[tuple[str, Literal["cafile", "capath"], str]]) -> ss
                 context = ssl.create_default_context(cafile=file, capath=folder)
             else:
                 context.load_verify_locations(file, folder)
-        except (OSError, ValueError) as error:  # that of a file without a certificate is an OSError too
+        except (OSError, ValueError) as error:  # the ssl.SSLError for a file without a certificate is an OSError too
             raise _no_certificates(name, path, str(getattr(error, "strerror", None) or error)) from error
     return context or ssl.create_default_context(cafile=importlib.import_module("certifi").where())
 
@@ -89,9 +89,9 @@ def _checked_by(named: list[tuple[str, Literal["cafile", "capath"], str]]) -> ss
 def named_certificates() -> list[tuple[str, Literal["cafile", "capath"], str]]:
     """Return the certificates that the environment names: variable, kind and path.
 
-    A folder may be several, as OpenSSL takes them.
+    The path of a folder may be several folders, separated as OpenSSL accepts them.
 
-    :raises ModelError: there is nothing at a path, or nothing in a folder that is named first.
+    :raises ModelError: nothing exists at a path, or the first variable names folders without certificates.
     """
     found: list[tuple[str, Literal["cafile", "capath"], str]] = []
     for variables in _CERTIFICATES:
@@ -109,7 +109,7 @@ def named_certificates() -> list[tuple[str, Literal["cafile", "capath"], str]]:
 
 
 def _mode(path: str) -> int:
-    """Return what kind of thing is at a path; 0 where nothing is, or nothing can be."""
+    """Return the ``st_mode`` of a path, or 0 if nothing exists there or the path is not valid."""
     try:
         return Path(path).stat().st_mode
     except (OSError, ValueError):
@@ -117,7 +117,7 @@ def _mode(path: str) -> int:
 
 
 def _holds_certificates(folder: str) -> bool:
-    """Whether there are certificates in a folder as ``openssl rehash`` leaves them; others are not found there."""
+    """Whether a folder has certificates under the names that ``openssl rehash`` gives them; OpenSSL finds no others."""
     with contextlib.suppress(OSError):
         return any(re.fullmatch(r"[0-9a-f]{8}\.\d+", item.name) for item in Path(folder).iterdir())
     return False
@@ -132,31 +132,31 @@ def _no_certificates(variable: str, path: str, reason: str) -> ModelError:
 
 
 class HttpResponse:
-    """The head of an answer, and its body as it comes."""
+    """The head of an answer, and its body as it arrives."""
 
     def __init__(self, wire: HttpClient, connection: Connection, head: h11.Response) -> None:
         self.status: int = head.status_code
         self.headers: dict[str, str] = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        """The header lines; names in lower-case letters, and of several with one name the last."""
+        """The headers, with names in lower case; if a name occurs several times, the last value."""
         self._wire = wire
         self._connection: Connection | None = connection
         self._body = connection.pieces()
 
     def pieces(self) -> AsyncGenerator[bytes]:
-        """Return the body as it comes, unpacked where a server compresses although it was asked not to; call it once.
+        """Return the body as it arrives, decompressed if the server compresses although it was asked not to. Call this once.
 
-        :raises Undecodable: it is compressed in a way that cannot be read.
+        :raises Undecodable: the body is compressed with a method that is not supported.
         """
         self._body = unpacked(self._body, self.headers.get("content-encoding", ""))
         return self._body
 
     @property
     def has_ended(self) -> bool:
-        """Whether the end of the body has come; what may stand before it is thrown away."""
+        """Whether the end of the body has arrived; body data that has not been read yet is discarded."""
         return self._connection is None or self._connection.has_ended
 
     async def aclose(self) -> None:
-        """Give the connection back, or drop it where the answer has not ended."""
+        """Give the connection back, or drop it if the answer has not ended."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await self._body.aclose()
@@ -167,7 +167,7 @@ class HttpClient:
     """The connections to one endpoint: no redirects, no cookies, time limits on everything.
 
     :raises ModelError: the environment names a proxy that cannot be used.
-    :raises ValueError: a header cannot be written.
+    :raises ValueError: a header contains characters that are not allowed.
     """
 
     def __init__(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
@@ -175,20 +175,20 @@ class HttpClient:
         self._context = context
         self._proxy = _proxy(endpoint)
         self._headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in _headers(endpoint).items()]
-        if self._proxy is not None and context is None:  # it reads the request itself
+        if self._proxy is not None and context is None:  # without TLS, the proxy reads the request itself
             self._headers += _authorization(self._proxy, b"proxy-authorization")
         self._targets: dict[str, bytes] = {}
         self._idle: list[Connection] = []
         self._is_closed = False
 
     async def send(self, method: str, path: str, body: bytes | None) -> HttpResponse:
-        """Send a request and return what begins to come.
+        """Send a request and return the answer, whose body is still to come.
 
-        A kept connection may have been closed by the server at the very moment of its use, so a request of which not a single
-        byte was answered on one is sent once more, on a new one.
+        The server may have closed a kept connection at the very moment of its use. If not a single byte of an answer arrives on
+        a kept connection, the request is therefore sent once more on a new one.
 
-        :raises ValueError: it cannot be written.
-        :raises ConnectFailed, TimedOut, Broken: it did not get through.
+        :raises ValueError: the request contains characters that are not allowed.
+        :raises ConnectFailed, TimedOut, Broken: the request failed.
         """
         target = self._targets.get(path) or self._targets.setdefault(path, self._target(path))
         length = [] if body is None else [(b"content-length", b"%d" % len(body))]
@@ -198,7 +198,7 @@ class HttpClient:
             try:
                 return await self._ask(kept, request)
             except NoAnswer:
-                self._drop_kept()  # they are as old
+                self._drop_kept()  # the others are just as old
         return await self._ask(await self._open(), request)
 
     async def _ask(self, connection: Connection, request: tuple[bytes, bytes, Headers, bytes | None]) -> HttpResponse:
@@ -209,7 +209,7 @@ class HttpClient:
             raise
 
     def take_back(self, connection: Connection) -> None:
-        """Keep a connection for the next request, if it can be used for one."""
+        """Keep a connection for the next request, if it can be used again."""
         if self._is_closed:
             connection.close()
         elif connection.finish():
@@ -218,7 +218,7 @@ class HttpClient:
                 self._idle.pop(0).close()
 
     async def aclose(self) -> None:
-        """Close the connections that wait, and the others when their answers have ended."""
+        """Close the kept connections now, and those in use when their answers have ended."""
         self._is_closed = True
         self._drop_kept()
 
@@ -227,7 +227,7 @@ class HttpClient:
             self._idle.pop().close()
 
     def _kept(self) -> Connection | None:
-        """Return a connection that can be used at once."""
+        """Return a kept connection that can be used at once, or ``None``."""
         while self._idle:
             if (kept := self._idle.pop()).is_usable:
                 return kept
@@ -254,7 +254,7 @@ class HttpClient:
             raise
 
     def _target(self, path: str) -> bytes:
-        """Return what a request asks for: a path, or the whole address where a proxy has to know it."""
+        """Return the target for the request line: a path, or the whole address if a proxy needs it."""
         parts = urlsplit(self._endpoint.url(path))
         target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE + '?')}" if parts.query else "")
         if self._proxy is None or self._context is not None:
@@ -263,7 +263,7 @@ class HttpClient:
 
 
 def _headers(endpoint: Endpoint) -> dict[str, str]:
-    """Return what every request carries. A compressed stream would be held back until a block is full, so none is asked for."""
+    """Return the headers of every request. They ask for no compression: it would delay the stream until a block is full."""
     address = urlsplit(endpoint.base_url)
     headers = {
         "host": _shown_host(address),
@@ -280,7 +280,7 @@ def _headers(endpoint: Endpoint) -> dict[str, str]:
 
 
 def _authorization(address: SplitResult, name: bytes) -> Headers:
-    """Return the header for the name and password in an address, if it has any."""
+    """Return the header `name` with the user name and password of an address, or nothing if it has none."""
     if not address.username:
         return []
     pair = f"{unquote(address.username)}:{unquote(address.password or '')}"
@@ -288,13 +288,13 @@ def _authorization(address: SplitResult, name: bytes) -> Headers:
 
 
 def _host(address: SplitResult) -> str:
-    """Return the host as DNS knows it. (The codec takes 2 ms to load.)"""
+    """Return the host in the form that DNS uses. ASCII names skip the ``idna`` codec, which takes 2 ms to load."""
     host = address.hostname or ""
     return host if host.isascii() else host.encode("idna").decode()
 
 
 def _shown_host(address: SplitResult) -> str:
-    """Return the host, with its port where there is one, as HTTP wants it."""
+    """Return the host and the port, if any, in the form of an HTTP header."""
     host = _host(address)
     host = f"[{host}]" if ":" in host else host
     return f"{host}:{address.port}" if address.port else host
@@ -308,9 +308,9 @@ def _address_of(proxy: SplitResult) -> ServerAddress:
 
 
 def _proxy(endpoint: Endpoint) -> SplitResult | None:
-    """Return the address of the proxy to use.
+    """Return the address of the proxy to use, or ``None``.
 
-    :raises ModelError: it cannot be used.
+    :raises ModelError: the environment names a proxy that cannot be used.
     """
     address = proxy_for(endpoint)
     if address is None:
@@ -329,7 +329,7 @@ def _proxy(endpoint: Endpoint) -> SplitResult | None:
 
 
 def proxy_for(endpoint: Endpoint) -> str | None:
-    """Return the proxy that the environment names for this endpoint; none for this machine."""
+    """Return the proxy that the environment names for this endpoint; an endpoint on this machine gets none."""
     address = urlsplit(endpoint.base_url)
     if endpoint.is_loopback or not address.hostname:
         return None
@@ -343,17 +343,17 @@ def proxy_for(endpoint: Endpoint) -> str | None:
 
 
 AT_ONCE = 256 * 1024
-"""Bytes that are unpacked at a time: a thousand times as many may be in what came."""
+"""Decompress at most this many bytes at a time: compressed data may expand a thousandfold."""
 _READ = ("gzip", "x-gzip", "deflate")
 _PACKED = (*_READ, "br", "zstd", "compress", "x-compress")
 
 
 def unpacked(pieces: AsyncGenerator[bytes], named: str) -> AsyncGenerator[bytes]:
-    """Return a body as it was before it was packed, which closes `pieces` with itself; `named` is its ``content-encoding``.
+    """Return the decompressed body; closing it also closes `pieces`. `named` is the value of ``content-encoding``.
 
-    Whatever stands there beside the compressions, a character set or "none", is not a compression.
+    Other words in that header, such as a character set or "none", are ignored.
 
-    :raises Undecodable: it is compressed in a way that cannot be read.
+    :raises Undecodable: the body is compressed with a method that is not supported.
     """
     codings = [coding.strip() for coding in named.lower().split(",") if coding.strip() in _PACKED]
     if not codings:
@@ -364,7 +364,7 @@ def unpacked(pieces: AsyncGenerator[bytes], named: str) -> AsyncGenerator[bytes]
 
 
 async def _unpack(packed: AsyncGenerator[bytes], coding: str) -> AsyncGenerator[bytes]:
-    """Yield what was compressed, at most so much at a time; servers may compress each event by itself."""
+    """Yield the decompressed data, at most :data:`AT_ONCE` bytes at a time. Some servers compress each event by itself."""
     head, unpacker = b"", None
     async with contextlib.aclosing(packed) as pieces:
         async for piece in pieces:
@@ -386,6 +386,6 @@ async def _unpack(packed: AsyncGenerator[bytes], coding: str) -> AsyncGenerator[
 
 
 def _window(head: bytes, coding: str) -> int:
-    """Return what zlib wants to know: its own header, gzip's, or, as some servers understand "deflate", none."""
+    """Return zlib's ``wbits``: for a zlib or gzip header, or for none, which is what some servers mean by "deflate"."""
     is_bare = bool(head) and coding == "deflate" and head[0] & 15 != 8 and head[:2] != b"\x1f\x8b"
     return -zlib.MAX_WBITS if is_bare else zlib.MAX_WBITS | 32
