@@ -1,4 +1,4 @@
-"""What a terminal shows and takes. This module is the text: it makes control characters visible and fits text to columns."""
+"""Output and input at a terminal. This module has the text: it makes control characters visible and fits text to columns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def brief(args: object) -> str:
     ordered = sorted(args.items(), key=lambda item: item[0] != "path") if isinstance(args, Mapping) else [("", args)]
     values = [str(value).strip() for _, value in ordered if isinstance(value, str | int)]
     if ordered and ordered[0][0] == "path" and (_WRITTEN & dict(ordered).keys() or any("\n" in value for value in values)):
-        values = values[:1]  # what is written is shown as a diff
+        values = values[:1]  # the written text is shown as a diff
     text = " ".join(values).strip()
     line = first_line(text, 100)
     return line if line == text or line.endswith("…") else f"{line} …"
@@ -63,10 +63,10 @@ def cut(text: str, columns: int) -> str:
 
 
 def folded(text: str) -> str:
-    """Return sentences of ours in lines that the terminal behind standard error need not wrap, each as indented as it began.
+    """Wrap sentences of ours between words to the terminal at standard error; further lines keep a line's indent.
 
-    A word that is longer than a line is left to the terminal, so that it can be copied, and so is a next command: half of
-    one would run.
+    A word that is longer than a line is left to the terminal, so that it can be copied. So is a next command: if only half
+    of it were copied, that would run.
     """
     import shutil
 
@@ -92,15 +92,15 @@ def ending(text: str, columns: int) -> str:
 
 
 def told_result(status: str, output: str) -> str:
-    """Return the first line of a result that is not ``ok`` with its status before it, once."""
+    """Return the first line of a result that is not ``ok``, with the status in front unless the line has it already."""
     line = first_line(output)
     return line if line.startswith(f"{status}: ") else f"{status}: {line}"
 
 
 def columns(rows: Iterable[Sequence[Any]], *, within: int | None = None) -> str:
-    """Return `rows` in aligned columns. A row that is too wide goes on below itself, and no cell makes others too wide.
+    """Return `rows` in aligned columns. A row that is too wide is wrapped, and no single cell makes the columns too wide.
 
-    :param within: how wide a row may be; by default as wide as the terminal, and 0 for one line a row.
+    :param within: how many columns a row may take; by default the width of the terminal, and 0 for one line a row.
     """
     from moryflow_sdk.support.texts import aligned, stdout_width
 
@@ -109,22 +109,22 @@ def columns(rows: Iterable[Sequence[Any]], *, within: int | None = None) -> str:
 
 
 def at_terminal() -> bool:
-    """Whether a person can be asked: somebody types, and sees the question."""
+    """Return whether a person can be asked: standard input and standard error are a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def is_dumb() -> bool:
-    """Whether the terminal shows plain text and nothing else: it moves no cursor."""
+    """Return whether the terminal shows plain text only and cannot move its cursor."""
     return os.environ.get("TERM") in ("dumb", "unknown")
 
 
 def use_colour(stream: TextIO) -> bool:
-    """Whether `stream` is a terminal that wants colour."""
+    """Return whether `stream` is a terminal that shows colour, and the person has not refused colour."""
     return stream.isatty() and "NO_COLOR" not in os.environ and not is_dumb()
 
 
 def terminal_width() -> int:
-    """Return how wide the terminal behind standard error is; nothing where there is none."""
+    """Return the columns of the terminal at standard error; 0 if that is not a terminal."""
     try:
         return os.get_terminal_size(stderr().fileno()).columns
     except OSError:
@@ -132,7 +132,7 @@ def terminal_width() -> int:
 
 
 def as_json(document: object, *, indent: int | None = 2) -> str:
-    """Return `document` as JSON that standard output takes, whatever its encoding; half characters stay, as escapes."""
+    """Return `document` as JSON that standard output can encode, whatever its encoding; lone surrogates become escapes."""
     readable = codecs.lookup(stdout().encoding or "ascii").name == "utf-8"
     text = json.dumps(document, ensure_ascii=not readable, indent=indent, default=str)
     return _SURROGATES.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -1,6 +1,6 @@
-"""What takes the terminal from a running loop: signals, which stop a turn, a wait or a command, and ``breakpoint()``.
+"""What interrupts a running loop: signals, which stop a turn, a wait or a command, and ``breakpoint()``.
 
-While the debugger asks, the event loop stands still and its clock with it: nothing is drawn, no key is read by anyone else
+While the debugger has the terminal, the event loop and its clock stand still: nothing else is drawn, nobody else reads keys
 and no deadline passes. After the first breakpoint no new deadline is set in this process.
 """
 
@@ -32,14 +32,14 @@ def stop_on_signals(stop: Callable[[], object]) -> None:
 
 
 def catch_signals(signals: Sequence[int], act: Callable[[int], object], *, leave_at: int) -> Callable[[], None]:
-    """Call `act` on the loop for each of these signals; the returned function ends that.
+    """Call `act` on the loop for each of these signals, until the returned function is called.
 
     The handlers are Python's own, not the loop's: a plugin that keeps the loop from running must not keep a person
     from leaving.
 
-    A terminal that is closed sends SIGHUP more than once: by the system, by the shell, and when that has ended. Those count as
-    one, and those that come after the end kill nobody who is still saving what was typed. As no Ctrl-C can come any more, the
-    process ends :data:`HANGUP_SECONDS` later, whatever the loop does. Under ``nohup`` it is ignored, as that wants it.
+    When a terminal is closed, SIGHUP comes more than once: from the system, from the shell, and when the shell has ended. They
+    count as one, and SIGHUP stays ignored afterwards, while the process may still be saving what was typed. As no Ctrl-C can
+    come any more, the process ends :data:`HANGUP_SECONDS` later, whatever the loop does. Under ``nohup``, SIGHUP is ignored.
 
     :param leave_at: the signal, counted from one, at which the process ends at once, whatever the loop does.
     """
@@ -86,9 +86,9 @@ BLOCKED = 0.3
 def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]], run: Callable[..., Any] = asyncio.run) -> T:
     """Run `work` on an event loop with `run`, and raise :exc:`KeyboardInterrupt` when Ctrl-C cancelled it.
 
-    Ctrl-C is never an exception while the loop is being made or taken down: a loop that is half made prints an error when it
-    is deleted, and so does a coroutine that was made and never awaited. While something blocks the loop, such as a question
-    of click, it is one.
+    Ctrl-C raises no exception while the loop is being made or closed: a loop that is half made prints an error when it is
+    deleted, and so does a coroutine that was never awaited. It does raise one while something blocks the loop, for example a
+    prompt of click.
     """
     pythons = signal.default_int_handler
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not pythons:
@@ -124,7 +124,7 @@ def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]], run: Callable[..., A
         raise KeyboardInterrupt from None
     finally:
         signal.signal(signal.SIGINT, pythons)
-    if late:  # the work was done, and only the loop was still being taken down
+    if late:  # Ctrl-C came when the work was done and the loop was being closed
         raise KeyboardInterrupt
     return result
 
@@ -133,10 +133,10 @@ log = logging.getLogger(__name__)
 Aside = Callable[[], AbstractContextManager[None]]
 Handler = Callable[[int, FrameType | None], Any] | int | None
 ASIDES: list[Aside] = []
-"""Entered whenever the debugger asks: each takes something off the screen, and puts it back."""
+"""Context managers that are entered while the debugger has the terminal; each erases something and then draws it again."""
 _one_at_a_time = threading.RLock()
 BUSY = 5.0
-"""Seconds in which the loop should have come to stand still; a loop that does not is blocked, and draws nothing either."""
+"""Seconds to wait for the loop to stand still. A loop that takes longer is blocked, so it draws nothing either."""
 
 
 async def _debuggable(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -145,7 +145,7 @@ async def _debuggable(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def stop_at_breakpoints(loop: asyncio.AbstractEventLoop) -> None:
-    """Let ``breakpoint()`` stop the clock of `loop`, unless something else has taken it."""
+    """Let ``breakpoint()`` stop the clock of `loop`, unless other code has set its own ``sys.breakpointhook``."""
     hook = sys.breakpointhook
     if hook is sys.__breakpointhook__ or (isinstance(hook, _Breakpoint) and hook.loop is not loop):
         sys.breakpointhook = _Breakpoint(loop)
@@ -169,13 +169,13 @@ class _Breakpoint:
             return None
         lift_deadlines()
         if "pdb" not in sys.modules:
-            with self.pause():  # deadlines that have begun do not count how long this takes
+            with self.pause():  # the import must not count in deadlines that have begun
                 import_module("pdb")
         return _debugger(self.pause).set_trace(frame and frame.f_back)
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Let the loop stand still, and the terminal be as a shell leaves it."""
+        """Halt the loop, and set the terminal to the modes that a program expects from a shell."""
         with _one_at_a_time, ExitStack() as stack:
             if asyncio._get_running_loop() is self.loop or not self.loop.is_running():
                 stack.enter_context(self._still(signal.default_int_handler))
@@ -185,7 +185,7 @@ class _Breakpoint:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Let the loop wait for this thread."""
+        """Make the loop wait until this thread leaves the context."""
         held, released = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -204,7 +204,7 @@ class _Breakpoint:
 
     @contextmanager
     def _still(self, interrupted: Handler) -> Iterator[None]:
-        """On the loop's own thread: stop its clock, put aside what it draws, and take Ctrl-C away from the turn."""
+        """On the loop's own thread: stop its clock, erase what it draws, and keep Ctrl-C from the turn."""
         began = time.monotonic()
         try:
             with ExitStack() as stack:
@@ -219,7 +219,7 @@ class _Breakpoint:
 
 
 def _debugger(pause: Callable[[], AbstractContextManager[None]]) -> Any:
-    import pdb  # takes longer to import than a start may
+    import pdb  # here, because the import takes longer than a start may
 
     class Debugger(pdb.Pdb):
         """Python's own debugger, which has the terminal while it asks."""
@@ -246,11 +246,11 @@ def _interrupted_by(handler: Handler) -> Iterator[None]:
 
 @contextmanager
 def _line_mode() -> Iterator[None]:
-    """Let the terminal echo and edit lines, as a program expects that reads them."""
+    """Let the terminal echo and edit lines, as the debugger expects."""
     import termios
 
     before, modes = termios.tcgetattr(0), termios.tcgetattr(0)
-    termios.tcflush(0, termios.TCIFLUSH)  # typed for somebody else
+    termios.tcflush(0, termios.TCIFLUSH)  # these keys were not typed for the debugger
     modes[0] |= termios.ICRNL
     modes[1] |= termios.OPOST
     modes[3] |= termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG
@@ -263,7 +263,7 @@ def _line_mode() -> Iterator[None]:
 
 @contextmanager
 def _streams() -> Iterator[Any]:
-    """Put the terminal in place of the standard streams; descriptor 1 is standard error, for answers have another."""
+    """Make the terminal the standard streams. Descriptor 1 is standard error; answers go to another descriptor."""
     before = sys.stdin, sys.stdout
     with open(1, "w", encoding="utf-8", errors="replace", closefd=False) as stdout:
         sys.stdin, sys.stdout = sys.__stdin__, stdout

@@ -22,7 +22,7 @@ from . import fitting
 from .streams import stderr
 
 LEAST_COLUMNS = 20
-"""Columns that the smallest terminal is taken to have."""
+"""The fewest columns that a terminal is taken to have."""
 LOW = 40
 """Rows below which a terminal gives each part of a question one row less."""
 MOST_TARGETS = 8
@@ -31,14 +31,14 @@ ROW_OF_KEYS = 70
 ALL = 1 << 30
 V = "; v shows all"
 ROOT = "vault:/"
-"""Where a command runs that is told no other place."""
+"""The folder in which a command runs unless its call names another."""
 
 
 class QuestionText(NamedTuple):
-    """A question and how it is shown.
+    """The text of a question.
 
-    :ivar text: what fits on the screen; `whole` is all of it.
-    :ivar always: whether that answer stores anything, so that it is offered.
+    :ivar text: as much of it as fits on the screen; `whole` is all of it.
+    :ivar always: whether the answer *always* stores anything; only then is it offered.
     """
 
     text: str
@@ -52,7 +52,7 @@ class QuestionText(NamedTuple):
 
     @property
     def keys(self) -> str:
-        """The line that a person answers behind."""
+        """The answers on offer, as the prompt behind which a person types."""
         offered = [
             "[o]nce",
             *(["[a]lways"] if self.always else []),
@@ -70,11 +70,11 @@ class QuestionText(NamedTuple):
 
 
 _VERBS = {"read": "read", "edit": "change", "web_fetch": "fetch", "web_search": "search for", "mcp": "call", "task": "start"}
-"""What a tool wants to do with its targets, by domain; it runs a command, and what declares no domain."""
+"""What a tool wants to do with its targets, by its domain. A tool of any other domain, or of none, wants to run them."""
 
 
 def question(request: Mapping[str, Any], approval: str = "", whose: str = "") -> QuestionText:
-    """Return the question that `request`, as it is stored and as ``permission.asked`` has it, stands for."""
+    """Return the text of the question in `request`, which is as the store and the event ``permission.asked`` have it."""
     columns, rows = screen()
     whole = "\n".join(_lines(request, approval, whose, columns, ALL))
     text = "\n".join(_lines(request, approval, whose, columns, rows))
@@ -82,7 +82,7 @@ def question(request: Mapping[str, Any], approval: str = "", whose: str = "") ->
 
 
 def screen() -> tuple[int, int]:
-    """Return columns and rows of the terminal that questions are shown at: standard output may be a pipe."""
+    """Return columns and rows of the terminal at standard error or input; standard output may be a pipe."""
     found = (80, 24)
     for stream in (sys.stdin, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -115,7 +115,7 @@ def _lines(request: Mapping[str, Any], approval: str, whose: str, columns: int, 
 
 
 def _within(targets: Sequence[list[str]], rows: int, columns: int) -> list[str]:
-    """Return as many of the targets as fit, two at least: a long list must not push the question off the screen."""
+    """Return the lines of as many targets as fit, at least two: a long list must not push the question off the screen."""
     most = MOST_TARGETS if rows < ALL else ALL
     while True:
         lines = [line for lines in _middle(targets, most, f"targets{V}", columns) for line in lines]
@@ -125,9 +125,9 @@ def _within(targets: Sequence[list[str]], rows: int, columns: int) -> list[str]:
 
 
 def preview_lines(text: str, columns: int, rows: int, hint: str = V) -> list[str]:
-    """Return a text of several lines, each marked as part of it, in at most `rows` rows.
+    """Return a preview in at most `rows` rows, each marked as a line of the preview.
 
-    :param hint: what shows all of it.
+    :param hint: how to see all of it, if lines are left out.
     """
     if not text:
         return []
@@ -137,7 +137,7 @@ def preview_lines(text: str, columns: int, rows: int, hint: str = V) -> list[str
 
 
 def _always(request: Mapping[str, Any]) -> str:
-    """Return what *always* does; a question stored by an earlier version names the patterns alone."""
+    """Return what *always* would do; a question stored by an earlier version has only the patterns."""
     if "always" in request:
         return str(request["always"] or "")
     remember = request.get("remember") or ()
@@ -146,7 +146,7 @@ def _always(request: Mapping[str, Any]) -> str:
 
 
 def _field(mark: str, text: str, columns: int, rows: int, *, words: bool = False) -> list[str]:
-    """Return a text of one line, wrapped below itself, in at most `rows` rows; `words` are kept whole where that can be."""
+    """Wrap a text of one line into at most `rows` rows, with `words` between words if possible."""
     pieces = list(_wrapped(mark, "      ", text, columns, words=words))
     return [line for lines in _middle([[piece] for piece in pieces], rows, f"lines{V}", columns) for line in lines]
 
@@ -166,13 +166,13 @@ def _wrapped(first: str, further: str, text: str, columns: int, *, words: bool =
 
 
 def _writable(text: str) -> str:
-    """Return `text` as the terminal's encoding can show it, before it is wrapped."""
+    """Return `text` with escapes for what the terminal's encoding lacks; they must be there before wrapping."""
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     return text if text.isascii() else text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _middle(items: Sequence[list[str]], most: int, what: str, columns: int) -> Sequence[list[str]]:
-    """Return at most `most` of `items`: the first and the last ones, and in between how many are left out."""
+    """Return at most `most` of `items`: the first and the last ones, and a line between that says how many are left out."""
     if len(items) <= most:
         return items
     first = max(1, (most - 1) * 2 // 3)
@@ -182,7 +182,7 @@ def _middle(items: Sequence[list[str]], most: int, what: str, columns: int) -> S
 
 
 async def show_whole(text: str) -> None:
-    """Show a text that is longer than the screen: with ``$PAGER`` where it is set, else as it is."""
+    """Show a text that is longer than the screen: with ``$PAGER`` if that is set, else as it is."""
     try:
         command = shlex.split(os.environ.get("PAGER", ""))
     except ValueError as error:

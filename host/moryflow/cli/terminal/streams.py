@@ -1,7 +1,7 @@
 """The standard streams of the command line. What plugins write to standard output goes to standard error instead.
 
-A reader of ``--json`` or of the events of a run must find only our output there. Prints of Python code are sorted out here;
-file descriptor 1, which C libraries and child programs write to, is standard error, and ours is another.
+A reader of ``--json`` or of the events of a run must find only our output there. Prints of Python code are told apart here;
+file descriptor 1, which C libraries and child programs write to, is made standard error, and our output has another.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from types import FrameType
 from typing import IO, Any, TextIO
 
 _OURS = frozenset({"__main__", "moryflow", "moryflow_sdk", "moryflow_builtins", "prompt_toolkit"})
-"""The packages that write what the host has to say. A plugin may be any other module, and print through any library."""
+"""The packages whose output is the host's. Any other module may be a plugin, which may also print through any library."""
 NAME = "standard output"
-"""What an error is told with that has no file's name."""
+"""The file name in an error about standard output, which has none."""
 _MAIN = threading.main_thread()
 
 SIMPLER = "moryflow-simpler"
-"""The error handler of standard error: signs of ours that its encoding lacks are written as others like them, all else as
-escapes. Not of standard output: an answer is data."""
+"""The error handler of standard error: symbols of ours that its encoding lacks are replaced by similar ones, everything else
+by escapes. Standard output does not use it, because an answer is data."""
 _LIKE = {"•": "*", "…": "...", "→": "->", "│": "|", "┊": ":", "·": "-", "“": '"', "”": '"', "–": "-", "└": "`"}
 
 
@@ -40,8 +40,8 @@ codecs.register_error(SIMPLER, _simpler)
 def prepare(*, apart: bool) -> None:
     """Make the standard streams usable, whatever the caller did to them.
 
-    One that was closed (`<&-`) becomes the null device, so that no file of ours gets its number. What the terminal's
-    encoding cannot show is escaped instead of lost.
+    A stream that was closed (`<&-`) becomes the null device, so that no file of ours gets its number. Characters that the
+    terminal's encoding lacks are escaped instead of lost.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
@@ -68,14 +68,14 @@ _err: TextIO | None = None
 
 
 def restore() -> None:
-    """Put the streams of the command line back where a plugin has left others, for what prints through ``sys``."""
+    """Set ``sys.stdout`` and ``sys.stderr`` to the command line's streams again, if a plugin has left others there."""
     sys.stdout, sys.stderr = stdout(), stderr()
 
 
 def stdout() -> TextIO:
     """Return the standard output of the command line.
 
-    What ``sys.stdout`` is may be a plugin's meanwhile: ``redirect_stdout`` in its thread holds for the whole process.
+    ``sys.stdout`` may be a plugin's at the moment: ``redirect_stdout`` in its thread applies to the whole process.
     """
     return _out or sys.stdout
 
@@ -86,18 +86,18 @@ def stderr() -> TextIO:
 
 
 class Stdout(TextIOWrapper):
-    """Takes what the host writes, on its one thread, and passes on what comes from elsewhere.
+    """Writes what the host prints, on its one thread, and passes all other text on to standard error.
 
-    :param shared: a plugin's own command runs, and what it prints is the answer.
+    :cvar shared: a plugin's own command runs, so what it prints is the answer.
     """
 
     shared = False
 
     def write(self, text: str, /) -> int:
-        """Write a text where it belongs.
+        """Write the host's text to standard output, and any other text to standard error.
 
-        A plugin prints on the host's thread too, at import and in a hook, so only the frame that writes tells whose text
-        it is. Looking at it takes 0.2 µs a write.
+        A plugin prints on the host's thread too, at import and in a hook, so only the frame that writes shows whose text
+        it is. Looking at the frame takes 0.2 µs a write.
         """
         if threading.current_thread() is not _MAIN or not (self.shared or _is_ours(sys._getframe(1))):
             return stderr().write(text)
@@ -109,27 +109,27 @@ class Stdout(TextIOWrapper):
             super().flush()
 
     def close(self) -> None:
-        """Write what waits, and stay open: a plugin that closes it may not end the answer."""
+        """Flush and stay open: a plugin that closes the stream must not cut the answer off."""
         self.flush()
 
 
 class Stderr(TextIOWrapper):
-    """Takes what anybody writes to standard error, plugins and what they log too, and leaves out the secrets we know."""
+    """Writes all of standard error, the output and logs of plugins included, and hides the secrets that we know."""
 
     def write(self, text: str, /) -> int:
         """Write a text without secrets."""
-        secrets: Any = sys.modules.get("moryflow_sdk.support.secrets")  # who knows of one has imported it
+        secrets: Any = sys.modules.get("moryflow_sdk.support.secrets")  # whoever knows a secret has imported it
         super().write(secrets.hide(text) if secrets is not None else text)
         return len(text)
 
     def close(self) -> None:
-        """Write what waits, and stay open."""
+        """Flush and stay open."""
         self.flush()
 
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """Name the place that could not be written, as the error of a file does."""
+    """Set the file name of an ``OSError`` to :data:`NAME`, so that it names its place like the error of a file."""
     try:
         yield
     except OSError as error:
@@ -138,9 +138,9 @@ def _named() -> Iterator[None]:
 
 
 def _install(*, apart: bool) -> None:
-    """Install it over a plain standard output. Leave a stream that someone else installed.
+    """Replace plain standard streams by :class:`Stdout` and :class:`Stderr`. Leave a stream that someone else installed.
 
-    :param apart: this process is ours alone, so that nobody else's descriptor 1 is moved.
+    :param apart: the process is ours alone, so descriptor 1 may be moved.
     """
     _hide_on_stderr()
     found = sys.stdout
@@ -171,7 +171,7 @@ def _hide_on_stderr() -> None:
 
 
 def _apart(binary: IO[bytes], *, unbuffered: bool) -> IO[bytes]:
-    """Return a stream to what descriptor 1 was, which is standard error from here on."""
+    """Make descriptor 1 standard error, and return a stream to what it was before."""
     try:
         ours = os.dup(1)
     except OSError:  # there are no descriptors left
@@ -181,7 +181,7 @@ def _apart(binary: IO[bytes], *, unbuffered: bool) -> IO[bytes]:
 
 
 def share() -> None:
-    """Let plugins print: a command of one of them begins."""
+    """Let plugins print to standard output, because a plugin's command begins."""
     if isinstance(sys.stdout, Stdout):
         sys.stdout.shared = True
         sys.stdout.flush()
@@ -190,7 +190,7 @@ def share() -> None:
 
 @contextmanager
 def lent() -> Iterator[None]:
-    """Let a program that is started meanwhile write to standard output: an editor."""
+    """Let a program that is started meanwhile, for example an editor, write to standard output."""
     sys.stdout.flush()
     before = os.dup(1)
     os.dup2(sys.stdout.fileno(), 1)
@@ -202,7 +202,7 @@ def lent() -> Iterator[None]:
 
 
 def _is_ours(frame: FrameType | None) -> bool:
-    """Whether it is the host that writes in `frame`. What click echoes is its caller's."""
+    """Return whether the host writes in `frame`. What click echoes belongs to click's caller."""
     while frame is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if package != "click":
@@ -212,22 +212,22 @@ def _is_ours(frame: FrameType | None) -> bool:
 
 
 def nobody_reads() -> bool:
-    """Whether the other end of standard output or standard error has been closed."""
+    """Return whether the other end of standard output or standard error has been closed."""
     import select
 
     poll = select.poll()
     for stream in (stdout(), stderr()):
-        poll.register(stream.fileno(), 0)  # POLLERR is told unasked
+        poll.register(stream.fileno(), 0)  # POLLERR is reported without being asked for
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def give_up_waiting() -> None:
-    """Let go of what could not be written: Python must not try again at exit."""
+    """Drop output that could not be written: Python must not try again at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (stdout(), stderr()):
         try:
             stream.flush()
-        except ValueError:  # a plugin has closed what is below it
+        except ValueError:  # a plugin has closed the file below the stream
             continue
         except OSError:
             os.dup2(nowhere, stream.fileno())
