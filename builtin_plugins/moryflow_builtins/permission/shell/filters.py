@@ -1,4 +1,4 @@
-"""Enough of ``sed``, ``awk`` and ``jq`` to know whether a text in them runs programs, or reads and writes files of its own."""
+"""Enough of ``sed``, ``awk`` and ``jq`` to know whether a script runs programs, or reads or writes files by itself."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .syntax import Arg
 
 _ADDRESS = re.compile(r"\s*(?:\d+~\d+|\d+|\$|[+~]\d+)\s*")
 _ARGUMENT = re.compile(r"[ \t]*[\w.-]*[ \t]*(?=[;\n}]|\Z)", re.ASCII)
-"""A label or a number; what follows it is another command to some versions."""
+"""A label or a number. It must end at a separator: in some versions more text begins another command."""
 
 _WITH_ARGUMENT = frozenset("btTqQlL:v")
 _PLAIN = frozenset("dDgGhHnNpPxz=F")
 
 
 def sed_dangers(script: str) -> tuple[str, list[str], list[str]]:
-    """Return what `script` does beyond editing a stream (empty: nothing), and the files it reads and writes."""
+    """Return what `script` does beyond editing a stream (empty: nothing), and the files that it reads and writes."""
     reader = _Sed(script)
     try:
         reader.run()
@@ -81,7 +81,7 @@ class _Sed:
             self._position += 1
 
     def _until(self, delimiter: str) -> None:
-        """Step over a pattern or a replacement; a delimiter between brackets is read in two ways."""
+        """Skip a pattern or a replacement; give up on a delimiter between brackets, which versions read differently."""
         start = self._position
         if delimiter in "\n\\":
             raise _NotUnderstood
@@ -121,7 +121,7 @@ class _Sed:
             raise _NotUnderstood
 
     def _text(self) -> None:
-        """Step over the text of ``a``, ``i`` and ``c``, whose lines go on after a backslash."""
+        """Skip the text of ``a``, ``i`` and ``c``, which continues after a line that ends with a backslash."""
         line = self._line()
         while (len(line) - len(line.rstrip("\\"))) % 2 and self._position < len(self._script):
             self._position += 1
@@ -155,22 +155,22 @@ _BEFORE_REGEX = frozenset("(,~!&|{};\n=<>?:+-*/%^$")
 _WORDS_BEFORE_REGEX = frozenset({"print", "printf", "return", "exit", "in", "case", "else", "do", "and", "or"})
 _STRING = re.compile(r'"(?:[^"\\\n]|\\(?:.|\n))*"')
 _REGEX = re.compile(r"/(?:[^\\/\[\n]|\\.|\[\^?(?:[^\]\[/\\\n]|\\.|\[:[a-z]+:\])+\])*/")
-"""A pattern that every version of awk ends at the same slash; one with a slash in brackets is not."""
+"""A pattern that every version of awk ends at the same slash; a slash in brackets would not be."""
 
 _GOES_ON = re.compile(r"(,|&&|\|\|)\s*\n")
 _LENGTH = re.compile(r"\blength\s*\Z")
-"""After it a slash begins a pattern for mawk, and divides for gawk."""
+"""After ``length`` a slash begins a pattern in mawk, but divides in gawk."""
 
 _CONDITION = re.compile(r"\b(?:if|while|for)\s*\Z")
 MAX_PROGRAM = 16 * 1024
-"""Longer programs are not looked into."""
+"""Longer scripts count as dangerous."""
 
 _ODD = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Characters that are a blank to one version and an error to another."""
+"""Characters that are a blank in one version and an error in another."""
 
 
 def awk_is_dangerous(program: str) -> bool:
-    """Whether `program` may run, read or write something by itself, or cannot be told from one that does."""
+    """Whether `program` may run programs, or read or write files by itself; true if that is not certain."""
     if len(program) > MAX_PROGRAM or _ODD.search(program) or _ANYWHERE.search(program):
         return True
     code = _code_of(program)
@@ -181,14 +181,14 @@ def awk_is_dangerous(program: str) -> bool:
 
 
 def _without_parentheses(code: str) -> str:
-    """Drop what stands in parentheses, where ``>`` compares and does not write."""
+    """Return `code` without the text in parentheses, in which ``>`` compares and does not write."""
     while (shorter := _INNERMOST.sub(" 0 ", code)) != code:
         code = shorter
     return code
 
 
 def _code_of(program: str) -> str | None:
-    """Return `program` without strings, patterns and comments; ``None`` when it is not clear what is one."""
+    """Return `program` without strings, patterns and comments; ``None`` if it is not clear where they are."""
     code: list[str] = []
     position = 0
     while position < len(program):
@@ -204,7 +204,7 @@ def _code_of(program: str) -> str | None:
                 return None
             code.append(" 0 ")
             position = closed.end()
-        elif program.startswith("\\\n", position):  # a line that goes on
+        elif program.startswith("\\\n", position):  # a continued line
             code.append(" ")
             position += 2
         elif char == "/" and code and "".join(code[-2:]).strip()[-2:] in ("++", "--"):
@@ -216,7 +216,7 @@ def _code_of(program: str) -> str | None:
 
 
 def _regex_may_begin(before: str) -> bool:
-    """Whether a slash after `before` begins a pattern; after an operand it divides."""
+    """Whether a slash after `before` begins a pattern; if not, it divides."""
     before = before.rstrip(" \t")
     if before.endswith(("++", "--")):
         return False
@@ -229,7 +229,7 @@ def _regex_may_begin(before: str) -> bool:
 
 
 def _ends_a_condition(code: str) -> bool:
-    """Whether the parenthesis at the end of `code` closes that of ``if``, ``while`` or ``for``."""
+    """Whether the parenthesis at the end of `code` closes the condition of ``if``, ``while`` or ``for``."""
     level = 0
     for position in range(len(code) - 1, -1, -1):
         level += {")": 1, "(": -1}.get(code[position], 0)
@@ -244,7 +244,7 @@ _READS = re.compile(
 )
 _READS_IN_YQ = re.compile(r"(?<![.\w])(strenv|envsubst|load\w*)\b")
 _PAIRS = {"--arg": False, "--argjson": False, "--slurpfile": True, "--rawfile": True, "--argfile": True}
-"""Options that are followed by a name and a value, and whether the value is a file."""
+"""Options that take a name and a value → whether the value is a file."""
 
 _GUARDED = {
     "from-file": "takes its filter from a file",
@@ -283,7 +283,7 @@ def inspect_jq(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def _options(text: str) -> set[str]:
-    """Return what an option, or several in one word, are called; those that do not count are left out."""
+    """Return the full names of the options in one word; options that do not matter are left out."""
     if not text.startswith("--"):
         return {_LETTERS[letter] for letter in text[1:] if letter in _LETTERS} if text[1] != "L" else {"library-path"}
     name = text[2:].partition("=")[0]
@@ -291,7 +291,7 @@ def _options(text: str) -> set[str]:
 
 
 def _note(args: Sequence[Arg], index: int, names: set[str], effects: CommandEffects) -> int:
-    """Note what options mean; return how many words after them belong to them."""
+    """Record the effects of options; return how many of the next words are their values."""
     text = args[index].text
     for name in names & set(_GUARDED):
         effects.guard(index, f"{args[0].text} {text} {_GUARDED[name]}")
@@ -304,11 +304,11 @@ def _note(args: Sequence[Arg], index: int, names: set[str], effects: CommandEffe
 
 
 def _take(args: Sequence[Arg], words: list[tuple[int, bool]], effects: CommandEffects, *, from_file: bool) -> None:
-    """The first word is the filter, unless that comes from a file; the others are files, where they are not data."""
-    verbs = args[0].text.endswith("yq")  # has subcommands, and options with values of their own: any word may be a filter
+    """Take the first word as the filter, unless the filter is in a file, and the others as files, unless they are data."""
+    verbs = args[0].text.endswith("yq")  # yq has subcommands and more options with values: any word may be the filter
     for place, (index, data) in enumerate(words):
         if (place == 0 and not from_file) or verbs:
-            # Without its strings, where they are surely strings: nothing is filled in, no comment has a quote.
+            # Remove the strings if they surely are strings: no text is interpolated, and no comment holds a quote.
             text = args[index].text
             text = text if "#" in text or "\\(" in text else _JQ_STRING.sub('""', text)
             if _READS.search(text) or (verbs and _READS_IN_YQ.search(text)):

@@ -1,4 +1,4 @@
-"""Look at one command: which program, which options, which files, which commands inside."""
+"""Find the effects of one command: its program, options and files, and the commands inside it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from .verbs import VERBS, inspect_verbs
 
 
 def _inspect_git(args: Sequence[Arg], effects: CommandEffects) -> None:
-    from .git import inspect_git  # with what reads repositories a fifth of the judge, which most commands do not need
+    from .git import inspect_git  # with the modules that read repositories a fifth of the judge; most commands need none
 
     inspect_git(args, effects)
 
@@ -59,7 +59,7 @@ SPECIAL: dict[str, Inspector] = {
     "git": _inspect_git,
     moryflow_command.PROGRAM: moryflow_command.inspect_own_program,
 }
-"""Programs whose words follow rules of their own."""
+"""Programs with an inspector of their own."""
 
 
 def basename(word: Arg) -> str:
@@ -118,13 +118,13 @@ _REMOVING = {
     **dict.fromkeys(("7z", "7za", "7zr", "7zz"), re.compile(r"-sdel", re.IGNORECASE)),
     "rar": re.compile(r"-d[fr]", re.IGNORECASE),
 }
-"""Options with which an archiver removes what it has read."""
+"""Options that make an archiver remove the files that it has read."""
 
 _PATTERN = re.compile(r"[\[{]")
 
 
 def _file_addresses(index: int, arg: Arg, effects: CommandEffects) -> None:
-    """Take ``file:`` addresses for the files that they name."""
+    """Record the files that ``file:`` addresses in a word name."""
     for whole in addressed_files(arg.text):
         pattern = _PATTERN.search(whole)
         if pattern:
@@ -134,7 +134,7 @@ def _file_addresses(index: int, arg: Arg, effects: CommandEffects) -> None:
 
 
 def _by_family(name: str) -> Inspector | None:
-    """Return what looks at programs whose names carry a version."""
+    """Return the inspector of a program whose name varies, as ``python3.12`` or ``git-log``."""
     if interpreters.is_language(name):
         return interpreters.inspect_language
     if moryflow_command.is_own(name):
@@ -145,7 +145,7 @@ def _by_family(name: str) -> Inspector | None:
 
 
 def inspect_by_table(args: Sequence[Arg], effects: CommandEffects, operands: str, options: str) -> None:
-    """Look at a command whose operands and options stand in the table."""
+    """Fill in the effects of a command whose operands and options are in the table."""
     found = list(read_options(args, spec(options), files=True))
     patterns = False
     after_operand = False
@@ -181,7 +181,7 @@ def _take_operands(kind: str, named: list[Arg], effects: CommandEffects, args: S
         case "p" | "p.":
             effects.reads += files if has_pattern else files[1:]
         case "w":
-            # With a folder to work in and no file, as for patch, what is changed there is said by what it reads.
+            # With a folder to work in and no file, as for patch, the input says which files in the folder are changed.
             effects.writes += [WrittenFile(arg) for arg in files or ([Arg(".")] if effects.base else [])]
         case "W":
             effects.writes += [WrittenFile(arg, whole=True) for arg in files]
@@ -203,7 +203,7 @@ def _take_operands(kind: str, named: list[Arg], effects: CommandEffects, args: S
 
 
 def _take_copy(kind: str, files: list[Arg], effects: CommandEffects) -> None:
-    """Take the last operand as the destination, unless an option named one."""
+    """Record sources and destination; the destination is the last operand, unless an option named one."""
     sources, last = (files, None) if effects.writes or len(files) < 2 else (files[:-1], files[-1])
     elsewhere = list(filter(_remote, sources))
     sources = [arg for arg in sources if not _remote(arg)]
@@ -215,7 +215,7 @@ def _take_copy(kind: str, files: list[Arg], effects: CommandEffects) -> None:
 
 
 def _remote(arg: Arg) -> bool:
-    """Whether `arg` names a file of another machine, as for ``scp`` and ``rsync``."""
+    """Whether `arg` names a file on another machine, as for ``scp`` and ``rsync``."""
     host, colon, _ = arg.text.partition(":")
     return bool(colon) and "/" not in host and not host.startswith("${")
 
@@ -224,7 +224,7 @@ _OUTSIDE = re.compile(r"/.|~|\.\.(?:/|\Z)")
 
 
 def _no_value_after_all(word: Arg, effects: CommandEffects) -> None:
-    """Versions of a program differ in which letters take a value and where options end; the word may be a file."""
+    """Record the value of an option as a possible file: in another version the option may take no value."""
     if len(word.text) > 1 and (_OUTSIDE.match(word.text) or "/" in word.text or sensitive(word.text)):
         effects.perhaps.append(word)
 
@@ -234,7 +234,7 @@ _MOVES = re.compile(r"\+\+?(?:[Fg]|\d*G?|/[ -~]*)")
 
 
 def _first_commands(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``less +command``: what is not a place in the file can be a program."""
+    """Guard ``less +command``, unless it only moves to a place in the file: the command can run a program."""
     for index, arg in enumerate(args):
         if arg.text.startswith("+") and not _MOVES.fullmatch(arg.text):
             effects.guard(index, f"{args[0].text} {arg.text} gives the pager a command")
@@ -247,11 +247,11 @@ _RUNNING = frozenset(
         "interpreter", "launcher", "linker", "shell", "pager", "editor", "plugin", "plugins", "renderer",
     }
 )  # fmt: skip
-"""Parts of the names of options by which a program that is not known here is given another one."""
+"""Words in the names of options that tell an unknown program which program to run."""
 
 
 def _guard_running_options(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Look for options of programs without a table that run something, which may be abbreviated."""
+    """Guard options that run a program or change what runs; they may be abbreviated."""
     running = OPTIONS_THAT_RUN.get(name, frozenset()) | ALSO_RUN.get(name, frozenset())
     for arg in args[1:]:
         head = _VALUE.split(arg.text, maxsplit=1)[0]
@@ -268,11 +268,11 @@ _MESSAGES = {
     "jj": ({"commit", "ci", "describe", "desc", "new", "split", "squash"}, "m=m message=m"),
     "glab": ({"mr", "issue", "release"}, "m=m message=m t=m title=m d=m description=m"),
 }
-"""Of programs that are not known otherwise: verbs, and options of those whose value is a text that people read."""
+"""Programs that are otherwise unknown → their verbs, and the options of these whose value is a message for people."""
 
 
 def _inspect_unknown(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Take every word that looks like a path for one, and every group of words for what may be a command."""
+    """Record every word of an unknown program as a possible file; the judge also tries the words as commands."""
     effects.known = name in OPTIONS_THAT_RUN
     effects.may_write = True
     _guard_running_options(name, args, effects)

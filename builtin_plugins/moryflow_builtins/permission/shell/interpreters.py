@@ -1,7 +1,7 @@
 """Interpreters of other languages, shells, and the builtins of a shell.
 
-What an interpreter runs must be in the command for a rule to have covered it. A builtin that changes what later commands do
-needs a rule of its own.
+A rule covers the code that an interpreter runs only if that code is in the command. A builtin that changes what later commands
+do needs a rule that spells it out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHELLS = (
 _FOREIGN = frozenset({"fish", "csh", "tcsh", "pwsh", "powershell"})
 _SCRIPTING = frozenset({"python", "perl", "ruby", "node", "php", "lua", "tclsh", "Rscript", "julia"})
 _LANGUAGES: dict[str, str] = {
-    # name: its options; c = code, r = a file of code that is run first, g = it does something else entirely
+    # name: its options; c = code, r = a file of code that is run first, g = the program does something else entirely
     "python": "c=c m=c W=v X=v Q=v i=g",
     "perl": "e=c E=c M=c m=c I=r i=i x=i V=n d=g F=v l=n 0=n C=n s=n",
     "ruby": "e=c r=c I=r i=i C=d x=i F=v K=v E=v",
@@ -76,11 +76,11 @@ _SAYS_BY_LETTER = {
     "-v": frozenset({"node", "perl", "ruby", "php", "lua", "bc", "gdb", "julia", "groovy"}),
     "-h": frozenset({"node", "perl", "ruby", "php", "python", "bc", "dc", "ed", "gdb", "julia"}),
 }
-"""Where a letter asks for a version or for help; elsewhere it names a host, or makes the program talk while it runs."""
+"""Letters that ask for the version or for help, with their languages; in others the letter means something else."""
 
 
 def inspect_shell(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """A shell: ``-c`` is a text that is judged, a here-document too; anything else it runs is not seen."""
+    """A shell: the text of ``-c`` and a here-document are judged; anything else that it runs is not in the command."""
     table = spec("o=v O=v rcfile=x init-file=x init-command=x C=x D=v c=t command=t Command=t")
     text_follows = False
     index = 1
@@ -132,7 +132,7 @@ def _run_shell(args: Sequence[Arg], index: int, effects: CommandEffects, *, text
 
 
 def inspect_language(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """An interpreter of another language: neither code nor a script's content is understood here."""
+    """An interpreter of another language; neither its code nor the content of a script is understood here."""
     name = language_of(args[0].text.rpartition("/")[2])
     table = spec(_LANGUAGES[name])
     runs_code = in_place = False
@@ -184,7 +184,7 @@ def _run_file(args: Sequence[Arg], index: int, effects: CommandEffects, name: st
 
 
 def _only_says(args: Sequence[Arg], language: str) -> bool:
-    """Whether the one word after the program makes it say its version or its usage, and end."""
+    """Whether the only word after the program makes it print its version or its usage and exit."""
     if len(args) != 2:
         return False
     word = args[1].text
@@ -218,7 +218,7 @@ _EMBEDS = ("$(", "`", "${")
 
 
 def inspect_change(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """A builtin that changes the state of the shell: only a rule of its own covers it."""
+    """A builtin that changes the state of the shell: only a rule that spells it out covers it."""
     name = args[0].text
     effects.guard(0, f"{name} changes what later commands do")
     inspect_embedded(args, effects)
@@ -260,7 +260,7 @@ def inspect_source(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def inspect_cd(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``cd``, ``pushd`` and ``popd`` move; where to is not always known."""
+    """``cd``, ``pushd`` and ``popd`` change the folder, sometimes to an unknown one."""
     operands = [arg for arg in args[1:] if arg.text not in ("-L", "-P", "-e", "-@", "-n", "--", "-LP", "-PL", "-Pe")]
     if not operands and args[0].text == "cd":
         effects.moves = Arg("~", tilde=True)
@@ -277,7 +277,7 @@ def inspect_cd(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def inspect_printf(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``printf -v`` assigns, and so does ``%n``."""
+    """``printf -v`` and ``%n`` assign a variable."""
     if len(args) > 1 and args[1].text.startswith("-v"):
         effects.guard(min(2, len(args) - 1), "printf -v changes a variable")
         inspect_embedded(args, effects)
@@ -286,14 +286,14 @@ def inspect_printf(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def inspect_wait(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``wait -p`` assigns."""
+    """``wait -p`` assigns a variable."""
     if any(arg.text.startswith("-") and "p" in arg.text for arg in args[1:]):
         effects.guard(len(args) - 1, "wait -p changes a variable")
         inspect_embedded(args, effects)
 
 
 def inspect_embedded(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Look for a substitution in literal words: arithmetic and subscripts run it although it was quoted."""
+    """Judge a substitution in literal words: arithmetic and subscripts run it although it was quoted."""
     for index, arg in enumerate(args[1:], 1):
         if arg.static and any(mark in arg.text for mark in _EMBEDS):
             effects.guard(index, f"{args[0].text} evaluates {arg.text!r}")

@@ -1,7 +1,7 @@
-"""Words: quotes, expansions and what is inside them, read the way bash reads them.
+"""Words: quotes, expansions and their contents, read as bash reads them.
 
-Where bash itself depends on details that are easily read in two ways, this raises :class:`NotParsed`, and the command
-is asked about.
+Where the reading of bash depends on details that are easy to get wrong, this raises :class:`NotParsed`, and the command is
+asked about.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from .syntax import Expansion, NotParsed, Piece, PlainText, Script, Word
 
 MAX_DEPTH = 40
-"""How deeply substitutions and compound commands may be nested; bash itself goes on, a person does not."""
+"""How deeply substitutions and compound commands may be nested. bash has no such limit, but people do not write more."""
 
 
 class Cursor:
@@ -27,14 +27,17 @@ class Cursor:
 
     @abstractmethod
     def script_until(self, closing: str) -> Script:
-        """Read commands up to `closing`, which is consumed; the grammar's part."""
+        """Read commands up to `closing`, which is consumed. The parser implements this."""
 
     @abstractmethod
     def nested(self, text: str) -> Script:
-        """Read `text`, which was cut out of this one, as a script of its own; the grammar's part."""
+        """Read `text`, a part of this text, as a script of its own. The parser implements this."""
 
     def deeper(self) -> None:
-        """Count one more level of nesting."""
+        """Count one more level of nesting.
+
+        :raises NotParsed: there are more than :data:`MAX_DEPTH`.
+        """
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise NotParsed("it is nested too deeply")
@@ -44,7 +47,7 @@ class Cursor:
         return self.text[self.position : self.position + length]
 
     def skip_continuations(self) -> bool:
-        """Step over backslash-newline pairs; bash removes them before it looks at anything."""
+        """Skip backslash-newline pairs, which bash removes first; return whether there were any."""
         start = self.position
         while self.text.startswith("\\\n", self.position):
             self.position += 2
@@ -64,9 +67,9 @@ _NUMBERS = (
 
 
 def decode_ansi_c(text: str, position: int) -> tuple[str, int]:
-    """Return what stands between `position` and the closing quote, decoded, and the position after that quote.
+    """Return the decoded text between `position` and the closing quote, and the position after that quote.
 
-    :raises NotParsed: it is not closed, or an escape gives a byte that is not a character of its own.
+    :raises NotParsed: the quote is not closed, or an escape gives a byte that is not a character by itself.
     """
     decoded: list[str] = []
     while position < len(text):
@@ -108,12 +111,12 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
 
 
 class Lexer(Cursor):
-    """Adds words to the position. The grammar is in :class:`~.parser.Parser`."""
+    """A cursor that reads words. The grammar is in :class:`~.parser.Parser`."""
 
     # -------------------------------------------------------------------------------- words
 
     def word(self, stops: str = META) -> Word | None:
-        """Read a word, or return ``None`` where none begins."""
+        """Read a word; return ``None`` if none begins here."""
         start = self.position
         pieces = self._pieces(stops)
         if self.position == start or not pieces:
@@ -184,7 +187,7 @@ class Lexer(Cursor):
         return pieces or [PlainText("", quoted=True)]
 
     def _expanding(self, plain: re.Pattern[str], stop: str) -> list[Piece]:
-        """Read text in which only ``$``, back quotes and some backslashes count."""
+        """Read text in which only ``$``, back quotes and some backslashes are special."""
         pieces: list[Piece] = []
         while self.position < len(self.text):
             char = self.peek()
@@ -206,13 +209,13 @@ class Lexer(Cursor):
         return pieces
 
     def heredoc_pieces(self) -> list[Piece]:
-        """Read the whole text as the body of a here-document that expands."""
+        """Read the whole text as the body of a here-document with an unquoted delimiter."""
         return self._expanding(_IN_HEREDOC, "")
 
     # -------------------------------------------------------------------------------- expansions
 
     def dollar(self, *, in_double: bool) -> Piece:
-        """Read what a ``$`` begins."""
+        """Read the expansion, the quote or the plain ``$`` that begins here."""
         start = self.position
         self.position += 1
         if self.skip_continuations():
@@ -260,7 +263,7 @@ class Lexer(Cursor):
         return (self.script_until(")"),)
 
     def arithmetic(self) -> tuple[Script, ...]:
-        """Read ``((…))`` from its first parenthesis. A subshell in a subshell may be written with a blank between."""
+        """Read ``((…))`` from its first parenthesis. A subshell in a subshell has to be written ``( (``."""
         self.position += 2
         scripts = self._balanced("(", ")")
         if self.peek() != ")":
@@ -269,7 +272,7 @@ class Lexer(Cursor):
         return scripts
 
     def _balanced(self, opening: str, closing: str) -> tuple[Script, ...]:
-        """Read an arithmetic text up to its `closing`, which is consumed."""
+        """Read arithmetic up to its `closing`, which is consumed; return the scripts inside."""
         scripts: list[Script] = []
         level = 0
         while self.position < len(self.text):
@@ -292,7 +295,7 @@ class Lexer(Cursor):
         raise NotParsed("arithmetic is not closed")
 
     def _braces(self, *, in_double: bool) -> tuple[Script, ...]:
-        """Read ``${…}`` from its brace."""
+        """Read ``${…}`` from its brace; return the scripts inside."""
         self.position += 1
         if self.peek() and self.peek() in " \t\n|(":
             raise NotParsed("a command stands inside ${ }")
@@ -337,7 +340,7 @@ class Lexer(Cursor):
         return Expansion(self.text[start : self.position], (script,))
 
     def _backticks(self, *, in_double: bool) -> Expansion:
-        """Read a back-quoted command: bash takes one level of backslashes off, then reads what is left."""
+        """Read a back-quoted command: bash removes one level of backslashes, then parses the rest."""
         start = self.position
         removed = '$`\\"' if in_double else "$`\\"
         inner: list[str] = []

@@ -1,6 +1,7 @@
 """The grammar: lists, pipelines and compound commands. Simple commands are read in :mod:`.simple_command`.
 
-What cannot be read as bash reads it is refused here; why the grammar is ours stands in the docstring of the package.
+A text that the parser may read differently from bash raises :class:`NotParsed`. The package's docstring says why the parser
+is ours.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _ENDS = frozenset({";", "&", "&&", "||", "|", "|&", ")", ";;", ";&", ";;&"})
 
 
 _PLAIN = re.compile(r"([\w./@%+,-]+)(?: [\w./@%+,:=-]+)*(?= *(?:[;\n|]|&&|&(?![>&])|\Z))", re.ASCII)
-"""A command of plain words; most are."""
+"""A command of plain words, as most are; it takes a shortcut through the parser."""
 
 
 @lru_cache(maxsize=1024)
@@ -31,9 +32,9 @@ def _plain(text: str) -> Pipeline:
 
 
 def parse(text: str) -> tuple[Script, list[tuple[int, int]]]:
-    """Return `text` parsed, and where its quotes begin and end.
+    """Return the script in `text`, and the spans of its quotes.
 
-    :raises NotParsed: it is not shell, or not surely read as bash reads it.
+    :raises NotParsed: `text` is not shell, or bash may read it differently.
     """
     parser = Parser(text)
     script = parser.script()
@@ -42,7 +43,7 @@ def parse(text: str) -> tuple[Script, list[tuple[int, int]]]:
 
 
 class Parser(SimpleReader):
-    """Reads one text; a back-quoted command inside it gets a parser of its own."""
+    """Parses one text. A back-quoted command in it gets a parser of its own."""
 
     def nested(self, text: str) -> Script:
         """Read the text of a back-quoted command."""
@@ -53,14 +54,17 @@ class Parser(SimpleReader):
         return script
 
     def end_of_text(self) -> None:
-        """Check that nothing is left."""
+        """Check that the whole text was read.
+
+        :raises NotParsed: it was not.
+        """
         if self.heredocs:
             raise NotParsed("a here-document is not closed")
         if self.position < len(self.text):
             raise NotParsed(f"{self.peek()!r} is not expected")
 
     def script_until(self, closing: str) -> Script:
-        """Read commands up to the parenthesis that closes them, and that too."""
+        """Read commands up to the closing parenthesis, which is consumed."""
         self.deeper()
         self.substitutions += 1
         waiting, self.heredocs = self.heredocs, []
@@ -77,13 +81,13 @@ class Parser(SimpleReader):
     # -------------------------------------------------------------------------------- lists
 
     def script(self, *closing: str) -> Script:
-        """Read a list up to one of the operators in `closing`, or to a word that closes something; it is left."""
+        """Read a list up to one of the operators in `closing`, or a keyword in :data:`CLOSERS`, which is not consumed."""
         chains: list[Chain] = []
         self.newlines()
         read = self.heredocs_read
         while self.position < len(self.text) and not self._closes(closing):
             if self.substitutions and self.heredocs_read != read:
-                # bash 5.2 prints a substitution and reads it again, and loses a separator after a here-document.
+                # bash 5.2 prints a substitution and parses it again, and so loses a separator after a here-document.
                 raise NotParsed("commands follow a here-document inside a substitution")
             chain = self._chain()
             ended = self.take(";", "&")
@@ -149,7 +153,7 @@ class Parser(SimpleReader):
         return Pipeline(tuple(commands), negated)
 
     def _check_time(self, *, timed: bool) -> None:
-        """bash 5.2 knows no keyword after ``time`` inside a substitution, and then ends it elsewhere."""
+        """Refuse a keyword after ``time`` inside a substitution: bash 5.2 does not know it there and ends elsewhere."""
         self.blanks()
         if timed and self.substitutions and self.next_keyword() in OPENERS:
             raise NotParsed("a compound command is timed inside a substitution")
@@ -200,7 +204,7 @@ class Parser(SimpleReader):
         return found.group() if found and found.group() in RESERVED else ""
 
     def keyword(self, *names: str) -> str:
-        """Consume one of the reserved words `names` when it comes next."""
+        """Consume and return one of the reserved words `names` if it comes next; else return an empty text."""
         found = self.next_keyword()
         if found in names:
             self.position += len(found)

@@ -1,18 +1,18 @@
-"""What ordinary programs do with their operands, and which of their options count. See :mod:`.effects` for the letters.
+"""What ordinary programs do with their operands, and which of their options matter. See :mod:`.effects` for the letters.
 
-A program that is not here, nor in :data:`~.inspect.SPECIAL`, is not thought harmless: its words are looked at as paths
-and as commands. Being here only means that they are understood. What its operands are:
+A program in this table is not harmless; the table only says what its words mean. The words of a program that is neither
+here nor in :data:`~.inspect.SPECIAL` are tried as paths and as commands. The kinds of operands:
 
 ========  ======================================================================
 ``-``     no files
 ``r``     files that are read
-``r.``    files that are read; the folder itself when there are none
+``r.``    files that are read; the current folder if there are none
 ``p``     a pattern, then files that are read
-``p.``    a pattern, then files that are read, or the folder itself
+``p.``    a pattern, then files that are read; the current folder if there are none
 ``w``     files that are changed
 ``W``     files and folders that are changed with everything below them
 ``rw``    files that are read, then one that is written
-``Ww``    files that go away, then one that is written
+``Ww``    files that are moved away, then one that is written
 ``r1w``   a file that is read, then one that is written
 ``1w``    a word, then files that are changed
 ``rw1``   a file that is written, then files that are read
@@ -161,7 +161,7 @@ pbcopy pbpaste xclip | - |"""
 
 
 PROGRAMS: dict[str, tuple[str, str]] = {name: (operands, options) for name, operands, options in table_rows(_TABLE)}
-"""Name → what its operands are, and its options."""
+"""Name → the kind of its operands, and its options."""
 
 OPTIONS_THAT_RUN: dict[str, frozenset[str]] = {
     name: frozenset(options.split())
@@ -182,7 +182,7 @@ OPTIONS_THAT_RUN: dict[str, frozenset[str]] = {
     }.items()
     for name in names.split()
 }
-"""Options that run what somebody else wrote, or change what runs later; a wildcard over the program is not enough."""
+"""Options that run code from elsewhere, or change what runs later; a wildcard over the program does not cover them."""
 
 ALSO_RUN: dict[str, frozenset[str]] = {
     name: frozenset(options.split())
@@ -211,16 +211,16 @@ ALSO_RUN: dict[str, frozenset[str]] = {
     }.items()
     for name in names.split()
 }
-"""The same for programs whose other words are not understood at all."""
+"""The same for programs whose other words are not understood."""
 
 COMPILERS = frozenset({"gcc", "g++", "cc", "c++", "clang", "clang++", "tcc", "ld", "as", "rustc", "gfortran"})
 """Programs that write what ``-o`` names, whatever else they do."""
 
 ABBREVIATED = frozenset({"ss", "rpm", "pacman", "ssh-keygen", "ssh-add"})
-"""Those of them that take a part of a long option for the whole, and several letters in one word."""
+"""Programs of :data:`OPTIONS_THAT_RUN` that accept abbreviated long options, and several letters in one word."""
 
 CLUSTERED = frozenset({"-J", "-F", "-X", "-B", "-D", "-E", "-P", "-S", "-C", "-w", "-s", "-r", "-b"})
-"""Letters among those options whose value may follow directly."""
+"""Letters among these options whose value may follow directly (``-Ddir``)."""
 
 LOOKS_FOR: dict[str, SoughtFiles] = {
     program: SoughtFiles(tuple(files.split()), upward=above == "above")
@@ -243,7 +243,7 @@ LOOKS_FOR: dict[str, SoughtFiles] = {
     )
     for program in programs.split()
 }
-"""Files of commands that a program looks for by itself, in its order, and whether in the folders above too."""
+"""Files that a program looks for by itself and runs, in its order, and whether it also looks in the folders above."""
 
 
 # ---------------------------------------------------------------- folders that a program reads with everything below them
@@ -266,11 +266,11 @@ _TYPES: dict[str, tuple[str, ...]] = {
     "css": ("*.css", "*.scss"), "ruby": ("*.rb", "*.erb", "Gemfile", "Rakefile"), "rb": ("*.rb",), "php": ("*.php",),
     "markdown": ("*.md", "*.markdown", "*.mdx"),
 }  # fmt: skip
-"""Types of files that ``rg -t`` and its like know, and that no file of secrets has."""
+"""Types that ``rg -t`` knows and that include no files of secrets; any other type counts as all files."""
 
 
 def leaves_out(name: str, option: CommandItem) -> bool:
-    """Whether the value of `option` surely is a glob of what is not read, in every version of the program."""
+    """Whether the value of `option` is a glob of files that are not read, in every version of the program."""
     if name in ("diff", "zip", "rsync") and option.name in ("x", "exclude"):
         return True
     left_out = option.value is not None and option.value.text.startswith("!")
@@ -278,10 +278,10 @@ def leaves_out(name: str, option: CommandItem) -> bool:
 
 
 def trees_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg], *, pattern: bool = False) -> list[Tree]:
-    """Return what a program of the tables reads below folders.
+    """Return the folders that a program of the table reads with everything below them.
 
-    :param files: its operands.
-    :param pattern: an option held the pattern, so that no operand does.
+    :param files: the operands.
+    :param pattern: an option holds the pattern, so the first operand is not one.
     """
     operands = tuple(files if pattern else files[1:])
     letters = names_of(found)
@@ -358,16 +358,19 @@ def _values(found: Sequence[CommandItem], *names: str) -> tuple[str, ...]:
 
 _UNPACKERS = frozenset({"7z", "7za", "7zr", "rar", "unrar"})
 _CHANGE = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl", "rm"})
-"""Programs that change a folder with everything below it where it is."""
+"""Programs that change a folder in place, with everything below it."""
 
 
 def is_folder_maker(name: str, found: Sequence[CommandItem]) -> bool:
-    """Whether every operand is a folder that is made: ``install -d a b``."""
+    """Whether every operand is a folder that the command creates: ``install -d a b``."""
     return name in ("install", "ginstall") and bool(names_of(found) & {"d", "directory"})
 
 
 def bulk_changes_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg], trees: Sequence[Tree]) -> list[BulkChange]:
-    """Return what a program of the tables brings; `files` are its operands."""
+    """Return the folders and archives that a program of the table copies, moves, links, changes or unpacks.
+
+    :param files: the operands.
+    """
     into = values_of(found, "t", "target-directory")
     sources, goal = (tuple(files), into[-1]) if into else (tuple(files[:-1]), files[-1] if files else Arg("."))
     letters = names_of(found)

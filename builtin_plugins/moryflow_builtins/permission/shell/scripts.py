@@ -1,4 +1,4 @@
-"""Programs with a little language of their own: ``sed``, ``awk``, ``jq`` and others that read, write or run by it."""
+"""Programs with a small language of their own, in which they may read, write or run: ``sed``, ``awk``, ``jq`` …"""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _options(args: Sequence[Arg], table: str, effects: CommandEffects) -> list[C
 
 
 def inspect_sed(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``sed``: its script may run, read and write; with ``-i`` it changes its operands."""
+    """``sed``: its script may run programs, and read and write files; with ``-i`` it changes its operands."""
     table = "e=v expression=v f=c file=c i=i in-place=i I=i l=v line-length=v"
     found = _options(args, table, effects)
     given = [(item.place, item.value) for item in found if item.name in ("e", "expression") and item.value is not None]
@@ -63,7 +63,7 @@ def inspect_sed(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def _take_programs(args: Sequence[Arg], files: Sequence[Arg], effects: CommandEffects) -> None:
-    """Note files whose content is run."""
+    """Record files whose content is run."""
     if any(file.text in STDIN for file in files):
         effects.guard_unseen(f"{args[0].text} runs whatever it reads")
     effects.reads += files
@@ -71,7 +71,7 @@ def _take_programs(args: Sequence[Arg], files: Sequence[Arg], effects: CommandEf
 
 
 def inspect_awk(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``awk``: a program that runs, writes or reads by itself is not covered by a wildcard."""
+    """``awk``: a wildcard does not cover a script that runs programs, or reads or writes files by itself."""
     table = (
         "F=v v=v f=c file=c e=v source=v E=c exec=c i=c include=c l=c load=c W=c o=w p=w d=w dump-variables=w profile=w "
         "pretty-print=w assign=v field-separator=v debug=g D=i"
@@ -82,7 +82,7 @@ def inspect_awk(args: Sequence[Arg], effects: CommandEffects) -> None:
     operands = placed_operands(found)
     from .filters import awk_is_dangerous
 
-    # Some versions take no options after the first operand, which is then the program whatever follows.
+    # Some versions read no options after the first operand; then that is the script, even if -f follows.
     for place, program in (*given, *operands[:1]):
         effects.code.append(program)
         if awk_is_dangerous(program.text):
@@ -100,7 +100,7 @@ def inspect_jq(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def inspect_dd(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``dd``: ``if=`` is read, ``of=`` is written."""
+    """``dd`` reads the file of ``if=`` and writes the file of ``of=``."""
     for index, arg in enumerate(args[1:], 1):
         if arg.text.startswith("if="):
             effects.reads.append(arg.cut(3))
@@ -110,7 +110,7 @@ def inspect_dd(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def inspect_tar(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``tar``: which way it goes decides whether the archive is read or written."""
+    """``tar``: the mode letter decides whether the archive is read or written."""
     words = list(args)
     if len(words) > 1 and not words[1].text.startswith("-") and re.fullmatch(r"[A-Za-z]+", words[1].text):
         words[1] = Arg(f"-{words[1].text}", words[1].why)
@@ -149,7 +149,7 @@ def inspect_tar(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def _note_extracted(found: Sequence[CommandItem], letters: set[str], effects: CommandEffects) -> None:
-    """Note what an archive brings, unless it is printed only."""
+    """Record the archive that is unpacked, unless ``-O`` only prints its files."""
     if letters & {"O", "to-stdout"}:
         return
     strip = small_number(found, "strip-components") or 0
@@ -170,7 +170,7 @@ def _note_extracted(found: Sequence[CommandItem], letters: set[str], effects: Co
 
 
 def _old_style(words: list[Arg]) -> list[Arg]:
-    """Return ``tar xf a`` in the new style, in which each letter is followed by its value."""
+    """Return ``tar xf a`` in the new style, with the value after each letter."""
     values = words[2:]
     taken: list[Arg] = []
     for letter in words[1].text[1:]:
@@ -181,7 +181,7 @@ def _old_style(words: list[Arg]) -> list[Arg]:
 
 
 def inspect_make(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``make``: variables on its command line can be commands; another makefile is another program."""
+    """``make``: variables on its command line may change what runs, and so may another makefile."""
     table = "f=c file=c makefile=c C=d directory=d I=R include-dir=R eval=c E=c j=n l=n o=v W=v O=n"
     if args[0].text.rpartition("/")[2] == "just":
         table += " justfile=c shell=x shell-arg=g shell-command=g c=g command=g chooser=x d=d working-directory=d"
@@ -209,7 +209,7 @@ def inspect_date(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def inspect_man(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``man``: its pager and browser are programs, its prompt may end in options of the pager; a page may be any file."""
+    """``man`` runs a pager and a browser, its prompt may add options of the pager, and a page may be any file."""
     table = (
         "P=x pager=x H=i html=g C=c config-file=c M=r manpath=r l=g local-file=g L=v m=v S=v s=v e=v E=v p=v "
         "preprocessor=v r=c prompt=c R=v B=x T=i X=i Z=g t=g K=n troff-device=n gxditview=g"
@@ -219,7 +219,7 @@ def inspect_man(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def inspect_tmux(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Terminal multiplexers and terminals run what they are given, somewhere else."""
+    """Terminals and terminal multiplexers run their words as commands in another terminal."""
     effects.guard(len(args) - 1, f"{args[0].text} runs programs in another terminal")
     if len(args) > MAX_COMMANDS:
         effects.guard_unseen(f"{args[0].text} is given more words than are looked at as commands")
@@ -231,7 +231,7 @@ _ADDRESS = re.compile(r"(exec|system|shell|open|create|creat|file|gopen|pipe):([
 
 
 def inspect_socat(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``socat``: its addresses may be commands or files."""
+    """``socat``: its addresses may name commands or files."""
     for index, arg in enumerate(args[1:], 1):
         for found in _ADDRESS.finditer(arg.text):
             value = Arg(found.group(2), arg.why)
@@ -243,7 +243,7 @@ def inspect_socat(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def inspect_rename(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``rename``: its first word may be code of Perl, and what the files are called afterwards is not in the command."""
+    """``rename``: its first word may be Perl code, and the command does not show the new names of the files."""
     effects.guard(len(args) - 1, f"{args[0].text} may run code, and gives files names that the rule does not show")
     words = [arg for arg in args[1:] if not arg.text.startswith("-")]
     effects.code += words[:1]
@@ -252,7 +252,7 @@ def inspect_rename(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def inspect_queue(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``at`` and ``batch`` run later what they read now."""
+    """``at`` and ``batch`` read commands and run them later."""
     _options(args, "f=r q=v t=v", effects)
     effects.guard_unseen(f"{args[0].text} runs later whatever it reads")
 
@@ -275,15 +275,15 @@ _FOUND = "the files that find finds are known only when it runs"
 _NO_READERS = frozenset(
     {"ls", "stat", "echo", "printf", "touch", "chmod", "chown", "rm", "rmdir", "mkdir", "basename", "dirname"}
 )
-"""Programs that do not open the files they are given."""
+"""Programs that do not read the files that their words name."""
 
 _LEADING = re.compile(r"-[HLPEXdsx]+|-O.*|-D|-f|--")
-"""Options in front of the first folder, of GNU and of BSD."""
+"""Options before the first folder, of GNU and of BSD ``find``."""
 
 
 def inspect_find(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Look at a ``find`` command."""
-    effects.harmless.update(map(id, args))  # what it writes, and what it runs, is judged by itself
+    """Fill in the effects of a ``find`` command."""
+    effects.harmless.update(map(id, args))  # the files it writes and the commands it runs are judged separately
     index = _starting_points(args, effects)
     while index < len(args):
         text = args[index].text
@@ -340,7 +340,7 @@ def _roots(args: Sequence[Arg]) -> list[Arg]:
 
 
 def _run(args: Sequence[Arg], index: int, effects: CommandEffects) -> int:
-    """Take the command of ``-exec … ;`` or ``-exec … {} +``; return the place after it."""
+    """Record the command of ``-exec … ;`` or ``-exec … {} +``; return the index after it."""
     end = index + 1
     while end < len(args) and args[end].text != ";" and not (args[end].text == "+" and args[end - 1].text == "{}"):
         end += 1
@@ -355,7 +355,7 @@ def _run(args: Sequence[Arg], index: int, effects: CommandEffects) -> int:
 
 
 def _tree(args: Sequence[Arg], index: int) -> Tree:
-    """Return what the command of ``-exec`` is given: what one plain ``-name`` names, or everything."""
+    """Return the files that the command of ``-exec`` gets: those that a single ``-name`` matches, or all."""
     tests = [arg.text for arg in args[1:index]]
     names = [after for word, after in pairwise(tests) if word in ("-name", "-iname")]
     depths = [int(after) for word, after in pairwise(tests) if word == "-maxdepth" and after.isdecimal()]

@@ -21,11 +21,11 @@ _RESERVED_SPLIT = frozenset(
         "function", "[[", "coproc", "!", "time",
     }
 )  # fmt: skip
-"""Keywords; one that shows up as the first word follows a redirection, or has a continued line in it."""
+"""Keywords that are refused as a first word: there they follow a redirection, or have a continued line in them."""
 
 
 class SimpleReader(Lexer):
-    """Adds operators, lines and simple commands to the words."""
+    """A lexer that also reads operators, lines and simple commands."""
 
     def __init__(self, text: str, outer: Cursor | None = None) -> None:
         super().__init__(text, outer)
@@ -35,18 +35,18 @@ class SimpleReader(Lexer):
 
     @abstractmethod
     def function_body(self, name: Word) -> Compound:
-        """Read the body of a function; the grammar's part."""
+        """Read the body of a function. The parser implements this."""
 
     # -------------------------------------------------------------------------------- blanks, lines, operators
 
     def blanks(self) -> None:
-        """Step over blanks, continued lines and a comment."""
+        """Skip blanks, continued lines and a comment."""
         found = _BLANKS.match(self.text, self.position)
         assert found is not None
         self.position = found.end()
 
     def newlines(self) -> None:
-        """Step over blank lines, reading the here-documents that begin there."""
+        """Skip line ends and blank lines, and read the here-documents that begin after a line end."""
         self.blanks()
         while self.peek() == "\n":
             self.position += 1
@@ -57,7 +57,7 @@ class SimpleReader(Lexer):
             self.blanks()
 
     def operator(self) -> str:
-        """Return the operator that begins here, without consuming it; empty where none does."""
+        """Return the operator that begins here, without consuming it; empty if none does."""
         return self._operator()[0] if self.peek() in _FIRST else ""
 
     def _operator(self) -> tuple[str, int]:
@@ -70,7 +70,7 @@ class SimpleReader(Lexer):
         return operator, end
 
     def take(self, *operators: str) -> str:
-        """Consume one of `operators` when it comes next."""
+        """Consume and return one of `operators` if it comes next; else return an empty text."""
         self.blanks()
         if self.peek() not in _FIRST:
             return ""
@@ -127,7 +127,7 @@ class SimpleReader(Lexer):
         return True
 
     def _assignment(self, word: Word, place: int) -> Assignment | None:
-        """Return what `word` assigns, reading the list of an array that follows it."""
+        """Return the assignment that `word` is, with the array list after it; ``None`` if it is none."""
         first = word.pieces[0]
         if not isinstance(first, PlainText) or first.quoted:
             return None
@@ -190,7 +190,7 @@ class SimpleReader(Lexer):
         return "".join(piece.text for piece in target.pieces if isinstance(piece, PlainText))
 
     def _heredoc(self, redirect: Redirect, delimiter: str) -> Word:
-        """Read a here-document's lines up to its delimiter."""
+        """Read the lines of a here-document up to its delimiter."""
         expands = redirect.target.bare is not None
         lines: list[str] = []
         start = self.position

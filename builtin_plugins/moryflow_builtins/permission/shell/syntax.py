@@ -1,7 +1,7 @@
-"""What a shell text consists of, as far as judging it needs, and the arguments that its words stand for.
+"""The parts of a shell text, as far as the judge needs them, and the arguments that its words expand to.
 
-Values here and in the other modules are named tuples: a frozen dataclass takes seven times as long to define, and the thirty of
-them were a third of the time that the first command waited for.
+Values here and in the other modules are named tuples: a frozen dataclass takes seven times as long to define, and thirty of
+them took a third of the time that the first command waited.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from moryflow_builtins.permission.policy import shortened
 
 
 class NotParsed(Exception):
-    """The text is not shell, or written in a way that could be read in more than one way."""
+    """The text is not shell, or it can be read in more than one way."""
 
 
 class PlainText(NamedTuple):
@@ -45,7 +45,7 @@ class Word(NamedTuple):
 
     @property
     def bare(self) -> str | None:
-        """The word, when nothing in it is quoted or expanded; only such a word can be a keyword."""
+        """The word, if nothing in it is quoted or expanded; only such a word can be a keyword."""
         if not self.pieces:
             return None
         piece = self.pieces[0]
@@ -55,10 +55,10 @@ class Word(NamedTuple):
 class Redirect(NamedTuple):
     """``2> file``, ``<<EOF`` …
 
-    :param descriptor: what stands before the operator: digits, ``{name}`` or nothing.
-    :param target: the word after it; of a here-document its delimiter.
-    :param body: of a here-document or here-string, the text that is fed in; a here-document's is read, and put here,
-        when the line it stands in has ended.
+    :param descriptor: the text before the operator: digits, ``{name}`` or nothing.
+    :param target: the word after the operator; for a here-document, its delimiter.
+    :param body: the text of a here-document or here-string; the parser adds that of a here-document when it reaches the
+        end of the line.
     """
 
     operator: str
@@ -93,8 +93,8 @@ class Compound(NamedTuple):
     """A compound command.
 
     :param words: loop words, the subject and patterns of a ``case``, the operands of ``[[ ]]``, expansions of ``(( ))``.
-    :param bodies: the lists inside, in order; of an ``if`` condition, then-part, condition, then-part …, else-part.
-    :param name: of a loop its variable, of a function its name.
+    :param bodies: the lists inside, in order; for ``if``: condition, then-part, condition, then-part …, else-part.
+    :param name: the variable of a loop, or the name of a function.
     """
 
     kind: Kind
@@ -130,10 +130,10 @@ class Script(NamedTuple):
 
 
 MAX_WORDS = 512
-"""How many words braces may stand for; more are not known."""
+"""How many words the braces of one word may expand to; with more the word is unknown."""
 
 MAX_EXPANDED = 4096
-"""How many words the braces of one command may stand for."""
+"""How many words the braces of one command may expand to."""
 
 MAX_GROUPS = 32
 """How many braces may be opened in one word."""
@@ -146,9 +146,9 @@ _TILDE_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=~")
 class Arg(NamedTuple):
     """One argument.
 
-    :param text: what the program gets; where that is not known, the part that is not stands as it was written.
-    :param why: why it is not known; empty for a plain literal word, which is all that an allow covers.
-    :param tilde: it begins with the person's home, written ``~``.
+    :param text: what the program gets; an unknown part of it is written as in the source.
+    :param why: why the argument is unknown; empty for a literal word. An allow covers only literal words.
+    :param tilde: the argument begins with the user's home, written ``~``.
     """
 
     text: str
@@ -162,7 +162,7 @@ class Arg(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The argument as a path for :meth:`Files.resolve`, to which a leading ``~`` means home."""
+        """The argument as a path for :meth:`Files.resolve`, which takes a leading ``~`` for the home folder."""
         return self.text if self.tilde or not self.text.startswith("~") else f"./{self.text}"
 
     def cut(self, start: int) -> Arg:
@@ -177,7 +177,7 @@ def scripts_of(words: Iterable[Word]) -> Iterator[Script]:
 
 
 def join_words(words: Iterable[Arg]) -> Arg:
-    """Return `words` as one text with blanks between them; it is not known where one of them is not."""
+    """Return `words` joined by blanks; the result is unknown if one of them is."""
     words = tuple(words)
     return Arg(" ".join(word.text for word in words), next((word.why for word in words if word.why), ""))
 
@@ -185,11 +185,11 @@ def join_words(words: Iterable[Arg]) -> Arg:
 _MARKS = re.compile(r"[=@<,;]|:(?!.*//)", re.DOTALL)
 
 MAX_PIECES = 200
-"""How many parts of one word are looked at as files."""
+"""How many parts of one word are tried as files."""
 
 
 def file_pieces(arg: Arg) -> list[Arg]:
-    """Return a word and the parts of it that may be files: ``a=@b,c`` holds ``@b``, ``b`` and ``c``."""
+    """Return a word and the parts of it that may be files: ``a=@b,c`` holds ``@b,c``, ``b,c``, ``b`` and ``c``."""
     if not _MARKS.search(arg.text):
         return [arg]
     parts = _MARKS.split(arg.text, maxsplit=MAX_PIECES)[1:]
@@ -201,7 +201,7 @@ _FILE_ADDRESS = re.compile(r"(?:\A|[=@,<+\"'(])fileb?:(//)?", re.IGNORECASE)
 
 
 def addressed_files(text: str) -> Iterator[str]:
-    """Yield the files that ``file:`` addresses name, in any letters, with a host or without, escaped or not."""
+    """Yield the files that ``file:`` addresses in `text` name, in any case, with or without a host, unescaped."""
     for found in islice(_FILE_ADDRESS.finditer(text), MAX_PIECES):
         rest = text[found.end() :]
         start = rest.find("/") if found.group(1) else 0
@@ -210,18 +210,18 @@ def addressed_files(text: str) -> Iterator[str]:
 
 
 def arguments(words: Iterable[Word]) -> list[Arg]:
-    """Return what `words` become."""
+    """Return the arguments that `words` expand to."""
     left = [MAX_EXPANDED]
     return [argument for word in words for argument in _arguments(word, left)]
 
 
 def argument(word: Word) -> Arg:
-    """Return what a word becomes where braces are not expanded, for example an assigned value."""
+    """Return the argument that a word expands to where bash does not expand braces, for example in an assignment."""
     return _finish([*_marks(word.pieces)], word)
 
 
 def _arguments(word: Word, left: list[int]) -> list[Arg]:
-    """Return what one word becomes; `left`: how many words the braces of this command may still stand for."""
+    """Return the arguments that one word expands to; `left`: how many words the command's braces may still expand to."""
     bare = word.bare
     if bare is not None and not _SPECIAL.search(bare):
         return [Arg(bare)]
@@ -237,7 +237,7 @@ def _arguments(word: Word, left: list[int]) -> list[Arg]:
     left[0] -= len(expanded)
     if _quirky(marks, expanded):
         return [Arg(_text_of(marks), f"the braces in {shortened(word.raw, 40)} can be read in two ways")]
-    # A word that braces leave empty is not a word, unless something in it was quoted.
+    # bash drops a word that braces leave empty, unless something in it was quoted.
     return [_finish(item, word) for item in expanded if item]
 
 
@@ -258,7 +258,7 @@ def _marks(pieces: Iterable[Piece]) -> Iterator[Mark]:
 
 
 _DYNAMIC = "\ufdd0"
-"""Stands before the source of an expansion; not a character, so no text holds it."""
+"""Marks the source of an expansion. Unicode assigns no character to it, so no text holds it."""
 
 
 def _text_of(marks: Iterable[Mark]) -> str:
@@ -291,11 +291,11 @@ def _may_glob(marks: list[Mark]) -> bool:
 
 
 class _TooMany(Exception):
-    """Braces that stand for more words than are worth looking at."""
+    """Braces expand to more than :data:`MAX_WORDS` words, or to a sequence that is not read here."""
 
 
 def _expand_braces(marks: list[Mark]) -> list[list[Mark]]:
-    """Return the words that ``{a,b}`` and ``{1..3}`` in `marks` stand for, in the order bash makes them."""
+    """Return the words that ``{a,b}`` and ``{1..3}`` in `marks` expand to, in the order of bash."""
     group = _group(marks)
     if group is None:
         return [marks]
@@ -308,7 +308,7 @@ def _expand_braces(marks: list[Mark]) -> list[list[Mark]]:
 
 
 def _group(marks: list[Mark]) -> tuple[int, int, list[list[Mark]]] | None:
-    """Return where the first brace group begins and ends and what it offers."""
+    """Return where the first brace group begins and ends, and its alternatives."""
     for start, mark in enumerate(marks):
         if mark != ("{", False):
             continue
@@ -325,7 +325,7 @@ def _group(marks: list[Mark]) -> tuple[int, int, list[list[Mark]]] | None:
 
 
 def _quirky(marks: list[Mark], expanded: list[list[Mark]]) -> bool:
-    """Whether braces are left over that bash, which has exceptions of its own, may read otherwise."""
+    """Whether unquoted braces are left over, which bash may read differently."""
     unquoted = _REFLOG.sub("", "".join(char for char, quoted in marks if not quoted))
     if "{" not in unquoted or ("," not in unquoted and ".." not in unquoted):
         return False

@@ -1,6 +1,6 @@
-"""Programs that send files elsewhere or bring them: what they read, what they write, which host they really talk to.
+"""Programs that upload or download files: what they read and write, and which host they really connect to.
 
-``curl`` and ``wget`` by their options; those that speak with a store of files by the folders among their words.
+For ``curl`` and ``wget`` their options say so; for clients of file stores, the folders among their words.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ _HEADERS = re.compile(r"headers=[@<]\"?([^;,\"]*)")
 _AT_SIGN = frozenset(
     {"d", "data", "data-binary", "data-ascii", "json", "H", "header", "proxy-header", "b", "cookie", "w", "write-out"}
 )  # fmt: skip
-"""Options of curl whose value names a file behind ``@``."""
+"""Options of curl whose value names a file after ``@``."""
 
 
 def inspect_curl(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``curl``: what it sends and writes, and what makes it talk to another host than the one in the address."""
+    """``curl``: the files that it sends and writes, and options that make it connect to a host not in the address."""
     addresses: list[tuple[int, Arg]] = []
     every = _options(args, _CURL, effects)
     for found in every:
@@ -138,7 +138,7 @@ def _addresses(found: Sequence[tuple[int, Arg]], effects: CommandEffects, *, def
 
 
 def _parts(value: Arg) -> list[Arg]:
-    """Return the files in a part of a form: ``a=@x,y;type=z``, ``a=<x``, ``a=b;headers=@x``."""
+    """Return the files in one field of a form: ``a=@x,y;type=z``, ``a=<x``, ``a=b;headers=@x``."""
     content = value.text.partition("=")[2]
     found = [place.group(1) for place in _HEADERS.finditer(content)]
     if content[:1] in ("@", "<"):
@@ -150,7 +150,7 @@ def _parts(value: Arg) -> list[Arg]:
 
 
 def inspect_wget(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``wget`` writes a file that is called like the end of the address."""
+    """``wget`` writes a file with the last name in the address."""
     found = _options(args, _WGET, effects)
     letters = names_of(found)
     if letters & {"O", "output-document", "spider"}:
@@ -177,7 +177,7 @@ STORES: dict[str, frozenset[str]] = {
     }.items()
     for name in names.split()
 }
-"""Programs that send whole folders, and the words one of which has to be there, if any."""
+"""Programs that upload whole folders; if words are listed, only a command with one of them does."""
 
 _STORE_OPTIONS = """
     region=v profile=v output=v endpoint-url=h exclude=v include=v acl=v sse=v sse-c=v sse-kms-key-id=v storage-class=v grants=v
@@ -193,11 +193,14 @@ _VERBS = _DEEP | {"cp", "mv", "get", "cat", "copyto", "moveto", "compute", "stor
 _BRINGS = frozenset({"download", "download-batch", "receive", "recv", "mount", "pull", "clone"})
 _ELSEWHERE = re.compile(r"[\w.+-]+:|:\w")
 _SUFFIX = re.compile(r"\*[^*?\[/\\]+")
-"""Globs that every one of these programs takes for the end of a name, however deep."""
+"""Globs that all of these programs match against the end of a name, at any depth."""
 
 
 def inspect_store(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Note the folders that a program sends, and where it puts what it brings; its words are looked at besides."""
+    """Record the folders that a program uploads, and the places that it downloads to.
+
+    The words of the program are also tried as paths.
+    """
     wanted = STORES[name]
     texts = {arg.text for arg in args}
     if wanted and not wanted & texts:
@@ -224,13 +227,13 @@ def inspect_store(name: str, args: Sequence[Arg], effects: CommandEffects) -> No
 
 
 def path_in_folder(folder: Arg, source: Arg) -> Arg:
-    """Return where a file of another machine arrives in a folder."""
+    """Return the path at which a copy of the remote file `source` appears in `folder`."""
     name = re.split(r"[/:]", source.text)[-1]
     return Arg(f"{folder.text}/{name}", folder.why or source.why, tilde=folder.tilde)
 
 
 def inspect_conversation(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``sftp`` and its like take commands: which files they send and bring is told to them when they run."""
+    """``sftp`` and similar programs read commands at run time, so the files that they transfer are unknown."""
     effects.guard_unseen(f"{args[0].text} does whatever it is told when it runs")
     effects.perhaps += [piece for arg in args[1:] for piece in file_pieces(arg)]
 
@@ -252,14 +255,14 @@ yarn | publish pack npm:publish | npm
 bun | publish pm:pack | npm
 cargo poetry pdm hatch flit vsce ovsx | publish | git
 """
-"""``names | verbs | how and options``; how: whose ignore files count. The options, besides operands, name such folders."""
+"""``names | verbs | how and options``. How: which ignore files count. Operands and values of the options name the folders."""
 
 
 _SENDERS = {name: (verbs.split(), *rest.split()) for name, verbs, rest in table_rows(_TABLE)}
 
 
 def inspect_upload(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Note the folders that a command of the table reads."""
+    """Record the folders that a command of the table reads, to build from them or to publish them."""
     if name not in _SENDERS:
         return
     verbs, how, *options = _SENDERS[name]
@@ -279,7 +282,7 @@ def inspect_upload(name: str, args: Sequence[Arg], effects: CommandEffects) -> N
 
 
 def _verb(verbs: Sequence[str], words: Sequence[Arg]) -> tuple[str, list[Arg]]:
-    """Return the verb of a command and the operands after it; an empty one where it sends nothing."""
+    """Return the verb of a command and the operands after it; an empty verb if it is not in the table."""
     for place in range(len(words)):
         for count in (2, 1):
             text = ":".join(one.text for one in words[place : place + count])
@@ -293,7 +296,7 @@ def _tree(why: str, follows: Follows, roots: list[Arg], found: Sequence[CommandI
     if not roots or follows == "git" or (unsure and follows != "docker"):
         roots.append(Arg("."))
     if follows == "docker" and any(item.name in ("f", "file") for item in found):
-        follows = "nothing"  # the ignore file beside that one may count instead
+        follows = "nothing"  # the ignore file beside that Dockerfile may count instead
     if follows == "npm":
         return Tree(why, tuple(roots), without=(".npmrc",), without_folders=("node_modules",), follows="npm", repository=True)
     return Tree(why, tuple(roots), follows=follows, repository=follows == "git")

@@ -1,9 +1,9 @@
 """Programs with verbs: which verbs a wildcard may cover, which run something, and what their options are.
 
-``names | verbs | options``. A verb with its other names is written ``install/i/add``. One that begins with ``!`` runs or
-configures what the rule does not show: only a rule for the whole command covers it. After one with ``*`` another command
-follows. A verb of a group has two words with a colon between. A verb that is not here asks; a rule that spells it out
-covers it. The letters of options are those of :mod:`.effects`.
+A line of the table is ``names | verbs | options``. A verb with its other names is written ``install/i/add``. A verb after
+``!`` runs or configures something that a rule does not show: only a rule for the whole command covers it. After a verb with
+``*`` another command follows. A verb of a group is two words with a colon between. A verb that is not in the table is asked
+about, unless a rule spells it out. The letters of options are those of :mod:`.effects`.
 """
 
 from __future__ import annotations
@@ -268,15 +268,15 @@ dotnet | build restore clean publish pack list add remove format new sln workloa
 """
 
 VERBS: dict[str, tuple[str, str]] = {name: (words, options) for name, words, options in table_rows(_TABLE)}
-"""Name → its verbs and options, as they stand in the table."""
+"""Name → its verbs and its options, as written in the table."""
 
 
 class Verbs(NamedTuple):
-    """The verbs of a program, each by all of its names.
+    """The verbs of a program, by each of their names.
 
-    :ivar ordinary: name → its canonical form, which has two words in a group.
-    :ivar running: the same, for verbs that run or configure what the rule does not show.
-    :ivar runners: canonical forms after which another command follows.
+    :ivar ordinary: name → canonical name, which is two words for a verb of a group.
+    :ivar running: the same, for verbs that run or configure something that a rule does not show.
+    :ivar runners: the canonical names of verbs after which another command follows.
     """
 
     options: str
@@ -286,13 +286,13 @@ class Verbs(NamedTuple):
 
     @property
     def groups(self) -> frozenset[str]:
-        """The first words of verbs that have two."""
+        """The first words of verbs that are two words."""
         return frozenset(name.partition(" ")[0] for name in (*self.ordinary, *self.running) if " " in name)
 
 
 @cache
 def verbs_of(name: str) -> Verbs:
-    """Return the verbs of the program `name`. To read all of the table takes 2 ms, and most commands are none of these."""
+    """Return the verbs of the program `name`. Reading the whole table would take 2 ms, and most commands need none of it."""
     words, options = VERBS[name]
     ordinary: dict[str, str] = {}
     running: dict[str, str] = {}
@@ -306,7 +306,7 @@ def verbs_of(name: str) -> Verbs:
 
 
 ABBREVIATES = frozenset({"ip"})
-"""Programs that nobody writes in full: an abbreviation of nothing but ordinary verbs is ordinary."""
+"""Programs whose verbs people abbreviate: an abbreviation that only ordinary verbs have is ordinary."""
 
 SYSTEM = frozenset(
     {
@@ -314,19 +314,19 @@ SYSTEM = frozenset(
         "flatpak", "zypper", "port", "openssl", "kubectl", "oc", "pip", "pip3", "pipx", "gem", "gh",
     }
 )  # fmt: skip
-"""Programs that take nothing from the folder they run in."""
+"""Programs that read nothing from the folder they run in."""
 
 
 _CODE = re.compile(r"\A[^-].*\.(?:py|[cm]?[jt]sx?|go|rb|sh|pl|lua|php|rs|kts?)\Z", re.DOTALL)
-"""How files of code are called."""
+"""Names of files of code."""
 
 
 class VerbMeaning(NamedTuple):
-    """What the verb of a command may be.
+    """The verb of a command, and what it may mean.
 
-    :param places: where its words stand; none when there is no verb.
-    :param known: it is a verb of the table as it is written.
-    :param forms: the verbs it is or abbreviates, by their canonical names.
+    :param places: the indexes of its words; empty when there is no verb.
+    :param known: it is written in full, as in the table.
+    :param forms: the canonical names of the verbs that it is or abbreviates.
     """
 
     places: tuple[int, ...]
@@ -335,7 +335,7 @@ class VerbMeaning(NamedTuple):
 
 
 def inspect_verbs(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Look at a command of a program that has verbs."""
+    """Fill in the effects of a command of a program that has verbs."""
     table = verbs_of(name)
     effects.known = True
     effects.reads_here = name not in SYSTEM
@@ -352,7 +352,7 @@ def inspect_verbs(name: str, args: Sequence[Arg], effects: CommandEffects) -> No
         effects.runs += [arg for arg in args[meant.places[-1] + 1 :] if arg.static and _CODE.search(arg.text)][:1]
         runners = [form for form in running if form in table.runners]
         start = _run(name, args, meant.places[-1], found, effects) if runners else 0
-        end = start - 1 if start and runners == running else len(args) - 1  # what is run is judged by itself
+        end = start - 1 if start and runners == running else len(args) - 1  # the inner command is judged separately
         effects.guard(end, f"{name} {shown} runs or configures what the rule does not show")
     elif not meant.known and not (meant.forms and name in ABBREVIATES):
         effects.guard(meant.places[-1], f"{shown!r} is not a verb of {name} that is known here")
@@ -364,7 +364,7 @@ def inspect_verbs(name: str, args: Sequence[Arg], effects: CommandEffects) -> No
 
 
 def _meant(table: Verbs, args: Sequence[Arg], found: Sequence[CommandItem]) -> VerbMeaning:
-    """Return the first operands, as far as they are the verb."""
+    """Return the verb of a command: its first operand, or its first two in a group."""
     places = [item.place for item in found if item.operand][:1]
     if places and args[places[0]].text in table.groups:
         places += [item.place for item in found if item.operand][1:2]
@@ -380,7 +380,7 @@ def _meant(table: Verbs, args: Sequence[Arg], found: Sequence[CommandItem]) -> V
 def _options(
     args: Sequence[Arg], effects: CommandEffects, found: Sequence[CommandItem], meant: VerbMeaning, *, runs: bool
 ) -> None:
-    """Note what options mean, up to a command that follows the verb."""
+    """Record the effects of the options, up to an inner command after the verb."""
     verb = meant.places[-1] if meant.places else len(args)
     for item in found:
         if item.operand:
@@ -397,7 +397,10 @@ def _options(
 
 
 def _run(name: str, args: Sequence[Arg], verb: int, found: Sequence[CommandItem], effects: CommandEffects) -> int:
-    """Take what follows ``exec`` or ``run`` for a command, and return where; options in between may take values or not."""
+    """Record the words after ``exec`` or ``run`` as a command; return the index at which it begins at the latest.
+
+    It is not known which options in between take a value, so each possible beginning is judged.
+    """
     plain = next((index for index in range(verb + 1, len(args)) if not args[index].text.startswith("-")), None)
     after = next((item.place for item in found if item.operand and item.place > verb), None)
     starts = [index for index in dict.fromkeys((plain, after)) if index is not None]

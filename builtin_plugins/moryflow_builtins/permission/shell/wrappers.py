@@ -1,4 +1,4 @@
-"""Programs that run another command: what they are given is judged too."""
+"""Programs that run another command, which is judged too."""
 
 from __future__ import annotations
 
@@ -112,30 +112,30 @@ _WRAPPERS = {name: (int(before), options) for name, before, options in table_row
 
 _APPENDS = frozenset({"xargs", "parallel", "sem", "entr", "coproc"})
 _JOINS = frozenset({"watch", "ssh", "sg", "newgrp", "parallel", "sem", "nodemon", "entr", "tmux", "screen"})
-"""Those that hand their words to a shell as one text."""
+"""Wrappers that pass their words to a shell as one text."""
 
 _DOWNLOADS = frozenset({"npx", "bunx", "pnpx", "uvx"})
 LOADER = re.compile(r"ld(?:-linux[\w.-]*|-musl[\w.-]*)?\.so(?:\.\d+)*")
-"""How the dynamic loader of some system is called."""
+"""Names of the dynamic loader."""
 
 
 def inspect_wrapper(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Look at a wrapper whose words end in a command."""
+    """Fill in the effects of a wrapper whose last words are a command."""
     name = args[0].text.rpartition("/")[2]
     before, options = _WRAPPERS[name]
     start = _start_of_command(args, effects, before, options)
     if name == "script":
         _script(args, start, effects)
         return
-    if name == "hyperfine":  # every operand is a command of its own
+    if name == "hyperfine":  # every operand is a separate command
         effects.texts += [*map(InnerText, args[start:]), InnerText(join_words(args[start:]))]
         return
-    if name == "flock" and start > 1:  # it makes the file, if it is not there
+    if name == "flock" and start > 1:  # it creates a missing file
         effects.writes += [
             WrittenFile(arg, asks=True) for arg in args[1:start] if "/" in arg.text or arg.text[:1] in (".", "~")
         ]
     inner = tuple(args[start:])
-    if name == "capsh":  # what follows -- is for a shell
+    if name == "capsh":  # the words after -- are for a shell
         inner = (Arg("bash"), *inner)
     if name == "command" and len(args) > 1 and args[1].text in ("-v", "-V"):
         return
@@ -157,7 +157,7 @@ def inspect_wrapper(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def _start_of_command(args: Sequence[Arg], effects: CommandEffects, before: int, options: str) -> int:
-    """Read options, the operands in front of the command and what options follow those; return where it begins."""
+    """Read the options and the operands before the inner command; return the index at which that begins."""
     start = 1
     for remaining in range(before, -1, -1):
         found = list(read_options(args, spec(options), start, stop_at_operand=True))
@@ -177,7 +177,7 @@ def _script(args: Sequence[Arg], start: int, effects: CommandEffects) -> None:
 
 
 def inspect_su(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``su`` hands a text, or words, to somebody's shell; ``runuser -u`` runs a command."""
+    """``su`` passes a text, or words, to a user's shell; ``runuser -u`` runs a command."""
     table = spec("c=t command=t session-command=t s=x shell=x g=v group=v G=v w=v u=v user=v")
     found = list(read_options(args, table))
     for item in found:
@@ -197,7 +197,7 @@ def inspect_su(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def inspect_env(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``env``: assignments are changes of their own, ``-S`` is a text of its own."""
+    """``env``: an assignment needs a rule that spells it out; the text of ``-S`` is split into words and read again."""
     table = spec("u=v unset=v C=d chdir=d S=v split-string=v a=v argv0=v P=c")
     start = len(args)
     for found in read_options(args, table, stop_at_operand=True):
@@ -223,7 +223,7 @@ _VARIABLE = "a variable in the text of env -S is known only when it runs"
 
 
 def split_string(text: Arg) -> tuple[Arg, ...]:
-    """Return the words that ``env -S`` makes of a text, which are not quite those of a shell."""
+    """Return the words that ``env -S`` splits a text into; its rules differ from a shell's."""
     words: list[str] = []
     begun, why = False, text.why
     for part in _SPLIT.finditer(text.text):
@@ -245,7 +245,7 @@ _ESCAPED = re.compile(r"\\([\\'\"$#])")
 
 
 def harmless_assignment(word: Arg) -> bool:
-    """Whether an assignment only changes language, time zone or colour."""
+    """Whether an assignment only changes the language, the time zone or colours."""
     name, _, value = word.text.partition("=")
     if not word.static or not (name in ("LANG", "LANGUAGE", "TZ", "NO_COLOR") or re.fullmatch(r"LC_[A-Z]+", name)):
         return False
@@ -257,7 +257,7 @@ _FD_RUNS = re.compile(r"-[A-Za-z]*[xX]|--exec(?:-batch)?(?==|\Z)")
 
 
 def inspect_fd(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """``fd -x COMMAND ;`` runs a command with each file that it finds; its other options are not known here."""
+    """``fd -x COMMAND ;`` runs a command with each file that it finds. Its other options are not read."""
     for index, arg in enumerate(args[1:], 1):
         runs = _FD_RUNS.match(arg.text)
         if runs is None:
@@ -273,7 +273,7 @@ def inspect_fd(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def inspect_loader(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """The dynamic loader runs the program it is given."""
+    """The dynamic loader runs the program that its words name."""
     rest = tuple(arg for arg in args[1:] if not arg.text.startswith("--"))
     if rest:
         effects.inner.append(InnerCommand(rest))
@@ -291,14 +291,14 @@ MOUNTS: dict[str, frozenset[str]] = {
     "systemd-run": frozenset({"p", "property"}),
     **dict.fromkeys(("mount", "bindfs", "chroot"), _EVERY_WORD),
 }
-"""Options whose value is a folder that is there under another name for what runs inside; empty: any word."""
+"""Options whose value is a folder that the inner program sees under another name; the empty name: any word may be one."""
 
 _MOUNTED = re.compile(r"(?:\A|\b(?:source|src|Bind(?:Paths)?)=)([/~$.][^:,]*)")
 _READ_ONLY = re.compile(r"[:,](?:ro|readonly)(?:=true|=1)?(?=[,\s]|\Z)")
 
 
 def note_mounts(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Take a folder that is mounted for one that is changed with everything below it."""
+    """Record a folder that is mounted as changed, with everything below it."""
     options = MOUNTS[name]
     for word, following in zip_longest(args[1:], args[2:], fillvalue=Arg("")):
         option, equals, _ = word.text.partition("=")
