@@ -1,7 +1,6 @@
-"""Rows read directly from the leaf pages of a database file: they survive when the pages that lead to them are damaged.
+"""Reads rows directly from the leaf pages of a database file, when the pages that lead to them are damaged.
 
-The bytes may be anything; the caller has to check that they are what was stored.
-See https://www.sqlite.org/fileformat2.html.
+The bytes may be anything, so the caller has to check every row. See https://www.sqlite.org/fileformat2.html.
 """
 
 from __future__ import annotations
@@ -21,8 +20,9 @@ _FLOAT = 7
 
 
 def leaf_rows(path: Path) -> Iterator[tuple[Any, ...]]:
-    """Yield every row in a leaf page of a table, whatever table that is: first its number, then what it stores as first
-    column, and so on. A column that is the number itself is stored as ``None``.
+    """Yield every row of every table's leaf pages as a tuple: its row id, then its columns.
+
+    A column that is the row id itself (``INTEGER PRIMARY KEY``) is ``None``.
     """
     with path.open("rb") as file:
         pages = _Pages(file.fileno())
@@ -49,7 +49,7 @@ class _Pages:
         for at in range(start + 8, min(start + 8 + 2 * cells, self.size - 1), 2):
             try:
                 yield self._row(page, int.from_bytes(page[at : at + 2], "big"))
-            except (IndexError, ValueError):  # not a row, or damaged
+            except (IndexError, ValueError):  # these bytes are not a row, or a damaged one
                 continue
 
     def _row(self, page: bytes, at: int) -> tuple[Any, ...]:
@@ -60,7 +60,7 @@ class _Pages:
         return number, *_values(self._content(page, at, length))
 
     def _content(self, page: bytes, at: int, length: int) -> bytes:
-        """Return what a row stores; what does not fit into its leaf is in a chain of pages."""
+        """Return the bytes of a row's record; the part that does not fit into the leaf is in a chain of overflow pages."""
         most, least = self.size - 35, (self.size - 12) * 32 // 255 - 23
         if length <= most:
             return page[at : at + length]

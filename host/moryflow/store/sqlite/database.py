@@ -1,10 +1,10 @@
-"""Two connections on one file: a writer with a thread for whatever may take a while, and a reader that never takes a lock.
+"""Two connections to one file: a writer, with a thread for slow transactions, and a reader that never takes a lock.
 
-Every write is one ``BEGIN IMMEDIATE`` transaction, synced to the disk before anyone is told. The file is looked at before
-and after it, because SQLite writes happily into a database that was removed or replaced meanwhile.
+Every write is one ``BEGIN IMMEDIATE`` transaction, synced to the disk before its result is returned. The file is checked
+before and after, because SQLite also writes into a database that was removed or replaced meanwhile.
 
-Only SQLite opens a database that may be in use. A process that opens and closes such a file by itself loses the locks that
-its own SQLite holds on it, and others then remove the log under its feet.
+Only SQLite may open a database that is in use. If this process opened and closed the file itself, it would lose the locks
+that its own SQLite holds on it, and another process might then remove the log while it is in use.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 QUICK = 0.05
-"""Seconds that a transaction may keep the loop; where one took longer, the next ones are left to the thread."""
+"""Seconds that a transaction may block the event loop; after a longer one, the next transactions run in the thread."""
 SLOW_FOR = 10
-"""Transactions until the disk is given another chance."""
+"""How many transactions run in the thread after a slow one, before the loop is tried again."""
 
 _CHUNK = 50
 _BROKEN = frozenset({"io", "corrupt", "readonly"})
@@ -45,7 +45,7 @@ _LOG_LIMIT = 64 * 1024 * 1024
 
 
 class Lane:
-    """One thread and the connection it uses; both are made when first needed."""
+    """One thread and the connection that it uses; both are created when first needed."""
 
     def __init__(self, path: Path, *, writes: bool, patience: float) -> None:
         self.path = path
@@ -64,7 +64,7 @@ class Lane:
         return self._executor
 
     def connection(self, prepare: Callable[[], None]) -> sqlite3.Connection:
-        """Return a connection to the file that is at the path now; `prepare` makes or repairs it first."""
+        """Return a connection to the file that is at the path now; `prepare` creates or migrates the file first."""
         if self._connection is None or not self.is_current():
             self.drop()
             prepare()
@@ -74,13 +74,13 @@ class Lane:
         return self._connection
 
     def be_patient(self, patient: bool) -> None:
-        """Wait for another process's transaction from now on, or do not."""
+        """Set whether to wait for another process's transaction from now on."""
         if self._connection is not None and patient is not self._patient:
             self._connection.execute(f"PRAGMA busy_timeout = {int(self.patience * 1000) if patient else 0}")
             self._patient = patient
 
     def is_current(self) -> bool:
-        """Tell whether the path still leads to the file that is open, and what is written there would be seen."""
+        """Return whether the path still leads to the open file and the connection sees what others write there."""
         try:
             return (
                 self._file is not None
@@ -98,7 +98,7 @@ class Lane:
                 connection.close()
 
     def close(self) -> None:
-        """Wait for what was begun, then close."""
+        """Wait for running work, then close."""
         if self._executor is not None:
             self._executor.shutdown(wait=True)
             self._executor = None
@@ -106,10 +106,10 @@ class Lane:
 
 
 class Database:
-    """The session database of one home.
+    """The session database of one home folder.
 
-    :param recover: replaces a damaged file; returns what a person is told, ``None`` when it turned out to be sound.
-    :param patience: seconds to wait for another process's transaction before giving up as ``locked``.
+    :param recover: replaces a damaged file; returns a notice for the person, or ``None`` if the file is sound.
+    :param patience: seconds to wait for another process's transaction before raising ``locked``.
     """
 
     def __init__(self, path: Path, recover: Callable[[Path], str | None], *, patience: float = 5.0) -> None:
@@ -123,17 +123,17 @@ class Database:
         self._left_to_thread = 0
 
     def open(self) -> None:
-        """Make or check the file now, so that a person hears of it at once."""
+        """Create or check the file now, so that a problem is reported at once."""
         self._guarded(self._reader, lambda connection: None)
 
     async def read(self, work: Work[T]) -> T:
-        """Run `work` in one snapshot of the database, off the loop."""
+        """Run `work` in one snapshot of the database, outside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._reader.executor, self._guarded, self._reader, work)
 
     async def write(self, work: Work[T], applied: Callable[[T], None] | None = None) -> T:
         """Run `work` in one transaction and return its result once it is on the disk.
 
-        A cancelled caller does not undo it: `applied` is called on the loop with the result in any case.
+        If the caller is cancelled, the transaction still completes, and `applied` is still called with the result, on the loop.
 
         :raises StoreError: nothing was stored.
         """
@@ -163,9 +163,10 @@ class Database:
         return await future
 
     def _at_once(self, work: Work[T]) -> tuple[T] | tuple[()]:
-        """Run `work` here and now and return its result, or nothing where the thread has to do it.
+        """Run `work` on the loop and return its result, or an empty tuple if the thread has to run it.
 
-        That is: after another write, for the first time, against another process, on a slow disk, or to repair the file.
+        The thread runs it while another write is pending, if no connection is open yet, if another process has the lock, on a
+        slow disk, or if the file must be repaired.
 
         :raises StoreError: nothing was stored.
         """
@@ -184,7 +185,7 @@ class Database:
         return (result,)
 
     async def stream(self, work: Callable[[sqlite3.Connection], Iterator[T]]) -> AsyncIterator[T]:
-        """Yield what `work` yields from one snapshot, on a connection of its own and off the loop."""
+        """Yield what `work` yields from one snapshot, on a separate connection and outside the event loop."""
         connection = await asyncio.to_thread(self._translated, self._snapshot)
         try:
             items = work(connection)
@@ -207,12 +208,12 @@ class Database:
             raise store_error(error, self.path, reading=True) from error
 
     def close(self) -> None:
-        """Finish the last write and close; the writer last, so that it folds the log into the file."""
+        """Finish the last write and close; the writer closes last, so that it writes the log into the file."""
         self._reader.close()
         self._writer.close()
 
     def _guarded(self, lane: Lane, work: Work[T]) -> T:
-        """Run `work`; a damaged database is repaired once, then the work is tried again."""
+        """Run `work`; if the database is damaged, repair it once and run `work` again."""
         try:
             return self._transaction(lane, work)
         except StoreError as error:
@@ -240,7 +241,7 @@ class Database:
         return result
 
     def repair(self) -> bool:
-        """Replace a damaged file by what is sound in it; return whether it was damaged."""
+        """Replace a damaged file by one with its sound rows; return whether it was damaged."""
         notice = self._translated(lambda: self._recover(self.path))
         if notice is not None:
             self.notices.append(notice)
@@ -252,7 +253,7 @@ class Database:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, told: Callable[[T], None], value: T) -> None:
-    """Call `told` on the loop; nobody is left to hear it where that has ended."""
+    """Call `told` with `value` on the loop; do nothing if the loop is closed, as nobody waits any more."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(told, value)
 
@@ -278,7 +279,7 @@ def _gone(path: Path) -> StoreError:
 
 
 class Still(sqlite3.Connection):
-    """A connection that takes the file for one that nobody writes: it is used once, and never sees what comes later."""
+    """A read-only connection that assumes nobody writes the file. It does not see later writes, so it is not used again."""
 
 
 def connect(path: Path, *, writes: bool = True, patience: float = 5.0) -> sqlite3.Connection:
@@ -294,7 +295,7 @@ def connect(path: Path, *, writes: bool = True, patience: float = 5.0) -> sqlite
 
 
 def open_reader(path: Path, *, patience: float = 5.0) -> sqlite3.Connection:
-    """Return a reading connection that works, also after a crash, in a folder that cannot be written and on a full disk.
+    """Return a reading connection that also works after a crash, in a read-only folder and on a full disk.
 
     :raises sqlite3.Error: the file cannot be read.
     """
@@ -310,7 +311,7 @@ def open_reader(path: Path, *, patience: float = 5.0) -> sqlite3.Connection:
         has_room = store_error(error, path).code != "no_space"
         if (has_room and _is_writable(path.parent)) or _has_content(path, "-wal"):
             raise
-        # Without a log nobody writes, and SQLite need not make the files by which writers and readers meet.
+        # Without a log nobody writes the file, and with immutable=1 SQLite does not try to create -wal and -shm here.
         address = f"{path.as_uri()}?mode=ro&immutable=1"
         return sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False, factory=Still)
     return reader
@@ -321,10 +322,10 @@ def _is_writable(folder: Path) -> bool:
 
 
 def ensure_ready(path: Path) -> None:
-    """Make the database at `path`, bring an older one up to date, or say why it cannot be used.
+    """Create the database at `path`, or migrate an older one.
 
     :raises StoreError: ``newer`` or ``foreign``; the file is left as it is.
-    :raises sqlite3.Error: it is damaged, locked or unreachable.
+    :raises sqlite3.Error: the file is damaged, locked or unreachable.
     """
     if path.is_dir():
         raise _foreign(path, "this is a folder, and not a session database")
@@ -342,9 +343,9 @@ def ensure_ready(path: Path) -> None:
 
 
 def make_database(path: Path) -> Path:
-    """Make an empty database of this version at a name that nobody else uses, and return the name.
+    """Create an empty database of this version at `path`, a temporary name, and return `path`.
 
-    It gets its place when it is complete: a process killed here leaves nothing half made.
+    :func:`put_in_place` renames it when it is complete, so a process killed here leaves no half-made database.
     """
     remove(path)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -355,25 +356,25 @@ def make_database(path: Path) -> Path:
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """Return the file beside `path` whose name has `suffix` added."""
+    """Return `path` with `suffix` added to its name."""
     return path.with_name(path.name + suffix)
 
 
 def remove(path: Path) -> None:
-    """Remove a database that nobody uses, with its log."""
+    """Remove a database that is not in use, with its log."""
     for part in PARTS:
         beside(path, part).unlink(missing_ok=True)
 
 
 def put_in_place(new: Path, path: Path) -> None:
-    """Give a complete and closed database its name, for good.
+    """Rename a complete, closed database to `path` and sync the folder.
 
-    :raises OSError: it is not complete: closing it did not fold its log into the file, and said nothing.
+    :raises OSError: it is not complete: closing it did not write its log into the file, and SQLite reported no error.
     """
     if _has_content(new, "-wal"):
         raise OSError(errno.EIO, "the log of a new database could not be written into it", str(new))
     new.rename(path)
-    with contextlib.suppress(OSError):  # where folders cannot be synced
+    with contextlib.suppress(OSError):  # some file systems cannot sync folders
         descriptor = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -389,9 +390,9 @@ def _has_content(path: Path, suffix: str = "") -> bool:
 
 
 def _require_nothing_left(path: Path) -> None:
-    """Let no new database begin beside the log of one that is gone, or before a repair has ended.
+    """Refuse to create a database beside the log of a lost one, or before an interrupted repair is complete.
 
-    :raises Damaged: there is such a log or repair.
+    :raises Damaged: there is such a log, or such a repair.
     """
     if _has_content(path, "-wal") or beside(path, SALVAGED).exists():
         raise Damaged("the file is missing or empty, but its log is there")
@@ -399,9 +400,9 @@ def _require_nothing_left(path: Path) -> None:
 
 @contextmanager
 def store_lock(path: Path) -> Iterator[None]:
-    """Hold the lock under which the file itself is made, migrated or replaced.
+    """Hold the lock under which the database file is created, migrated or replaced.
 
-    :raises StoreError: ``locked``, another process does so for too long.
+    :raises StoreError: ``locked``: another process has held it for 30 seconds.
     """
     lock = FileLock(path.parent / "locks" / "store.lock")
     deadline = time.monotonic() + _LOCK_PATIENCE
@@ -417,7 +418,10 @@ def store_lock(path: Path) -> Iterator[None]:
 
 
 def _is_ready(path: Path) -> bool:
-    """Tell whether the database is ours and of this version; ``False`` when it is empty or older."""
+    """Return whether the database has this version; ``False`` if it is empty or older.
+
+    :raises StoreError: ``newer`` or ``foreign``.
+    """
     with closing(open_reader(path)) as connection:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = version_of(connection)
@@ -434,9 +438,9 @@ def _is_ready(path: Path) -> bool:
 
 
 def require_tables(connection: sqlite3.Connection) -> None:
-    """Read the list of tables, which also finds a file that was cut short.
+    """Check the list of tables; reading it also detects a file that was cut short.
 
-    :raises sqlite3.DatabaseError: it is damaged.
+    :raises sqlite3.DatabaseError: the database is damaged.
     """
     statement = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('sessions', 'nodes')"
     if version_of(connection) and connection.execute(statement).fetchone()[0] != 2:
@@ -444,7 +448,7 @@ def require_tables(connection: sqlite3.Connection) -> None:
 
 
 def newer(path: Path, version: int) -> StoreError:
-    """Return the refusal of a database that a newer Moryflow wrote."""
+    """Return the error for a database that a newer Moryflow wrote."""
     message = f"this database has version {version}, written by a newer Moryflow; this one knows version {len(MIGRATIONS)}"
     next_step = "`python -m pip install -U moryflow`, or set MORYFLOW_HOME to another folder"
     return StoreError(message, code="newer", where=str(path), next_step=next_step)

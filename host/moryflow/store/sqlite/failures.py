@@ -1,4 +1,4 @@
-"""What SQLite and the operating system may raise, as sentences: what happened, which file, what to do next."""
+"""Turns errors of SQLite and the operating system into sentences: what happened, in which file, what to do next."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _FULL_DISK = 64 * 1024
 
 
 class Damaged(sqlite3.DatabaseError):
-    """Damage that SQLite itself did not notice."""
+    """Damage that SQLite itself did not detect."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
 FAILURES = (sqlite3.Error, OSError, OverflowError, UnicodeDecodeError)
-"""What a database may raise; :func:`code_of` tells what it means."""
+"""The errors that a database may raise; :func:`code_of` maps them to our codes."""
 
 _SYSTEM_CODES = {
     errno.EMFILE: "many_files",
@@ -85,7 +85,7 @@ def code_of(error: BaseException) -> str:
 
 
 def store_error(error: BaseException, path: Path, *, reading: bool = False) -> StoreError:
-    """Return the sentence for `error` about the database at `path`; raise it ``from error``."""
+    """Return the :class:`StoreError` for `error` about the database at `path`; the caller raises it ``from error``."""
     code, where = code_of(error), path
     if code in ("io", "readonly") and (locked_up := _not_writable(path)) is not None:
         code, where = "readonly", locked_up
@@ -93,7 +93,7 @@ def store_error(error: BaseException, path: Path, *, reading: bool = False) -> S
         code = "no_space"
     elif code == "io" and not os.access(path.parent, os.W_OK) and path.parent.exists():
         code = "readonly"
-    elif code in ("io", "locked"):  # of what SQLite met, it tells only this much
+    elif code in ("io", "locked"):  # SQLite reports no more detail, so look for the cause
         code = "many_files" if _opens_nothing() else code if has_locks(path.parent) else "no_locks"
     message, next_step = _SENTENCES[code]
     if reading and code == "no_space":
@@ -102,13 +102,13 @@ def store_error(error: BaseException, path: Path, *, reading: bool = False) -> S
 
 
 def _not_writable(path: Path) -> Path | None:
-    """Return the file of the database that this process may not write: SQLite keeps two beside it, and names none."""
+    """Return the database file that this process may not write, of the three that SQLite uses; its errors do not name it."""
     files = (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"))
     return next((file for file in files if os.access(file, os.F_OK) and not os.access(file, os.R_OK | os.W_OK)), None)
 
 
 def _opens_nothing() -> bool:
-    """Tell whether this process has all the files open that it may."""
+    """Return whether this process has reached its limit of open files."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
@@ -117,7 +117,7 @@ def _opens_nothing() -> bool:
 
 
 def _free_bytes(path: Path) -> int:
-    """Return the free bytes of the disk, or a large number where that cannot be told."""
+    """Return the free bytes of the disk, or a sufficient number if they cannot be read."""
     try:
         disk = os.statvfs(path.parent)
     except OSError:

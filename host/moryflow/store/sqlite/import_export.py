@@ -1,11 +1,11 @@
-"""A session and those it started as JSON Lines: nothing left out, and the same bytes again after an import.
+"""A session and its child sessions as JSON Lines, complete: exporting an imported session gives the same bytes.
 
-Each session is a block: its first line is the session, the last one counts the lines; between them stand all nodes of all
-branches and the records beside them. The blocks of child sessions follow, each behind its parent; the last line of the first
-block says how many. `epoch` and the event numbers stay at home: they belong to the database, not to the session.
+Each session is a block: the first line is the session, the last line counts the lines; between them are all nodes of all
+branches and the records beside them. The blocks of child sessions follow, each after its parent; the last line of the first
+block says how many. `epoch` and event numbers are not exported: they belong to the database, not to the session.
 
-An import checks all lines, then stores all of them or none. What a file from elsewhere must not bring along is kept for the
-next export without effect: mode, grants, what started it, a missing parent (``held_back``), answers, file names (``imported``).
+An import checks all lines, then stores all of them or none. Values that must not take effect from a foreign file are kept
+only for the next export: mode, grants, origin, a missing parent (``held_back``), answers, file names (``imported``).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BREAKS = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0
 
 
 def export_lines(connection: sqlite3.Connection, session: str) -> Iterator[str]:
-    """Yield the lines of a session and of those below it, without their newlines."""
+    """Yield the lines of a session and of the sessions below it, without their newlines."""
     root, *below = descendants(connection, session)
     yield from _block(connection, root, {"sessions": len(below)} if below else {})
     for child in below:
@@ -56,7 +56,7 @@ def _block(connection: sqlite3.Connection, session: str, about: Mapping[str, int
     count = 0
     for value in _values(connection, session):
         count += 1
-        # Some readers end a line at these too.
+        # Some programs that read the file end a line at these characters too.
         yield encode(value).translate(_BREAKS)
     yield encode({"type": "end", "lines": count + 1, **about})
 
@@ -80,7 +80,7 @@ def _values(connection: sqlite3.Connection, session: str) -> Iterator[dict[str, 
 
 
 def _records(table: TableSpec[Any], row: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return what a row of the database is to whoever reads it: a call with its arguments, each hook call by itself."""
+    """Return the exported records of a database row: a call is verified, and a shared row gives a record for each hook call."""
     if table is CALLS:
         return [call_of(row)._asdict()]
     if table is HOOK_CALLS:
@@ -97,7 +97,7 @@ def _header(connection: sqlite3.Connection, session: str) -> dict[str, Any]:
 
 _DEFAULTS: dict[str, Any] = {"mode": "agent", "grants": ()}
 _DEEPEST = 32
-"""How deep sessions of a file may nest; no host makes deeper ones."""
+"""How deep the sessions of a file may nest; no host nests them deeper."""
 _IMPORTED = frozenset({"approval", "artifact"})
 _SHAPES: dict[str, dict[str, type]] = {
     "event": {"name": str, "ts": str, "body": dict},
@@ -108,7 +108,7 @@ _SHAPES: dict[str, dict[str, type]] = {
 
 @dataclass(frozen=True)
 class ExportedLine:
-    """A line that was checked: its number, its kind, its fields."""
+    """A checked line: its number, its kind, its fields."""
 
     number: int
     kind: str
@@ -117,7 +117,7 @@ class ExportedLine:
 
 @dataclass
 class _Seen:
-    """What the lines of a session so far have established; `first` is the number of its first one."""
+    """What the lines of a session read so far contain: node hashes and the last `seq`; `first` is its first line's number."""
 
     first: int = 1
     hashes: dict[str, str] = field(default_factory=dict[str, str])
@@ -125,9 +125,9 @@ class _Seen:
 
 
 def read_lines(lines: Iterable[str | bytes]) -> list[list[ExportedLine]]:
-    """Return the checked lines of an export, those of each session together.
+    """Return the checked lines of an export, one list for each session.
 
-    :raises StoreError: ``invalid``, with the number of the first line that is wrong.
+    :raises StoreError: ``invalid``, with the number of the first wrong line.
     """
     seen, blocks = _Seen(), list[list[ExportedLine]]()
     depths: dict[str, int] = {}
@@ -150,7 +150,7 @@ def read_lines(lines: Iterable[str | bytes]) -> list[list[ExportedLine]]:
 
 
 def _check_place(number: int, fields: dict[str, Any], depths: dict[str, int]) -> None:
-    """Check that a session is there once, and behind the one that started it."""
+    """Check that a session occurs once, after the session that started it, and not nested too deeply."""
     session, parent = fields["id"], fields["parent"]
     if session in depths:
         raise _wrong(number, f"session {session!r} is there twice")
@@ -198,7 +198,10 @@ def _parsed(lines: Iterable[str | bytes]) -> Iterator[tuple[int, str, dict[str, 
 
 
 def _checked(number: int, kind: str, fields: dict[str, Any], seen: _Seen) -> dict[str, Any]:
-    """Return the fields of one line, or raise the sentence that says what is wrong with it."""
+    """Return the fields of one line.
+
+    :raises StoreError: ``invalid``, with what is wrong with the line; ``newer`` for an unknown format.
+    """
     if kind == "session":
         return _checked_header(number, fields)
     if kind in TABLES:
@@ -283,7 +286,7 @@ def _wrong(number: int, problem: str) -> StoreError:
 
 
 def store_lines(connection: sqlite3.Connection, blocks: Iterable[Sequence[ExportedLine]]) -> SessionRow:
-    """Store checked lines as sessions and return the first; each gets a new id where its own is taken."""
+    """Store checked lines as sessions and return the first; a session whose id is already in use gets a new one."""
     names: dict[str, str] = {}
     for header, *records in blocks:
         session = names[header.fields["id"]] = _insert_header(connection, header.fields, names)
@@ -296,10 +299,11 @@ def store_lines(connection: sqlite3.Connection, blocks: Iterable[Sequence[Export
 
 
 def _insert_header(connection: sqlite3.Connection, fields: dict[str, Any], names: Mapping[str, str]) -> str:
-    """Store a session's own row.
+    """Store a session's own row and return its id here.
 
-    :param names: the ids that the sessions of the file have here. One under a new id says which it was, for what was
-        written in its parent names it so.
+    A session with a new id records the old one in its origin, because its parent's texts still use the old one.
+
+    :param names: id in the file → id here, for the sessions stored so far.
     """
     taken = execute(connection, "SELECT 1 FROM sessions WHERE id = ?", (fields["id"],)).fetchone()
     session = random_id() if taken else fields["id"]
@@ -316,7 +320,7 @@ def _insert_header(connection: sqlite3.Connection, fields: dict[str, Any], names
 
 
 def _harmless(origin: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return where a session comes from, unless that would say what it may do."""
+    """Return a session's origin, or ``None`` if it contains an agent, which would give the session permissions."""
     return None if "spawn" in (origin or {}) else origin
 
 
@@ -366,7 +370,7 @@ def _texts(value: Any) -> bool:
 
 
 def counts(value: Any) -> bool:
-    """Tell whether these are the tokens of an answer or a turn, by their names."""
+    """Return whether `value` has the form of a token usage: whole numbers by name."""
     return isinstance(value, Mapping) and all(map(_count, value.values()))
 
 
@@ -376,7 +380,7 @@ def _details(value: Any) -> bool:
 
 
 def _several(required: tuple[str, ...], optional: tuple[str, ...] = ()) -> Check:
-    """Return the check of a list of objects with these texts."""
+    """Return a check for a list of objects that have these text fields."""
 
     def check(value: Any) -> bool:
         return isinstance(value, tuple) and all(
@@ -409,9 +413,9 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {"tool": ("call_id",), "compaction": ("
 
 
 def payload_problem(kind: str, payload: Mapping[str, Any]) -> str:
-    """Return what keeps the payload of a `kind` of node from being read; empty when nothing does.
+    """Return why the payload of a node of this `kind` cannot be read, or ``""``.
 
-    Fields that are not known are let be: they are carried on and change nothing.
+    Unknown fields are allowed: they are kept and have no effect.
     """
     for name in _NEEDED.get(kind, ()):
         if name not in payload:

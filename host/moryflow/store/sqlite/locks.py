@@ -9,13 +9,14 @@ import os
 from pathlib import Path
 
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
-"""What a file system without locks says; some network folders are such."""
+"""The error numbers of a file system without locks, such as some network folders."""
 
 
 class FileLock:
-    """An exclusive lock on `path`, taken by :meth:`acquire` and given back by :meth:`release`.
+    """An exclusive lock on the file `path`, from :meth:`acquire` to :meth:`release`.
 
-    The file names the holder and is removed on release; a lock counts only while its file is still the one at `path`.
+    The file holds the id of the holder's process and is removed on release. A lock counts only while its file is still the
+    one at `path`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -23,9 +24,9 @@ class FileLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> bool:
-        """Try to take the lock; return whether it is ours now.
+        """Try to take the lock; return whether this process has it now.
 
-        :raises OSError: the file cannot be made or locked at all.
+        :raises OSError: the file cannot be created, or the file system has no locks.
         """
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -42,7 +43,7 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Give the lock back; harmless when it is not held."""
+        """Release the lock; does nothing if it is not held."""
         if self._descriptor is None:
             return
         descriptor, self._descriptor = self._descriptor, None
@@ -52,7 +53,7 @@ class FileLock:
         os.close(descriptor)
 
     def holder(self) -> str:
-        """Return who holds the lock, for a sentence: ``process 4711``."""
+        """Return the holder for use in a sentence, such as ``process 4711``."""
         try:
             pid = self.path.read_text(encoding="ascii", errors="replace").strip()
         except OSError:
@@ -62,7 +63,7 @@ class FileLock:
         return f"process {pid}" if pid.isdigit() else "another process"
 
     def seems_held(self) -> bool:
-        """Tell whether a living process has it, without taking it: one that was killed left its file behind."""
+        """Return whether a living process holds the lock, without acquiring it; a killed process leaves its file behind."""
         try:
             os.kill(int(self.path.read_text(encoding="ascii", errors="replace")), 0)
         except (FileNotFoundError, ProcessLookupError):
@@ -72,7 +73,7 @@ class FileLock:
         return True
 
     def _is_current(self, descriptor: int) -> bool:
-        """Tell whether `path` still leads to the locked file; the last holder may have removed it meanwhile."""
+        """Return whether `path` is still the locked file; the last holder may have removed it meanwhile."""
         try:
             there = self.path.stat()
         except FileNotFoundError:
@@ -81,7 +82,7 @@ class FileLock:
 
 
 def has_locks(folder: Path) -> bool:
-    """Tell whether the file system of a folder has locks, as far as that shows without a new file."""
+    """Return whether the file system of a folder has locks, as far as it shows without creating a file."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:

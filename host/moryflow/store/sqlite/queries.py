@@ -1,4 +1,4 @@
-"""The queries. Each function reads from the snapshot that its caller opened."""
+"""The queries. Each function reads in the transaction that its caller opened."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _SELECT_WITH_PARENT = f"""SELECT {", ".join(f"n.{name}" for name in NODES.column
 _HASH_OF = "SELECT hash FROM nodes WHERE session = ? AND id = ?"
 _SELECT_SESSION = f"{SESSIONS.select} WHERE id = ?"
 
-# A parent comes before its child, so one walk over the rows from the newest to the oldest finds them all, whatever damage
-# there is.
+# A parent has a smaller seq than its child, so one pass from the newest row to the oldest finds the whole path. It also ends
+# on a damaged tree, where following parents one by one might not.
 _UPWARDS = f"""SELECT {_NODE_COLUMNS} FROM nodes
     WHERE session = ? AND seq <= (SELECT seq FROM nodes WHERE session = ? AND id = ?) ORDER BY seq DESC"""
 
@@ -45,7 +45,7 @@ def session_row(connection: sqlite3.Connection, session: str) -> SessionRow:
 
 
 def find_session(connection: sqlite3.Connection, name: str) -> SessionRow:
-    """Return a session by its id or by the beginning of it.
+    """Return a session by its id or by a unique beginning of it.
 
     :raises StoreError: ``not_found`` or ``ambiguous``.
     """
@@ -67,7 +67,7 @@ def list_sessions(
 
 
 def descendants(connection: sqlite3.Connection, session: str) -> list[str]:
-    """Return a session and the child sessions below it, each behind its parent, in the order in which they began."""
+    """Return the ids of a session and of the child sessions below it, each after its parent, in the order they began."""
     found, waiting = list[str](), [session_row(connection, session).id]
     while waiting:
         found.append(waiting.pop())
@@ -79,7 +79,7 @@ def descendants(connection: sqlite3.Connection, session: str) -> list[str]:
 def path_of(connection: sqlite3.Connection, session: str, node: str | None) -> list[Node]:
     """Return the nodes from the root to `node`, root first.
 
-    :raises Damaged: one of them is not what was stored.
+    :raises Damaged: a node does not match its hash.
     """
     path = list(_upwards(connection, session, node))
     path.reverse()
@@ -87,20 +87,20 @@ def path_of(connection: sqlite3.Connection, session: str, node: str | None) -> l
 
 
 def live_path_of(connection: sqlite3.Connection, session: str, node: str | None) -> list[Node]:
-    """Return of :func:`path_of` what the view needs: without what a compaction stands for.
+    """Return the nodes of :func:`path_of` that the view needs: without those that a compaction covers.
 
-    :raises Damaged: a node that is read is not what was stored, or one is missing.
+    :raises Damaged: a node that was read does not match its hash, or a node is missing.
     """
     with closing(_upwards(connection, session, node, whole=True)) as upwards:
         return nodes_for_view(upwards)
 
 
 def _upwards(connection: sqlite3.Connection, session: str, node: str | None, *, whole: bool = False) -> Generator[Node]:
-    """Yield the nodes from `node` to the root; those of other branches are passed over.
+    """Yield the nodes from `node` to the root; nodes of other branches are skipped.
 
-    Each is compared with its hash, for which its parent's is needed: so the parent is read first.
+    Each node is checked against its hash. This needs the parent's hash, so a node is yielded after its parent was read.
 
-    :param whole: the path must lead to its root; one of a database that was damaged may end before.
+    :param whole: raise if the path does not reach a root; in a repaired database a path may end earlier.
     """
     if node is None:
         return
@@ -116,7 +116,7 @@ def _upwards(connection: sqlite3.Connection, session: str, node: str | None, *, 
                 yield _verified(row, "")
                 return
     above = execute(connection, _HASH_OF, (session, node)).fetchone()
-    if above is not None:  # a node that is stored behind its child
+    if above is not None:  # the parent exists, but with a larger seq than its child
         raise Damaged(_not_genuine(child) if child else f"node {node} of session {session} cannot be read")
     if whole:
         raise Damaged(f"node {node} of session {session} is missing")
@@ -130,27 +130,27 @@ def call_ids_of(connection: sqlite3.Connection, session: str) -> set[str]:
 
 
 def node_of(row: Sequence[Any]) -> Node:
-    """Return the node of a row in the order of ``NODES.columns``."""
+    """Return the node of a row whose columns are in the order of ``NODES.columns``."""
     id, session, seq, parent, kind, payload, tokens, hash, created = row
     return Node(id, session, seq, parent, kind, decode_stored(payload), tokens, hash, created)
 
 
 def nodes_of(connection: sqlite3.Connection, session: str) -> Iterator[Node]:
-    """Yield all nodes of a session, in their order.
+    """Yield all nodes of a session in the order of `seq`.
 
-    :raises Damaged: one is not what was stored.
+    :raises Damaged: a node does not match its hash.
     """
     hashes: dict[str | None, str] = {None: ""}
     for row in execute(connection, f"{NODES.select} WHERE session = ? ORDER BY seq", (session,)):
         above = hashes.get(row[_PARENT])
         hashes[row[0]] = row[_HASH]
-        yield node_of(row) if above is None else _verified(row, above)  # the parent may have been lost in a damage
+        yield node_of(row) if above is None else _verified(row, above)  # an earlier repair may have lost the parent
 
 
 def nodes_where(connection: sqlite3.Connection, condition: str, values: Sequence[Any] = ()) -> Iterator[tuple[int, Node]]:
-    """Yield the row number of each node `n` that a condition names, and the node.
+    """Yield the row number and the node of each row that satisfies an SQL `condition` on the table ``n``.
 
-    :raises Damaged: one is not what was stored.
+    :raises Damaged: a node does not match its hash.
     """
     for *row, number, above in execute(connection, f"{_SELECT_WITH_PARENT} {condition}", values):
         if row[_PARENT] is None:
@@ -161,8 +161,8 @@ def nodes_where(connection: sqlite3.Connection, condition: str, values: Sequence
 def _verified(row: Sequence[Any], above: str) -> Node:
     """Return the node of a row.
 
-    :param above: the hash of its parent.
-    :raises Damaged: it is not what was stored.
+    :param above: the hash of its parent, empty for a root.
+    :raises Damaged: the node does not match its hash.
     """
     if node_hash(above, text(row[_KIND]), text(row[_PAYLOAD])) != row[_HASH]:
         raise Damaged(_not_genuine(row))
@@ -174,7 +174,7 @@ def _not_genuine(row: Sequence[Any]) -> str:
 
 
 def labels_of(connection: sqlite3.Connection, session: str) -> dict[str, str]:
-    """Return label -> node id of all branches; what an import brought may name a node that is not there."""
+    """Return label → node id for all branches, without labels of missing nodes, which an import may contain."""
     markers = nodes_where(connection, "WHERE n.session = ? AND n.kind = 'marker' ORDER BY n.seq", (session,))
     named = labels(node for _, node in markers)
     there = "SELECT 1 FROM nodes WHERE session = ? AND id = ?"
@@ -199,9 +199,9 @@ def calls_of(
 
 
 def call_of(row: Sequence[Any]) -> CallRow:
-    """Return the call of a row in the order of ``CALLS.columns``.
+    """Return the call of a row whose columns are in the order of ``CALLS.columns``.
 
-    :raises Damaged: its arguments are not those that were judged.
+    :raises Damaged: the arguments do not match the hash of those that were judged.
     """
     call = CALLS.load(row)
     if not has_its_arguments(call.args, call.hash):
@@ -210,13 +210,13 @@ def call_of(row: Sequence[Any]) -> CallRow:
 
 
 def approvals_of(connection: sqlite3.Connection, *, state: str | None = None, **wanted: str | None) -> list[ApprovalRow]:
-    """Return questions, oldest first. One that an import brought was never answered here, so it counts as expired."""
+    """Return questions, oldest first. An imported question was never answered here, so it counts as expired."""
     rows = _seen(connection, APPROVALS, state, wanted, "ORDER BY +number")
     return [row._replace(state="expired", reply=None, by=None) if imported else row for imported, row in rows]
 
 
 def approval_of(connection: sqlite3.Connection, approval: str) -> ApprovalRow:
-    """Return a question by its id; one asked here comes before a copy that an import brought.
+    """Return a question by its id; a question asked here is preferred to an imported copy.
 
     :raises StoreError: ``not_found``.
     """
@@ -230,7 +230,7 @@ def approval_of(connection: sqlite3.Connection, approval: str) -> ApprovalRow:
 def artifacts_of(
     connection: sqlite3.Connection, *, state: str | None = None, limit: int = 100, **wanted: str | None
 ) -> list[Artifact]:
-    """Return records of outputs, newest first. One that an import brought names no file of ours, so it counts as expired."""
+    """Return records of outputs, newest first. An imported record names no file of ours, so it counts as expired."""
     rows = _seen(connection, ARTIFACTS, state, wanted, f"ORDER BY number DESC LIMIT {int(limit)}")
     return [row.replace(state="expired") if imported else row for imported, row in rows]
 
@@ -238,10 +238,10 @@ def artifacts_of(
 def _seen(
     connection: sqlite3.Connection, table: TableSpec[R], state: str | None, wanted: dict[str, str | None], tail: str
 ) -> list[tuple[bool, R]]:
-    """Return ``(imported, row)``: what a file from elsewhere says about answers and files is shown, never believed."""
+    """Return ``(imported, row)``, so that callers can show the answers and files of an import without trusting them."""
     asked = {name: value for name, value in wanted.items() if value is not None}
     conditions = [f"{name} = ?" for name in asked]
-    if state == "pending":  # literally, so that the index of open questions serves
+    if state == "pending":  # as a literal, so that SQLite can use the partial index of open questions
         conditions.append("state = 'pending' AND imported = 0")
     elif state is not None:
         conditions.append("CASE WHEN imported THEN 'expired' ELSE state END = ?")
@@ -253,7 +253,7 @@ def _seen(
 
 
 def query(connection: sqlite3.Connection, table: TableSpec[Any], wanted: dict[str, Any], tail: str = "") -> list[Any]:
-    """Return the rows of `table` whose columns have the `wanted` values; ``None`` asks for nothing."""
+    """Return the rows of `table` whose columns have the `wanted` values; a value of ``None`` is not compared."""
     asked = {name: value for name, value in wanted.items() if value is not None}
     condition = " AND ".join(f"{name} = ?" for name in asked)
     where = f" WHERE {condition}" if condition else ""
@@ -264,7 +264,7 @@ def query(connection: sqlite3.Connection, table: TableSpec[Any], wanted: dict[st
 def hook_calls_of(
     connection: sqlite3.Connection, session: str | None, turn: str | None, plugin: str | None, newest: int | None
 ) -> list[HookCallRow]:
-    """Return the ledger of a session, or of all, oldest first; with `newest` that many of the last rows, newest first."""
+    """Return ledger rows of a session or of all, oldest first; with `newest`, only that many, newest first."""
     asked = {"session = ?": (session,), "turn = ?": (turn,), "(plugin = ? OR hook = '' AND instr(delta, ?))": (plugin, plugin)}
     asked = {condition: values for condition, values in asked.items() if values[0] is not None}
     where = f" WHERE {' AND '.join(asked)}" if asked else ""
@@ -278,7 +278,7 @@ def hook_calls_of(
 def each_hook_call(row: Sequence[Any]) -> list[HookCallRow]:
     """Return the hook calls that a row of the database holds.
 
-    :raises Damaged: it is not what was stored.
+    :raises Damaged: the row does not have the form of a stored one.
     """
     try:
         return HOOK_CALLS.load(row).each()
@@ -298,13 +298,16 @@ def events_of(
 
 
 def event_span(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Return the first number of the table, 0 when it is empty, and the last one that was given out."""
+    """Return the smallest `seq` in the table, or 0 if it is empty, and the largest `seq` ever used."""
     last = "(SELECT seq FROM sqlite_sequence WHERE name = 'events')"
     return execute(connection, f"SELECT coalesce((SELECT min(seq) FROM events), 0), coalesce({last}, 0)").fetchone()
 
 
 def event_of(row: Sequence[Any]) -> Event:
-    """Return the event of a row."""
+    """Return the event of a row.
+
+    :raises Damaged: the row does not have the form of a stored one.
+    """
     seq, session, kind, ts, body = row
     try:
         return Event(type=text(kind), session=text(session), ts=text(ts), seq=seq, **decode_stored(body))

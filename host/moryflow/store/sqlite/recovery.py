@@ -1,7 +1,7 @@
-"""Replace a damaged database by what can be read of it; the damaged one is kept beside it.
+"""Replaces a damaged database by a new one with the rows that can still be read; the damaged file is kept beside it.
 
-The new file is complete before it takes the old one's place, so that a crash in between costs nothing: the next start
-finds the damaged file and begins again. It is filled table by table, stepping over the rows that cannot be read.
+The new file is complete before it takes the old one's place. A crash in between costs nothing: the next start finds the
+damaged file and begins again. The new file is filled table by table, skipping the rows that cannot be read.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ Row = tuple[Any, ...]
 
 
 def recover(path: Path) -> str | None:
-    """Repair the database at `path` and return the sentence that says so; ``None`` when it turned out to be sound.
+    """Repair the database at `path` and return a notice for the person, or ``None`` if the database is sound.
 
-    :raises StoreError: it is of a newer version, or another process repairs it and does not finish.
+    :raises StoreError: the database is of a newer version, or another process is repairing it and does not finish.
     :raises OSError: the repaired file cannot be written.
     """
     salvaged, saved = beside(path, SALVAGED), None
@@ -84,7 +84,7 @@ def recover(path: Path) -> str | None:
 
 
 def _is_sound(path: Path) -> bool:
-    """Tell whether every page can be read; another process may have repaired the file already."""
+    """Return whether the database is undamaged; another process may have repaired it already."""
     if not path.exists() or path.stat().st_size == 0:
         return not beside(path, "-wal").exists()
     try:
@@ -103,7 +103,7 @@ def _is_sound(path: Path) -> bool:
 
 @contextmanager
 def _others_kept_out(path: Path) -> Iterator[None]:
-    """Let no other process commit to the damaged file while it is copied, as far as it still takes a lock."""
+    """Keep other processes from committing to the damaged file while it is copied, if it can still be locked."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(*FAILURES):
             if path.stat().st_size:
@@ -112,16 +112,16 @@ def _others_kept_out(path: Path) -> Iterator[None]:
 
 
 def _rebuild(path: Path, new: Path) -> Saved:
-    """Fill a new database with what can be read of the one at `path`."""
+    """Fill a new database with the rows that can be read from the one at `path`."""
     with closing(connect(make_database(new))) as target, _without_log(path) as readable:
         return salvage(readable, target)
 
 
 @contextmanager
 def _without_log(path: Path) -> Iterator[Path]:
-    """The database at `path`, or a copy of it: with the list of tables that it has lost, and with its log written into it.
+    """Yield a database that has no log and lists its tables: the one at `path`, or else a repaired copy of it.
 
-    The list is that of an empty database of ours: there, each table has the same first page.
+    A lost list of tables is taken from a new, empty database, in which each table has the same root page.
     """
     log = beside(path, "-wal")
     listed = path.exists() and path.stat().st_size > 0 and lists_tables(path)
@@ -147,7 +147,7 @@ def _without_log(path: Path) -> Iterator[Path]:
 
 def _transplant_schema(empty: Path, copy: Path) -> None:
     data = bytearray(empty.read_bytes())
-    data[_LENGTH] = bytes(4)  # unknown: as long as the file is
+    data[_LENGTH] = bytes(4)  # 0: SQLite takes the length of the file instead
     with closing(connect(empty, writes=False)) as connection:
         roots = {row[0] for row in connection.execute("SELECT rootpage FROM sqlite_master WHERE rootpage")}
     with copy.open("r+b") as file:
@@ -159,7 +159,7 @@ def _transplant_schema(empty: Path, copy: Path) -> None:
 
 
 def _move_aside(path: Path) -> Path:
-    """Rename the damaged file and its log to a free name that says when this was; return the name."""
+    """Rename the damaged file and its log to a free name with the current time; return that path."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     aside, number = beside(path, f".corrupt-{stamp}"), 1
     while aside.exists():
@@ -173,9 +173,10 @@ def _move_aside(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Saved:
-    """How much was read.
+    """How much a repair saved.
 
-    :ivar cut: a sentence for each session whose conversation does not go as far as before.
+    :ivar cut: a sentence for each session that has lost the end of its conversation.
+    :ivar lost: a sentence for each row of another table than ``nodes`` that was lost.
     """
 
     sessions: int
@@ -185,7 +186,7 @@ class Saved:
 
     @property
     def sentence(self) -> str:
-        """What a person should know."""
+        """The result as a sentence for the person."""
         if not self.nodes and not self.sessions:
             return "nothing in it could be read."
         more = [f"and {len(self.cut) - _MOST_NAMED} more sessions have lost nodes"] if len(self.cut) > _MOST_NAMED else []
@@ -195,15 +196,14 @@ class Saved:
 
 
 def salvage(path: Path, target: sqlite3.Connection) -> Saved:
-    """Copy what can be read of the database at `path`, a file without a log, into the empty one `target`, and make it fit
-    together.
+    """Copy the readable rows of the database at `path`, a file without a log, into the empty one `target`; make it consistent.
 
-    Tables are read as SQLite reads them, and then from their leaf pages, to which nothing may lead any more.
+    Tables are read through SQLite first, and then directly from their leaf pages, which damage may have cut off.
     """
     target.execute("BEGIN IMMEDIATE")
     target.execute(f"CREATE TEMP TABLE found AS SELECT {', '.join(_columns(target, 'nodes'))} FROM nodes")
     with closing(connect(path, writes=False)) as source:
-        # Reads on although the file is shorter than it says, or lists tables that make no sense.
+        # With this, SQLite reads even a file that is shorter than its header says, or whose list of tables has errors.
         source.execute("PRAGMA writable_schema = ON")
         lost: list[str] = []
         for table in _TABLES:
@@ -220,7 +220,7 @@ def salvage(path: Path, target: sqlite3.Connection) -> Saved:
 
 
 def lists_tables(path: Path) -> bool:
-    """Tell whether a database says where its tables are; what it says may be wrong."""
+    """Return whether a database lists all our tables; their root pages may still be wrong."""
     try:
         with closing(connect(path, writes=False)) as connection:
             return {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}.issuperset(_TABLES)
@@ -229,7 +229,7 @@ def lists_tables(path: Path) -> bool:
 
 
 def damages(connection: sqlite3.Connection) -> Iterator[str]:
-    """Yield a sentence for each page and each row that is not what was stored."""
+    """Yield a sentence for each damaged page, each damaged row and each incomplete path."""
     for (line,) in connection.execute(f"PRAGMA integrity_check({_MOST_NAMED})"):
         if line != "ok":
             yield f"the file itself is damaged: {line}"
@@ -238,7 +238,7 @@ def damages(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def unsound(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
-    """Yield ``(session, sentence)`` for each row that is not what was stored, and each session whose path is not whole.
+    """Yield ``(session, sentence)`` for each damaged row and each session whose path is incomplete.
 
     :raises sqlite3.DatabaseError: the database cannot be read.
     """
@@ -256,14 +256,14 @@ def unsound(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
 
 
 def _not_genuine(table: str, row: dict[str, Any], number: Any) -> tuple[str, str]:
-    """Return the session of a row that is not what was stored, and the sentence that says so."""
+    """Return the session of a damaged row, and a sentence that names the row."""
     session = str(text(row["id"] if table == "sessions" else row["session"]))
     names = {"nodes": f"node {row.get('id')} (no. {row.get('seq')})", "calls": f"call {row.get('id')}"}
     return session, f"{names.get(table) or f'row {number} of {table}'} of session {session} is not what was stored"
 
 
 def _gap_above(connection: sqlite3.Connection, session: str, node: str) -> str:
-    """Return the node that is missing on the path to `node`; empty when the path leads to its root."""
+    """Return the node that is missing on the path to `node`, or ``""`` if the path reaches a root."""
     statement = "SELECT parent, seq FROM nodes WHERE session = ? AND id = ?"
     above: str | None = node
     below = _FARTHEST
@@ -282,9 +282,9 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 def _add(
     target: sqlite3.Connection, table: str, columns: list[str], rows: Iterable[Row], lost: list[str] | None = None
 ) -> None:
-    """Add those of `rows` that have the form of what was stored; nodes wait in ``found`` until all are there.
+    """Add the valid ones of `rows`; nodes go into the temporary table ``found`` until all of them are read.
 
-    :param lost: gets a sentence for each of the others, but nodes: these are named where their path ends.
+    :param lost: receives a sentence for each invalid row, except nodes, which the session's cut path reports.
     """
     marks = ", ".join("?" * len(columns))
     into = "temp.found" if table == "nodes" else table
@@ -302,7 +302,7 @@ def _add(
 
 
 def _add_leaves(target: sqlite3.Connection, file: Path) -> None:
-    """Add what only the leaf pages have; the number of columns and their values tell the table."""
+    """Add rows that only the leaf pages have; the number of their columns and their values show which table they are of."""
     columns = {table: _columns(target, table) for table in _TABLES}
     known = {
         table: {row[0] for row in target.execute(f"SELECT {names[0]} FROM {'temp.found' if table == 'nodes' else table}")}
@@ -323,14 +323,14 @@ def _add_leaves(target: sqlite3.Connection, file: Path) -> None:
 
 
 def _belongs(table: str, row: dict[str, Any]) -> bool:
-    """Tell tables of as many columns apart where the form of a row does not."""
+    """Return whether a row can be of `table`, where ``plugin_state`` and ``events`` have the same number of columns."""
     place = str(row["scope"] if table == "plugin_state" else row["ts"]) if table in ("plugin_state", "events") else ""
     is_state = place == "session" or place.startswith("turn:")
     return is_state if table == "plugin_state" else not is_state
 
 
 def _add_nodes(target: sqlite3.Connection) -> None:
-    """Take over the nodes that fit their hash, in their order; one whose parent was lost stays, outside of all paths."""
+    """Copy the nodes that match their hash, in order; a node whose parent was lost is kept, but is on no path."""
     target.execute("CREATE INDEX temp.found_by_id ON found (session, id)")
     columns = _columns(target, "nodes")
     rows = target.execute(f"SELECT {', '.join(columns)} FROM temp.found ORDER BY session, seq").fetchall()
@@ -342,9 +342,9 @@ def _add_nodes(target: sqlite3.Connection) -> None:
 
 
 def readable_rows(source: sqlite3.Connection, table: str, columns: list[str]) -> Iterator[Row]:
-    """Yield the rows of a table by their key; where a page is damaged, read up to it from both sides.
+    """Yield the rows of a table in the order of their key; around a damaged page, read up to it from both sides.
 
-    The first of `columns` is the key. Every step goes forward, for damaged pages may lead in circles.
+    The first of `columns` is the key. Every step must go forward, because damaged pages may form a circle.
     """
     position = 0
     while position < _FARTHEST:
@@ -359,7 +359,7 @@ def readable_rows(source: sqlite3.Connection, table: str, columns: list[str]) ->
         if beyond is None:
             return
         behind = _until_damage(source, table, columns, position, beyond, backwards=True)
-        # In order, for a node is checked against its parent, which comes first.
+        # Yield in order: a node is checked against its parent, which must come first.
         yield from reversed([row for row in behind if row is not None])
         position = beyond - 1
 
@@ -367,7 +367,7 @@ def readable_rows(source: sqlite3.Connection, table: str, columns: list[str]) ->
 def _until_damage(
     source: sqlite3.Connection, table: str, columns: list[str], low: int, high: int, *, backwards: bool = False
 ) -> Iterator[Row | None]:
-    """Yield the rows between `low` and `high`, then ``None`` if damage ended the reading."""
+    """Yield the rows with keys between `low` and `high`, then ``None`` if damage ended the read."""
     key = columns[0]
     statement = f"""SELECT {", ".join(columns)} FROM {table} NOT INDEXED
         WHERE {key} > {low} AND {key} < {high} ORDER BY {key} {"DESC" if backwards else "ASC"}"""
@@ -400,7 +400,7 @@ def _next_readable(source: sqlite3.Connection, table: str, key: str, start: int)
 
 
 def _is_genuine(table: str, row: dict[str, Any]) -> bool:
-    """Tell whether a row has the form of what was stored."""
+    """Return whether a row has the form in which the store writes it."""
     try:
         match table:
             case "events":
@@ -408,7 +408,7 @@ def _is_genuine(table: str, row: dict[str, Any]) -> bool:
             case "plugin_state":
                 decode_stored(row["value"])
             case "purges":
-                return row["finished"] is not None  # none is ever left open, and to store one again would purge
+                return row["finished"] is not None  # no purge is left open, and inserting an open one would delete rows
             case "calls" if not has_its_arguments(text(row["args"]), text(row["hash"])):
                 return False
             case "hook_calls":
@@ -426,7 +426,7 @@ def _fields(table: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fits(connection: sqlite3.Connection, table: str, node: dict[str, Any]) -> bool:
-    """Tell whether a node has its hash, and stands behind its parent, where that one is there."""
+    """Return whether a node matches its hash and comes after its parent; ``True`` if the parent is not in the table."""
     above = ""
     if node["parent"] is not None:
         statement = f"SELECT hash, seq FROM {table} WHERE session = ? AND id = ?"
@@ -440,7 +440,7 @@ def _fits(connection: sqlite3.Connection, table: str, node: dict[str, Any]) -> b
 
 
 def _give_back_sessions(target: sqlite3.Connection) -> None:
-    """Make a session for nodes whose own could not be read."""
+    """Create a session row for nodes whose own could not be read."""
     lost = "SELECT DISTINCT session FROM nodes WHERE session NOT IN (SELECT id FROM sessions)"
     for (session,) in target.execute(lost).fetchall():
         moment = now()
@@ -450,9 +450,9 @@ def _give_back_sessions(target: sqlite3.Connection) -> None:
 
 
 def _repair_sessions(target: sqlite3.Connection) -> list[str]:
-    """Let no holder of before go on, and let each session be active at a node whose whole path was saved.
+    """End every hold of a session, and make a node with a complete path the active one of each session.
 
-    :returns: what a person should know of each session that is active elsewhere than before.
+    :returns: a sentence for each session whose active node changed.
     """
     target.execute("UPDATE sessions SET epoch = epoch + 1")
     cut: list[str] = []
@@ -466,7 +466,7 @@ def _repair_sessions(target: sqlite3.Connection) -> list[str]:
 
 
 def _before_gap(target: sqlite3.Connection, session: str, active: str, whole: dict[str, None]) -> tuple[str | None, str]:
-    """Return where a session goes on, and the sentence that says so: before the gap in its path, or else at its last node."""
+    """Return the new active node and a sentence about it: the node before the gap in the path, or else the last whole one."""
     parents = dict(target.execute("SELECT id, parent FROM temp.found WHERE session = ?", (session,)).fetchall())
     saved = {row[0] for row in target.execute("SELECT id FROM nodes WHERE session = ?", (session,))}
     lost, kept = list[str](), set[str]()

@@ -1,11 +1,10 @@
-"""The tables, the steps from one version of them to the next, and how values become text in them: JSON, hashes, ids.
+"""The tables and their migrations, and how values are stored in them: JSON, hashes, ids.
 
-A migration is one function and one transaction: a process killed in the middle of it leaves the version before.
-``number`` is the row's place on disk; ``seq`` is the order people may rely on. Rows belong to ``(session, id)``, so that a
-fork can keep its nodes' ids.
+A migration is one function and one transaction: a process killed in the middle of it leaves the previous version.
+``number`` is the row's place on disk; ``seq`` is the order that callers may rely on. Rows are identified by
+``(session, id)``, so that a fork can keep its nodes' ids.
 
-Nothing a model, a tool or a file name contains may make a commit fail: lone surrogates are written as JSON escapes, NUL is
-one anyway.
+No text of a model, a tool or a file name may make a commit fail: lone surrogates are stored as JSON escapes, as is NUL.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _VERSION_1 = (
         number INTEGER PRIMARY KEY, session TEXT NOT NULL, turn TEXT NOT NULL, step INTEGER NOT NULL, hook TEXT NOT NULL,
         plugin TEXT NOT NULL, plugin_hash TEXT NOT NULL, position INTEGER NOT NULL, outcome TEXT NOT NULL,
         us INTEGER NOT NULL, call_id TEXT, delta TEXT, count INTEGER NOT NULL)""",
-    # AUTOINCREMENT: a client resumes by the last number it saw, so a purged one must not come back.
+    # AUTOINCREMENT: a client resumes from the last number it saw, so the number of a purged event must not be used again.
     """CREATE TABLE events (
         seq INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, type TEXT NOT NULL, ts TEXT NOT NULL,
         body TEXT NOT NULL)""",
@@ -93,11 +92,11 @@ _VERSION_1 = (
         BEGIN SELECT RAISE(ABORT, 'a purge removes the whole session'); END""",
 )
 
-# What holds for any program that opens the file: another one's connection has no `recursive_triggers`, so that its REPLACE
-# removes a row without the triggers of a delete; and whatever takes two statements, it may commit after the first.
+# These triggers protect nodes from any program that opens the file. Another program's connection may not have set
+# `recursive_triggers`, so its REPLACE deletes a row without firing delete triggers; and it may commit between two statements.
 _VERSION_2 = (
     "DROP TRIGGER purges_are_whole",
-    "UPDATE purges SET finished = started WHERE finished IS NULL",  # such a one would let nodes vanish one by one
+    "UPDATE purges SET finished = started WHERE finished IS NULL",  # an open purge would allow deleting single nodes
     """CREATE TRIGGER nodes_never_replaced BEFORE INSERT ON nodes
         WHEN EXISTS (SELECT 1 FROM nodes WHERE number = NEW.number)
             OR EXISTS (SELECT 1 FROM nodes WHERE session = NEW.session AND id = NEW.id)
@@ -138,7 +137,7 @@ def _seal(connection: sqlite3.Connection) -> None:
 
 
 MIGRATIONS: tuple[Migration, ...] = (_create, _seal)
-"""Number n (from 1) leads to version n. Add at the end; never change one that was released."""
+"""Migration n, counted from 1, leads to version n. Append new ones; never change one that was released."""
 
 
 def version_of(connection: sqlite3.Connection) -> int:
@@ -147,7 +146,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Bring a database to the version of `migrations`, one transaction each."""
+    """Apply the `migrations` that a database lacks, each in its own transaction."""
     for number, step in enumerate(migrations, 1):
         if number <= version_of(connection):
             continue
@@ -173,12 +172,12 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class TableSpec(Generic[R]):
-    """A table and the value its rows become.
+    """A table and the class of its rows.
 
-    :ivar row: the value; its annotations say what a column may hold.
-    :ivar columns: names that are column and field alike; `json` names those kept as JSON text.
-    :ivar key: what identifies a row; empty for a log that only grows.
-    :ivar keep: columns that a later write does not touch; `guard` is the condition under which it may write at all.
+    :ivar row: the class; its annotations give the types of the columns.
+    :ivar columns: the names of the columns, which are also those of the fields; `json` names those stored as JSON text.
+    :ivar key: the columns that identify a row; empty for a log that only grows.
+    :ivar keep: columns that an upsert does not change; `guard` is an SQL condition without which it changes nothing.
     """
 
     name: str
@@ -191,7 +190,7 @@ class TableSpec(Generic[R]):
 
     @property
     def select(self) -> str:
-        """``SELECT columns FROM table``, to be followed by a condition."""
+        """``SELECT columns FROM table``, to which callers append a condition."""
         return f"SELECT {', '.join(self.columns)} FROM {self.name}"
 
     @property
@@ -202,14 +201,14 @@ class TableSpec(Generic[R]):
 
     @property
     def upsert(self) -> str:
-        """The statement that adds a row or brings the one with the same key up to date."""
+        """The statement that adds a row, or updates the row with the same key."""
         changed = [column for column in self.columns if column not in self.key and column not in self.keep]
         update = ", ".join(f"{column} = excluded.{column}" for column in changed)
         guard = f" WHERE {self.guard}" if self.guard else ""
         return f"{self.insert} ON CONFLICT ({', '.join(self.key)}) DO UPDATE SET {update}{guard}"
 
     def values(self, row: Any) -> list[Any]:
-        """Return the row's columns as SQLite takes them."""
+        """Return the row's columns as values that SQLite can store."""
         found = list(self._fields(row))
         for place in self._encoded:
             if found[place] is not None:
@@ -235,7 +234,7 @@ class TableSpec(Generic[R]):
         return {name: decode_stored(value) if name in self.json and value is not None else text(value) for name, value in pairs}
 
     def problem(self, fields: Mapping[str, Any]) -> str:
-        """Return what is wrong with `fields` as a row of this table; empty when nothing is."""
+        """Return what is wrong with `fields` as a row of this table, or ``""``."""
         for name in sorted(set(self.columns) ^ fields.keys()):
             return f"the field {name!r} is missing" if name in self.columns else f"there is no field {name!r}"
         for name in self.columns:
@@ -248,7 +247,7 @@ class TableSpec(Generic[R]):
 
 
 def _type_of(row: type, name: str) -> str:
-    """Return a field's type as it is written."""
+    """Return a field's annotation as source text."""
     annotation = row.__annotations__[name]
     return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else str(annotation)
 
@@ -256,7 +255,7 @@ def _type_of(row: type, name: str) -> str:
 def decode_stored(value: Any) -> Any:
     """Return the value of a JSON column.
 
-    :raises Damaged: it is not what was stored.
+    :raises Damaged: the column does not hold JSON.
     """
     try:
         return decode(text(value))
@@ -265,12 +264,12 @@ def decode_stored(value: Any) -> Any:
 
 
 def text(value: Any) -> Any:
-    """Return a column's value; bytes are text with lone surrogates, see :func:`execute`."""
+    """Return a column's value; text with lone surrogates is stored as bytes, see :func:`execute`."""
     return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
 
 
 def execute(connection: sqlite3.Connection, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-    """Execute `statement`; text that UTF-8 cannot carry (a file name, a model's words) is bound as bytes."""
+    """Execute `statement`; text that UTF-8 cannot encode (in a file name or a model's text) is bound as bytes."""
     try:
         return connection.execute(statement, values)
     except UnicodeEncodeError:
@@ -289,7 +288,7 @@ def write_all(connection: sqlite3.Connection, statement: str, rows: Iterable[Seq
     while True:
         try:
             connection.executemany(statement, taken())
-        except UnicodeEncodeError:  # of the row taken last; those before it are stored
+        except UnicodeEncodeError:  # raised for the row taken last; the rows before it are stored
             execute(connection, statement, last[0])
         else:
             return
@@ -333,7 +332,7 @@ HOOK_CALLS = TableSpec(
     ("session", "turn", "step", "hook", "plugin", "plugin_hash", "position", "outcome", "us", "call_id", "delta", "count"),
     json=frozenset({"delta"}),
 )  # fmt: skip
-# The first answer to a question stands, whatever is written later.
+# The guard keeps the first answer to a question.
 APPROVALS = TableSpec(
     "approvals", ApprovalRow,
     ("id", "session", "call_id", "turn", "kind", "request", "state", "reply", "message", "by", "created", "replied_at"),
@@ -351,9 +350,9 @@ _encode_ascii = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(
 
 
 def encode(value: Any) -> str:
-    """Return `value` as canonical JSON that UTF-8 can carry.
+    """Return `value` as canonical JSON that UTF-8 can encode.
 
-    :raises StoreError: it is not JSON, or nested too deeply to be read back.
+    :raises StoreError: `value` is not JSON, or nested too deeply to be read back.
     """
     try:
         text = _encode(value)
@@ -365,7 +364,7 @@ def encode(value: Any) -> str:
 
 
 def _encode_finite(value: Any) -> str:
-    """Encode `value` with NaN and infinities, which JSON lacks, as ``null``."""
+    """Encode `value` with ``null`` for NaN and infinities, which JSON lacks."""
     try:
         return _encode(_finite(value))
     except (TypeError, ValueError, RecursionError) as error:
@@ -402,7 +401,7 @@ def decode(text: str) -> Any:
 
 
 def _sealed(value: Any) -> Any:
-    """Return `value` with tuples for lists, all the way down."""
+    """Return `value` with every list in it, at any depth, as a tuple."""
     if type(value) is list:
         return tuple([_sealed(item) for item in cast("list[Any]", value)])
     if type(value) is FrozenDict:
@@ -418,7 +417,7 @@ def node_hash(parent: str, kind: str, payload: str) -> str:
 
 
 def has_its_arguments(arguments: str, hash: str) -> bool:
-    """Tell whether a call has the arguments that its hash is of; one that was never judged has no hash."""
+    """Return whether the arguments of a call match its hash; a call that was never judged has no hash."""
     return not hash or hashlib.sha256(arguments.encode("utf-8", "surrogatepass")).hexdigest() == hash
 
 
@@ -430,12 +429,12 @@ def text_of(payload: Mapping[str, Any]) -> str:
 
 
 def estimate_tokens(payload: Mapping[str, Any]) -> int:
-    """Return about how many tokens a node costs in the context: a quarter of its characters."""
+    """Return an estimate of a node's tokens in the context: a quarter of its characters."""
     calls = payload.get("calls") or ()
     arguments = sum(len(str(call.get("arguments", ""))) for call in calls if isinstance(call, Mapping))
     return -(-(len(text_of(payload)) + arguments) // 4)
 
 
 def random_id() -> str:
-    """Return 64 random bits as text."""
+    """Return 64 random bits as hexadecimal text."""
     return os.urandom(8).hex()

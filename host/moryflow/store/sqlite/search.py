@@ -1,8 +1,7 @@
 """Full-text search over what people, models and tools wrote.
 
-The index follows the nodes: it is brought up to date before a search, in small transactions, so that a commit never pays
-for it and a damaged index never stops one. Where SQLite has no FTS5, or for scripts that do not part words, the nodes
-themselves are scanned.
+The index is brought up to date before a search, in small transactions. So a commit never pays for it, and a damaged index
+never stops a commit. If SQLite has no FTS5, or for scripts that do not separate words, the nodes themselves are scanned.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from .queries import nodes_where
 from .schema import decode_stored, encode, execute, text_of
 
 _KINDS = ("user", "assistant", "tool")
-# Changing what is indexed needs a migration that drops the index: entries are removed by giving the same text again.
+# To change what is indexed, add a migration that drops the index: FTS5 removes an entry only if given the same text again.
 _LIMIT = 64 * 1024
 _AROUND = 60
 _BATCH = 500
 _LIKE_SIGNS = re.compile(r"[%_\\]")
 _ESCAPED = r"\\\g<0>"
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
-_WORD = re.compile("[\\w\u0300-\u036f]+")  # accents that stand on their own part no word, neither here nor in the index
+_WORD = re.compile("[\\w\u0300-\u036f]+")  # combining accents do not separate words, neither here nor in the index
 _CREATE = """CREATE VIRTUAL TABLE IF NOT EXISTS search
     USING fts5 (text, content='', tokenize='unicode61 remove_diacritics 2')"""
 _INSERT = "INSERT INTO search (rowid, text) VALUES (?, ?)"
@@ -35,7 +34,7 @@ _DELETE = "INSERT INTO search (search, rowid, text) VALUES ('delete', ?, ?)"
 
 
 class DamagedIndex(Exception):
-    """The index, and not the database, is damaged."""
+    """The search index is damaged; the database is not."""
 
 
 @contextmanager
@@ -50,7 +49,10 @@ def _index_errors() -> Iterator[None]:
 
 @contextmanager
 def _changing(connection: sqlite3.Connection) -> Iterator[None]:
-    """Change the index, or leave the transaction as it was; what FTS5 keeps back is written here and not at the commit."""
+    """Change the index inside a savepoint, which is rolled back if the index is damaged.
+
+    The inner savepoint makes FTS5 write its pending data here, not at the commit, so that its errors appear here too.
+    """
     connection.execute("SAVEPOINT indexing")
     try:
         with _index_errors():
@@ -65,14 +67,14 @@ def _changing(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def words_of(query: str) -> list[str]:
-    """Return the words of a search; none when the index cannot answer it."""
+    """Return the words of a query, or none if the index cannot answer it."""
     return [] if _UNSPACED.search(query) else [word for word in _WORD.findall(query) if re.search(r"[^\W_]", word)]
 
 
 def extend_index(connection: sqlite3.Connection) -> bool:
-    """Index the next nodes; tell whether there are more.
+    """Index the next nodes; return whether there may be more.
 
-    :raises DamagedIndex: it must be dropped first.
+    :raises DamagedIndex: the index must be dropped first.
     :raises sqlite3.OperationalError: this SQLite has no FTS5.
     """
     connection.execute(_CREATE)
@@ -86,13 +88,13 @@ def extend_index(connection: sqlite3.Connection) -> bool:
 
 
 def drop_index(connection: sqlite3.Connection) -> None:
-    """Forget the index; the next search builds it again."""
+    """Drop the index; the next search builds it again."""
     connection.execute("DROP TABLE IF EXISTS search")
     connection.execute("UPDATE search_progress SET until = 0")
 
 
 def forget(connection: sqlite3.Connection, session: str) -> None:
-    """Take a session that is about to be purged out of the index."""
+    """Remove a session that is about to be purged from the index."""
     if not _exists(connection):
         return
     statement = f"SELECT number, payload FROM nodes WHERE session = ? AND number <= ? AND kind IN {_KINDS!r}"
@@ -105,12 +107,12 @@ def forget(connection: sqlite3.Connection, session: str) -> None:
 
 
 def rewind(connection: sqlite3.Connection) -> None:
-    """After a purge: the last rows may be gone, and their numbers are given to new nodes."""
+    """Set the progress back after a purge: the last rows may be gone, and new nodes will get their numbers."""
     connection.execute("UPDATE search_progress SET until = min(until, (SELECT coalesce(max(number), 0) FROM nodes))")
 
 
 def find(connection: sqlite3.Connection, words: list[str], limit: int) -> list[Hit]:
-    """Return the nodes that contain all `words`, the last one as a beginning, best first."""
+    """Return the nodes that contain all `words`, best first; the last word also matches as the beginning of a word."""
     query = " ".join(f'"{word}"' for word in words) + "*"
     with _index_errors():
         numbers = connection.execute("SELECT rowid FROM search WHERE search MATCH ? ORDER BY rank LIMIT ?", (query, limit))
@@ -120,7 +122,7 @@ def find(connection: sqlite3.Connection, words: list[str], limit: int) -> list[H
 
 
 def scan(connection: sqlite3.Connection, words: list[str], limit: int) -> list[Hit]:
-    """Return the nodes that contain all `words` as they stand, newest first, without the index."""
+    """Return the nodes that contain all `words` literally, newest first, without the index."""
     likes = " AND ".join("n.payload LIKE ? ESCAPE '\\'" for _ in words)
     condition = f"WHERE n.kind IN {_KINDS!r} AND {likes} ORDER BY n.number DESC"
     patterns = [f"%{_LIKE_SIGNS.sub(_ESCAPED, encode(word)[1:-1])}%" for word in words]
@@ -143,7 +145,7 @@ def _until(connection: sqlite3.Connection) -> int:
 
 
 def _indexed(payload: Mapping[str, Any]) -> str:
-    """Return the indexed text of a payload, without what UTF-8 cannot carry."""
+    """Return the text of a payload to index, with ``?`` for characters that UTF-8 cannot encode."""
     return text_of(payload)[:_LIMIT].encode("utf-8", "replace").decode()
 
 

@@ -1,7 +1,7 @@
-"""The one appender of a session, and its spool: results that a locked database did not take, in a file until it does.
+"""The lock that allows one process to append to a session, and its spool: a file for results that a locked database refused.
 
-The file is there from the first refusal on, so that neither an end nor a kill of the process loses what a call gave. Whoever
-holds the session next stores it.
+The file exists from the first refusal on, so the results of calls survive the end or a kill of the process. The next holder
+of the session stores them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONGEST_LOCK = 600.0
 
 
 class SqliteSessionLock:
-    """:class:`moryflow.store.SessionLock` of a session in the file; what each method promises stands there."""
+    """:class:`moryflow.store.SessionLock` for a session in SQLite; the interface documents each method."""
 
     def __init__(self, database: Database, lock: FileLock, session: SessionRow, path: list[Node]) -> None:
         self.session = session
@@ -69,7 +69,7 @@ class SqliteSessionLock:
                 attempt += 1
 
     def _keep_aside(self, commit: Commit) -> str:
-        """Keep the results of `commit` in a file; return its path, empty when nothing has ended or it cannot be written."""
+        """Keep the results of `commit` in a file; return its path, or ``""`` if there are none or it cannot be written."""
         if not commit.nodes:
             return ""
         commit.nodes = [node if node.id else replace(node, id=random_id()) for node in commit.nodes]
@@ -85,7 +85,7 @@ class SqliteSessionLock:
         if found is None:
             return 0
         known = {node.id for node in self.path}
-        if any(node.id in known for node in found.commit.nodes):  # the database had taken it after all
+        if any(node.id in known for node in found.commit.nodes):  # the database had stored it after all
             _remove_spool(self._spool)
             return 0
         if found.after != self.session.active:
@@ -117,19 +117,19 @@ class SqliteSessionLock:
 
 
 def _kept(error: StoreError, place: str, session: str) -> StoreError:
-    """Return `error` with where the results are meanwhile."""
+    """Return `error` with the place of the file that keeps the results."""
     message = f"{error.message}; the results are kept in {Path(place).name} and stored when the session goes on"
     next_step = f"close the other program, then moryflow run -r {session}"
     return StoreError(message, code=error.code, where=place, next_step=next_step)
 
 
 def session_lock(home: Path, session: str) -> FileLock:
-    """Return the lock of a session, not yet taken."""
+    """Return the lock of a session, without acquiring it."""
     return FileLock(home / "locks" / f"{session}.lock")
 
 
 def busy(session: str, lock: FileLock) -> SessionBusy:
-    """Return the refusal of a session that someone holds."""
+    """Return the error for a session that another holder has."""
     next_step = f"wait for it to end (run and chat do with --wait), or work on a copy: moryflow session fork {session}"
     return SessionBusy(f"session {session} is in use by {lock.holder()}", where=str(lock.path), next_step=next_step)
 
@@ -139,14 +139,14 @@ _NEVER_RAN = ("running", "pending", "waiting")
 
 
 class _Spooled(NamedTuple):
-    """What a file holds: a commit, and the node that was active before it."""
+    """The content of a spool file: a commit, and the node that was active before it."""
 
     commit: Commit
     after: str | None
 
 
 def _write_spool(path: Path, commit: Commit, after: str | None) -> None:
-    """Keep the results of `commit`: its nodes, what ended, and what plugins keep. A call that is about to run is left out.
+    """Write the results of `commit`: its nodes, finished calls, outputs, events and plugin state; no call that did not end.
 
     :raises OSError: the file cannot be written.
     """
@@ -170,9 +170,9 @@ def _write_spool(path: Path, commit: Commit, after: str | None) -> None:
 
 
 def _read_spool(path: Path) -> _Spooled | None:
-    """Return what is kept at `path`; ``None`` when there is nothing.
+    """Return the content of the spool file at `path`, or ``None`` if there is none.
 
-    :raises StoreError: ``invalid``, the file is not what :func:`write` wrote.
+    :raises StoreError: ``invalid``: the file cannot be read, or :func:`_write_spool` did not write it.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -187,9 +187,9 @@ def _read_spool(path: Path) -> _Spooled | None:
 
 
 def _remove_spool(path: Path) -> None:
-    """Forget what is kept at `path`: it is stored."""
+    """Remove the spool file at `path`, because its content is stored now."""
     path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # another session has something there
+    with contextlib.suppress(OSError):  # another session's spool is in the folder
         path.parent.rmdir()
 
 

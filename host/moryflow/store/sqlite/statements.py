@@ -24,7 +24,7 @@ _INSERT_HOOK_CALL = HOOK_CALLS.insert
 
 
 class Written(NamedTuple):
-    """What a transaction made true: the commit's values, the session afterwards, and its live path where that jumped."""
+    """The result of a transaction: the commit's values, the new session row, and the live path if it did not just grow."""
 
     committed: Committed
     session: SessionRow
@@ -32,7 +32,7 @@ class Written(NamedTuple):
 
 
 def insert_session(connection: sqlite3.Connection, row: SessionRow) -> None:
-    """Add a session as the one used last."""
+    """Add a session and mark it as the last used one."""
     statement = SESSIONS.insert.replace("epoch)", "epoch, used)").replace("?)", f"?, {_USED})")
     execute(connection, statement, SESSIONS.values(row))
 
@@ -44,12 +44,12 @@ def take(connection: sqlite3.Connection, session: str) -> SessionRow:
 
 
 def apply(connection: sqlite3.Connection, session: str, epoch: int, commit: Commit, known: str | None) -> Written:
-    """Make `commit` true for a holder of `epoch`.
+    """Store `commit` for the holder of `epoch`.
 
-    :param known: the active node as the holder knows it; where the disk has another, the holder gets the whole path. (A
-        commit that failed while it was synced may be found on the disk after all.)
+    :param known: the active node as the holder knows it. If the database has another one, the result has the whole path: a
+        commit whose sync failed may have reached the disk after all.
     :raises StaleEpoch: another holder took the session meanwhile.
-    :raises Outdated: another node is active than the commit expects.
+    :raises Outdated: the active node is not the one that the commit expects.
     """
     held = require_epoch(connection, session, epoch)
     if commit.after is not None and held.active != commit.after:
@@ -77,9 +77,9 @@ def switch(connection: sqlite3.Connection, session: str, epoch: int, node: str |
 
 
 def require_epoch(connection: sqlite3.Connection, session: str, epoch: int) -> SessionRow:
-    """Return the session if `epoch` is still its newest.
+    """Return the session if `epoch` is its newest.
 
-    :raises StaleEpoch: it is not.
+    :raises StaleEpoch: another holder has taken the session.
     """
     row = session_row(connection, session)
     if row.epoch != epoch:
@@ -100,7 +100,7 @@ def set_plugin_state(connection: sqlite3.Connection, session: str, plugin: str, 
 
 
 def append(connection: sqlite3.Connection, held: SessionRow, new: Sequence[NewNode]) -> list[Node]:
-    """Append `new` below the active node; the tree on disk, not the caller's memory, says where that is."""
+    """Append `new` below the active node as the database, not the caller's memory, has it."""
     if not new:
         return []
     parent, above = held.active, _require_node(connection, held.id, held.active)
@@ -127,7 +127,7 @@ def _check(draft: NewNode) -> None:
 
 
 def _require_node(connection: sqlite3.Connection, session: str, node: str | None) -> str:
-    """Return the hash of a node that must exist; empty for the place before the first."""
+    """Return the hash of a node that must exist, or ``""`` for the place before the first node."""
     if node is None:
         return ""
     found = execute(connection, "SELECT hash FROM nodes WHERE session = ? AND id = ?", (session, node)).fetchone()
@@ -139,7 +139,7 @@ def _require_node(connection: sqlite3.Connection, session: str, node: str | None
 def _update_session(
     connection: sqlite3.Connection, held: SessionRow, commit: Commit, active: str | None, *, prompted: bool
 ) -> SessionRow:
-    """Store what changes of the session's own row, and return it as it is now."""
+    """Update the session's own row and return the new row."""
     unknown = sorted(commit.session.keys() - _SETTABLE)
     if unknown:
         raise invalid(f"a session has no field {unknown[0]!r} to set; there are {', '.join(sorted(_SETTABLE))}")
@@ -155,7 +155,7 @@ def _update_session(
 
 
 def _forget_held_back(connection: sqlite3.Connection, session: str, names: set[str]) -> None:
-    """Drop what an import brought and did not apply, once a person has set the same field."""
+    """Drop values of an import that had no effect, now that a person has set the same fields."""
     if not names:
         return
     found = execute(connection, "SELECT held_back FROM sessions WHERE id = ?", (session,)).fetchone()[0]
@@ -197,14 +197,14 @@ def _insert_event(connection: sqlite3.Connection, session: str, event: Event) ->
 
 
 def event_body(event: Event) -> Mapping[str, Any]:
-    """Return what an event says beyond its type, time and session; what does not apply is left out."""
+    """Return the content of an event without its type, time and session; fields that are ``None`` are left out."""
     place = {"parent": event.parent, "agent": event.agent, "turn": event.turn, "step": event.step}
     known = {key: value for key, value in place.items() if value is not None}
     return {**known, "data": event.data, "v": event.v}
 
 
 def answer(connection: sqlite3.Connection, approval: str, reply: str, message: str, by: str) -> ApprovalRow:
-    """Answer a question that is still open; return how it stands."""
+    """Answer a question if it is still open; return its row."""
     row = approval_of(connection, approval)
     if row.state != "pending":
         return row
@@ -224,10 +224,10 @@ def update_artifact(connection: sqlite3.Connection, artifact: str, changes: Mapp
 
 
 def fork(connection: sqlite3.Connection, session: str, node: str | None, title: str) -> SessionRow:
-    """Copy the path to `node` with the same ids; what a person allowed the original does not come along.
+    """Copy the path to `node` into a new session; nodes keep their ids, and a person's permissions are not copied.
 
     The copy keeps the path's calls, so that it can be resumed, and the plugins' session state; it has no grants, no open
-    questions and mode ``agent``. Sub-agents stay with the original; a copy of one's session is a session like any other.
+    questions and mode ``agent``. Sub-agents stay with the original; a copy of a sub-agent's session is a main session.
     """
     source = session_row(connection, session)
     path = path_of(connection, session, node or source.active)
@@ -261,7 +261,7 @@ def _copy_nodes(connection: sqlite3.Connection, source: str, copy: str, path: It
 
 
 def _with_labels(connection: sqlite3.Connection, source: str, copy: SessionRow, path: Sequence[Node]) -> SessionRow:
-    """Give the nodes of a copied path the labels they have in the original, wherever it was said; return the session."""
+    """Give the copied nodes the labels they have in the original, even if their markers were not copied; return the session."""
     copied = {node.id for node in path}
     wanted = {label: node for label, node in labels_of(connection, source).items() if node in copied}
     there = labels_of(connection, copy.id)
@@ -275,9 +275,9 @@ def _with_labels(connection: sqlite3.Connection, source: str, copy: SessionRow, 
 
 
 def purge(connection: sqlite3.Connection, sessions: Iterable[str]) -> None:
-    """Remove whole sessions; that they were there, and when they went, stays.
+    """Remove whole sessions; a row of ``purges`` records their ids and the time.
 
-    The record of a purge is what removes: a trigger takes all of the session with it, so that nobody can take a part.
+    Inserting that row is what removes a session: a trigger deletes all of its rows, so no program can delete only a part.
     """
     from .search import forget, rewind
 

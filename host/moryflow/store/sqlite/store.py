@@ -1,4 +1,4 @@
-"""The session store: the node tree in SQLite, append-only, one appender per session."""
+"""The session store in SQLite: an append-only node tree, with one process that may append to a session."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _WITHOUT_INDEX = frozenset({"invalid", "readonly", "locked", "no_space"})
 
 
 class SqliteStore:
-    """:class:`moryflow.store.Store` in one SQLite file; what each method promises stands there."""
+    """:class:`moryflow.store.Store` in one SQLite file; the interface documents each method."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     @classmethod
     def open(cls, path: Path, *, patience: float = 5.0) -> Self:
-        """Open the database at `path`, making or migrating it if need be.
+        """Open the database at `path`; create or migrate it if necessary.
 
-        :param patience: seconds to wait for a lock of another process before ``locked``.
-        :raises StoreError: it is of a newer version, of another program, or cannot be used.
+        :param patience: seconds to wait for another process's lock before raising ``locked``.
+        :raises StoreError: the file is of a newer version or of another program, or cannot be used.
         """
         database = Database(path, _recover, patience=patience)
         database.open()
@@ -111,7 +111,7 @@ class SqliteStore:
         return SqliteSessionLock(self._database, lock, row, path)
 
     async def _take(self, session: str) -> tuple[SessionRow, list[Node]]:
-        """Make a session ours in the database; return it with its live path."""
+        """Make this process the newest holder in the database; return the session with its live path."""
 
         def work(db: Any) -> tuple[SessionRow, list[Node]]:
             row = reading.session_row(db, session)
@@ -120,7 +120,7 @@ class SqliteStore:
         while True:
             taken = await self._database.write(lambda to: writing.take(to, session))
             row, path = await self._database.read(work)
-            if row.epoch == taken.epoch:  # else what was read was damaged: the repair ended every hold, also this one
+            if row.epoch == taken.epoch:  # otherwise the read found damage, and the repair ended every hold, this one too
                 return row, path
 
     async def _acquire(self, lock: FileLock, session: str, wait: float) -> None:
@@ -287,7 +287,7 @@ class SqliteStore:
         return await self._database.read(lambda db: scan(db, words or [wanted], limit)) if wanted else []
 
     async def _index_is_ready(self) -> bool:
-        """Bring the index up to date; ``False`` where there is no FTS5, or the file cannot be written now."""
+        """Bring the index up to date; return ``False`` if SQLite has no FTS5 or the file cannot be written now."""
         from .search import DamagedIndex, drop_index, extend_index
 
         try:
