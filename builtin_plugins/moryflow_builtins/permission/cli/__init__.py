@@ -1,4 +1,4 @@
-"""``moryflow permission``: list, change and explain what is allowed; other commands are in `calls` and `lint`."""
+"""``moryflow permission``: list, change and explain the rules. Other commands are in `calls` and `lint`."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ _add_verb("deny", "Refuse every call whose target matches PATTERN, in every mode
 
 
 def matchable(rule: Rule) -> Rule:
-    """Return `rule` if it can ever match.
+    """Return `rule` if its pattern can match a target.
 
-    :raises ConfigError: its pattern is none, or is written as targets never are.
+    :raises ConfigError: the pattern is invalid, or is written in a way that no target is.
     """
     pattern = compile_rule(rule)
     problem = pattern.problem or (mistake(rule, pattern) if rule.pattern.strip() else "it is empty")
@@ -85,9 +85,9 @@ async def _add(turn: Turn, rule: Rule, workdir: str | None) -> dict[str, Any]:
 
 
 def _folder(turn: Turn, workdir: str) -> str:
-    """Return a folder as rules name it.
+    """Return the name of a folder in rules.
 
-    :raises ConfigError: no command runs there.
+    :raises ConfigError: no command may run in this folder.
     """
     target = command_in(turn.files.resolve(workdir or ".", as_stored=True), "")
     if target.folder is None or target.error is not None:
@@ -105,7 +105,7 @@ def _own(turn: Turn) -> list[Rule]:
 
 
 def in_force(held: Sequence[Rule], rule: Rule) -> bool:
-    """Whether `rule` is among `held` and none of its domain after it may overrule it, as when an *always* is stored."""
+    """Whether `rule` is in `held`, with no later rule of its domain that decides otherwise."""
     same = [one for one in held if one.domain == rule.domain]
     return _row(rule) in map(_row, takewhile(lambda one: one.decision == rule.decision, reversed(same)))
 
@@ -159,7 +159,7 @@ def _runs(*patterns: str) -> tuple[tuple[str, str, str], ...]:
 
 
 _AS_BY_DEFAULT = (("read", "fs:**", "ask"), ("bash", "*", "ask"))
-"""Undoes what a more trusting preset said before."""
+"""Overrule the rules of a more trusting preset that was added before."""
 
 _LOOK = _runs(
     "pwd", "ls", "ls *", "tree", "tree *", "cat *", "head *", "tail *", "wc *", "file *", "stat *", "du *", "diff *",
@@ -179,7 +179,7 @@ _BUILD = _runs(
 _SECRETS = tuple(
     ("read", f"fs:**/{{{','.join(names)}}}{below}", "ask") for names, below in ((SECRETS.files, ""), (SECRETS.folders, "/**"))
 )
-"""What a rule for the whole disk would silence, asked about again."""
+"""Ask again about files of secrets, which a rule for the whole disk would allow."""
 
 PRESETS: Mapping[str, Preset] = {
     "readonly": Preset(
@@ -240,7 +240,7 @@ def preset(context: CommandContext, name: str | None) -> None:
 
 
 def missing_rules(mine: Sequence[Rule], wanted: Sequence[Rule]) -> list[Rule]:
-    """Return the rules of `wanted` in every domain whose last rules are not these already."""
+    """Return the rules of `wanted`, without the domains in which they are the last rules of `mine` already."""
 
     def rows(rules: Sequence[Rule], domain: str) -> list[dict[str, Any]]:
         return [_row(rule) for rule in rules if rule.domain == domain]
@@ -254,7 +254,7 @@ def missing_rules(mine: Sequence[Rule], wanted: Sequence[Rule]) -> list[Rule]:
 
 
 def _changes(mine: Sequence[Rule], new: Sequence[Rule]) -> Iterator[str]:
-    """Yield the rules that are added, and those of the person that no longer decide."""
+    """Yield lines about the rules that are added, and the user's rules that these overrule."""
     yield from table(("+", rule.domain, rule.decision, visible(rule.pattern, 90)) for rule in new)
     if not new:
         yield "all of its rules are in force already"
@@ -268,19 +268,19 @@ def _changes(mine: Sequence[Rule], new: Sequence[Rule]) -> Iterator[str]:
 
 
 class WatchedPolicy(Policy):
-    """A policy that keeps which rules matched something; it judges like any other."""
+    """A policy that records which rules matched; it judges like any other."""
 
-    def __init__(self, *_: Any) -> None:  # a named tuple has its fields from `__new__` already
+    def __init__(self, *_: Any) -> None:  # `__new__` of a named tuple has set the fields already
         self.matched: set[Rule] = set()
         self.asked: set[str] = set()
 
     def by_probe(self, domain: str, target: str, probe: Probe) -> Judgement:
-        """Judge `target`, having noted every rule that `probe` takes for a match."""
+        """Record every rule that `probe` matches, then judge `target`."""
         self._note(domain, probe)
         return super().by_probe(domain, target, probe)
 
     def by_command(self, target: str, programs: Iterable[str], probe: Probe) -> Judgement:
-        """Judge a command, having noted every rule that `probe` takes for a match."""
+        """Record every rule that `probe` matches, then judge the command."""
         self._note("bash", probe)
         return super().by_command(target, programs, probe)
 
@@ -290,10 +290,10 @@ class WatchedPolicy(Policy):
 
 
 class Explanation(NamedTuple):
-    """An input, judged.
+    """The judgement of one input, with the rules behind it.
 
-    :param chain: the rules in the order they are matched, and whether each matched something.
-    :param folder: where a command runs.
+    :param chain: the rules in the order they are matched, and whether each matched.
+    :param folder: the folder that a command runs in.
     """
 
     judged: tuple[Judgement, ...]
@@ -303,7 +303,7 @@ class Explanation(NamedTuple):
     folder: str | None = None
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON of it."""
+        """Return the explanation as JSON."""
         decision, cause = outcome(self.verdict, mode=self.mode, headless=False)
         return {
             "v": 1,
@@ -320,7 +320,7 @@ class Explanation(NamedTuple):
         }
 
     def otherwise(self) -> Iterator[tuple[str, str, str]]:
-        """Yield what happens in each mode, with somebody to ask and without."""
+        """Yield name, decision and cause for each mode, and for a run in which nobody can be asked (``headless``)."""
         for mode in MODES:
             yield mode, *outcome(self.verdict, mode=mode, headless=False)
         yield "headless", *outcome(self.verdict, mode=self.mode, headless=True)
@@ -358,7 +358,7 @@ def explain(
 
 
 def explain_input(turn: Turn, domain: str, given: str, mode: str, workdir: str | None = None) -> Explanation:
-    """Judge `given` as the gate would in `turn`; a command in the folder `workdir`."""
+    """Judge `given` as the gate would in `turn`; `workdir`: the folder that a command runs in."""
     if domain == "bash":
         find_sandbox()
     kind = target_request(given, domain).kind
@@ -372,7 +372,7 @@ def explain_input(turn: Turn, domain: str, given: str, mode: str, workdir: str |
     policy.matched.update(part.rule for part in decision.parts if part.rule and not compile_rule(part.rule).problem)
     return Explanation(
         decision.parts,
-        in_sandbox(decision, domain, turn),  # of the domain bash, the tool bash
+        in_sandbox(decision, domain, turn),  # the tool of the domain bash is called bash too
         mode,
         tuple(_chain(policy, decision)),
         target.folder.text if target.folder is not None else None,
@@ -380,9 +380,9 @@ def explain_input(turn: Turn, domain: str, given: str, mode: str, workdir: str |
 
 
 def target_of(turn: Turn, domain: str, given: str, workdir: str | None = None) -> Target:
-    """Return what a tool of `domain` that gets `given` touches.
+    """Return the target of a tool of `domain` that gets `given`.
 
-    :raises ToolError: it is not an input for this domain.
+    :raises ToolError: `given` is not an input for this domain.
     """
     if domain == "bash":
         return command_in(turn.files.resolve(workdir or ".", as_stored=True), given)
@@ -395,7 +395,7 @@ def target_of(turn: Turn, domain: str, given: str, workdir: str | None = None) -
 
 
 def _chain(policy: WatchedPolicy, decision: Decision) -> Iterator[tuple[Rule, bool]]:
-    """Yield the rules of every domain that was asked about, in the order they are matched, and whether each matched."""
+    """Yield the rules of every domain that was judged, in the order they are matched, and whether each matched."""
     domains = policy.asked | {part.domain for part in decision.parts}
     rules = (rule for layer in policy.layers for rule in layer.rules)
     return ((rule, rule in policy.matched) for rule in rules if rule.domain in domains or rule.problem)

@@ -1,6 +1,6 @@
-"""``permission test`` and ``whatif``: calls judged without running them, by any rules, in any vault and home.
+"""``permission test`` and ``whatif``: judge calls without running them, by any rules, in any vault and home.
 
-Decisions come from :mod:`moryflow_builtins.permission.verdict` alone, so that what is predicted is what happens.
+All decisions come from :mod:`moryflow_builtins.permission.verdict`, as those of the gate do, so the predictions are right.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ MODES = ("agent", "full_access")
 
 
 class CallJudge(NamedTuple):
-    """Judges calls of one place.
+    """Judges calls in one vault and one home.
 
     :param turn: a turn in the vault.
     :param context: knows the tools.
-    :param user_home: what ``~`` stands for; ``None`` is the real one.
+    :param user_home: the folder that ``~`` stands for; ``None`` for the real one.
     """
 
     turn: Turn
@@ -45,12 +45,12 @@ class CallJudge(NamedTuple):
     user_home: str | None = None
 
     def policy(self, rules: Sequence[Rule]) -> Policy:
-        """Return what holds here with `rules` in place of the configured ones."""
+        """Return the policy here, with `rules` instead of the configured ones."""
         home = Path(self.user_home) / ".moryflow" if self.user_home else None
         return policy_of(self.turn, [*map(self._here, rules)], home=home, resolve=self._resolve)
 
     def verdict(self, policy: Policy, tool: Tool, args: Mapping[str, Any]) -> Verdict:
-        """Judge a call; arguments that no tool would accept are denied with cause ``invalid_input``."""
+        """Judge a call; arguments that the tool does not accept are denied with the cause ``invalid_input``."""
         try:
             call = self._call(tool, args)
         except ToolError as error:
@@ -60,7 +60,7 @@ class CallJudge(NamedTuple):
     def _call(self, tool: Tool, args: Mapping[str, Any]) -> ToolCall:
         """Return the call as gates would see it.
 
-        :raises ToolError: no tool would accept the arguments.
+        :raises ToolError: the tool does not accept the arguments.
         """
         call = self.context.prepare(tool.name, args, self.turn)
         for problem in (unacceptable(asked.value, asked.kind) for asked in tool.target_requests(call.args)):
@@ -69,20 +69,20 @@ class CallJudge(NamedTuple):
         return call.replace(targets=tuple(map(self._at_home, call.targets))) if self.user_home else call
 
     def _resolve(self, path: str, domain: str, base: str | None = None) -> Target:
-        """Resolve a path as the host does, with ``~`` as it stands here."""
+        """Resolve a path as the host does, with `user_home` for ``~``."""
         if self.user_home is None or not _starts_at_home(path):
             return self.turn.files.resolve(path, domain=domain, base=base)
         target = self.turn.files.resolve(self.user_home + path[1:], domain=domain, base=base)
         return target if target.error else target.replace(given=path)
 
     def _at_home(self, target: Target) -> Target:
-        """Return `target` with ``~`` as it stands here."""
+        """Return `target` resolved with `user_home` for ``~``."""
         if target.folder is not None and target.folder.given[:1] == "~":
             return command_in(self._resolve(target.folder.given, "read"), target.given, target.domain)
         return self._resolve(target.given, target.domain) if target.kind == "file" and target.given[:1] == "~" else target
 
     def _here(self, rule: Rule) -> Rule:
-        """Return `rule` with the home of this place for its ``~``."""
+        """Return `rule` with `user_home` for the ``~`` in its pattern."""
         kind, body = ("fs:", rule.pattern[3:]) if rule.pattern.startswith("fs:") else ("", rule.pattern)
         if self.user_home is None or rule.domain not in ("read", "edit") or not _starts_at_home(body):
             return rule
@@ -94,7 +94,7 @@ def _starts_at_home(path: str) -> bool:
 
 
 def unacceptable(value: str, kind: str) -> str:
-    """Return why no tool would accept `value`; empty when one would."""
+    """Return why no tool accepts `value`; empty if tools do."""
     if "\0" in value:
         return "a NUL character in the input"
     if any("\ud800" <= char <= "\udfff" for char in value):
@@ -105,7 +105,7 @@ def unacceptable(value: str, kind: str) -> str:
 
 
 def outcome(verdict: Verdict, *, mode: str, headless: bool) -> tuple[Outcome, str]:
-    """Return what a verdict comes to, and its cause."""
+    """Return the decision that a verdict leads to in `mode`, and its cause; `headless`: nobody can be asked."""
     settled = settle(verdict, mode=mode, headless=headless)
     if settled == verdict.decision:
         return settled, getattr(verdict, "cause", "policy")
@@ -113,7 +113,7 @@ def outcome(verdict: Verdict, *, mode: str, headless: bool) -> tuple[Outcome, st
 
 
 class BadLine(ValueError):
-    """A line that is not an example."""
+    """A line of the file is not a valid example."""
 
 
 def _folder(text: str) -> str:
@@ -141,7 +141,7 @@ class Example(BaseModel):
 
 
 class Examples:
-    """Judges examples; turns and policies that several of them share are made once."""
+    """Judges examples; turns and policies that several examples share are created once."""
 
     def __init__(self, context: CommandContext, turns: AsyncExitStack) -> None:
         self._context = context
@@ -151,9 +151,9 @@ class Examples:
         self._policies: dict[tuple[str | None, str | None, str], tuple[CallJudge, Policy]] = {}
 
     async def judge(self, example: Example) -> tuple[str, str]:
-        """Return decision and cause.
+        """Return the decision about an example, and its cause.
 
-        :raises BadLine: there is no such tool, or a rule that is none.
+        :raises BadLine: there is no such tool, or a rule is invalid.
         """
         tool = self._tools.get(example.tool)
         if tool is None:
@@ -215,7 +215,7 @@ def judge_examples(context: CommandContext, file: Any) -> None:
 
 
 async def _result(examples: Examples, where: str, line: bytes) -> dict[str, Any]:
-    """Judge one line; one that cannot be judged is named and the others still count."""
+    """Return the result for one line; the result of a bad line names the line and the error."""
     number = where.rpartition(":")[2]
     result: dict[str, Any] = {"id": f"line {number}", "decision": None, "cause": "bad_line", "expect": None, "ok": False}
     try:
@@ -253,7 +253,7 @@ def _row(result: Mapping[str, Any]) -> Sequence[str]:
 
 
 class Flip(NamedTuple):
-    """A stored call that other rules judge otherwise than those of now."""
+    """A stored call that the other rules judge differently from the present ones."""
 
     call: StoredCall
     before: str
@@ -261,14 +261,14 @@ class Flip(NamedTuple):
     reason: str
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON of it; `then` is what happened when it was made."""
+        """Return the flip as JSON; `then` is the decision when the call was made."""
         call = self.call
         made = {"session": call.session, "call": call.id, "created": call.created, "tool": call.tool, "args": dict(call.args)}
         return {**made, "then": call.decision, "before": self.before, "after": self.after, "reason": self.reason}
 
 
 class WhatIf:
-    """What came out: every flip, and how many calls there were."""
+    """The result of ``whatif``: every flip, and the number of calls judged."""
 
     def __init__(self) -> None:
         self.flips: list[Flip] = []
@@ -277,11 +277,11 @@ class WhatIf:
 
     @property
     def kinds(self) -> Counter[str]:
-        """How often each change comes."""
+        """The number of flips of each kind, such as ``ask -> allow``."""
         return Counter(f"{flip.before} -> {flip.after}" for flip in self.flips)
 
     def add(self, judge: CallJudge, calls: Sequence[StoredCall], rules: Sequence[Rule]) -> None:
-        """Judge `calls` by the rules that hold there and by `rules`, and note what differs."""
+        """Judge `calls` by the present rules and by `rules`, and record the differences."""
         tools = judge.context.tools
         now, other = judge.policy(judge.turn.rules.all()), judge.policy(rules)
         for call in calls:
@@ -295,12 +295,12 @@ class WhatIf:
                 self.flips.append(Flip(call, before.decision, after.decision, after.reason or before.reason))
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON of it."""
+        """Return the result as JSON."""
         counts = {"judged": self.judged, "flips": len(self.flips), "kinds": dict(self.kinds), "unknown": dict(self.unknown)}
         return {"v": 1, "type": "whatif", "flips": [flip.document() for flip in self.flips], "summary": counts}
 
     def lines(self) -> list[str]:
-        """Return it for people."""
+        """Return the result as lines for people."""
         rows = [
             (
                 flip.call.created[:19].replace("T", " "),
@@ -359,7 +359,7 @@ async def _calls(
 
 
 def _moment(text: str) -> str:
-    """Return the time that `text` names as it is stored."""
+    """Return the time that `text` names, in the format of the session store."""
     try:
         return moment(text).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except ValueError as error:
@@ -374,9 +374,9 @@ _HINT = 'a list [{"domain": "bash", "pattern": "ls *", "decision": "allow"}], or
 
 
 def given_rules(text: str) -> list[Rule]:
-    """Return the rules in `text`: JSON with comments, or the name of a file with it; a whole configuration will do.
+    """Return the rules in `text`: JSON with comments, or the name of a file with it; a whole configuration is accepted too.
 
-    :raises ConfigError: it holds no rules.
+    :raises ConfigError: `text` holds no rules.
     """
     inline = text.lstrip().startswith(("[", "{"))
     source = text if inline else _content(Path(text).expanduser())
@@ -404,7 +404,7 @@ def _parse(source: str) -> object:
 
 
 def _list_in(value: Any) -> Any:
-    """Return the list of rules, which may stand in a whole configuration."""
+    """Return the list of rules; `value` is the list, or a whole configuration with it."""
     for key in _PLACE if isinstance(value, Mapping) else ():
         if not isinstance(value, Mapping) or key not in value:
             raise ValueError(f"it has no {'.'.join(_PLACE)}")
@@ -413,11 +413,11 @@ def _list_in(value: Any) -> Any:
 
 
 def read_rules(rows: object) -> list[Rule]:
-    """Return the rules in `rows` as a person's.
+    """Return the rules in `rows` as rules of the user.
 
-    What a gate would take with a question, as a key too many, is taken with that question here.
+    An entry that the configuration keeps as a question, such as one with an unknown key, is kept as a question here too.
 
-    :raises ValueError: one is no rule.
+    :raises ValueError: an entry is not a rule.
     """
     if not isinstance(rows, list):
         raise ValueError("the rules must be a list")
@@ -434,10 +434,10 @@ def read_rules(rows: object) -> list[Rule]:
 
 
 def visible(text: str, limit: int = 0) -> str:
-    """Return `text` on one line, control and invisible characters spelled out, cut to `limit` characters."""
+    """Return `text` on one line, with control and invisible characters spelled out, cut to `limit` characters."""
     return texts.visible(shortened(text, limit) if limit else text)
 
 
 def table(rows: Iterable[Sequence[object]], *, indent: str = "", limit: int = 120) -> list[str]:
-    """Return `rows` as lines with aligned columns; a row that is wider than the terminal goes on below itself."""
+    """Return `rows` as lines with aligned columns; a row that is wider than the terminal is wrapped."""
     return texts.aligned(([visible(str(cell), limit) for cell in row] for row in rows), texts.stdout_width(), indent)

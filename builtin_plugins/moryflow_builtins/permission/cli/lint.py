@@ -36,7 +36,7 @@ _PROTECTED = (
     ".ssh/config", ".aws/credentials", ".git/hooks/pre-commit", ".vscode/settings.json", ".mcp.json",
     ".github/workflows/ci.yml", ".bashrc",
 )  # fmt: skip
-"""Names that a default asks about; a rule that covers one of them is told so."""
+"""Names that a default asks about; lint reports a rule that allows one of them."""
 
 STILL_ASKED: tuple[tuple[str, str], ...] = (
     ("words that are known only when the command runs", "echo $X"),
@@ -53,13 +53,13 @@ STILL_ASKED: tuple[tuple[str, str], ...] = (
     ("reading outside the vault", "cat /etc/passwd"),
     ("text that bash itself would not read surely", "if"),
 )
-"""What a rule for every command leaves open, each with an example."""
+"""What is asked about although a rule allows every command, each with an example."""
 
 
 class Remark(NamedTuple):
-    """One remark.
+    """One remark about a rule.
 
-    :param rule: what it is about; ``None`` for a rule that could not even be read.
+    :param rule: the rule; ``None`` if it could not be read at all.
     :param by: the later rule that shadows it.
     """
 
@@ -70,18 +70,18 @@ class Remark(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The remark with the rule it is about."""
+        """The remark, with the rule in front."""
         rule = self.rule
         return f"{rule.domain} rule {rule.decision} {shortened(rule.pattern)!r}: {self.message}" if rule else self.message
 
     @property
     def severity(self) -> Literal["error", "warning"]:
-        """Only what cannot work as it is written is an error."""
+        """An invalid rule is an error, everything else a warning."""
         return "error" if self.kind == "invalid" else "warning"
 
 
 def remarks(rules: Sequence[Rule]) -> Iterator[Remark]:
-    """Yield remarks on a person's rules, in their order."""
+    """Yield remarks on the user's rules, in the order of the rules."""
     every = LaterRules(rules)
     for place, reach in enumerate(every.reaches):
         rule, pattern = reach.rule, reach.compiled.pattern
@@ -103,7 +103,7 @@ def remarks(rules: Sequence[Rule]) -> Iterator[Remark]:
 
 
 def few(found: Iterable[Remark], each: int = 3) -> Iterator[Remark]:
-    """Yield `found` without the many rules that one later rule shadows: the first `each` of them say enough."""
+    """Yield `found`, with only the first `each` remarks about rules that the same later rule shadows."""
     found = list(found)
     every, seen = Counter(remark.by for remark in found), Counter[Rule | None]()
     for remark in found:
@@ -115,11 +115,11 @@ def few(found: Iterable[Remark], each: int = 3) -> Iterator[Remark]:
             yield remark._replace(message=f"{remark.message}; so it does with {more} more, see `permission lint --json`")
 
 
-# ---------------------------------------------------------------- what allows too much
+# ---------------------------------------------------------------- rules that allow too much
 
 
 def _loose(reach: Reach) -> tuple[Kind, str] | None:
-    """Return what a rule for commands or tools opens that was hardly meant."""
+    """Return the kind and text of a remark if an allow for commands or tools opens more than its author may have meant."""
     rule, pattern = reach.rule, reach.compiled.pattern
     if rule.domain in ("mcp", "tool") and reach.everything:
         what = "every tool of every server" if rule.domain == "mcp" else "every tool that does not say what it touches"
@@ -140,7 +140,7 @@ def _loose(reach: Reach) -> tuple[Kind, str] | None:
 
 
 def _loose_file(every: LaterRules, place: int) -> tuple[Kind, str] | None:
-    """Return which files a rule opens that the defaults guard."""
+    """Return the kind and text of a remark if an allow for files opens files that the defaults protect."""
     reach = every.reaches[place]
     rule, exact = reach.rule, reach.compiled.pattern.exact
     elsewhere = ("fs:/etc/x", "fs:/usr/local/bin/x", "fs:/home/u/x.md")
@@ -162,7 +162,7 @@ def _is_guarded(domain: str, target: str) -> bool:
 
 
 def _guarded_files(reach: Reach) -> Iterator[str]:
-    """Yield protected files that the rule may cover: where its pattern begins, and anywhere."""
+    """Yield protected files that the rule may cover: in the folder that its pattern begins with, and elsewhere."""
     pattern = reach.compiled.pattern
     kind, _, rest = pattern.literal.partition(":")
     if kind not in ("vault", "fs"):
@@ -218,14 +218,14 @@ def _line(remark: Remark) -> str:
 # ---------------------------------------------------------------- rules that cover others
 
 _FRESH = "\ue001"
-"""A character that stands in no pattern, so that only a wildcard can match it."""
+"""A character that is in no pattern, so only a wildcard can match it."""
 _TEXT_FILLINGS = ("", _FRESH, f"{_FRESH} -x /etc;{_FRESH}")
 _PATH_FILLINGS = (("", ""), (_FRESH, ""), (_FRESH, _FRESH), (f".{_FRESH}.x", "/".join([_FRESH * 2] * 9)))
 _PATH_TOKEN = re.compile(r"\\(.)|(\*\*+)|(\*)|(\?)", re.DOTALL)
 
 
 class Reach:
-    """A rule, its matcher, and examples of what it matches."""
+    """A rule, its compiled pattern, and examples of targets that it matches."""
 
     def __init__(self, compiled: CompiledRule) -> None:
         self.compiled = compiled
@@ -238,7 +238,7 @@ class Reach:
 
     @cached_property
     def examples(self) -> tuple[str, ...]:
-        """Targets that the rule matches; none where that cannot be told, as of an expression or of ``[ab]``."""
+        """Targets that the rule matches; none for a pattern that cannot be filled in, such as ``regex:`` or ``[ab]``."""
         rule = self.rule
         if rule.pattern.startswith("regex:") or self.everything:
             return ()
@@ -249,7 +249,7 @@ class Reach:
         return tuple(dict.fromkeys(text for text in made if self.compiled.matches(text)))
 
     def covers(self, other: Reach) -> bool:
-        """Whether everything that `other` matches is matched by this rule too."""
+        """Whether this rule matches everything that `other` matches."""
         rule, theirs = self.rule, other.rule
         bound = rule.folder not in (None, theirs.folder) or rule.contents not in ({}, theirs.contents)
         if bound or self.compiled.pattern.problem:
@@ -281,7 +281,7 @@ def _paths(rule: Rule) -> Iterable[str]:
 
 
 def _filled(domain: str, prefix: str, body: str) -> Iterator[str]:
-    """Yield `body` with its wildcards filled in several ways, as targets are written."""
+    """Yield targets that `body` matches, with its wildcards filled in several ways."""
     for place in (prefix,) if prefix else PREFIXES[domain]:
         for name, deep in _PATH_FILLINGS:
             text = _PATH_TOKEN.sub(lambda found, n=name, d=deep: _one(found, n, d), body)
@@ -289,7 +289,7 @@ def _filled(domain: str, prefix: str, body: str) -> Iterator[str]:
             whole = place + re.sub(r"(?<!:)//+", "/", rooted)
             yield whole
             if whole.endswith("/"):
-                yield whole[:-1]  # two stars at the end match the folder itself, which is written without a slash
+                yield whole[:-1]  # `a/**` also matches the folder itself, whose target is `a`
 
 
 def _one(found: re.Match[str], name: str, deep: str) -> str:
@@ -301,14 +301,14 @@ def _one(found: re.Match[str], name: str, deep: str) -> str:
 
 _WILD = ""
 MOST = 100
-"""Later rules with a wildcard that a rule is held against. Without a limit a list of thousands takes minutes, and what is
-lost is a remark."""
+"""How many later rules with a wildcard a rule is compared with. Without a limit, thousands of rules take minutes; with it,
+a remark may be missed."""
 
 
 class LaterRules:
-    """Rules in matching order, to find what the later ones leave of an earlier one.
+    """Rules in matching order, to find the later rules that shadow an earlier one.
 
-    Those that speak of the sandbox are left out: they match no command.
+    Rules about the sandbox are left out, because they match no command.
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
@@ -335,7 +335,7 @@ class LaterRules:
         return not any(other.compiled.matches(target) for other in self._after(place, target))
 
     def _after(self, place: int, *keys: str) -> list[Reach]:
-        """Return the later rules for everything, those with a wildcard, and those under `keys`."""
+        """Return the later rules for everything, those with a wildcard, and those indexed under `keys`."""
         found: set[int] = set()
         for key in ("*", _WILD, *keys):
             places = self._places.get((self.reaches[place].rule.domain, key), ())
@@ -345,21 +345,21 @@ class LaterRules:
 
 
 def _keys(reach: Reach) -> set[str]:
-    """Return how a rule is found: by its pattern, and as one with a wildcard or by the only target that it matches."""
+    """Return the keys that a rule is indexed under: its pattern, and the one target it matches, or the key for wildcards."""
     if reach.everything:
         return {"*"}
     exact = reach.examples[:1] if reach.compiled.pattern.exact else ()
     return {reach.rule.pattern, *(exact or (_WILD,))}
 
 
-# ---------------------------------------------------------------- patterns that no target is written like
+# ---------------------------------------------------------------- patterns that can match no target
 
 _JOINED = re.compile(r"(?:^|\s)(?:&&|\|\||\||&)(?:\s|$)|;(?:\s|$)")
 _REDIRECTED = re.compile(r"(?:^|\s)\d?(?:>>?|<)\s*\S")
 
 
 def mistake(rule: Rule, pattern: Pattern) -> str:
-    """Return why `rule` can never match; empty when it can, or when that cannot be told."""
+    """Return why `rule` can never match; empty if it can, or if that is unknown."""
     text = rule.pattern
     if text in ("*", "**") or text.startswith(("regex:", "tool:")):
         return ""
@@ -418,7 +418,7 @@ def _url(body: str, *, exact: bool) -> str:
 
 
 def wider_address(rule: Rule) -> str:
-    """Return the pattern that was probably meant where the last star of one for addresses stops at a slash; else nothing."""
+    """Return the pattern for addresses that was probably meant, if the last star of `rule` stops at a slash; else nothing."""
     pattern = rule.pattern
     if rule.domain != "web_fetch" or pattern == "*" or pattern.startswith(("regex:", "tool:")):
         return ""

@@ -1,4 +1,4 @@
-"""``git``: the verb behind its options, the forms that run programs or leave the vault, and its paths."""
+"""``git``: the verb after its options, the forms that run programs or leave the vault, and its paths."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ORDINARY = frozenset(
         "column", "patch-id", "get-tar-commit-id", "interpret-trailers", "pack-refs", "rerere",
     }
 )  # fmt: skip
-"""Verbs a wildcard may cover. Any other runs programs, changes configuration, or is an alias that may run anything."""
+"""Verbs a wildcard may cover. Any other may run programs, change configuration, or be an alias for anything."""
 
 _BRINGS_FILES = frozenset(
     {
@@ -54,10 +54,10 @@ _BRINGS_FILES = frozenset(
         "clone", "worktree", "submodule", "mv", "sparse-checkout", "read-tree", "checkout-index", "bisect", "init",
     }
 )  # fmt: skip
-"""Verbs that make files in the working folder which the command does not name."""
+"""Verbs that write files in the working folder which the command does not name."""
 
 MAX_COLONS = 4
-"""How many colons of a word may stand before a path."""
+"""After how many colons of a word a path may begin."""
 
 _GUARDED_WORDS = frozenset({"worktree add", "worktree move", "remote add", "remote set-url", "notes edit", "stash branch"})
 
@@ -127,7 +127,7 @@ _SHORT: dict[str, str] = {
 
 
 def inspect_git(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Look at a ``git`` command."""
+    """Fill in the effects of a ``git`` command."""
     verb = len(args)
     for found in read_options(args, _GLOBAL, stop_at_operand=True):
         if found.operand:
@@ -147,7 +147,7 @@ def inspect_git(args: Sequence[Arg], effects: CommandEffects) -> None:
 
 
 def inspect_dashed_git(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Look at ``git-push`` and its like, which are ``git push``."""
+    """Fill in the effects of ``git-push`` and the like, which is judged as ``git push`` too."""
     verb = args[0].text.rpartition("/")[2].removeprefix("git-")
     effects.views.append((Arg("git"), Arg(verb), *args[1:]))
     effects.guard(len(args) - 1, f"git-{verb} is a program of git of its own")
@@ -176,7 +176,7 @@ def _verb(args: Sequence[Arg], verb: int, effects: CommandEffects) -> None:
 
 
 def _following(args: Sequence[Arg], verb: int, name: str) -> list[CommandItem]:
-    """Return the options and operands of a verb."""
+    """Return the options and operands after the verb."""
     table = spec(_COMMON + (_DIFF if name in _PRINTS_DIFFERENCES else "") + _SHORT.get(name, ""))
     return list(read_options(args, table, verb + 1, files=True))
 
@@ -220,11 +220,11 @@ _GUARDED_VALUES = (
     (("pathspec-from-file",), r"-\Z", "git takes the names of files from what it is fed"),
     (("X", "strategy-option"), "sub", "git merge -X subtree brings files to another folder"),
 )
-"""Options, what in their values is not covered by a wildcard, and why."""
+"""Options, the text in their values that a wildcard does not cover, and why."""
 
 
 def _option_value(found: CommandItem, value: Arg, verb: str, args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Note what the value of an option may name, and what it makes git do."""
+    """Record the paths that the value of an option may name, and the programs that it makes git run."""
     if not found.role:
         effects.perhaps.append(value)
     if found.role == "v" and found.name not in _PROSE and (found.name == "L" or value is args[found.place]):
@@ -244,7 +244,7 @@ _REVISION = re.compile(r"(?i)(?:.*/)?(?:[A-Z]+_)?HEAD(?:[~^@:].*)?|.*[~^].*|.*@\
 
 
 def _note_bulk_changes(name: str, found: Sequence[CommandItem], effects: CommandEffects) -> None:
-    """Note what a verb brings to a path that it names, and a repository that is named by its address."""
+    """Record the files that a verb writes at paths that it names, and guard the address of another repository."""
     operands = placed_operands(found)
     paths = tuple(value for _, value in operands)
     letters = names_of(found)
@@ -267,7 +267,10 @@ _NAMED_REVISION = re.compile(r"[~^:@]|\AHEAD")
 
 
 def git_trees(verb: str, found: Sequence[CommandItem]) -> list[Tree]:
-    """Return what a verb of git reads below folders: into its store, from where it can be shown, or to search it."""
+    """Return the folders that a verb of git reads: to search them, or to add their files to its store.
+
+    Once a file is in the store, git can print it.
+    """
     letters = names_of(found)
     operands = operands_of(found)
     paths = tuple(arg for arg in operands if not PATHSPEC.search(arg.text)) if operands else ()
@@ -288,7 +291,7 @@ def git_trees(verb: str, found: Sequence[CommandItem]) -> list[Tree]:
 
 
 def _git_grep(letters: set[str], operands: Sequence[Arg]) -> list[Tree]:
-    """Return what it reads besides the files that git tracks."""
+    """Return the folders of which ``git grep`` also reads files that git does not track."""
     patterns = letters & {"e", "f", "regexp", "file"}
     paths = tuple(arg for arg in (operands if patterns else operands[1:]) if not _NAMED_REVISION.search(arg.text))
     roots = () if any(PATHSPEC.search(arg.text) for arg in paths) else paths
@@ -309,9 +312,9 @@ _MAGIC = re.compile(r"(?:\([^)]*\)|[/!^]+)?")
 
 
 def _paths(word: Arg) -> list[Arg]:
-    """Return what a revision or a pathspec may name: itself, and what stands after a colon.
+    """Return the paths that a revision or a pathspec may name: the whole word, and the text after each colon.
 
-    ``HEAD:file`` and ``:0:file`` are files; ``:(top)file`` and ``:/file`` are too.
+    ``HEAD:file``, ``:0:file``, ``:(top)file`` and ``:/file`` all name files.
     """
     colons = [index + 1 for index, char in enumerate(word.text) if char == ":"]
     if not colons or "//" in word.text:

@@ -1,12 +1,12 @@
-"""Content of a git repository that a command prints or brings without naming it, judged by the paths in it.
+"""The paths of files that git prints, or writes into the working folder, although the command does not name them.
 
-Printed are differences, commits and whole trees: never fewer paths than git prints, but for two things that cannot be told
-cheaply: a revision that is not understood here stands for every file that is tracked now, and of a long history only the
-last :data:`MAX_COMMITS` are looked at.
+git prints differences, commits and whole trees. The paths returned here are never fewer than those it prints, with two
+exceptions, which would be costly to avoid: a revision that is not understood stands for every file that is tracked now, and of
+a long history only the last :data:`MAX_COMMITS` commits are read.
 
-Brought by ``checkout``, ``merge``, ``stash pop`` … are the paths that differ: never fewer than git changes. For ``merge`` and
-``rebase`` those in which the two commits differ at all, and for everything that merges also those to which a change may
-follow a file or a folder that the other side has renamed.
+``checkout``, ``merge``, ``stash pop`` … write the paths that differ, and never fewer are returned. For ``merge`` and ``rebase``
+these are all paths in which the two commits differ; for every verb that merges, also the paths that a change may move to
+because the other side has renamed a file or a folder.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .git_repository import FAILURES, MAX_BYTES, PATHSPEC, index_entries, pathsp
 from .git_store import MAX_PATHS, GitStore
 from .syntax import Arg
 
-# ---------------------------------------------------------------- what is printed
+# ---------------------------------------------------------------- paths that git prints
 
 
 MAX_COMMITS = 100
-"""How many commits of a history are looked at: so many take a fifth of a second."""
+"""How many commits of a history are read; that takes a fifth of a second."""
 
 
 _LARGEST = 1 << 22
@@ -43,7 +43,7 @@ _PATCH = frozenset(
         "word-diff", "word-diff-regex", "color-words", "function-context", "remerge-diff", "diff-merges", "check",
     }
 )  # fmt: skip
-"""Options with which a verb prints content."""
+"""Options that make a verb print content."""
 
 _NAMES_ONLY = frozenset(
     {
@@ -52,14 +52,14 @@ _NAMES_ONLY = frozenset(
     }
 )  # fmt: skip
 _NO_FILTERS = frozenset({*_PATCH, *_NAMES_ONLY, "n", "max-count", "oneline", "color", "no-color", "stdout", *"0123456789"})
-"""Options beside which ``-3`` means the last three commits and none before them."""
+"""Options beside which ``-3`` means the last three commits and no older ones."""
 
 _SEVERAL_ROOTS = frozenset({"all", "branches", "tags", "remotes", "glob", "g", "walk-reflogs", "reflog", "stdin", "bisect"})
 _INTERACTIVE = frozenset({"add", "stage", "checkout", "restore", "reset", "commit", "stash"})
 
 
 def output_of(verb: str, args: Sequence[Arg], found: Sequence[CommandItem], first_path: int) -> GitOutput | None:
-    """Return what a verb prints; `first_path` is the place of the ``--`` before paths."""
+    """Return the content that a verb prints, if any; `first_path` is the index of the ``--`` before the paths."""
     letters = names_of(found)
     written = {arg.text[2:].partition("=")[0] for arg in args[:first_path] if arg.text[:2] == "--"} - letters
     letters |= {name for name in _PATCH for part in written if name.startswith(part)}
@@ -117,7 +117,7 @@ def _output_of_verb(verb: str, letters: set[str], words: tuple[Arg, ...]) -> Git
 
 
 def _count(found: Sequence[CommandItem], letters: set[str]) -> int:
-    """Return how many commits are shown, where nothing but a number chooses them."""
+    """Return how many commits are shown if only a number selects them; else :data:`MAX_COMMITS`."""
     digits = "".join(item.name for item in found if not item.operand and item.name.isdecimal())
     given = [value.text for value in values_of(found, "n", "max-count")]
     text = (given or [digits])[-1]
@@ -126,7 +126,7 @@ def _count(found: Sequence[CommandItem], letters: set[str]) -> int:
 
 
 class ShownPaths(NamedTuple):
-    """Paths below the folder `root` that may be shown; `same` tells those that are the same in all that is compared."""
+    """Paths below the folder `root` that may be printed; `same` returns whether a path has no difference to print."""
 
     root: Path
     paths: list[str]
@@ -134,10 +134,10 @@ class ShownPaths(NamedTuple):
 
 
 def paths_in_output(shown: GitOutput, base: str, moved: str, *, changed: bool) -> ShownPaths | None:
-    """Return what a verb may show; ``None`` where there is no repository.
+    """Return the paths that a verb may print; ``None`` when there is no repository.
 
-    :param moved: which names an earlier part of the command may have changed; `changed`: it may have changed files.
-    :raises EffectUnknown: it cannot be told.
+    :param moved: the names that an earlier part of the command may have moved; `changed`: it may have changed files.
+    :raises EffectUnknown: the paths cannot be determined.
     """
     try:
         git = repository(Path(base))
@@ -160,7 +160,7 @@ _PATTERN = re.compile(r"[*?]|\A:[!^(]")
 
 
 class _GitOutputReader:
-    """One verb in one repository."""
+    """Reads the paths that one verb may print in one repository."""
 
     def __init__(self, shown: GitOutput, base: str, git: Path) -> None:
         self._how, self._most, self._several, self._base, self._git = shown.how, shown.most, shown.several, base, git
@@ -181,14 +181,14 @@ class _GitOutputReader:
         return _PATTERN.search(word.text) is not None or (Path(self._base) / word.text).exists()
 
     def everything(self) -> Iterable[str]:
-        """Return all that is tracked now, in the index or in the last commit."""
+        """Return all paths that are tracked now, in the index or in the last commit."""
         try:
             return {**self._index, **dict.fromkeys(self.store.files(self.store.commit("HEAD")))}
         except FAILURES:
             return self._index
 
     def names(self) -> Iterable[str]:
-        """Return the paths that may be shown; where a revision is not understood, everything that is tracked."""
+        """Return the paths that may be printed; all tracked paths if a revision is not understood."""
         try:
             named = () if self._how in ("history", "stash") else self._words
             objects = [self.store.object(word) for word in named if ".." not in word and ":" not in word]
@@ -222,7 +222,7 @@ class _GitOutputReader:
                 return ()
 
     def _files(self) -> Iterable[str]:
-        """Return all files of the revisions; of one with a path behind it, those elsewhere too."""
+        """Return all files of the revisions, also of one that names a single path (``HEAD:a``)."""
         starts = dict.fromkeys(word.partition(":")[0] or "HEAD" for word in self._words)
         return {**self._index, **dict.fromkeys(name for one in starts for name in self.store.files(self.store.object(one)[1]))}
 
@@ -238,7 +238,7 @@ class _GitOutputReader:
         return {**self._index, **dict.fromkeys(self.store.files(self._last) if objects else ())}
 
     def same(self, path: str) -> bool:
-        """Whether a file has one content in the folder, the index and the commit, so that nothing of it is shown."""
+        """Whether a file has the same content in the folder, the index and the commit, so git prints nothing of it."""
         if not self._last or not self._index.get(path):
             return False
         try:
@@ -250,7 +250,7 @@ class _GitOutputReader:
         return plain and self._index[path] == name == self.store.hash_of(self._last, path)
 
     def _history(self, words: Sequence[str], more: Iterable[str] = ()) -> Iterable[str]:
-        """Return what the commits changed that `words` stand for; of a long history also everything that is tracked."""
+        """Return the paths that the commits named by `words` changed; for a long history also all tracked paths."""
         tips, without = list(more), list[str]()
         for word in words:
             found = _RANGE.fullmatch(word)
@@ -267,21 +267,21 @@ class _GitOutputReader:
 
 
 class _NotTracked(Exception):
-    """The content of no file that is tracked now."""
+    """The content belongs to no file that is tracked now."""
 
 
-# ---------------------------------------------------------------- what is brought into the folder
+# ---------------------------------------------------------------- paths that git writes
 
 
 _REVISION = re.compile(r"[~^:]|@\{|-g[0-9a-fA-F]+\Z")
-"""What no plain path has, and the name of a commit may have; git tries that first."""
+"""Text that the name of a commit may hold, but no plain path; git tries the commit first."""
 _ON_THE_WAY = frozenset({"continue", "abort", "quit", "show-current-patch", "edit-todo"})
-"""What brings nothing new: ``--abort`` goes back to what was there, ``merge --continue`` is a commit."""
+"""Options that write no new files: ``--abort`` restores the old ones, ``merge --continue`` only commits."""
 
 _GOES_ON = frozenset({"continue", "skip", "r", "resolved", "retry"})
-"""What brings the rest of a list that somebody may have written, with commands in it, long before this command. The list
-is a file: what it brings is judged like a cherry-pick, and what else stands in it is not understood, so it asks. Without
-one the command brings nothing. Hooks that run meanwhile are those of every commit; changing them is asked about.
+"""Options that apply the rest of a list of commits, a file that may have been written long before, with commands in it. Its
+commits are judged like a cherry-pick; any other step is asked about. Without a list the command writes nothing. The hooks that
+run meanwhile are those of every commit; changing them is asked about.
 """
 _PICKS = frozenset({"pick", "p", "reword", "r", "edit", "e", "squash", "s", "fixup", "f", "revert"})
 _HARMLESS_STEPS = frozenset({"drop", "d", "break", "b", "noop", "label", "l", "update-ref", "u"})
@@ -297,12 +297,12 @@ _MOVES_HEAD = frozenset({"checkout", "switch", "reset", "merge", "rebase", "cher
 
 
 def names_moved_by(verb: str) -> Literal["", "HEAD", "all"]:
-    """Return which names may mean something else after a verb."""
+    """Return which names may mean another commit after a verb."""
     return "HEAD" if verb in _MOVES_HEAD else "" if verb in _MOVES_NOTHING or verb.startswith("-") else "all"
 
 
 def checkout_of(verb: str, found: Sequence[CommandItem], first_path: int, *, marked: bool) -> Checkout | None:
-    """Return what a verb brings; `first_path` is the place of the ``--`` before paths, if they are `marked` with one."""
+    """Return the commits whose files a verb writes; `first_path` is the index of the ``--`` before paths, if `marked`."""
     letters = names_of(found)
     every = placed_operands(found)
     operands = [value for index, value in every if index < first_path]
@@ -341,10 +341,10 @@ def checkout_of(verb: str, found: Sequence[CommandItem], first_path: int, *, mar
 
 
 def paths_brought(checkout: Checkout, base: str, moved: str) -> tuple[Path, list[str]] | None:
-    """Return the folder of the repository and the paths below it that may change; ``None`` where there is no repository.
+    """Return the folder of the repository and the paths below it that may change; ``None`` when there is no repository.
 
-    :param moved: which names an earlier part of the command may have changed.
-    :raises EffectUnknown: it cannot be told.
+    :param moved: the names that an earlier part of the command may have moved (``HEAD`` or ``all``).
+    :raises EffectUnknown: the paths cannot be determined.
     """
     try:
         git = repository(Path(base))
@@ -362,7 +362,7 @@ def _brought(checkout: Checkout, base: str, moved: str, git: Path) -> tuple[Path
     found: dict[str, None] = {}
     revisions = checkout.revisions
     if checkout.or_path and revisions[0].static and not store.has(revisions[0].text) and _is_path(revisions[0], base):
-        return store.root, []  # from the index, which holds what was looked at when it got there
+        return store.root, []  # from the index, whose files were judged when they were added
     if moved == "all":
         raise EffectUnknown("an earlier part of the command changes what names mean")
     for revision in revisions:
@@ -400,7 +400,7 @@ _MERGES = frozenset({"merge", "rebase", "cherry-pick", "revert"})
 
 
 def _renamed_paths(store: GitStore, verb: str, commit: str) -> Iterator[str]:
-    """Yield where a change may arrive because the other side has renamed what it changes."""
+    """Yield the paths that a change may move to because the other side has renamed the file or its folder."""
     ours = store.commit("HEAD")
     if verb in ("merge", "rebase"):
         sides = [(base, commit) for base in store.bases(ours, commit)]
@@ -422,7 +422,7 @@ def _renamed_paths(store: GitStore, verb: str, commit: str) -> Iterator[str]:
 
 
 def _in_folders(paths: Sequence[str], folders: set[str], goals: Sequence[str]) -> Iterator[str]:
-    """Yield `paths` of `folders` in each folder that one of `goals` is in."""
+    """Yield those of `paths` that are in `folders`, moved to each folder that holds one of `goals`."""
     places = {above for goal in goals for above in _above(goal)}
     rests = {path.removeprefix(f"{above}/") for path in paths for above in _above(path) if above in folders}
     if len(places) * len(rests) > MAX_PATHS:

@@ -1,6 +1,6 @@
-"""A git repository read without git: which one git would use in a folder, what it tracks, its objects.
+"""A git repository, read without git: which one git would use in a folder, the paths it tracks, its objects.
 
-Whatever is missing or not understood raises :class:`EffectUnknown`; git itself may well understand it.
+Anything missing or not understood raises :class:`EffectUnknown`, although git itself may understand it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MAX_BYTES = 32 * 1024 * 1024
 """The largest object that is read."""
 
 MAX_DELTAS = 100
-"""Over how many others one object of a pack may be stored as a difference."""
+"""How long a chain of deltas may be in which a pack stores an object."""
 
 _KINDS = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 
 
 FAILURES = (EffectUnknown, OSError, ValueError, zlib.error, struct.error, IndexError, RuntimeError)
-"""What reading a repository may raise, whatever stands in its files."""
+"""The exceptions that reading a repository may raise, whatever its files hold."""
 
 
 class GitObjects:
@@ -94,7 +94,7 @@ class GitObjects:
 
 
 class _Index:
-    """The index of a pack, version 2: hashes in order, and where each object begins."""
+    """The index of a pack, version 2: sorted hashes, and the offset of each object."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -124,7 +124,7 @@ class _Index:
 
 
 def _map_file(path: Path) -> mmap.mmap:
-    if not path.is_file():  # who opens a pipe waits
+    if not path.is_file():  # opening a pipe would block
         raise EffectUnknown(f"{path.name} is not a file")
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -139,7 +139,7 @@ def _decompress(data: bytes, size: int) -> bytes:
 
 
 def _apply_delta(base: bytes, delta: bytes) -> bytes:
-    """Return `base` changed as the delta of a pack says."""
+    """Return the object that a delta of a pack makes from `base`."""
     place = 0
     for _ in range(2):  # the sizes before and after
         while delta[place] & 128:
@@ -167,24 +167,24 @@ def _apply_delta(base: bytes, delta: bytes) -> bytes:
 
 _LONGEST_LINK = 8192
 _LONGEST_INDEX = 1 << 30
-"""How much of a ``.git`` file is read; git itself refuses a longer path."""
+"""How many bytes of a ``.git`` file and of an index are read; git itself refuses a longer path in the first."""
 
 
 def strange_repository(folder: str, vault: str) -> str:
-    """Return the git directory that git would use in `folder` when it is not the vault's own; empty when it is."""
+    """Return the git directory that git would use in `folder`; empty if it is the vault's own, or there is none."""
     own = repository(Path(vault))
     found = repository(Path(folder))
     if found is None:
         return ""
     root = Path(vault).resolve()
-    if found != own and not (own is not None and found.parent == own / "worktrees"):  # which share its configuration
+    if found != own and not (own is not None and found.parent == own / "worktrees"):  # worktrees share the configuration
         return str(found)
     planted = found.is_relative_to(root) and not found.is_relative_to(root / ".git")
     return str(found) if planted else ""
 
 
 def repository(folder: Path) -> Path | None:
-    """Return the git directory that git would use in `folder`, links followed; ``None`` where there is none."""
+    """Return the git directory that git would use in `folder`, with links followed; ``None`` when there is none."""
     try:
         resolved = folder.resolve()
         return next(filter(None, map(_repository_at, (resolved, *resolved.parents))), None)
@@ -202,7 +202,7 @@ def _repository_at(folder: Path) -> Path | None:
 
 
 def _follow_git_file(file: Path) -> Path:
-    """Return where a ``.git`` file leads; the file itself when it says nothing that git would follow."""
+    """Return the git directory that a ``.git`` file names; the file itself if git would not follow it."""
     with file.open("rb") as stream:
         text = stream.read(_LONGEST_LINK).decode("utf-8", "surrogateescape")
     mark, _, goal = text.partition(":")
@@ -211,7 +211,7 @@ def _follow_git_file(file: Path) -> Path:
 
 
 def _looks_like_git_directory(folder: Path) -> bool:
-    """Whether ``HEAD`` is there, which may be a link that leads nowhere, and any of what git wants beside it."""
+    """Whether `folder` holds a ``HEAD``, which may be a dangling link, and one of the entries that git expects beside it."""
     return _is_there(folder / "HEAD") and any(_is_there(folder / name) for name in ("commondir", "objects", "refs"))
 
 
@@ -220,9 +220,9 @@ def _is_there(path: Path) -> bool:
 
 
 def index_entries(git: Path) -> dict[str, str]:
-    """Return the paths in the index of a git directory with the hashes of their content; none for what is not merged.
+    """Return the paths in the index of a git directory → the hash of the content; empty for an unmerged path.
 
-    :raises EffectUnknown: it is not understood.
+    :raises EffectUnknown: the index is not understood.
     """
     try:
         data = read_start(git / "index", _LONGEST_INDEX)
@@ -243,7 +243,7 @@ def index_entries(git: Path) -> dict[str, str]:
         name = name[:kept] + data[start:end]
         found[os.fsdecode(name)] = "" if flags & 0x3000 else data[place + 40 : place + 60].hex()
         place = end + 1 if version == 4 else place + (end - place + 8 & ~7)
-    while place < len(data) - 20:  # extensions: in a split or sparse index entries are elsewhere
+    while place < len(data) - 20:  # extensions; a split or sparse index has more entries elsewhere
         if data[place : place + 4] in (b"link", b"sdir"):
             raise EffectUnknown("the index is in parts")
         place += 8 + int.from_bytes(data[place + 4 : place + 8], "big")
@@ -253,7 +253,7 @@ def index_entries(git: Path) -> dict[str, str]:
 
 
 def _number(data: bytes, start: int) -> tuple[int, int]:
-    """Return where a number of variable length ends, and the number."""
+    """Return the end of a number of variable length, and the number."""
     value = data[start] & 127
     while data[start] & 128:
         start += 1
@@ -262,7 +262,7 @@ def _number(data: bytes, start: int) -> tuple[int, int]:
 
 
 def tracked_paths(folder: Path) -> Callable[[Path], bool] | None:
-    """Return what tells whether git tracks a path, for the repository that `folder` is in; ``None`` where nothing can."""
+    """Return a function that says whether git tracks a path of the repository around `folder`; ``None`` if unknown."""
     found = repository(folder)
     if found is None or found.name != ".git":
         return None
@@ -274,14 +274,14 @@ def tracked_paths(folder: Path) -> Callable[[Path], bool] | None:
 
 
 PATHSPEC = re.compile(r"[*?\[]|\A:")
-"""What makes a pathspec name more than a file or a folder."""
+"""Signs of a pathspec that is more than the name of a file or a folder."""
 
 EXCLUDED = re.compile(r":(?:[!^]|\(exclude\))")
-"""How a pathspec begins that leaves paths out."""
+"""The beginning of a pathspec that excludes paths."""
 
 
 def pathspec_filter(paths: Sequence[Arg], base: str, root: str) -> Callable[[str], bool]:
-    """Return what tells whether pathspecs choose a path from the root of the repository; in doubt they do."""
+    """Return a function that says whether pathspecs select a path, relative to `root`; in doubt it says yes."""
     chosen, left_out = set[str](), set[str]()
     for path in paths:
         excluded = EXCLUDED.match(path.text)

@@ -1,4 +1,4 @@
-"""What stands in a git repository: commits and the paths in them, read without git, whose configuration runs programs."""
+"""The commits of a git repository and the paths in them, read without git, whose configuration could run programs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .effects import EffectUnknown
 from .git_repository import FAILURES, MAX_BYTES, GitObjects
 
 MAX_PATHS = 5_000
-"""How many paths that differ are looked at."""
+"""How many paths may differ between two commits."""
 
 MAX_TREES = 20_000
-"""How many pairs of folders are compared: a few objects can stand for any number of them."""
+"""How many pairs of folders are compared; a few objects can describe any number of folders."""
 
 MAX_COMMITS = 1_000
-"""How many commits of a branch are followed back to where it began."""
+"""How many commits are followed to find where two branches part."""
 
 _NAME = re.compile(r"[\w./+#-]+", re.ASCII)
 _HASH = re.compile(r"[0-9a-f]{4,40}")
@@ -45,7 +45,7 @@ class GitStore:
 
     @property
     def root(self) -> Path:
-        """The folder that its files are in."""
+        """The working folder of the repository."""
         back = self._git / "gitdir"
         if self._git.name != ".git" and not back.is_file():
             raise EffectUnknown("its working folder is not known")
@@ -54,14 +54,14 @@ class GitStore:
     # ---------------------------------------------------------------------------------------- names
 
     def commit(self, text: str) -> str:
-        """Return the commit that a revision names: a branch, a tag, a hash or a part of one, with ``~2`` or ``^`` behind it."""
+        """Return the commit that a revision names: a branch, a tag, a hash or its beginning, maybe with ``~2`` or ``^``."""
         kind, found = self.object(text)
         if kind != "commit":
             raise EffectUnknown(f"{text!r} is not a commit")
         return found
 
     def object(self, text: str) -> tuple[str, str]:
-        """Return the kind and the hash of what a revision names, behind all tags."""
+        """Return the kind and the hash of the object that a revision names; tags are followed."""
         match = _REVISION.fullmatch(text)
         assert match is not None
         kind, found = self._named({"@": "HEAD"}.get(match.group(1), match.group(1)))
@@ -80,13 +80,13 @@ class GitStore:
         return self._at([line.split(b" ")[1].decode() for line in reversed(lines)], int(match.group(1) or 0))
 
     def tips(self) -> list[str]:
-        """Return the commits of all branches and tags, here and of other repositories, and of the last stash."""
+        """Return the commits of all local and remote branches, of all tags, and of the last stash."""
         loose = {path.relative_to(self._common).as_posix() for path in (self._common / "refs").rglob("*") if path.is_file()}
         packed = re.findall(rb"^[0-9a-f]{40} (refs/\S+)$", self._read("packed-refs"), re.MULTILINE)
         return [self.commit(name) for name in ("HEAD", *sorted(loose | {name.decode() for name in packed})) if self.has(name)]
 
     def has(self, text: str) -> bool:
-        """Whether a revision is known."""
+        """Whether `text` names a commit that can be found."""
         try:
             return bool(self.commit(text))
         except FAILURES:
@@ -119,7 +119,7 @@ class GitStore:
         return packed.group(1).decode() if packed else ""
 
     def _remote_branch(self, name: str) -> str:
-        """Return the branch of the one other repository that has it: ``git switch`` makes one of it."""
+        """Return the branch `name` of a remote, if only one remote has it: ``git switch`` would create a branch from it."""
         remotes = {path.name for path in (self._common / "refs" / "remotes").glob("*")}
         remotes |= {found.decode() for found in re.findall(rb" refs/remotes/([^/\s]+)/", self._read("packed-refs"))}
         found = {self._ref(f"refs/remotes/{remote}/{name}") for remote in remotes} - {""}
@@ -140,20 +140,20 @@ class GitStore:
     # ---------------------------------------------------------------------------------------- commits and trees
 
     def parents(self, commit: str) -> list[str]:
-        """Return the parents of a commit that are here."""
+        """Return the parents of a commit; a shallow clone does not hold all of them."""
         if commit.encode() in self._shallow:
             return []
         return [line[7:47].decode() for line in self._head(commit) if line.startswith(b"parent ")]
 
     def tree(self, name: str) -> str:
-        """Return the tree of a commit; a tree is its own."""
+        """Return the tree of a commit; `name` itself if it is a tree."""
         head = self._head(name)
         return head[0][5:45].decode() if head[0].startswith(b"tree ") else name
 
     def history(self, tips: Sequence[str], without: Sequence[str] = (), *, most: int) -> list[str]:
-        """Return the commits that lead to `tips`, newest first, but not those that lead to `without` too.
+        """Return the ancestors of `tips`, with these, newest first, without the ancestors of `without`.
 
-        Where clocks were wrong, or there are more than `most`, some of the latter may be among them.
+        If clocks were wrong, or there are more than `most`, some ancestors of `without` may be included.
         """
         dark, seen, found = set(without), {*tips, *without}, dict[str, int]()
         waiting = [(-self._date(one), one) for one in seen]
@@ -173,7 +173,7 @@ class GitStore:
         return [one for one in found if one not in dark]
 
     def _darken(self, commit: str, dark: set[str], found: dict[str, int]) -> None:
-        """Mark what leads to a commit, as far as it was met."""
+        """Add the ancestors of a commit to `dark`, as far as they have been visited."""
         todo = [commit]
         while todo:
             for one in self.parents(todo.pop()):
@@ -192,7 +192,7 @@ class GitStore:
                 yield from self.iter_changes(parent, name)
 
     def stash_changes(self, text: str = "stash") -> Iterator[str]:
-        """Yield the paths that a stash holds; none where nothing was ever stashed."""
+        """Yield the paths that a stash holds; none if there is no stash."""
         if not self._read("logs/refs/stash"):
             return
         stash = self.stash_commit(text)
@@ -206,14 +206,14 @@ class GitStore:
         return self.iter_changes("", name)
 
     def hash_of(self, name: str, path: str) -> str:
-        """Return the hash of a file or a folder in a commit or a tree; empty where it is not in there."""
+        """Return the hash of a file or a folder in a commit or a tree; empty if it is not there."""
         found, folder = self.tree(name), True
         for part in path.split("/"):
             found, folder = self._entries(found).get(part, ("", False)) if folder else ("", False)
         return found[:40]
 
     def bases(self, one: str, other: str) -> list[str]:
-        """Return the commits that a merge of `other` into `one` begins with."""
+        """Return the merge bases: the commits where the histories of `one` and `other` part."""
         new = self.history([other], [one], most=MAX_COMMITS)
         bases = {parent for commit in new for parent in self.parents(commit)} - set(new)
         if len(new) == MAX_COMMITS or (new and not bases):
@@ -230,9 +230,9 @@ class GitStore:
         return self._read("shallow")
 
     def changes(self, one: str, other: str) -> list[str]:
-        """Return the paths that differ between two commits or trees, either of which may be nothing: ``""``.
+        """Return the paths that differ between two commits or trees; ``""`` stands for an empty tree.
 
-        :raises EffectUnknown: there are more than :data:`MAX_PATHS`, or something is not there.
+        :raises EffectUnknown: there are more than :data:`MAX_PATHS`, or an object is missing.
         """
         found = list(islice(self.iter_changes(one, other), MAX_PATHS + 1))
         if len(found) > MAX_PATHS:
@@ -240,7 +240,7 @@ class GitStore:
         return found
 
     def iter_changes(self, one: str, other: str) -> Iterator[str]:
-        """Yield the same, however many there are."""
+        """Yield the same paths, without a limit on their number."""
         return self._iter_changes(self.tree(one) if one else "", self.tree(other) if other else "", "")
 
     def _iter_changes(self, one: str, other: str, above: str) -> Iterator[str]:
@@ -258,7 +258,7 @@ class GitStore:
                 yield above + name
 
     def _entries(self, tree: str) -> dict[str, tuple[str, bool]]:
-        """Return the names of a tree: the hash, with the mode of a file, and whether it is a folder."""
+        """Return the entries of a tree: name → (hash, with the mode of a file; whether it is a folder)."""
         if not tree:
             return {}
         if tree not in self._trees:

@@ -1,7 +1,7 @@
-"""The files that a patch changes, and those in an archive: their paths are judged like operands.
+"""The files that a patch changes, and the files in an archive: their paths are judged like operands.
 
-Of a patch a little more is read than ``git apply``, ``git am`` or ``patch`` reads: a path too many is judged, none is missed. A
-text that is not understood asks. What is read of an archive is bounded.
+A patch is read more loosely than ``git apply``, ``git am`` or ``patch`` reads it: a path may be judged in vain, but none is
+missed. A text that is not understood is asked about. Reading an archive is bounded.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ MAX_NAMES = 2000
 
 _ONLY_LOOKS = frozenset({"stat", "numstat", "summary", "check"})
 _HARMLESS = _ONLY_LOOKS | {"p", "v", "verbose", "z", "R", "reverse", "directory", "index", "cached", "recount"}
-"""With other options beside it, ``--no-check`` for one, a patch that is only looked at may be applied after all."""
+"""Options with which ``--check`` or ``--stat`` only reads the patch. With others, ``--no-check`` for one, git may apply it."""
 _NO_PATCH = frozenset({"abort", "continue", "skip", "quit", "show-current-patch", "retry", "resolved", "r"})
 
 
 def git_patch(verb: str, found: Sequence[CommandItem], effects: CommandEffects) -> None:
-    """Note what ``git apply`` and ``git am`` apply."""
+    """Record the patches that ``git apply`` or ``git am`` applies."""
     letters = names_of(found)
     files = tuple(operands_of(found))
     only_looks = verb == "apply" and letters & _ONLY_LOOKS and letters <= _HARMLESS
@@ -46,7 +46,7 @@ def git_patch(verb: str, found: Sequence[CommandItem], effects: CommandEffects) 
 
 
 def plain_patch(found: Sequence[CommandItem], effects: CommandEffects) -> None:
-    """Note what ``patch`` applies."""
+    """Record the patches that ``patch`` applies."""
     if "dry-run" in names_of(found):
         return
     operands, strip = operands_of(found), small_number(found, "p", "strip")
@@ -68,11 +68,11 @@ def _note(effects: CommandEffects, why: str, files: tuple[Arg, ...], shape: Patc
 
 
 GIT_CONFIGURATION = (".git/config", ".git/config.worktree", "~/.gitconfig", "~/.config/git/config", "/etc/gitconfig")
-"""Where git looks for ``am.threeWay``, from the vault."""
+"""Files in which git looks for ``am.threeWay``; relative paths start at the vault."""
 
 
 def merges_by_configuration(files: Iterable[str | None]) -> bool:
-    """Whether ``am.threeWay`` may be set: then ``git am`` follows renames, to paths that stand in no patch."""
+    """Whether ``am.threeWay`` may be set: then ``git am`` follows renames, to paths that are not in the patch."""
     for file in filter(None, files):
         try:
             if b"threeway" in read_start(file, MAX_BYTES).lower():
@@ -92,13 +92,13 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
 _LETTERS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 _INDENT = re.compile(r"(?:[ \tX]|- )+")
-"""What ``patch`` passes over at the start of a line."""
+"""Text at the start of a line that ``patch`` ignores."""
 
 
 def paths_in(text: str, patch: Patch) -> list[str]:
-    """Return the paths that `text` changes, as the program may read them.
+    """Return the paths that the patch in `text` changes, in every way the program may read them.
 
-    :raises EffectUnknown: what it changes is not known.
+    :raises EffectUnknown: the paths cannot be determined.
     """
     names: dict[tuple[str, bool], None] = {}
     for line in map(_without_indent, text.replace("\r\n", "\n").split("\n")):
@@ -127,7 +127,7 @@ def _without_indent(line: str) -> str:
 
 
 def _names(line: str) -> Iterator[tuple[str, bool]]:
-    """Yield what a line of a patch may name, and whether it is a new or old name, which has no ``a/`` in front."""
+    """Yield each name in a line of a patch, and whether it is the name of a rename or copy, which has no ``a/`` in front."""
     if line.startswith("diff --git "):
         yield from ((name, False) for name in _both(line.removeprefix("diff --git ")))
         return
@@ -146,7 +146,7 @@ def _names(line: str) -> Iterator[tuple[str, bool]]:
 
 
 def _both(rest: str) -> Iterator[str]:
-    """Yield the two names of ``diff --git a/x b/x``: quoted, of one word each, or the same behind their first folder."""
+    """Yield the two names of ``diff --git a/x b/x``: quoted, one word each, or equal after their first folder."""
     for quoted in _QUOTED.finditer(rest):
         yield _unquote(quoted.group(1))
     words = rest.rstrip().split(" ")
@@ -166,7 +166,7 @@ def _unquote(text: str) -> str:
 
 
 def _strip_folders(name: str, patch: Patch, *, moved: bool) -> Iterator[str]:
-    """Yield `name` without the folders that are taken off; where that is not said, in every way it may be."""
+    """Yield `name` without the first folders, as many as the patch strips; if that is unknown, in each possible way."""
     parts = [part for part in name.split("/") if part]
     if not parts:
         return
@@ -182,23 +182,23 @@ def _strip_folders(name: str, patch: Patch, *, moved: bool) -> Iterator[str]:
 # ---------------------------------------------------------------- archives
 
 MAX_MEMBERS = 20_000
-"""How many files of an archive are looked at."""
+"""How many files of an archive are judged."""
 
 MAX_UNPACKED = 128 * 1024 * 1024
-"""How much of an archive is read, unpacked."""
+"""How many bytes of an archive are read, after decompression."""
 
 
 class UnreadableArchive(Exception):
-    """The archive cannot be read, or holds more than is read."""
+    """The archive cannot be read, or is too large to read."""
 
 
 def archive_members(path: str) -> Iterator[tuple[str, bool]]:
-    """Yield the files of an archive, and where its links lead; the second value tells that it is where a link leads.
+    """Yield the paths in an archive, each with ``False``, and the goals of its links, each with ``True``.
 
     :raises FileNotFoundError: there is no such file.
-    :raises UnreadableArchive: not all of it can be listed.
+    :raises UnreadableArchive: not all of the archive can be listed.
     """
-    import lzma  # the readers of archives take as long to import as the judge
+    import lzma  # importing the archive modules takes as long as importing the judge
     import tarfile
     import zipfile
     import zlib
@@ -212,7 +212,7 @@ def archive_members(path: str) -> Iterator[tuple[str, bool]]:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that ends with an exception after :data:`MAX_UNPACKED`."""
+    """A stream that raises :class:`UnreadableArchive` after :data:`MAX_UNPACKED` bytes."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self._left = stream, MAX_UNPACKED
@@ -246,7 +246,7 @@ def _of_zip(stream: IO[bytes]) -> Iterator[tuple[str, bool]]:
     with ZipFile(stream) as archive:
         for member in archive.infolist():
             if stat.S_ISLNK(member.external_attr >> 16):
-                raise UnreadableArchive  # where it leads is in its content
+                raise UnreadableArchive  # the goal of the link is in its content, which is not read
             yield member.filename.replace("\\", "/"), False
 
 
