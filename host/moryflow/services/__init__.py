@@ -1,8 +1,8 @@
-"""What plugins see of a turn, and what they may ask of the host: one implementation per protocol of ``moryflow_sdk.services``.
+"""The turn as plugins see it, and the services of the host: one implementation for each protocol of ``moryflow_sdk.services``.
 
-:data:`SERVICES` maps a service's name to a factory ``(scope, plugin) -> service``. Factories import their module when
-first used, so that a turn pays only for what its plugins ask for. Last comes what they see of a call besides its words: its
-effect, as a hash that is the same however the call is written.
+:data:`SERVICES` maps a service's name to a factory ``(scope, plugin) -> service``. A factory imports its module when it is
+first used, so that a turn pays only for the services that its plugins use. :func:`effect_of` is a hash of what a call does,
+the same for every way to write the call.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _emit(scope: TurnContext, plugin: str) -> Any:
 
 
 def _resolve(scope: TurnContext, plugin: str) -> Callable[[TargetRequest], Target]:
-    """Internal to the kernel: turn what a tool declared into what is judged."""
+    """Internal to the kernel: turn the target that a tool declares into the one that gates judge."""
     from .paths import resolve_target
 
     return lambda request: resolve_target(request, lambda: scope.around.services["files"](scope, plugin))
@@ -101,14 +101,14 @@ SERVICES: Mapping[str, Factory] = {
 
 
 def plugin_view(scope: TurnContext, plugin: str) -> Turn:
-    """Return the turn of `scope` as `plugin` sees it. Services are attributes that the view makes when they are asked for."""
+    """Return the turn of `scope` as `plugin` sees it. Services are attributes that the view creates on first use."""
     return cast("Turn", View(scope, plugin))
 
 
 def tool_view(
     scope: TurnContext, plugin: str, call: ToolCall, ask: Callable[[Ask], Awaitable[None]], metadata: dict[str, Any]
 ) -> ToolContext:
-    """Return what the body of `call` gets; what it says about its result is added to `metadata`."""
+    """Return the context that the body of `call` gets; its own metadata for the result is added to `metadata`."""
     return cast("ToolContext", ToolView(scope, plugin, call, ask, metadata))
 
 
@@ -178,11 +178,14 @@ class View:
         return self._scope.state_of(self._plugin, lasting=True)
 
     def scope_for_host(self) -> TurnContext:
-        """For the host's own commands; not part of what plugins are promised."""
+        """Return the turn's context, for the host's own commands; not part of the contract with plugins."""
         return self._scope
 
     def __getattr__(self, name: str) -> Any:
-        """Return a service of the host; only the declared ones (`services` in the manifest)."""
+        """Return a service of the host, if the plugin declares it (`services` in the manifest).
+
+        :raises ServiceNotDeclared: the plugin does not declare the service.
+        """
         factory = self._scope.around.services.get(name) if not name.startswith("_") else None
         if factory is None:
             raise AttributeError(f"a turn has no {name!r}")
@@ -210,11 +213,11 @@ class ToolView(View):
 
     @cached_property
     def mark(self) -> str:
-        """What the programs of the call carry; most calls start none."""
+        """The mark that programs started by this call carry; it is made on first use, since most calls start none."""
         return call_mark(self.home, self.session, self._node, self.call.id)
 
     def progress(self, text: str) -> None:
-        """Show `text` while the tool runs; from any thread."""
+        """Show `text` while the tool runs; may be called from any thread."""
         event = self._scope.event("tool.delta", call_id=self.call.id, text=text)
         self._scope.around.desk.from_any_thread(self._scope.around.bus.publish, event)
 
@@ -223,18 +226,21 @@ class ToolView(View):
         self._metadata.update(values)
 
     async def ask(self, question: Ask) -> None:
-        """Ask the person; raises :class:`moryflow_sdk.Denied` when it is refused."""
+        """Ask the person.
+
+        :raises Denied: the person refused.
+        """
         await self._ask(question)
 
 
 _PLACES = ("file", "shell", "url")
-"""Kinds of targets whose argument may be written in many ways."""
+"""Kinds of targets that can be written in many ways, such as a path."""
 
 
 def effect_of(tool: Tool, args: Mapping[str, Any], targets: Sequence[Target]) -> str:
-    """Return the hash of what a call does: its arguments without remarks and defaults, and what they lead to.
+    """Return the hash of what a call does: of its arguments without remarks and defaults, and of its resolved targets.
 
-    :param args: as they were validated.
+    :param args: the validated arguments.
     """
     named = {target.given: target.text for target in targets if target.kind in _PLACES}
     named |= {target.folder.given: target.folder.text for target in targets if target.folder is not None}
@@ -262,7 +268,7 @@ def _plain(value: Any, named: Mapping[str, str]) -> Any:
 
 
 def _without_defaults(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    """Return `value` without the members that say what is so anyway."""
+    """Return `value` without members that equal the default of their schema."""
     schema = _meant(schema, root)
     if isinstance(value, Mapping):
         known: Mapping[str, Any] = schema.get("properties", {})
@@ -280,7 +286,7 @@ def _is_default(value: Any, schema: Any) -> bool:
 
 
 def _meant(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part of a schema that describes members or items, wherever it stands."""
+    """Return the part of a schema that describes members or items, also behind ``$ref``, ``anyOf``, ``allOf`` and ``oneOf``."""
     if not isinstance(schema, Mapping):
         return {}
     part = cast("Mapping[str, Any]", schema)

@@ -1,8 +1,8 @@
-"""Outputs that are too large for the context: files with a row each.
+"""Outputs that are too large for the context, each stored as a file with a row in the session store.
 
-A file goes into the vault, where the agent can read it, or below Moryflow's home when the vault cannot be written or
-the profile is ``remote``. The file expires; the row stays and says so. Folders of outputs are private, files written whole,
-and neither is ever reached through a link.
+The file goes into the vault, where the agent can read it, or below Moryflow's home if the vault cannot be written or the
+profile is ``remote``. When the file expires, the row stays and says so. Folders of outputs are private, a file is written
+whole or not at all, and neither is ever reached through a link.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 EVERYTHING = 1_000_000
 log = logging.getLogger(__name__)
 ORPHAN_TTL = timedelta(days=7)
-"""How long a file without a record stays, for example one whose session was deleted."""
+"""How long a file without a record is kept, for example after its session was deleted."""
 VAULT_FOLDER = ".agent-output"
 HOME_FOLDER = "agent-output"
 CHUNK = 1 << 18
-"""Characters or bytes handled at a time, so that a large output is never copied as a whole."""
+"""Characters or bytes processed at a time, so that a large output is never copied as a whole."""
 Content = str | bytes | Path
 _NAME = re.compile(r"(\d{8}T\d{6}Z)-[A-Za-z0-9_]{1,40}-([0-9a-f]{12})\.txt")
 _STAMP = "%Y%m%dT%H%M%SZ"
@@ -49,9 +49,9 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class TurnRows:
-    """Where the records of outputs are kept.
+    """The records of outputs, as one turn reads and writes them.
 
-    A new one waits for the turn's next commit, so that no output is known without its call, nor the other way.
+    A new record waits for the turn's next commit, so that an output and its call are stored together or not at all.
     """
 
     def __init__(self, scope: TurnContext) -> None:
@@ -79,7 +79,7 @@ class TurnRows:
 class ArtifactService:
     """Stores, reads and expires outputs for one session; implements :class:`moryflow_sdk.services.Artifacts`.
 
-    :param vault: where the agent works, ``None`` when nothing may be written there (profile ``remote``).
+    :param vault: the folder where the agent works; ``None`` if nothing may be written there (profile ``remote``).
     """
 
     def __init__(self, home: Path, rows: TurnRows, *, session: str, vault: Path | None) -> None:
@@ -89,9 +89,9 @@ class ArtifactService:
         self._places = (OutputFolder(vault, VAULT_FOLDER), below_home) if vault else (below_home,)
 
     async def store(self, content: Content, *, call_id: str, tool: str, ttl_days: float | None = 7) -> Artifact:
-        """Store an output whole; a :class:`Path` is a spooled file that is moved.
+        """Store a whole output; a :class:`Path` is a spooled file, which is moved.
 
-        :raises OSError: no place could be written.
+        :raises OSError: no folder could be written.
         """
         created, artifact = datetime.now(UTC), new_id()
         stored = await asyncio.to_thread(put, content, file_name(created, tool, artifact), self._places)
@@ -121,7 +121,7 @@ class ArtifactService:
     async def read(self, artifact: str, *, offset: int = 0, limit: int = 65536) -> bytes:
         """Return bytes of a stored output.
 
-        :raises ToolError: ``not_found``, ``expired``, or ``io`` when something else stands in its place.
+        :raises ToolError: ``not_found``, ``expired``, or ``io`` if the file cannot be read or is not a regular file any more.
         """
         row = await self._rows.get(artifact)
         if row is None:
@@ -138,7 +138,7 @@ class ArtifactService:
             raise ToolError(f"the output cannot be read: {error.strerror}", code="io", where=row.path) from error
 
     async def expire(self) -> int:
-        """Remove files that are past their time, in every folder that holds outputs, and mark their rows."""
+        """Remove expired files from every folder that holds outputs, and mark their rows; return how many were removed."""
         now = datetime.now(UTC)
         stored = {row.id: row for row in await self._rows.list() if row.state == "stored"}
         removed = await asyncio.to_thread(self._sweep, stored, now)
@@ -163,7 +163,7 @@ class ArtifactService:
         return removed
 
     def _known_places(self, stored: dict[str, Artifact]) -> set[OutputFolder]:
-        """Return this session's folders and those that records name; a path that has become a link is left alone."""
+        """Return this session's folders and those that records name, without folders that have become links."""
         named = {_place_of(Path(row.path)) for row in stored.values() if parse_name(Path(row.path).name)}
         ours = (place for place in named if place.name in (VAULT_FOLDER, HOME_FOLDER))
         straight = {place for place in ours if place.root.resolve() == place.root}
@@ -171,7 +171,7 @@ class ArtifactService:
 
 
 def remove_files(rows: Sequence[Artifact]) -> None:
-    """Remove the files of outputs whose records are gone; one that cannot be removed now is an orphan, and goes later."""
+    """Remove the files of outputs whose records are gone; a file that cannot be removed now is swept later as an orphan."""
     wanted = {row.id for row in rows}
     for place in {_place_of(Path(row.path)) for row in rows}:
         if place.name in (VAULT_FOLDER, HOME_FOLDER) and place.root.resolve() == place.root:
@@ -203,11 +203,11 @@ class OutputFolder(NamedTuple):
 
 
 Measures = tuple[int, int, str]
-"""Bytes, lines and SHA-256 of a content; a last line without a line end counts."""
+"""Bytes, lines and SHA-256 of a content; a last line without a newline counts as a line."""
 
 
 class Stored(NamedTuple):
-    """A file that was stored: where, and what is in it."""
+    """The path and the measures of a stored file."""
 
     path: Path
     size: int
@@ -227,7 +227,7 @@ def file_name(created: datetime, tool: str, output_id: str) -> str:
 
 
 def parse_name(name: str) -> tuple[datetime, str] | None:
-    """Return when a file of our naming was made and its id, or ``None`` for any other file."""
+    """Return creation time and id from the name of an output's file, or ``None`` for any other file."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -237,7 +237,7 @@ def parse_name(name: str) -> tuple[datetime, str] | None:
 
 
 def put(content: Content, name: str, places: Iterable[OutputFolder]) -> Stored:
-    """Write `content` as `name` into the first of `places` that takes it; a path is moved.
+    """Write `content` as `name` into the first of `places` that can be written; a path is moved.
 
     :raises OSError: none of them could be written; nothing is left behind.
     """
@@ -257,7 +257,7 @@ def put(content: Content, name: str, places: Iterable[OutputFolder]) -> Stored:
 def read(place: OutputFolder, name: str, offset: int, limit: int) -> bytes:
     """Return at most `limit` bytes of a stored file from `offset`.
 
-    :raises OSError: it is gone, or no longer a plain file in a plain folder.
+    :raises OSError: the file is gone, or no longer a regular file in a real folder.
     """
     with open_folder(place) as folder:
         file = os.open(name, _READ, dir_fd=folder)
@@ -270,7 +270,7 @@ def read(place: OutputFolder, name: str, offset: int, limit: int) -> bytes:
 
 
 def remove_due(place: OutputFolder, due: Callable[[str, datetime], bool]) -> list[str]:
-    """Remove the files of our naming that are `due`, given id and time of making; return their ids."""
+    """Remove the output files for which ``due(id, created)`` is true; return their ids."""
     removed: list[str] = []
     with open_folder(place) as folder:
         with os.scandir(folder) as entries:
@@ -287,7 +287,7 @@ def remove_due(place: OutputFolder, due: Callable[[str, datetime], bool]) -> lis
 
 @contextmanager
 def open_folder(place: OutputFolder, *, create: bool = False) -> Iterator[int]:
-    """Open the folder itself, not what a link in its place points to; with `create`, make it first.
+    """Open the folder itself and never follow a link in its place; with `create`, make it first.
 
     :raises OSError: it is missing, or is not a folder.
     """
@@ -319,7 +319,7 @@ def _keep_out_of_git(folder: int) -> None:
 
 
 def _move(folder: int, name: str, source: Path) -> Measures:
-    """Take over a spooled file: by name on the same disk, else by copying."""
+    """Move a spooled file into `folder`: by renaming on the same disk, otherwise by copying."""
     file = os.open(source, _READ)
     try:
         _check_regular(file, str(source))
@@ -340,7 +340,7 @@ def _move(folder: int, name: str, source: Path) -> Measures:
 
 
 def _fill(folder: int, name: str, pieces: Iterable[bytes]) -> Measures:
-    """Write a new file; one that cannot be finished is removed again."""
+    """Write a new file; if it cannot be completed, remove it again."""
     file = os.open(name, _NEW, 0o600, dir_fd=folder)
     try:
         return _measure(pieces, file)
@@ -353,9 +353,9 @@ def _fill(folder: int, name: str, pieces: Iterable[bytes]) -> Measures:
 
 
 def _measure(pieces: Iterable[bytes], file: int | None = None) -> Measures:
-    """Measure `pieces`, writing them to `file` on the way.
+    """Measure `pieces`, and write them to `file` if it is given.
 
-    Another thread hashes; it may be one piece behind the writing. 20 MB take 23 ms, and 36 if each piece waits for its hash.
+    A second thread hashes, at most one piece behind the writing: 20 MB take 23 ms, or 36 ms if each piece waits for its hash.
     """
     size = lines = 0
     piece, digest = b"", hashlib.sha256()
@@ -375,7 +375,7 @@ def _measure(pieces: Iterable[bytes], file: int | None = None) -> Measures:
 
 
 def _chunks(content: str | bytes) -> Iterator[bytes]:
-    """Yield `content` as UTF-8; a lone surrogate, which no file can hold, is written out as ``\\udcff``."""
+    """Yield `content` as UTF-8; a lone surrogate, which UTF-8 cannot encode, is written as an escape such as ``\\udcff``."""
     for start in range(0, len(content), CHUNK):
         piece = content[start : start + CHUNK]
         yield piece if isinstance(piece, bytes) else piece.encode("utf-8", "backslashreplace")
@@ -393,7 +393,7 @@ def _check_regular(file: int, name: str) -> None:
 
 
 def _check_same(folder: int, name: str, info: os.stat_result) -> None:
-    """Refuse when somebody put another object in the place of the one that was opened."""
+    """Refuse if another object took the place of the file that was opened."""
     moved = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if (moved.st_dev, moved.st_ino) != (info.st_dev, info.st_ino):
         os.unlink(name, dir_fd=folder)
@@ -406,10 +406,10 @@ _M_MMAP_THRESHOLD = -3
 
 @cache
 def _return_large_blocks() -> None:
-    """Have every block from :data:`LARGE_BLOCK` on go back to the system when it is freed.
+    """Make glibc return every freed block of at least :data:`LARGE_BLOCK` bytes to the system.
 
-    glibc does so until the first such block is freed; from then on it keeps blocks of that size. After four outputs of 20 MB
-    the process would hold 75 MB, with this 61. ctypes is needed, so it waits for the first large output.
+    By default glibc does so only until the first such block is freed, and then keeps blocks of that size: after four outputs
+    of 20 MB the process holds 75 MB, with this call 61. It needs ctypes, so it waits for the first large output.
     """
     if sys.platform == "linux":
         import ctypes

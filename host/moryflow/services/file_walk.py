@@ -1,11 +1,10 @@
-"""Reaching an object without following a single link, making sure it is the one that was judged, and listing what is below.
+"""Opens an object without following any link, checks that it is the one that was judged, and lists what is below a folder.
 
-Every walk starts at the root's descriptor and opens one component at a time with ``O_NOFOLLOW``, so a link that
-another process puts in the way is an error and never a detour. In lists links are shown, never followed.
+Every walk starts at the root's descriptor and opens one component at a time with ``O_NOFOLLOW``. A link that another process
+puts in the way is therefore an error, never a detour. Lists show links and do not follow them.
 
-Ignore files are read as ``rg`` reads them: the nearest file speaks first, the last matching line of a file wins, any
-``.ignore`` speaks before every ``.gitignore``, and a folder that is left out is not entered, so nothing in it can be taken
-back.
+Ignore files are read as ``rg`` reads them: the nearest file comes first, the last matching line of a file wins, any
+``.ignore`` comes before every ``.gitignore``, and an excluded folder is not entered, so no line can include a file below it.
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ def name_of(target: Target) -> str:
 
 
 def failure(error: OSError, target: Target) -> ToolError:
-    """Return `error` as the model reads it."""
+    """Return `error` as an error about `target` for the model."""
     code, what, next_step = _CODES.get(error.errno or 0, ("io", f"could not be used: {error.strerror}", ""))
     return ToolError(f"{name_of(target)} {what}", code=code, next_step=next_step)
 
 
 def refuse_changed(target: Target) -> NoReturn:
-    """Say that the object is no longer the one that was judged."""
+    """Raise the error that the object is no longer the one that was judged."""
     raise ToolError(
         f"{name_of(target)} changed after it was judged; nothing was done", code="changed", next_step="call it again"
     )
@@ -83,9 +82,9 @@ def same(status: os.stat_result, identity: Identity) -> bool:
 
 @contextmanager
 def parent_folder(target: Target, path: str | None = None, *, create: bool = False) -> Iterator[tuple[int, str]]:
-    """Open the folder that holds `target` and yield its descriptor and the last name; ``.`` at the root itself.
+    """Open the folder that contains `target`; yield its descriptor and the last name, which is ``.`` for the root.
 
-    :param create: make folders that are missing, and take those away again that stay empty after a failure.
+    :param create: make missing folders; after a failure, remove those of them that are still empty.
     """
     folder, name = posixpath.split(path or path_of(target))
     with as_tool_errors(target), folder_at(folder, create=create) as descriptor:
@@ -122,13 +121,13 @@ def folder_at(folder: str, *, create: bool = False) -> Iterator[int]:
 
 
 def _enter(parent: int, name: str, made: list[tuple[int, str]] | None) -> int:
-    """Open folder `name` of `parent`; one that is missing is made and noted in `made`, if that is given."""
+    """Open folder `name` of `parent`; if `made` is given, a missing folder is created and added to it."""
     try:
         return _step(parent, name)
     except FileNotFoundError:
         if made is None:
             raise
-        with suppress(FileExistsError):  # somebody else has just made it
+        with suppress(FileExistsError):  # another process has just made it
             os.mkdir(name, dir_fd=parent)
             made.append((os.dup(parent), name))
         return _step(parent, name)
@@ -149,13 +148,14 @@ def _take_back(made: list[tuple[int, str]]) -> None:
         try:
             os.rmdir(name, dir_fd=holder)
         except OSError:
-            return  # somebody uses it by now
+            return  # another process uses the folder by now
 
 
 def judged_status(target: Target, parent: int, name: str) -> os.stat_result | None:
-    """Return the status of what is at `target` now, having made sure that it is what was judged.
+    """Return the status of the object at `target`, checked to be the judged one; ``None`` if there was and is no object.
 
-    :raises ToolError: ``changed`` when it is another object, or is there although it was not, or the reverse.
+    :raises FileNotFoundError: the judged object is gone.
+    :raises ToolError: ``changed`` if it is another object, or if there was none when the target was judged.
     """
     try:
         return present_status(target, parent, name)
@@ -166,10 +166,10 @@ def judged_status(target: Target, parent: int, name: str) -> os.stat_result | No
 
 
 def present_status(target: Target, parent: int, name: str) -> os.stat_result:
-    """Return the status of what must be at `target`, having made sure that it is what was judged.
+    """Return the status of the object at `target`, which must exist and be the judged one.
 
-    :raises FileNotFoundError: there is nothing.
-    :raises ToolError: ``changed`` when it is another object, or is there although it was not.
+    :raises FileNotFoundError: there is no object.
+    :raises ToolError: ``changed`` if it is another object, or if there was none when the target was judged.
     """
     status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     if target.identity is None or not same(status, target.identity):
@@ -178,7 +178,7 @@ def present_status(target: Target, parent: int, name: str) -> os.stat_result:
 
 
 def open_content(target: Target, parent: int, name: str) -> int:
-    """Open the regular file `name` in `parent` for reading; pipes, sockets and devices are refused, never waited for."""
+    """Open the regular file `name` in `parent` for reading; refuse pipes, sockets and devices without waiting for them."""
     status = present_status(target, parent, name)
     refuse_irregular(status, target)
     descriptor = os.open(name, CONTENT, dir_fd=parent)
@@ -211,7 +211,7 @@ def held_folder(target: Target) -> Iterator[int]:
 
 
 MAX_DEPTH = 100
-"""Folders nested deeper are left out; each level holds a descriptor."""
+"""Folders nested deeper than this are left out, since each level holds a descriptor."""
 
 
 def list_folder(target: Target, *, ignore: bool) -> list[Entry]:
@@ -287,7 +287,7 @@ def _below(folder: int, prefix: str, ignores: Ignores | None, depth: int) -> Ite
 def _walk_into(
     parent: int, name: str, prefix: str, ignores: Ignores | None, depth: int
 ) -> Iterator[tuple[str, int, os.DirEntry[str]]]:
-    """Walk one folder further; one that has gone, or may not be read, is left out."""
+    """Walk the folder `name`; a folder that is gone or cannot be read is left out."""
     try:
         folder = os.open(name, FOLDER, dir_fd=parent)
     except OSError:
@@ -315,19 +315,19 @@ def _entry(item: os.DirEntry[str]) -> Entry:
 
 NAMES = (".ignore", ".gitignore")
 ALWAYS = frozenset({".git", ".agent-output"})
-"""Never searched: the repository's own store, and stored outputs, which would come back in a circle."""
+"""Folders that are never searched: git's own, and stored outputs, whose search results would be stored there again."""
 
 MAX_BYTES = 1024 * 1024
 EVERY_FOLDER = re.compile(r".*(?P<ps_d>/)$")
-"""What ``*/`` means; pathspec searches for the first slash, which is a folder above."""
+"""The pattern for the line ``*/``. pathspec's own one matches the first slash of a path, which belongs to a folder above."""
 
 MAX_STARS = 4
-"""A line with more ``*`` between two slashes is not used: it could take a regular expression for ever."""
+"""A line with more ``*`` between two slashes is ignored: its regular expression could take practically forever."""
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreFile:
-    """The lines of one file. A path is made relative to its folder by ``lead + path[cut:]``."""
+    """The lines of one ignore file. ``lead + path[cut:]`` makes a path relative to the file's folder."""
 
     lead: str
     cut: int
@@ -335,7 +335,7 @@ class IgnoreFile:
     any_line: re.Pattern[str]
 
     def verdict(self, path: str, folder: bool) -> bool | None:
-        """Whether `path` is left out (true), taken back (false), or not mentioned."""
+        """Return whether `path` is excluded; ``False`` if a line includes it again, ``None`` if no line matches it."""
         path = f"{self.lead}{path[self.cut :]}{'/' if folder else ''}"
         if not self.any_line.search(path):
             return None
@@ -344,12 +344,12 @@ class IgnoreFile:
 
 @dataclass(frozen=True, slots=True)
 class Ignores:
-    """All ignore files that hold in one folder, nearest first, one list for each of :data:`NAMES`."""
+    """All ignore files that apply to one folder, nearest first, one tuple for each of :data:`NAMES`."""
 
     files: tuple[tuple[IgnoreFile, ...], ...] = ((), ())
 
     def excludes(self, path: str, name: str, folder: bool) -> bool:
-        """Whether the entry at `path` (relative to where the walk began) is left out."""
+        """Return whether the entry at `path` (relative to where the walk began) is excluded."""
         if name in ALWAYS:
             return True
         for kind in self.files:
@@ -360,7 +360,7 @@ class Ignores:
         return False
 
     def entering(self, folder: int, names: Iterable[str], *, lead: str = "", cut: int = 0) -> Ignores:
-        """Return what holds below `folder`, whose entries are called `names`."""
+        """Return the ignore files that apply below `folder`, whose entries are called `names`."""
         present = [name in names for name in NAMES]
         if not any(present):
             return self
@@ -369,7 +369,7 @@ class Ignores:
 
 
 def ignores_above(path: str) -> Ignores:
-    """Return what the folders above `path` say about what is below it."""
+    """Return the ignore files of the folders above `path`."""
     ignores, below = Ignores(), path.strip("/").split("/")
     for depth in range(len(below)):
         lead = "/".join(below[depth:]) + "/"
@@ -382,7 +382,7 @@ def ignores_above(path: str) -> Ignores:
 
 
 def _names(line: re.Pattern[str], path: str, folder: bool) -> bool:
-    """Whether `line` names `path` itself and not only a folder above it, which would not have been entered."""
+    """Return whether `line` matches `path` itself. A match of a folder above does not count: that one would not be entered."""
     match = line.match(path)
     if match is None:
         return False
@@ -412,7 +412,7 @@ def _compile(text: str, lead: str, cut: int) -> IgnoreFile | None:
 
 
 def _line(line: str) -> tuple[re.Pattern[str], bool] | None:
-    """Return the expression of one line and whether it leaves out; nothing for a comment or a broken line."""
+    """Return the pattern of one line and whether it excludes; ``None`` for a comment or an invalid line."""
     from pathspec import GitIgnoreSpec
 
     if not line or line.startswith("#") or any(part.count("*") > MAX_STARS for part in line.split("/")):

@@ -1,6 +1,6 @@
-"""The ``files`` service: what was judged is what is opened, written, moved and removed.
+"""The ``files`` service: it opens, writes, moves and removes exactly the objects that gates judged.
 
-A file is replaced by renaming a finished one, a new one is created without replacing anything.
+A file is replaced by renaming a complete new one over it; a new file never replaces an object that appeared meanwhile.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from .file_walk import (
 from .paths import PathResolver
 
 _SWAP = threading.Lock()
-"""Held for the last look at an object and its replacement or removal, so that of two tools that change one file at the same
-moment the second is told: agents that work side by side share this process."""
+"""Held from the last check of an object to its replacement or removal: if two agents of this process change one file at the
+same moment, the second gets an error."""
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class VaultFiles:
     """Implements :class:`moryflow_sdk.services.Files` for one vault.
 
-    :param home: Moryflow's own folder; nothing in it is ever changed through here.
-    :param user_home: what ``~`` stands for.
-    :param case_sensitive: whether the vault's volume tells ``A`` from ``a``; found out when not given.
+    :param home: Moryflow's own folder; this service never changes anything in it.
+    :param user_home: the folder that ``~`` stands for.
+    :param case_sensitive: whether the vault's volume distinguishes ``A`` from ``a``; found by a test if not given.
     """
 
     waits = False
@@ -59,7 +59,7 @@ class VaultFiles:
 
     @property
     def case_sensitive(self) -> bool:
-        """Whether the vault's volume tells ``A`` from ``a``."""
+        """Whether the vault's volume distinguishes ``A`` from ``a``."""
         return self._paths.case_sensitive
 
     def resolve(self, path: str, *, domain: str = "read", base: str | None = None, as_stored: bool = False) -> Target:
@@ -67,7 +67,7 @@ class VaultFiles:
         return self._paths.resolve(path, domain=domain, base=base, as_stored=as_stored)
 
     def unsaved(self, target: Target) -> bool:
-        """Whether what was last read of `target` was not what the disk holds: never, as nothing else is read here."""
+        """Whether the content last read of `target` differs from the disk: never here, since everything is read from disk."""
         return False
 
     @contextmanager
@@ -94,14 +94,14 @@ class VaultFiles:
     def write(
         self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None, direct: bool = False
     ) -> Target:
-        """Replace or create a regular file atomically and return it with its new identity; always `direct` here."""
+        """Replace or create a regular file atomically; return its target with the new identity. `direct` has no effect."""
         self._refuse_home(target)
         if target.identity is None:
             self._refuse_lost_vault(path_of(target))
         return write_file(target, data, create_parents=create_parents, mode=mode)
 
     def remove(self, target: Target, *, recursive: bool = False) -> None:
-        """Remove a file, the link that the target was given as, or a folder: empty, or with all in it."""
+        """Remove a file, a folder, or the link that the target was given as; a non-empty folder only if `recursive`."""
         self._refuse_home(target)
         link = self._link(target)
         if link is None:
@@ -138,10 +138,10 @@ class VaultFiles:
         return held_folder(target)
 
     def _link(self, target: Target) -> str | None:
-        """Return the path of the link that `target` was given as, if it is one and stands where it was said to.
+        """Return the path of the link that `target` was given as, or ``None`` if it was not given as a link.
 
-        Removing or moving a link means the link. One that is itself reached through links is named by nobody who
-        judged, so it is refused.
+        Removing or moving a link means the link itself. A link that is reached through another link is refused, because
+        the gates did not judge its real path.
         """
         path = self._paths.lexical_path(target)
         if path is None or not Path(path).is_symlink():
@@ -162,7 +162,7 @@ class VaultFiles:
         return path
 
     def _refuse_home(self, *targets: Target) -> None:
-        """The host's own folder is closed to every tool in every mode, also where a gate is missing."""
+        """Refuse to change the host's own folder: it is closed to every tool in every mode, even if a gate is missing."""
         for target in targets:
             self._refuse_home_path(path_of(target), target)
 
@@ -174,7 +174,7 @@ class VaultFiles:
             raise ToolError(f"{name_of(target)} belongs to Moryflow itself and is not changed by tools", code="permission")
 
     def _refuse_lost_vault(self, path: str) -> None:
-        """A vault that was moved or removed is not made anew: what is written would lie apart from all the rest."""
+        """Refuse to recreate a vault that was moved or removed: the new file would be apart from all the others."""
         vault = self._paths.vault
         if path.startswith(vault.rstrip("/") + "/") and not Path(vault).is_dir():
             raise ToolError(
@@ -184,7 +184,7 @@ class VaultFiles:
             )
 
     def _refuse_holder(self, target: Target) -> None:
-        """A folder that holds the vault or the home does not go away."""
+        """Refuse to remove or move a folder that contains the vault or the home folder."""
         path = path_of(target)
         for kept in (self._paths.vault, self._home):
             if kept == path or kept.startswith(path.rstrip("/") + "/"):
@@ -192,7 +192,7 @@ class VaultFiles:
 
 
 def write_file(target: Target, data: bytes, *, create_parents: bool, mode: int | None = None) -> Target:
-    """Replace or create `target` with `data` and return it with its new identity; `mode` is for one that is new.
+    """Replace or create `target` with `data`; return it with its new identity. Only a new file gets `mode`.
 
     Readers see the old content or the new, never a part; another name of a hard-linked file keeps the old content.
     """
@@ -238,8 +238,8 @@ def _temporary(parent: int, data: bytes, old: os.stat_result | None, mode: int |
 
 
 def _keep_attributes(parent: int, name: str, temporary: str) -> None:
-    """Give the new file the access list and the user's attributes of the old one: without its access list, the mode of a file
-    that was shared with one person opens it to a group.
+    """Give the new file the access list and the user's attributes of the old one. Without the access list, the mode of a file
+    that was shared with one person would open it to a group.
     """
     if not hasattr(os, "listxattr"):
         return
@@ -252,7 +252,7 @@ def _keep_attributes(parent: int, name: str, temporary: str) -> None:
 
 
 def is_kept(attribute: str) -> bool:
-    """Whether an extended attribute stays with a file that is replaced: its access list, and those of the user."""
+    """Whether a replaced file keeps this extended attribute: the access list and the user's attributes are kept."""
     return attribute == "system.posix_acl_access" or attribute.startswith("user.")
 
 
@@ -263,7 +263,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _umask() -> int:
-    """Return the process's umask; asking the system by setting it would be seen by other threads."""
+    """Return the process's umask. Reading it with ``os.umask`` means setting it, which other threads would notice."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -273,14 +273,14 @@ def _umask() -> int:
 
 
 def _refuse_read_only(parent: int, name: str) -> None:
-    """A rename would replace a file that its owner has made read-only; writing to it in place would not."""
+    """Refuse to replace a read-only file: a rename would do so, while writing to the file in place would fail."""
     if not os.access(name, os.W_OK, dir_fd=parent):
-        os.stat(name, dir_fd=parent, follow_symlinks=False)  # it may be gone, which is another answer
+        os.stat(name, dir_fd=parent, follow_symlinks=False)  # if the file is gone, that error is raised instead
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def _refuse_moved_folder(target: Target, parent: int) -> None:
-    """Another process may have moved the folder away while its descriptor was held."""
+    """Refuse if another process moved the folder away while its descriptor was held."""
     folder = (target.path or "/").rpartition("/")[0]
     with folder_at(folder) as again:
         if not os.path.samestat(os.fstat(again), os.fstat(parent)):
@@ -288,7 +288,7 @@ def _refuse_moved_folder(target: Target, parent: int) -> None:
 
 
 def _create(target: Target, parent: int, temporary: str, name: str) -> None:
-    """Give the finished file its name; an object that has appeared meanwhile is not replaced."""
+    """Give the complete file its name; refuse if another object has appeared there meanwhile."""
     try:
         os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
     except FileExistsError:
@@ -296,7 +296,7 @@ def _create(target: Target, parent: int, temporary: str, name: str) -> None:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
             raise
-        # A volume without hard links.
+        # The volume has no hard links.
         judged_status(target, parent, name)
         os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
 
@@ -325,7 +325,7 @@ def move_entry(source: Target, destination: Target, link: str | None) -> None:
 
 
 def _status(target: Target, link: str | None, parent: int, name: str) -> os.stat_result:
-    """Return what is to be moved or removed: the judged object, or the link that it was named by."""
+    """Return the status of the object to move or remove: the judged object, or the link that named it."""
     if link is None:
         return present_status(target, parent, name)
     status = os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -335,7 +335,7 @@ def _status(target: Target, link: str | None, parent: int, name: str) -> os.stat
 
 
 def _link_then_unlink(source: Target, status: os.stat_result, old: tuple[int, str], new: tuple[int, str]) -> None:
-    """Move a file so that nothing is replaced: the new name first, checked, then the old one goes."""
+    """Move a file without replacing anything: link the new name, check it, then remove the old name."""
     try:
         os.link(old[1], new[1], src_dir_fd=old[0], dst_dir_fd=new[0], follow_symlinks=False)
     except OSError as error:

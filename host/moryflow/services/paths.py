@@ -1,7 +1,7 @@
-"""From the path a tool was given to the object that is judged.
+"""Resolves the path that a tool was given into the object that gates judge.
 
 A path is a plain name: ``~`` and ``~/…`` start at the person's home; ``$HOME``, ``%2e``, ``file://`` and back quotes
-are literal characters. Links are followed here, one component at a time, so that nothing needs to be followed later.
+are literal characters. Links are followed here, one component at a time, so that no later step has to follow one.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ MAX_LINKS = 40
 MAX_PATH = 4096
 MAX_NAME = 255
 PROCESS_VIEW = re.compile(r"/proc/(self|thread-self|\d+)(/task/\d+)?/(fd|map_files|environ|mem|root|cwd)(/|$)")
-"""Files of ``/proc`` that show another object, or the secrets of this process, under a name of their own."""
+"""Files below ``/proc`` that lead to other objects, or to a process's secrets."""
 
 
 class Unresolvable(Exception):
-    """A path that names nothing a tool may have."""
+    """The path names nothing that a tool may use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a path leads: no component of `path` is a link; `status` is of the object there, if there is one."""
+    """Where a path leads: no component of `path` is a link; `status` is that of the object there, ``None`` without one."""
 
     path: str
     status: os.stat_result | None
@@ -46,8 +46,8 @@ class PathResolver:
     """Resolves paths of one vault.
 
     :param vault: the folder that relative paths start at.
-    :param user_home: what ``~`` stands for.
-    :param case_sensitive: whether the volume tells ``A`` from ``a``; found out when not given.
+    :param user_home: the folder that ``~`` stands for.
+    :param case_sensitive: whether the volume distinguishes ``A`` from ``a``; found by a test if not given.
     """
 
     def __init__(self, vault: Path, user_home: Path, *, case_sensitive: bool | None = None) -> None:
@@ -57,7 +57,7 @@ class PathResolver:
         self.vault = self.follow(self.given_vault).path
 
     def resolve(self, path: str, *, domain: str = "read", base: str | None = None, as_stored: bool = False) -> Target:
-        """Return the target of `path`; what cannot be resolved carries ``error`` and must be denied."""
+        """Return the target of `path`; a target that cannot be resolved has an ``error`` and must be denied."""
         given = path if isinstance(path, str) else repr(path)
         try:
             whole = self.absolute(path, base)
@@ -82,7 +82,7 @@ class PathResolver:
         )
 
     def absolute(self, path: str, base: str | None = None) -> str:
-        """Return `path` as an absolute one, nothing followed and nothing collapsed yet.
+        """Return `path` as an absolute path, without following links or collapsing ``..``.
 
         :raises Unresolvable: no file can have that name.
         """
@@ -92,9 +92,9 @@ class PathResolver:
         return posixpath.join(self.vault, base or "", path)
 
     def follow(self, path: str) -> Found:
-        """Follow every link of the absolute `path`; what does not exist stays as it was written.
+        """Follow every link of the absolute `path`; components that do not exist stay as they are written.
 
-        :raises Unresolvable: the links are a loop, or lead through another process's view of the files.
+        :raises Unresolvable: the links form a loop, or lead through a process's own view of the files in ``/proc``.
         """
         todo = path.split("/")[::-1]
         current, status, links, missing = "/", os.lstat("/"), 0, False
@@ -123,7 +123,7 @@ class PathResolver:
         return Found(current, status if status or missing else _status(current))
 
     def text(self, path: str) -> str:
-        """Return the canonical text of an absolute, resolved path; compared by components."""
+        """Return the canonical text of an absolute, resolved path: ``vault:/…`` below the vault, else ``fs:/…``."""
         return _text_below(self.vault, path) or f"fs:{path}"
 
     def lexical_path(self, target: Target) -> str | None:
@@ -146,7 +146,7 @@ def _text_below(vault: str, path: str) -> str | None:
 
 
 def _status(path: str) -> os.stat_result | None:
-    """Return what is at `path`, or nothing where nothing can be seen; the walk that opens it finds out why."""
+    """Return the status of `path`, or ``None`` if it cannot be read; opening the path later reports the reason."""
     try:
         return os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -159,9 +159,9 @@ def _refuse_devices(found: Found) -> None:
 
 
 def check_path(path: str) -> str:
-    """Return `path` when a file can have that name.
+    """Return `path` if a file can have that name.
 
-    :raises Unresolvable: it is empty, too long, or holds NUL or what is not text.
+    :raises Unresolvable: it is not text, is empty or too long, or contains NUL or a lone surrogate.
     """
     if not isinstance(path, str):
         raise Unresolvable("it is not text")
@@ -179,13 +179,13 @@ def check_path(path: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return `text` so that every encoder takes it; what is not Unicode becomes a replacement character."""
+    """Return `text` with ``?`` for each lone surrogate, so that UTF-8 can encode it, cut to :data:`MAX_PATH`."""
     return text.encode("utf-8", "replace").decode()[:MAX_PATH]
 
 
 def stored_path(path: str) -> str:
-    """Return the absolute `path` with the names that are there: ``é`` may be one character in what a model writes and two on
-    the disk, or the reverse. Only a name that is absent is replaced, and only where just one entry is the same text.
+    """Return the absolute `path` with names as the disk has them: a model may write ``é`` as one character where the disk has
+    two, or the reverse. A name is replaced only if it does not exist and exactly one entry is the same text.
     """
     if path.isascii():
         return path
@@ -207,12 +207,12 @@ def _stored_name(folder: str, name: str) -> str:
 
 
 def fold_name(name: str) -> str:
-    """Return `name` as a volume that does not tell case sees it."""
+    """Return `name` as a case-insensitive volume compares it."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def actual_name(folder: str, name: str) -> str:
-    """Return the name under which `folder` keeps `name`, on a volume that does not tell case."""
+    """Return the name under which `folder` stores `name`, on a case-insensitive volume."""
     wanted = fold_name(name)
     try:
         with os.scandir(folder) as entries:
@@ -225,7 +225,7 @@ def actual_name(folder: str, name: str) -> str:
 
 
 def tells_case(folder: str) -> bool:
-    """Find out whether the volume of `folder` keeps ``A`` and ``a`` apart, from a name that is there."""
+    """Return whether the volume of `folder` distinguishes ``A`` from ``a``, tested with a name that exists there."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in islice(entries, 200) if entry.name.swapcase() != entry.name]
@@ -240,7 +240,7 @@ def tells_case(folder: str) -> bool:
 
 
 def resolve_target(request: TargetRequest, files: Callable[[], Files]) -> Target:
-    """Return `request` as gates see it; what cannot be resolved carries an error and is denied."""
+    """Return `request` as the target that gates judge; one that cannot be resolved has an ``error`` and is denied."""
     if request.kind == "file":
         return files().resolve(request.value, domain=request.domain, as_stored=True)
     if request.kind == "url":
@@ -251,7 +251,7 @@ def resolve_target(request: TargetRequest, files: Callable[[], Files]) -> Target
 
 
 def _url(request: TargetRequest) -> Target:
-    """Return a URL in the one form that is matched and fetched."""
+    """Return a URL in its canonical form, which rules match and tools fetch."""
     target = Target(domain=request.domain, kind="url", text=f"url:{request.value}", given=request.value)
     try:
         parts = urlsplit(request.value)

@@ -1,4 +1,4 @@
-"""What a plugin may ask of its session: history, title and notes, rules, a child session, a model call beside the turn."""
+"""The services that concern a session: history, title and notes, rules, child sessions, a model call beside the turn."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class HistoryService:
-    """A plugin's reading glasses; the only change it can ask for is a switch, made at the turn's next pause."""
+    """Reads stored sessions. The only change is :meth:`switch`, which takes effect at the turn's next pause."""
 
     def __init__(self, scope: TurnContext) -> None:
         self._scope = scope
@@ -55,7 +55,7 @@ class HistoryService:
         """Return the active path of `session`, or of the running one."""
         asked = session or self._scope.session
         nodes: Sequence[Node] = self._scope.live.hold.path if asked == self._scope.session else ()
-        if not nodes or any(node.kind == "compaction" for node in nodes):  # what a compaction covers is only on the disk
+        if not nodes or any(node.kind == "compaction" for node in nodes):  # covered nodes are only in the store
             nodes = await self._store.path(asked)
         return [node_view(node) for node in nodes]
 
@@ -91,7 +91,7 @@ def _call(row: CallRow) -> StoredCall:
 
 
 class Done:
-    """What a plain function may drop and an asynchronous one may await: it was done before this was returned."""
+    """The result of a call that is already complete: a plain function may ignore it, an async function may await it."""
 
     def __await__(self) -> Generator[None]:
         yield from ()
@@ -101,9 +101,9 @@ DONE = Done()
 
 
 class InfoService:
-    """What a plugin says about a session waits in the inbox until the turn pauses.
+    """Sets the title and appends notes. Both wait in the session's inbox until the turn pauses.
 
-    It is put there at once, on whatever thread: the inbox is a list that everyone adds to at its end.
+    The methods may be called from any thread: they only append to a list.
     """
 
     def __init__(self, scope: TurnContext) -> None:
@@ -121,7 +121,7 @@ class InfoService:
 
 
 def bound_to(rule: Rule) -> dict[str, Any]:
-    """Return what `rule` is bound to, as a configuration says it."""
+    """Return the conditions of `rule`, folder and contents, in the form of the configuration file."""
     return {key: thaw(value) for key in ("folder", "contents") if (value := getattr(rule, key))}
 
 
@@ -136,19 +136,19 @@ class RulesService:
         return (*self._scope.around.config.rules(), *self._scope.live.grants)
 
     def problems(self) -> Sequence[str]:
-        """Return what is wrong with rules that could not be read; also that a file may hold some that were lost."""
+        """Return the problems of rules that could not be read, and of files whose rules may therefore be missing."""
         problems = self._scope.around.config.problems
         return [str(one) for one in problems if one.code != UNUSABLE and (one.fatal or one.code == "rule_invalid")]
 
     def commands(self, text: str) -> Sequence[str]:
-        """Return what a plugin that reads shell texts finds in `text`; without one, the text itself."""
+        """Return the simple commands that a built-in plugin finds in `text`; without such a plugin, `text` itself."""
         plugins = self._scope.plugin_set.plugins.values()
         builtins: list[Any] = [plugin.object for plugin in plugins if plugin.tier == "builtin"]
         reader = next((one for one in builtins if hasattr(one, "simple_commands")), None)
         return reader.simple_commands(text) if reader else (text,)
 
     async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> str:
-        """Add `rule` and return where it stands. It holds for the session at once, also when the file cannot be written.
+        """Add `rule` and return its file and line. It applies to the session at once, even if the file cannot be written.
 
         :raises ConfigError: the configuration cannot be written.
         """
@@ -166,7 +166,7 @@ class RulesService:
 
 
 class SpawnService:
-    """Starts child sessions for one plugin; whose child it is, what it may do and who started it the plugin cannot choose."""
+    """Starts child sessions for one plugin, which cannot choose the parent, the permissions or the recorded starter."""
 
     def __init__(self, scope: TurnContext, plugin: str) -> None:
         self._scope = scope
@@ -196,7 +196,7 @@ class SpawnService:
         return not needed or (self._scope.vault / needed).exists()
 
     async def depth(self) -> int:
-        """Return how many sessions stand above this one."""
+        """Return how many ancestors this session has."""
         return await self._children.depth(self._scope)
 
     @property
@@ -207,9 +207,9 @@ class SpawnService:
 
 
 class CompleteService:
-    """Asks the turn's model, or another one, beside the conversation.
+    """Asks the turn's model, or another model, beside the conversation.
 
-    No chat hooks; counted toward cost, never nested, recorded as a run of its own.
+    Chat hooks are not called. The cost counts towards the turn, and each call is recorded as a run of its own.
     """
 
     def __init__(self, scope: TurnContext, plugin: str) -> None:
@@ -230,6 +230,8 @@ class CompleteService:
         """Return the answer's text; see :class:`moryflow_sdk.services.Complete`.
 
         :raises ModelError: the call failed or took longer than `timeout` seconds.
+        :raises PluginError: the plugin is already waiting for another answer.
+        :raises ToolError: there is no such agent.
         """
         if self._busy:
             raise PluginError(f"plugin {self._plugin!r} asked a model while it was asking one; complete() does not nest")
@@ -264,12 +266,12 @@ class CompleteService:
         return found
 
     def _model(self, wish: str | None) -> tuple[ModelProvider, ModelInfo]:
-        """Return the model to ask.
+        """Return the model to ask, with its provider.
 
-        :raises ModelError: nobody knows the model.
+        :raises ModelError: no provider knows the model.
         """
         scope = self._scope
-        current = scope.model.id if scope.model else scope.live.row.model or None  # a command's turn has none of its own
+        current = scope.model.id if scope.model else scope.live.row.model or None  # the turn of a command has no model
         try:
             return scope.around.models(scope.plugin_set).choose(wish, current)
         except MoryflowError as error:
@@ -287,13 +289,13 @@ class CompleteService:
         prompt = system or (agent.prompt if agent else "")
         head = [Message(role="system", text=prompt)] if prompt else []
         own = ChatParams(**agent.settings.model_dump()) if agent else ChatParams()
-        purpose = "title" if agent is not None and agent.id == "title" else "complete"  # nobody else can have that name
+        purpose = "title" if agent is not None and agent.id == "title" else "complete"  # the id "title" is reserved
         return ModelRequest(
             model=info, messages=(*head, *turns), params=params or own, purpose=purpose, session=self._scope.session
         )
 
     def _record(self, agent: Agent | None, model: str, reason: str, usage: Usage, begun: str) -> None:
-        """Leave a run of purpose ``complete`` for the trace; it is written at the turn's next pause."""
+        """Record a run of purpose ``complete`` for the trace; it is stored at the turn's next pause."""
         scope = self._scope
         row = RunRow(
             id=f"c_{secrets.token_hex(6)}",
