@@ -32,9 +32,9 @@ class TerminalAsker:
 
     A question that was answered elsewhere, or whose call or turn has ended, is withdrawn.
 
-    :param view: shows the turn and hears of it from here: what happens beside a question that stands is shown when that is
-        off the line, because it could push the question away.
-    :ivar read: shows the answers on offer and returns the next line, nothing at the end; a conversation reads by itself.
+    :param view: shows the turn, and gets its events from here. Events during a question are shown after it, because they
+        could push the question off the screen.
+    :ivar read: shows the answers on offer and returns the next line, empty at the end of input; a conversation sets its own.
     :ivar show_whole: shows a text that is longer than the screen.
     """
 
@@ -65,7 +65,7 @@ class TerminalAsker:
             self.tell(partial(self._view, event))
 
     def tell(self, say: Callable[[], None]) -> None:
-        """Call `say` now, or as soon as no question stands on the terminal."""
+        """Call `say` now, or as soon as no question is on the screen."""
         self._later.append(say)
         self._catch_up()
 
@@ -74,7 +74,7 @@ class TerminalAsker:
             self._later.popleft()()
 
     def wait(self) -> None:
-        """Show questions without reading an answer: the person may be typing a line. What stands open is shown again."""
+        """From now on, show questions without reading an answer: the person may be typing. Open ones are shown again."""
         self._waits = True
         shown = list(self._open)
         for approval in shown:
@@ -85,7 +85,7 @@ class TerminalAsker:
             self._put(self._asked[approval])
 
     def go_on(self) -> None:
-        """Ask what was only shown meanwhile, and what comes from now on."""
+        """From now on, read answers to questions, also to those that were only shown meanwhile."""
         self._waits = False
         for approval, event in self._asked.items():
             if approval not in self._open:
@@ -113,7 +113,7 @@ class TerminalAsker:
             self._leave_line(approval)
 
     def _leave_line(self, approval: str) -> None:
-        """Begin a new line, so that what is told next does not stand behind a question."""
+        """Begin a new line if the question was on the screen, so that no output follows it on its line."""
         if self._shown == approval:
             self._shown = ""
             stderr().write("\n")
@@ -131,10 +131,10 @@ class TerminalAsker:
             self._shown = ""
             try:
                 if answer is None:
-                    await self._answers.nobody_left()  # first: the terminal may be gone, and take no word
+                    await self._answers.nobody_left()  # first: the terminal may be gone, so that writing fails
                     stderr().write("\nmoryflow: standard input has ended, so nobody can be asked\n")
                 else:
-                    if self.read is not read_answer:  # the input takes the answers on offer away, and what was typed
+                    if self.read is not read_answer:  # the input erases the answers on offer and what was typed
                         said = f"  → {answer.reply}{f': {answer.message}' if answer.message else ''}"
                         stderr().write(f"{folded(plain(said))}\n")
                     await self._answers.reply(event.data["approval_id"], answer.reply, message=answer.message)
@@ -149,7 +149,7 @@ def _question(event: Event) -> QuestionText:
 
 
 async def read_answer(keys: str) -> str:
-    """Show `keys` and return the line that is typed behind them, nothing at the end."""
+    """Show `keys` and return the line that is typed behind them, empty at the end of input."""
     stderr().write(keys)
     stderr().flush()
     return await read_line()
@@ -158,7 +158,7 @@ async def read_answer(keys: str) -> str:
 async def _answer(
     event: Event, read: Callable[[str], Awaitable[str]], show_all: Callable[[str], Awaitable[None]]
 ) -> ApprovalReply | None:
-    """Return what was typed, ``None`` at the end of an input that is not a terminal. An empty line answers nothing."""
+    """Ask until a line is an answer, and return it; ``None`` at the end of an input that is not a terminal."""
 
     def show() -> None:
         discard_typed()
@@ -181,7 +181,7 @@ async def _answer(
             if not line:  # Ctrl-D ends no line
                 stderr().write("\n")
                 return ApprovalReply("stop")
-            asked = _question(event)  # as the terminal is by now
+            asked = _question(event)  # the terminal's size may have changed
             word = line.strip().lower().removeprefix("/")
             typed = word if word in WORDS else line.strip()
             answer = answer_of(typed)
@@ -199,10 +199,10 @@ _STYLES = (("? ", "\x1b[1m"), ("  │ +", "\x1b[32m"), ("  │ -", "\x1b[31m"), 
 
 
 def _coloured(text: str) -> str:
-    """Return a question with its head and a diff in it marked; by its text alone it is as clear."""
+    """Return a question with colours for its head and its diff; the text is as clear without them."""
     lines, style = [], ""
     for line in text.split("\n"):
-        if not line.startswith(("      ", "  ┊")):  # else it goes on with the line before
+        if not line.startswith(("      ", "  ┊")):  # else the line continues the one before
             style = next((style for mark, style in _STYLES if line.startswith(mark)), "")
         lines.append(f"{style}{line}\x1b[0m" if style else line)
     return "\n".join(lines)
@@ -210,7 +210,7 @@ def _coloured(text: str) -> str:
 
 @contextmanager
 def _when_resumed(show: Callable[[], None]) -> Iterator[None]:
-    """Call `show` when the program goes on after Ctrl-Z: what stood on the terminal is above what was done meanwhile."""
+    """Call `show` when the program resumes after Ctrl-Z: other output may have pushed the question up meanwhile."""
     if not sys.stdin.isatty():
         yield
         return

@@ -36,26 +36,26 @@ _STYLES = {
 class MarkdownStream:
     """An answer that comes in pieces, as text for the terminal.
 
-    :param colour: with escape sequences for colour and weight.
+    :param colour: whether to use escape sequences for colour and weight.
     """
 
     def __init__(self, *, colour: bool) -> None:
         self._colour = colour
         self._pending = ""
         self._parse_at = 0
-        """How long the block must be before it is parsed again: with each line, a table of 2,000 rows took a minute."""
+        """How long the block must be before it is parsed again. Parsed at each line, a table of 2,000 rows took a minute."""
         self._searched, self._may_search = 0, True
-        """Up to where the beginning of another block was looked for, and whether it may cause a parse: the last found one."""
+        """Up to where the next block was searched for, and whether finding one may cause a parse: the last parse found one."""
         self._before = ""
-        """What kind of block was returned last."""
+        """The kind of the block that was returned last."""
         self._tail: list[str] = []
-        """The last lines of the block that grows; the next is what they were made of, and when they may be made again."""
+        """The last lines of the growing block; the next attributes say what they were made from and when to make them again."""
         self._tail_of = (0, 0, 0)
         self._tail_due = 0.0
 
     @property
     def pending(self) -> str:
-        """The block that is still growing, as it was written; nothing in it drives the terminal."""
+        """The Markdown of the block that is still growing, with control characters made visible."""
         return plain(self._pending)
 
     def feed(self, text: str) -> str:
@@ -82,8 +82,8 @@ class MarkdownStream:
     def tail(self, rows: int) -> list[str]:
         """Return the last `rows` lines of the block that is still growing, without escape sequences.
 
-        A table of 200 rows takes 120 ms, and this is asked for at each key: lines are made again only when nine times as
-        long as they took has passed.
+        Rendering a table of 200 rows takes 120 ms, and this is called at each key. So lines are rendered again only when nine
+        times as long has passed as the last rendering took.
         """
         made_of = len(self._pending), rows, shutil.get_terminal_size().columns
         began = time.monotonic()
@@ -107,7 +107,7 @@ class MarkdownStream:
 
 
 def _end_of_code(text: str) -> int:
-    """Return where the block of code ends that `text` begins with: 0 without one, and -1 while it has no end."""
+    """Return where the block of code at the beginning of `text` ends: 0 if there is none, -1 if it has no end yet."""
     fence = _FENCE.match(text)
     if fence is None:
         return 0
@@ -117,11 +117,11 @@ def _end_of_code(text: str) -> int:
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[^`\n]*\n")
 _NEXT_BLOCK = re.compile(r"\n[ \t]*\n ?\S")
-"""A line behind an empty one, at the left: whatever the last block is, this is no part of its last item."""
+"""A line at the left edge after an empty line: whatever the last block is, this line is no part of its last item."""
 
 
 def _last_of_code(text: str, rows: int) -> str:
-    """Return a block that grows; of code, which may be long, its first line and the last `rows`, or what is behind it."""
+    """Return the growing block; of code, which may be long, its first line and the last `rows`, or the text after it."""
     end = _end_of_code(text)
     if end > 0 and text[end:].strip():
         return text[end:]
@@ -144,7 +144,7 @@ def _blocks(text: str) -> list[Token]:
 
 
 def _end_of_complete(text: str) -> int:
-    """Return where the last block of `text` begins, or, where that is a list, its last item: only that may still grow."""
+    """Return where the last block of `text` begins, or if that is a list, its last item: only that may still grow."""
     tokens = _parser().parse(text)
     tops = [token for token in tokens if token.level == 0 and token.map is not None and token.nesting >= 0]
     if not tops:
@@ -184,7 +184,7 @@ _RESET = "\x1b[0m"
 
 
 def _document(text: str) -> Any:
-    """Return `text` as what rich prints."""
+    """Return `text` as a Markdown document for rich to print."""
     from pygments.token import string_to_tokentype
     from rich.markdown import CodeBlock, Heading, ListItem, Markdown
     from rich.segment import Segment

@@ -1,6 +1,6 @@
-"""A turn on a terminal: Markdown as it streams, tools with what they gave, remarks.
+"""A turn on a terminal: the answer as Markdown while it streams, tool calls with their results, and remarks.
 
-Only a few lines of an output are shown: its beginning, its end if that tells the result, a diff, or only its size.
+Only a few lines of a tool's output are shown: its beginning, its end if that tells the result, a diff, or only its size.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from .spinner import Awaited, Spinner
 from .streams import restore, stderr, stdout
 
 TRUNCATED = {"en": "truncated", "zh": "已截断"}
-"""What is said of an output that was cut, by interface language."""
+"""The word for an output that was cut, by interface language."""
 
 RECALLED, RECALLED_LINES = 2, 12
-"""Exchanges that are shown of a conversation that goes on, and lines of each answer."""
+"""How many exchanges of a resumed conversation are shown, and how many lines of each answer."""
 REMEMBERED = 20
-"""Outputs that were cut and can be shown whole."""
+"""How many cut outputs are kept to be shown whole."""
 NOTICE_LINES = 60
-"""How much of a plugin's notice is shown, for example of a change that somebody is asked to agree to."""
+"""How many lines of a plugin's notice are shown, for example of a change that a person is asked to agree to."""
 
 
 class TerminalView:
     """Shows a turn as it happens. The answer is printed whole at the end when standard output is not a terminal.
 
     :ivar answers: an answer is expected; a call without a model gives none.
-    :param chat: somebody types below, and can ask for what was cut.
+    :param chat: a person types below, and can ask to see a cut output whole.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class TerminalView:
         self.session = ""
         """The session that is watched; the answers of its sub-agents are not printed as they come."""
         self.idle = False
-        """The person is typing: nothing moves on the terminal."""
+        """The person is typing, so nothing may move on the terminal."""
         self.typing = False
-        """The input of a conversation is shown while a turn runs: it shows what is awaited."""
+        """The input of a conversation is shown while a turn runs; it shows what the turn waits for, so the spinner must not."""
         self._truncated = TRUNCATED.get(language, TRUNCATED["en"])
         self._said: list[str] = []
         """The pieces of the newest answer."""
         self._message = ""
-        """The message that they belong to."""
+        """The id of the message that the pieces belong to."""
         self._printed = ""
         """The last answer that was printed whole."""
         self._markdown: Any = None
@@ -70,11 +70,11 @@ class TerminalView:
         self._spinner: Spinner | None = None
         self._error: Event | None = None
         self._running: dict[tuple[str, str], str] = {}
-        """What running calls are shown as, by session and id: two sub-agents may give two calls the same id."""
+        """The text of each running call, by session and call id: two sub-agents may give two calls the same id."""
         self._above = ""
         """What was printed last in this turn: ``call`` or ``answer``; an empty line stands between the two."""
         self._cut: deque[CutOutput] = deque(maxlen=REMEMBERED)
-        """Outputs of which not all was shown; the last is the next to be shown whole."""
+        """Outputs that were cut; the last is the next to be shown whole."""
         self.whole: Callable[[str], Awaitable[str]] | None = None
         """Returns a stored output that was too long for the model, by its id."""
         self._totals = Totals()
@@ -82,7 +82,7 @@ class TerminalView:
             from .markdown import MarkdownStream
 
             self._markdown = MarkdownStream(colour=use_colour(sys.stdout))
-        if self._seen and not is_dumb():  # such a one takes no line away
+        if self._seen and not is_dumb():  # a dumb terminal cannot erase a line
             self._spinner = Spinner(self._awaited, self._words)
 
     def __call__(self, event: Event) -> None:
@@ -114,21 +114,21 @@ class TerminalView:
                 self._note(event)
 
     def rest(self) -> None:
-        """Let nothing move until a person has typed; not every command ends with an event that says so."""
+        """Stop the spinner until the person has typed a line: not every command ends with an event that stops it."""
         self.idle = True
         self.pause()
 
     def begin(self) -> None:
-        """Await nothing yet."""
+        """Forget what the turn before was waiting for."""
         self._awaited.forget()
 
     def pause(self) -> None:
-        """Let nothing move until the next event."""
+        """Stop the spinner until the next event."""
         if self._spinner:
             self._spinner.stop()
 
     def finish(self, text: str) -> None:
-        """Print the answer, if it was not printed as it came."""
+        """Print the answer, unless it was printed while it streamed."""
         restore()
         self.pause()
         self._flush()
@@ -141,20 +141,20 @@ class TerminalView:
         return self._markdown.pending[-_FOLLOWED:].rsplit("\n", 1)[-1] if self._markdown else ""
 
     def live_lines(self, rows: int) -> list[str]:
-        """Return what stands above the input: the end of what is being said, and what is awaited."""
+        """Return the lines above the input: the end of the streaming answer, and what the turn waits for."""
         awaited = self._awaited.line()
         tail = self._markdown.tail(rows - 1) if self._markdown else []
         return [*tail, *self._awaited.printed(), *([awaited] if awaited else [])]
 
     def totals(self) -> None:
-        """Say what the turn that has ended took."""
+        """Print the tokens, cost and time of the turn that has ended."""
         self._above = ""
         if self._seen and (text := self._totals.line()):
             self._write(text, DIM)
         self._totals = Totals()
 
     def recall(self, exchanges: Sequence[tuple[str, str]]) -> None:
-        """Show the last exchanges, prompt and answer, of a conversation that goes on."""
+        """Show the last exchanges, prompt and answer, of a conversation that is resumed."""
         from .markdown import render
 
         if exchanges[:-RECALLED]:
@@ -169,11 +169,11 @@ class TerminalView:
             stderr().write("\n".join([*cut, *lines[-RECALLED_LINES:]]) + "\n")
 
     async def show_last(self) -> None:
-        """Show the newest output of which not all was shown; asked again, the one before."""
+        """Show the newest cut output whole; the next call shows the one before it."""
         call, output, stored = self._cut[-1] if self._cut else CutOutput("nothing was cut", "", "")
         self._cut.rotate()
         if stored and self.whole is not None:
-            with suppress(MoryflowError):  # its time is over: what the model read of it is shown
+            with suppress(MoryflowError):  # no longer stored: show what the model read of it
                 output = await self.whole(stored)
         await show_whole(plain(f"• {call}\n{output}".rstrip("\n") + "\n"))
 
@@ -193,7 +193,7 @@ class TerminalView:
             self._spinner.clear()
 
     def _delta(self, event: Event) -> None:
-        """Take in more of an answer, of a thought, or of what a tool says while it runs."""
+        """Handle the next piece of an answer, of the model's reasoning, or of a running tool's output."""
         text = event.data.get("text", "")
         if event.type == "text.delta" and event.parent is None:
             if event.data["message_id"] != self._message:
@@ -229,7 +229,7 @@ class TerminalView:
             self._write(f"{whose}{text}")
 
     def _note_call(self, event: Event, whose: str) -> None:
-        """Show a call when it has ended: several that run at once do not mix their lines."""
+        """Show a call when it has ended, so that calls that run at once do not mix their lines."""
         data = event.data
         if event.type == "tool.start":
             self._running[event.session, data["call_id"]] = visible(f"{data['tool']} {brief(data['args'])}".rstrip())
@@ -253,14 +253,14 @@ class TerminalView:
             self._cut.append(CutOutput(shown, found.rest, str(data.get("output_id") or "")))
 
     def _how(self, data: Mapping[str, Any]) -> str:
-        """Return how a person sees all of an output."""
+        """Return the hint that says how to see all of an output."""
         truncated = bool(data.get("truncated"))
         if self._chat:
             return f"{self._truncated} · Ctrl-O shows all" if truncated else "Ctrl-O shows all"
         return f"{self._truncated}: moryflow output show {data.get('output_id', '')}" if truncated else ""
 
     def _settle_error(self, event: Event) -> None:
-        """Show the error before `event`, unless it is the one that ended the turn: that one is told with the result."""
+        """Show the error before `event`, unless it is the one that ended the turn: that one is shown with the result."""
         error, self._error = self._error, None
         if error is not None and (error.parent is not None or event.type != "turn.finish"):
             self._warn(error)
@@ -276,7 +276,7 @@ class TerminalView:
                 self._write(f"  next: {data['next']}")
         elif event.type == "plugin.failed":
             place = f" ({data['file']}:{data.get('line', 1)})" if data.get("file") else ""
-            said = " ".join(str(data["error"]).split())  # what a library raises may be a page
+            said = " ".join(str(data["error"]).split())  # an error of a library may fill a page
             hint = data.get("hint") or f"moryflow plugin info {data['plugin']}"
             where = data.get("hook") or data.get("stage")
             self._write(f"moryflow: plugin {data['plugin']} failed in {where}{place}: {said}; {hint}")
@@ -287,20 +287,20 @@ class TerminalView:
         self._write_pieces((folded(plain(text)), style))
 
     def _write_pieces(self, *pieces: tuple[str, str]) -> None:
-        """Write a line of texts, each with its style."""
+        """Write one line, made of texts each with its style."""
         shown = (f"{style}{plain(text)}\x1b[0m" if text and style and self._colours else plain(text) for text, style in pieces)
         stderr().write(f"{''.join(shown)}\n")
         stderr().flush()
 
 
 _FOLLOWED = 70
-"""Characters of an answer that is being written which stand beside the spinner."""
+"""How many characters of the streaming answer stand beside the spinner."""
 
 
 class CutOutput(NamedTuple):
-    """An output of which not all was shown.
+    """A tool's output of which only a part was shown.
 
-    :ivar stored: the id under which all of it is stored, where it was too long for the model.
+    :ivar stored: the id of the stored whole output if it was too long for the model, else empty.
     """
 
     call: str
@@ -309,7 +309,7 @@ class CutOutput(NamedTuple):
 
 
 class Totals:
-    """What a turn took: tokens, cost, time."""
+    """Tokens, cost and time of a turn."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -328,7 +328,7 @@ class Totals:
             self._cost = event.data.get("cost")
 
     def line(self) -> str:
-        """Return it in one line; empty when nothing was asked of a model."""
+        """Return the totals in one line; empty if no model was called."""
         if not self._input and not self._output:
             return ""
         cost = f" · ${self._cost:.4f}" if self._cost else ""
@@ -336,7 +336,7 @@ class Totals:
 
 
 def _remark(event: Event, truncated: str) -> str:
-    """Return what a person is told of `event` while the turn runs, or nothing."""
+    """Return the text that shows `event` while the turn runs; empty for an event that is not shown."""
     data = event.data
     match event.type:
         case "tool.start" if data["state"] == "running":
@@ -364,20 +364,20 @@ def _remark(event: Event, truncated: str) -> str:
             return ""
 
 
-# ---------------------------------------------------------------- What a tool gave
+# ---------------------------------------------------------------- The output of a tool
 
 
 DIFF_LINES = 30
-"""Rows that what a call has changed may take."""
+"""The most rows of a diff."""
 OUTPUT_LINES = 4
-"""Lines of what a tool gave that are shown; a tool that only reads shows how many there are."""
+"""How many lines of a tool's output are shown; of a tool that only reads, just their number is shown."""
 ERROR_LINES = 8
-"""Rows that the error of a call may take."""
+"""The most rows of a call's error."""
 BOLD, DIM, RED, GREEN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m"
 _DIFF = {"+": GREEN, "-": RED, "@": "\x1b[36m"}
 _READERS = frozenset({"read", "ls", "glob", "grep", "skill"})
 _NOTICE = re.compile(r"\n\n\[Output truncated:[^]]*\]\s*\Z")
-"""What a model is told behind an output that was too long for it."""
+"""The note to the model at the end of an output that was too long for it."""
 _LEFT_OUT = re.compile(r"\[… left out …\]|\[\d+ bytes; these are the last \d+\]")
 """The first line of an output of which only the end was kept."""
 
@@ -385,7 +385,7 @@ _LEFT_OUT = re.compile(r"\[… left out …\]|\[\d+ bytes; these are the last \d
 class OutputLines(NamedTuple):
     """The lines to show, each with its style.
 
-    :ivar rest: what of it is not shown, to be shown whole when a person asks for it; empty where nothing is left out.
+    :ivar rest: the output, to be shown whole when a person asks for it; empty if nothing of it is left out.
     """
 
     lines: list[tuple[str, str]]
@@ -393,15 +393,15 @@ class OutputLines(NamedTuple):
 
 
 def failed(result: Mapping[str, Any]) -> bool:
-    """Whether a call failed, or the command that it ran."""
+    """Return whether a call failed, or the command that it ran."""
     title = str(result.get("title") or "")
     return result["status"] != "ok" or (title.startswith("exit code ") and title != "exit code 0")
 
 
 def output_lines(result: Mapping[str, Any], columns: int, how: str) -> OutputLines:
-    """Return the lines that stand below a call.
+    """Return the lines below a call: its diff, its output or its error.
 
-    :param how: what is said where something is left out: how all of it can be seen.
+    :param how: the hint how to see all of it, if something is left out.
     """
     output, diff = str(result.get("output") or ""), str(result.get("diff") or "")
     if result["status"] == "ok" and diff:
@@ -415,7 +415,7 @@ def output_lines(result: Mapping[str, Any], columns: int, how: str) -> OutputLin
 
 
 def _as_printed(line: str) -> str:
-    """Return what is left of a line at a terminal: what a progress bar wrote last, behind its last return."""
+    """Return a line as a terminal would show it: of a progress bar, what it wrote after its last carriage return."""
     return visible(line.rstrip("\r").rpartition("\r")[2], keep="\t").replace("\t", "    ")
 
 
@@ -457,5 +457,5 @@ def _said(text: str, columns: int) -> list[tuple[str, str]]:
 
 
 def _ends_with_how_it_ended(result: Mapping[str, Any], lines: list[str]) -> bool:
-    """Whether the last line says how a command ended, other than well: what it said before that tells why."""
+    """Return whether the last line says how a command ended, which means that it failed; the lines before tell why."""
     return bool(lines) and bool(result.get("title")) and lines[-1] == f"[{result['title']}]"

@@ -1,4 +1,4 @@
-"""What a turn waits for, in one line: the model, a tool, a retry; and that line, turning, on standard error."""
+"""What a turn waits for (the model, a tool, a retry) as one line, and the spinner that shows it on standard error."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from .streams import stderr
 _FRAMES, _ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 _USUAL = 80
 _LAST_LINES = 3
-"""Lines of what a tool prints that stand below its name while it runs."""
+"""How many of a tool's last lines stand below its name while it runs."""
 _END = 4096
-"""Characters at the end of what a tool prints in which they are looked for, when they are shown: a tool may print 20 MB."""
+"""How many characters at the end of a tool's output are kept to find these lines in: a tool may print 20 MB."""
 
 
 class Awaited:
-    """What the turn waits for now, as its events tell."""
+    """Knows from a turn's events what the turn waits for now."""
 
     def __init__(self) -> None:
         self._what = ""
         self._since = 0.0
         self._tools: dict[tuple[str, str], str] = {}
-        """What running calls are shown as, by session and id; the next is the end of what each has printed."""
+        """The text of each running call, by session and call id; the next attribute has the end of each call's output."""
         self._printed: dict[tuple[str, str], str] = {}
 
     def note(self, event: Event) -> None:
-        if not event.session:  # of the host, such as a reload: the turn awaits what it did before
+        if not event.session:  # an event of the host, such as a reload: the turn still waits for the same
             return
         data = event.data
         call = event.session, str(data.get("call_id", ""))
@@ -57,7 +57,7 @@ class Awaited:
             self._what, self._since = what, time.monotonic()
 
     def forget(self) -> None:
-        """Await nothing: what a turn that was cut off left running never tells of its end."""
+        """Wait for nothing: calls that a cut-off turn left running never report their end."""
         self._tools.clear()
         self._printed.clear()
         self._what = ""
@@ -80,11 +80,11 @@ class Awaited:
 
     @property
     def seconds(self) -> float:
-        """How long it has been waited for; 0 when nothing is."""
+        """Seconds that the turn has waited for it; 0 if it waits for nothing."""
         return time.monotonic() - self._since if self._what else 0.0
 
     def line(self) -> str:
-        """Return what is awaited, with the next look of the spinner before it; empty when nothing is."""
+        """Return what the turn waits for, behind the spinner's current frame; empty if it waits for nothing."""
         if not self._what:
             return ""
         frames = _FRAMES if "utf" in (sys.__stderr__.encoding if sys.__stderr__ else "").lower() else _ASCII_FRAMES
@@ -93,7 +93,7 @@ class Awaited:
         return f"{frame} {self._what}{took}"
 
     def printed(self) -> list[str]:
-        """Return the last lines that a running tool has printed; of several, the last line of each behind its name."""
+        """Return the last lines that a running tool has printed; of several tools, the last line of each behind its name."""
         if len(self._tools) == 1:
             return [f"  {line}" for call in self._tools for line in self._last_lines(call)]
         most = max((terminal_width() or _USUAL) // 3, 12)
@@ -106,9 +106,9 @@ class Awaited:
 
 
 class Spinner:
-    """The line of :class:`Awaited` after a second of silence, taken away before anything else is printed.
+    """Shows the line of :class:`Awaited` after a second of silence, and erases it before anything else is printed.
 
-    :param words: returns the end of what is being said.
+    :param words: returns the end of the streaming answer.
     """
 
     def __init__(self, awaited: Awaited, words: Callable[[], str]) -> None:
@@ -119,7 +119,7 @@ class Spinner:
         self._from = 0.0
 
     def go_on(self) -> None:
-        """Turn, beginning a second from now."""
+        """Start to spin, a second from now."""
         if self._task is None:
             self._from = time.monotonic() + 1.0
             self._task = asyncio.get_running_loop().create_task(self._spin())
@@ -133,7 +133,7 @@ class Spinner:
         self.clear()
 
     def clear(self) -> None:
-        """Take the spinner off the line."""
+        """Erase the spinner."""
         if self._shown:
             stderr().write("\r\x1b[K")
             stderr().flush()

@@ -1,4 +1,4 @@
-"""What comes in: lines and answers that a person types at the terminal, files, and what is piped into standard input."""
+"""Input: lines and answers that a person types at the terminal, files, and text piped into standard input."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from . import at_terminal, folded
 
 
 PASTED = 0.05
-"""Seconds in which lines that come behind the first one are taken for the same paste; nobody types that fast."""
+"""Seconds within which lines after the first count as part of the same paste; nobody types that fast."""
 
 
 def discard_typed() -> None:
-    """Drop what was typed and not read yet: it was typed before the question that comes now was on the screen.
+    """Drop keys that were typed but not read yet: they were typed before the coming question was on the screen.
 
     Piped input stays: its author knows what will be asked.
     """
     if not sys.stdin.isatty():
         return
-    if "prompt_toolkit.input.typeahead" in sys.modules:  # a conversation: keys that came behind the last line
+    if "prompt_toolkit.input.typeahead" in sys.modules:  # a conversation: keys typed after the last line
         from prompt_toolkit.application.current import get_app_session
         from prompt_toolkit.input.typeahead import clear_typeahead
 
@@ -45,11 +45,11 @@ def discard_typed() -> None:
 async def read_line() -> str:
     """Read a line without a thread, so that Ctrl-C leaves nobody waiting for input.
 
-    Lines that are pasted at once are one text: its first line alone may mean something else, and the others would be taken for
-    what is asked next. A line that Ctrl-D leaves half typed is nothing.
+    Lines that are pasted together are one text: the first line alone may mean something else, and the others would answer the
+    next question. A line that is ended by Ctrl-D instead of Enter counts as empty.
 
-    A terminal is read without Python's own buffer, which could hold what was typed before. A file, or the null device, cannot
-    be waited for; its next line, or its end, is there already.
+    A terminal is read without Python's own buffer, which could hold what was typed before. A loop cannot wait for a file or
+    the null device; the next line, or the end, can be read at once.
     """
     loop = asyncio.get_running_loop()
     line: asyncio.Future[str] = loop.create_future()
@@ -88,9 +88,9 @@ async def read_line() -> str:
 
 
 def confirm(text: str, flags: Flags, *, default: bool = False, command: str = "") -> None:
-    """Ask, unless ``-y`` was given.
+    """Ask a person to confirm, unless ``-y`` was given.
 
-    :param command: what says yes where nobody can be asked.
+    :param command: the command that says yes, to name if nobody can be asked.
     :raises ConfigError: nobody can be asked.
     :raises click.Abort: the answer was no.
     """
@@ -103,7 +103,7 @@ def confirm(text: str, flags: Flags, *, default: bool = False, command: str = ""
 
 
 def folded_question(text: str) -> str:
-    """Return a question in lines that the terminal need not wrap, with room for ``[y/N]:``, which click puts behind it."""
+    """Wrap a question to the width of the terminal, with room for ``[y/N]:``, which click puts behind it."""
     return folded(text + _OFFERED).removesuffix(_OFFERED)
 
 
@@ -111,7 +111,7 @@ _OFFERED = "\u00a0[y/N]:"
 
 
 def question(item: str) -> str:
-    """Return what a person is asked about code that waits."""
+    """Return the question for a person about code that waits for consent."""
     if PurePosixPath(item).is_absolute():
         return f"{item} changed while a command ran. Did you change it, and may it run?"
     return f"{item} is new. Did you put it there, and may it run?"
@@ -123,7 +123,7 @@ def question(item: str) -> str:
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 _PIECE = 64 * 1024
 PATIENCE_SECONDS = 0.5
-"""How long to wait for the first byte of a pipe when there is a prompt already; an inherited pipe may never speak."""
+"""Seconds to wait for the first byte of a pipe when there is a prompt already; an inherited pipe may never send one."""
 
 _IMAGES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 
@@ -149,10 +149,10 @@ def piped_text(*, have_prompt: bool) -> str | None:
 
 
 def _read(file: IO[bytes]) -> bytes:
-    """Return what is in `file`; of what is too large, a little more than the limit.
+    """Return the content of `file`; if it is too large, a little more than the limit.
 
-    Not in one go: Python takes memory for all that is asked for, and once glibc has given back a block of 8 MiB, it never
-    again returns smaller ones to the system. A command's output of 20 MB cost 12 MB more.
+    It is not read in one go: Python would allocate all that is asked for, and once glibc has freed a block of 8 MiB, it never
+    again returns smaller ones to the system. A command's output of 20 MB then cost 12 MB more.
     """
     data = bytearray()
     while len(data) <= MAX_INPUT_BYTES and (piece := file.read(_PIECE)):

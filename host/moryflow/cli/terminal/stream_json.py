@@ -29,7 +29,7 @@ def write_line(document: object) -> None:
 class Lines:
     """Writes events as they come. When nobody can read them any more, the turn stops; what it did so far is kept.
 
-    :param first: the line before all others. Where it cannot be written the turn stops once its prompt is stored.
+    :param first: the line before all others. If it cannot be written, the turn stops once its prompt is stored.
     """
 
     def __init__(self, stop: Callable[[], None], first: object) -> None:
@@ -52,7 +52,7 @@ class Lines:
     def finish(self, result: TurnResult) -> None:
         """Write the last line.
 
-        :raises OSError: an earlier one could not be written.
+        :raises OSError: this line or an earlier one could not be written.
         """
         if self._failure is not None:
             raise self._failure
@@ -62,7 +62,7 @@ class Lines:
 def answer_from_stdin(answers: Answers) -> None:
     """Take ``{"type": "permission.reply", "approval_id": …, "reply": …}`` lines from standard input.
 
-    When standard input has ended, questions are denials, as nobody can be asked; nothing waits for ever.
+    When standard input has ended, questions are denied, because nobody can be asked; nothing waits for ever.
     """
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[Any]] = set()
@@ -88,7 +88,7 @@ def answer_from_stdin(answers: Answers) -> None:
 
 
 async def _reply(answers: Answers, document: object) -> None:
-    """Take one line; ``None`` is the end of them."""
+    """Handle the document of one line; ``None`` means that standard input has ended."""
     if document is None:
         await answers.nobody_left()
         return
