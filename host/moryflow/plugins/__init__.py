@@ -1,4 +1,4 @@
-"""The life of a plugin: find, load all of it or nothing, order, start, dispose. ``hooks/`` calls them."""
+"""The life of a plugin: find it, load all of it or nothing, order its hooks, start and dispose. ``hooks/`` calls plugins."""
 
 from .lifecycle import dispose, start
 from .load import load_plugin_set

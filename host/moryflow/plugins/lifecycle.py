@@ -1,6 +1,6 @@
-"""Start the plugins of a set, take their contributions, and dispose of them after their last turn.
+"""Start the plugins of a set, collect their contributions, and dispose of them after their last turn.
 
-The end of the file has what a plugin gets during its setup: its context, and the registry of watched paths.
+The end of the file has the context that a plugin gets during its setup, and the registry of watched paths.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ async def start(
     reserved: Mapping[str, frozenset[str]] | None = None,
     previous: PluginSet | None = None,
 ) -> PluginSet:
-    """Let every plugin begin and contribute, side by side, and return the set with what they gave.
+    """Start all plugins side by side, call their contribute hooks, and return the set with the contributions.
 
-    ``plugin_start`` runs once per plugin object; one that fails fails the plugin. A contribute hook that fails, or an
-    item that cannot be used, is left out and noted in the plugin's record.
+    ``plugin_start`` runs once per plugin object; if it fails, the plugin fails. A contribute hook that fails, or an item
+    that cannot be used, is left out and noted in the plugin's record.
 
-    :param contexts: makes the context that a plugin is given.
-    :param reserved: by hook (``agents``, ``commands``, ``slash`` in ``chat``), names of the host's own that no plugin may take.
-    :param previous: the generation before; of a file that became wrong since, its agent or tools go on.
+    :param contexts: returns the context that a plugin gets.
+    :param reserved: by hook (``agents``, ``commands``, ``slash`` in ``chat``), the host's own names, which no plugin may use.
+    :param previous: the previous generation; if a file has an error now, its agent or tools of `previous` stay in use.
     """
     make = contexts or PlainContext(plugin_set.home).of
     calls = [_begin(plugin_set, plugin, make) for plugin in plugin_set.plugins.values()]
@@ -68,7 +68,7 @@ async def start(
 
 
 async def dispose(plugin_set: PluginSet) -> None:
-    """End the plugins that only this generation used; each has a second to clean up. Never raises."""
+    """End the plugins that only this generation uses; each has :data:`CLEANUP` seconds to clean up. Never raises."""
     await asyncio.gather(*(_leave(plugin_set, plugin) for plugin in plugin_set.plugins.values()))
 
 
@@ -79,7 +79,7 @@ Failure = tuple[str, str, int]
 async def _begin(
     plugin_set: PluginSet, plugin: Plugin, contexts: Callable[[Plugin], PluginContext]
 ) -> tuple[Failure | None, dict[Implementation, CallOutcome]]:
-    """Call what one plugin implements of life cycle and contribute hooks."""
+    """Call one plugin's ``plugin_start`` and contribute hooks; return its failure, if it failed, and the outcomes."""
     life = plugin.life
     life.generations.add(plugin_set.number)
     mine = {hook: [item for item in plugin_set.ordered(hook) if item.plugin == plugin.name] for hook in _SET_UP}
@@ -103,7 +103,7 @@ _SET_UP = ("plugin_start", *CONTRIBUTED)
 
 
 async def _leave(plugin_set: PluginSet, plugin: Plugin) -> None:
-    """Take one generation off those that use `plugin`, and end it with the last."""
+    """Note that this generation no longer uses `plugin`; end the plugin if no other generation does."""
     life = plugin.life
     if plugin_set.number not in life.generations:
         return
@@ -161,7 +161,7 @@ class ContributionCollector:
         self.failed[plugin] = (text, file, line)
 
     def take(self, implementation: Implementation, outcome: CallOutcome) -> None:
-        """Take the items of one call; what cannot be used is left out and noted."""
+        """Take the items that one contribute hook returned; leave out and note those that cannot be used."""
         notes = self.remarks.setdefault(implementation.plugin, [])
         if outcome.status != "ok":
             text, file, line = what_went_wrong(implementation, outcome)
@@ -175,13 +175,13 @@ class ContributionCollector:
         for item in (*right, *self._before(implementation, right, wrong)):
             try:
                 problem = getattr(self, f"_{implementation.hook}")(implementation, item)
-            except BaseException as error:  # an item of a plugin may break when it is looked at, in whatever way
+            except BaseException as error:  # a plugin's item may raise anything when it is read
                 problem, _, _ = describe_raised(error, "")
             if problem:
                 notes.append(note_on(implementation, item, problem))
 
     def _before(self, implementation: Implementation, right: list[Any], wrong: list[Diagnostic]) -> Iterator[Any]:
-        """Yield what files that are wrong now, and give nothing, gave in the generation before."""
+        """Yield, for each file that has an error now and gives nothing, its items of the previous generation."""
         if self.previous is None:
             return
         given = {source_of(item) for item in right}
@@ -191,7 +191,7 @@ class ContributionCollector:
                 yield known
 
     def look_at_agents(self) -> None:
-        """Note the tools that a person's agents name and that no plugin has, once all plugins are loaded."""
+        """Note the tools that the user's agents name and no plugin has; only if all plugins are loaded or disabled."""
         if any(record.status != "loaded" and record.reason != "disabled" for record in self.base.records):
             return
         for agent in self.agents.values():
@@ -199,7 +199,7 @@ class ContributionCollector:
                 self.remarks[self.agent_owners[agent.id]] += unknown_tools(agent, self.tools)
 
     def finish(self) -> PluginSet:
-        """Return the set with everything taken, without the plugins that did not start."""
+        """Return the set with all contributions and without the plugins that failed to start."""
         base = self.base
         gates = {name for name in self.failed if base.plugins[name].gate}
         hooks = {hook: tuple(i for i in items if i.plugin not in self.failed) for hook, items in base.hooks.items()}
@@ -219,7 +219,7 @@ class ContributionCollector:
         )
 
     def _identity(self) -> str:
-        """Return the hash of the set with what was contributed, for that may change while the code does not."""
+        """Return the hash of the set including its contributions: they may change although the code does not."""
         total = hashlib.sha256(f"{self.base.id}\0{sorted(self.failed)}".encode())
         for owned in self.tools.values():
             tool = owned.tool
@@ -240,14 +240,14 @@ class ContributionCollector:
         notes = self.remarks.get(record.name)
         if not notes:
             return record
-        texts = tuple(dict.fromkeys(text for text, _, _ in notes))  # a thousand items that are wrong alike are said once
+        texts = tuple(dict.fromkeys(text for text, _, _ in notes))  # the same error of a thousand items is reported once
         said = "; ".join(texts)
         error = f"{record.error}; {said}" if record.error else said
         hooks = tuple(sorted(self.failed_hooks.get(record.name, ())))
         place = {"file": notes[0][1], "line": notes[0][2], "notes": texts}
         return record._replace(stage=record.stage or "contribute", error=error, failed_hooks=hooks, **place)
 
-    # ---------------------------------------------------------------- one item each; the answer says what is wrong
+    # ---------------------------------------------------------------- take one item; return what is wrong with it, if anything
 
     def _tools(self, by: Implementation, item: Any) -> str:
         origin = source_of(item) or by.plugin
@@ -300,7 +300,7 @@ class ContributionCollector:
         return ""
 
     def _claim(self, hook: str, name: str, by: Implementation) -> str:
-        """Give `name` to `by`, unless the host or an earlier plugin has it, in whatever case."""
+        """Reserve `name` for `by`; return an error if the host or an earlier plugin has it, in upper or lower case."""
         key = (hook, name.casefold())
         owner = "the host" if key[1] in self.reserved.get(hook, frozenset()) else self.owners.get(key)
         if owner is not None:
@@ -311,7 +311,7 @@ class ContributionCollector:
 
 
 def made_of(plugin_set: PluginSet, hook: str, plugin: str, file: str) -> Iterator[Any]:
-    """Yield the agents or tools that a plugin made of `file`."""
+    """Yield the agents or tools that a plugin made from `file`."""
     if hook == "agents":
         yield from (agent for agent in plugin_set.agents.values() if agent.source == file)
     if hook == "tools":
@@ -319,14 +319,14 @@ def made_of(plugin_set: PluginSet, hook: str, plugin: str, file: str) -> Iterato
 
 
 def note_on(implementation: Implementation, item: Any, problem: str) -> tuple[str, str, int]:
-    """Say of a contributed item what is wrong, where, and what to type next; with file and line."""
+    """Return a text on what is wrong with a contributed item, where, and what to type next; with its file and line."""
     file, line = place_of(item) or implementation.place
     step = next_step(item, implementation)
     return f"{at(file, line)}{problem}{f'; next: {step}' if step else ''}", file, line
 
 
 def describe_cleanup(error: Exception, plugin: object) -> str:
-    """Return what the clean-up of a plugin raised, and where; one that took too long has nothing to say."""
+    """Return a text on the error that a plugin's clean-up raised, and where; or that it took too long."""
     if isinstance(error, TimeoutError) and not str(error):
         return f"it took longer than {CLEANUP:g} s"
     text, file, line = describe(error, root_of(str(getattr(plugin, "__file__", "") or "")))
@@ -337,9 +337,9 @@ Watches = dict[tuple[str, Path], Callable[[Path], None]]
 
 
 class WatchRegistry:
-    """What plugins want watched, by plugin and path. A host that does not reload never looks at it.
+    """The paths that plugins want watched, by plugin and path. A host that does not reload never reads it.
 
-    :ivar changed: called when the wishes have changed; `asked` when a plugin asks for a new generation. From any thread.
+    :ivar changed: called, from any thread, when `watches` has changed; `asked`, when a plugin asks for a new generation.
     """
 
     def __init__(self) -> None:
@@ -348,7 +348,7 @@ class WatchRegistry:
         self.asked: Callable[[], None] = lambda: None
 
     def watch(self, plugin: str, path: Path, tell: Callable[[Path], None]) -> Callable[[], None]:
-        """Tell `plugin` of changes below `path`; return what ends that. A second wish takes the place of the first."""
+        """Call `tell` after changes below `path`; return a function that ends it. Watching a path again replaces the watch."""
         key = (plugin, path.absolute())
         self.watches[key] = tell
         self.changed()
@@ -365,9 +365,9 @@ class WatchRegistry:
 class PlainContext:
     """A :class:`moryflow_sdk.PluginContext` of a host that stores no events of plugins.
 
-    :param code: what the plugins of this host have imported in earlier generations.
-    :param admission: who says what may be imported; ``None`` asks nobody.
-    :param watch_registry: takes what plugins want watched.
+    :param code: the code that plugins of this host imported in earlier generations.
+    :param admission: decides which code may be imported; ``None`` admits all.
+    :param watch_registry: holds the paths that plugins want watched.
     """
 
     home: Path
@@ -405,18 +405,18 @@ class PlainContext:
         return read_consented(path, self.home)
 
     def load(self, path: Path) -> ModuleType:
-        """Run such a file as a module of its own."""
+        """Run such a file as a module of its own and return the module; see :meth:`read`."""
         self.read(path)
         return self.code.load(self.name, path, self.home, self.admission or admit_all)
 
     def emit(self, type: str, **data: Any) -> None:
-        """Write the event to the log: there is no session yet that it could belong to."""
+        """Write the event to the log, because there is no session yet that it could belong to."""
         self.log.info("%s %s", type, data)
 
     def watch(self, path: Path, changed: Callable[[Path], None]) -> Callable[[], None]:
-        """Call `changed` on the loop after changes below `path`, in a host that watches files."""
+        """Call `changed` on the event loop after changes below `path`, if the host watches files."""
         return self.watch_registry.watch(self.name, path, changed)
 
     def invalidate(self) -> None:
-        """Ask for a new generation, in a host that reloads."""
+        """Ask for a new generation, if the host reloads."""
         self.watch_registry.asked()

@@ -1,4 +1,7 @@
-"""Discover, load, order: one immutable :class:`PluginSet` per generation. A bad plugin becomes a record."""
+"""Discover and load plugins and order their hooks: one immutable :class:`PluginSet` per generation.
+
+A plugin that fails becomes a load record.
+"""
 
 from __future__ import annotations
 
@@ -49,19 +52,19 @@ def load_plugin_set(
     found: Iterable[Candidate] | None = None,
     held_back: Mapping[str, LoadFailure] = NOTHING,
 ) -> PluginSet:
-    """Load every plugin there is and return the set, not yet started. Never raises for a plugin's sake.
+    """Load every plugin and return the set, not yet started. A bad plugin raises nothing here.
 
-    A plugin known to gate that is not loaded is named in ``missing_gates``: known by its manifest, by its source, or by
-    its last good load, also when it is not found any more (deleting a gate must not open the door). Only disabling it
-    by name takes it off that list; safe mode and ``MORYFLOW_PLUGINS`` do not.
+    A plugin that is known to have a gate and is not loaded is named in ``missing_gates``. It is known by its manifest, its
+    source, or its last good load, even if it is not found any more: deleting a gate must not open the door. Only disabling
+    it by name takes it off that list; safe mode and ``MORYFLOW_PLUGINS`` do not.
 
-    :param final_after: the built-in plugin that has the last phase of ``tool_after``.
-    :param among_user: built-in plugins whose hooks are called among the user's.
-    :param previous: the generation before; plugins whose code and settings are unchanged are taken over from it, with
-        their threads and what they have started; of one that cannot be loaded any more, the version of `previous` goes on.
-    :param admission: says whose code may be imported; without it everyone's.
+    :param final_after: the built-in plugin that has the final phase of ``tool_after``.
+    :param among_user: built-in plugins whose hooks are called with those of user plugins.
+    :param previous: the previous generation. Plugins whose code and settings are unchanged are taken over from it, with
+        their threads and what they have started. If a plugin cannot be loaded any more, its previous version stays in use.
+    :param admission: decides whose code may be imported; by default everyone's.
     :param found: the candidates, if they are known already.
-    :param held_back: plugins that are not to be loaded as they are now, because that was tried.
+    :param held_back: plugins that failed when their current version was tried; they are not loaded in this version.
     """
     loading = Loading(home, settings, config, previous, admission or admit_all, held_back)
     for candidate in discover(home, builtins) if found is None else found:
@@ -70,7 +73,7 @@ def load_plugin_set(
 
 
 class Loading:
-    """A generation in the making."""
+    """Builds one generation: takes candidates one by one, then closes the set."""
 
     def __init__(
         self,
@@ -99,7 +102,7 @@ class Loading:
         self._missing: set[str] = set()
 
     def add(self, candidate: Candidate) -> None:
-        """Load one plugin, or note why not."""
+        """Load one plugin, or record why it is not loaded."""
         started = time.perf_counter()
         record = _first_record(candidate)
         try:
@@ -117,7 +120,7 @@ class Loading:
         self._records.setdefault(record.name, []).append(record._replace(import_ms=round(ms, 3)))
 
     def alone(self, candidate: Candidate) -> PluginSet:
-        """Return a set of one plugin.
+        """Load only `candidate` and return a set of this one plugin.
 
         :raises LoadFailure: it does not load.
         """
@@ -126,7 +129,7 @@ class Loading:
         return self._closed(self._ordered("", ()))
 
     def finish(self, final_after: str, among_user: Container[str]) -> PluginSet:
-        """Order the hooks, look for what was expected and not found, and close the set."""
+        """Order the hooks, record the plugins that were expected and not found, and return the set."""
         hooks = self._ordered(final_after, among_user)
         self._name_absent()
         for name in self._settings.disabled:
@@ -151,9 +154,9 @@ class Loading:
     # ---------------------------------------------------------------- one plugin
 
     def _load(self, candidate: Candidate, record: LoadRecord) -> tuple[Plugin, LoadRecord]:
-        """Take a candidate through every stage.
+        """Take a candidate through every stage of loading.
 
-        :raises LoadFailure: it failed at the stage that this names.
+        :raises LoadFailure: a stage failed; the error names it.
         """
         if candidate.problem is not None:
             raise candidate.problem
@@ -173,9 +176,9 @@ class Loading:
             raise _build_failure(error, imported.file) from (error.__cause__ if isinstance(error, LoadFailure) else error)
 
     def _import(self, candidate: Candidate, known: Plugin | None) -> Imported:
-        """Import a candidate if it is admitted.
+        """Import a candidate if its code is admitted.
 
-        :raises LoadFailure: it is not, or its import failed.
+        :raises LoadFailure: its code is not admitted, or its import failed.
         """
         if candidate.tier == "builtin":
             return import_named(candidate, known)
@@ -186,7 +189,7 @@ class Loading:
         return import_named(candidate, known, self._admission.prints, check)
 
     def _kept(self, candidate: Candidate, failure: LoadFailure) -> LoadRecord | None:
-        """Go on with the version before, if there is one that may; return its record."""
+        """Keep the plugin's previous version in use and return its record; ``None`` if there is none from the same tier."""
         plugin, record = self._previous.get(candidate.name), self._records_before.get(candidate.name)
         if failure.stage == "discover" or plugin is None or record is None or plugin.tier != candidate.tier:
             return None
@@ -195,7 +198,7 @@ class Loading:
         return problem_record(record, failure)._replace(kept=True)
 
     def _lost(self, candidate: Candidate, record: LoadRecord, failure: LoadFailure) -> LoadRecord:
-        """Return the record of a plugin that is not there."""
+        """Return the record of a plugin that is not loaded; note its gate as missing if it has or may have one."""
         never_gated = failure.stage == "consent" or isinstance(failure, NameReserved)
         if not never_gated or self._memory.knows(candidate.tier, candidate.name):
             self._note_gate(candidate)
@@ -205,7 +208,7 @@ class Loading:
     def _build(
         self, candidate: Candidate, imported: Imported, base: Manifest | None, record: LoadRecord
     ) -> tuple[Plugin, LoadRecord]:
-        """Check what was imported, read its settings, register its hooks."""
+        """Check the imported object, read its settings, register its hooks."""
         name = self._name(candidate, imported)
         manifest = manifest_of(imported.object, base)
         config, remark = settings_of(name, candidate.tier, manifest, self._config)
@@ -227,11 +230,11 @@ class Loading:
         taken = hidden(imported.object, imported.file, hooks) if candidate.tier != "builtin" else ""
         remarks = filter(None, (imported.remark, self._registry.remark, taken))
         record = record._replace(services=plugin.services, gate=plugin.gate, error="; ".join(remarks))
-        self._found[name] = found  # last: whatever looks at the plugin's object before may break, and then it is not there
+        self._found[name] = found  # last: reading the plugin's object may raise, and then it must not be here
         return plugin, problem_record(record, remark) if remark else record
 
     def _name(self, candidate: Candidate, imported: Imported) -> str:
-        """Return the plugin's name; a built-in may say its own."""
+        """Return the plugin's name; a built-in may set its own."""
         said = getattr(imported.object, "name", None) if candidate.tier == "builtin" else None
         if not isinstance(said, str) or said == candidate.name:
             return candidate.name
@@ -239,16 +242,16 @@ class Loading:
         return said
 
     def _life(self, name: str, candidate: Candidate, imported: Imported, config: object) -> PluginThreads:
-        """Return the life of the generation before if code and settings are the same, else a new one."""
+        """Return the threads of the plugin's previous generation if code and settings are the same, else new ones."""
         before = self._previous.get(name)
         if before is None or before.object is not imported.object or before.config != config:
             return PluginThreads(name, serial=candidate.tier != "builtin", forget=imported.forget)
         if imported.forget is not None:
-            imported.forget()  # the life that is taken over counts as one user of the module already
+            imported.forget()  # the life that is reused counts as a user of the module already
         return before.life
 
     def _note_gate(self, candidate: Candidate) -> None:
-        """Remember that a gate is missing, unless a person disabled it by name."""
+        """Note the plugin as a missing gate if it may have one, unless a person disabled it by name."""
         name = candidate.name
         if name in self._settings.disabled or name in self._missing:
             return
@@ -258,7 +261,7 @@ class Loading:
     # ---------------------------------------------------------------- all plugins
 
     def _ordered(self, final_after: str, among_user: Container[str]) -> dict[str, tuple[Implementation, ...]]:
-        """Order every hook; plugins that contradict each other fail, and the others are ordered without them."""
+        """Order every hook. Plugins whose order contradicts each other's fail, and the others are ordered without them."""
         while True:
             try:
                 return {
@@ -282,7 +285,7 @@ class Loading:
             plugin.life.forget()
 
     def _name_absent(self) -> None:
-        """Name what was asked for, or gated last time, and is not there."""
+        """Record the plugins that were asked for, or had a gate last time, and were not found."""
         settings = self._settings
         for name in sorted((settings.only or frozenset()) - set(self._records)):
             hint = nearest_or_all(name, self._records)
@@ -296,7 +299,7 @@ class Loading:
 
 
 def _build_failure(error: BaseException, file: str) -> LoadFailure:
-    """Say what was wrong with a plugin's objects when they were looked at, or what one of them raised: that may be anything."""
+    """Return the failure for an error raised while a plugin's object was read; its code may raise anything."""
     if isinstance(error, LoadFailure):
         return _replace_place(error, file)
     text, found, line = describe_raised(error, file)
@@ -314,16 +317,16 @@ def _first_record(candidate: Candidate) -> LoadRecord:
 
 
 def load_alone(candidate: Candidate, *, home: Path, config: ConfigReader, imported: Callable[[], None]) -> PluginSet:
-    """Load one plugin and nothing else, for the probe; nothing is remembered.
+    """Load one plugin alone, for the probe; whether it has a gate is not remembered.
 
-    :param imported: called when the plugin is imported and registration begins.
+    :param imported: called once the plugin is imported, before it is registered.
     :raises LoadFailure: it does not load.
     """
     return Loading(home, PluginSettings(), config, None, imported=imported).alone(candidate)
 
 
 def identity(plugins: dict[str, Plugin], hooks: dict[str, tuple[Implementation, ...]]) -> str:
-    """Return a hash of what runs and in which order."""
+    """Return a hash of the plugins' versions and code, and of the order of their hooks."""
     total = hashlib.sha256()
     for plugin in sorted(plugins.values(), key=lambda item: item.name):
         total.update(f"{plugin.name}\0{plugin.version}\0{plugin.tier}\0{plugin.hash}\n".encode())
@@ -338,7 +341,7 @@ def identity(plugins: dict[str, Plugin], hooks: dict[str, tuple[Implementation, 
 
 
 class OrderCycle(Exception):
-    """Plugins ask to stand before each other."""
+    """Each of some plugins asks to be called before another, in a circle."""
 
     def __init__(self, hook: str, plugins: Sequence[str]) -> None:
         super().__init__(f"{hook}: {' and '.join(plugins)} each ask to come before the other (before=, after=)")
@@ -351,8 +354,8 @@ def call_order(
     """Return `implementations` of one hook, ordered: by tier, then ``before=``/``after=`` within it, then by name.
 
     :param final: the built-in plugin that has the final phase to itself; it comes last.
-    :param among_user: built-in plugins that bring what the user wrote; they are ordered with the user's.
-    :raises OrderCycle: the wishes of one tier contradict each other.
+    :param among_user: built-in plugins that load what the user wrote; they are ordered with user plugins.
+    :raises OrderCycle: ``before=`` and ``after=`` within one tier contradict each other.
     """
     tiers: dict[str, list[Implementation]] = {tier: [] for tier in TIERS}
     last: list[Implementation] = []
@@ -366,7 +369,7 @@ def call_order(
 
 
 def _within_tier(implementations: list[Implementation]) -> list[Implementation]:
-    """Sort topologically, taking the first by name wherever there is a choice."""
+    """Sort one tier topologically; where the order leaves a choice, by name."""
     by_name: dict[str, list[Implementation]] = {}
     for implementation in sorted(implementations, key=lambda item: (item.plugin, item.function.__name__)):
         by_name.setdefault(implementation.plugin, []).append(implementation)
