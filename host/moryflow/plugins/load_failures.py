@@ -1,4 +1,4 @@
-"""What is said of a plugin that cannot be used: its record, and the place in its own code where the import failed."""
+"""Failures of loading: the record of a plugin that cannot be used, and the line of its own code where the import failed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def problem_record(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
 
 
 def absent_gate(tier: str, name: str) -> LoadRecord:
-    """Return the record of a plugin that judged calls when it was last loaded and is not found any more."""
+    """Return the record of a plugin that had a gate when it was last loaded and is not found any more."""
     error = "it judged tool calls when it was last loaded, and is not there any more"
     failure = LoadFailure("discover", error, hint=f"put it back, or: moryflow plugin disable {name}")
     record = LoadRecord(name, "", "user" if tier == "user" else "installed", "failed", "last load", gate=True)
@@ -36,15 +36,15 @@ def absent_gate(tier: str, name: str) -> LoadRecord:
 
 
 def failure_line(found: LoadRecord | LoadFailure) -> str:
-    """Return what is wrong with a plugin, with the place and what helps."""
+    """Return one line on what is wrong with a plugin: place, error and hint."""
     place = f"{found.file}:{found.line}" if found.line else found.file
-    # What a plugin contributes names its own place.
+    # An error about a contributed item begins with its place already.
     error = found.message if isinstance(found, LoadFailure) else found.error.removeprefix(f"{place}: ")
     return f"{place}: {error}{f'; {found.hint}' if found.hint else ''}"
 
 
 def describe_raised(error: BaseException, file: str) -> tuple[str, str, int]:
-    """Return what a plugin raised when it was looked at, and where in its code; Ctrl-C of a person goes on."""
+    """Return the text of an error that reading a plugin's object raised, with file and line. Raise a person's Ctrl-C again."""
     if isinstance(error, KeyboardInterrupt) and pressed_by_person():
         raise error
     text, found, line = describe(error, root_of(file))
@@ -52,7 +52,7 @@ def describe_raised(error: BaseException, file: str) -> tuple[str, str, int]:
 
 
 def import_failure(error: BaseException, file: str, candidate: Candidate, module: str = "") -> LoadFailure:
-    """Say what went wrong while importing, at the last line of the plugin's own code; Ctrl-C goes on."""
+    """Return the failure of an import, at the last line of the plugin's own code. Raise a person's Ctrl-C again."""
     if isinstance(error, KeyboardInterrupt) and pressed_by_person():
         raise error
     root = root_of(file or _first_file(error))
@@ -67,7 +67,7 @@ def import_failure(error: BaseException, file: str, candidate: Candidate, module
 
 
 def file_failure(error: BaseException, path: Path) -> PluginError:
-    """Say what went wrong while importing a file that a plugin loads."""
+    """Return the error for a failed import of a file that a plugin loads."""
     text, file, line = _said(error, str(path))
     hint = ""
     if isinstance(error, ModuleNotFoundError) and error.name:
@@ -76,13 +76,13 @@ def file_failure(error: BaseException, path: Path) -> PluginError:
 
 
 def _said(error: BaseException, root: str) -> tuple[str, str, int]:
-    """Return what was raised while importing, with file and line of the code below `root`."""
+    """Return the text of an error raised by an import, with file and line of the code below `root`."""
     text, file, line = describe(error, root)
     return f"it called sys.exit({error.code!r}) while it was imported" if isinstance(error, SystemExit) else text, file, line
 
 
 def _what_helps(missing: str, candidate: Candidate) -> str:
-    """Return what brings a module that is missing: not every one can be installed."""
+    """Return a hint how to get a missing module: it may be a file beside the plugin, which cannot be installed."""
     beside = candidate.tier == "user" and Path(candidate.file).with_name(f"{missing.partition('.')[0]}.py").is_file()
     if beside or missing.startswith(f"{PREFIX}."):
         return "a file cannot import one beside it: make a folder in plugins/ of both, with __init__.py, and import relatively"
@@ -103,7 +103,10 @@ def _first_file(error: BaseException) -> str:
 
 
 def pressed_by_person() -> bool:
-    """Whether a KeyboardInterrupt is a person's: asyncio cancels the task at the first Ctrl-C and raises at the second."""
+    """Whether a KeyboardInterrupt is a person's: asyncio cancels the task at the first Ctrl-C and raises at the second.
+
+    While the task is not being cancelled, a plugin raised it.
+    """
     try:
         task = asyncio.current_task()
     except RuntimeError:

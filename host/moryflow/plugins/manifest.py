@@ -1,4 +1,4 @@
-"""What a plugin says about itself: ``plugin.toml``, read without importing code, or attributes of its module."""
+"""A plugin's manifest, from ``plugin.toml``, which is read without importing code, or from attributes of its module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 ATTRIBUTES = ("version", "api", "services", "gate", "config_path", "config_model")
-"""What a plugin's module may say about itself."""
+"""The attributes of a plugin's module that belong to its manifest."""
 
 
 class ConfigReader(Protocol):
@@ -30,19 +30,19 @@ class ConfigReader(Protocol):
     def section(self, dotted: str) -> Mapping[str, Any]: ...
 
     def origin(self, dotted: str) -> Any:
-        """Return where a value stands, with ``file`` and ``line``, or ``None``."""
+        """Return an object with the ``file`` and ``line`` that set a value, or ``None``."""
         ...
 
     def checked(self, known: Iterable[tuple[str, Any]]) -> ConfigReader:
-        """Return the configuration without values that these models, each with its dotted path, do not accept."""
+        """Return the configuration without the values that `known`, models by dotted path, do not accept."""
         ...
 
 
 class Manifest(NamedTuple):
-    """A plugin's own words, checked.
+    """The checked manifest of a plugin.
 
-    :param gate: losing this plugin must raise the floor.
-    :param config_path: where its settings live; empty means ``plugins.<name>``.
+    :param gate: whether every call must at least be asked about while this plugin is not loaded.
+    :param config_path: dotted path of its settings; empty means ``plugins.<name>``.
     """
 
     version: str = ""
@@ -55,18 +55,18 @@ class Manifest(NamedTuple):
 def read_manifest(file: Path, name: str) -> Manifest:
     """Return the manifest in a ``plugin.toml``.
 
-    :param name: the name the plugin was found under; the manifest may not say another.
-    :raises LoadFailure: it cannot be read, does not parse, or says something wrong.
+    :param name: the name the plugin was found under; a ``name`` in the manifest must be the same.
+    :raises LoadFailure: the file cannot be read or parsed, or has an invalid value.
     """
     import tomllib
 
     try:
-        with open_regular(file) as stream:  # a named pipe would hold the host for ever
+        with open_regular(file) as stream:  # opening a named pipe would block the host forever
             text = stream.read().decode("utf-8")
         values = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise LoadFailure("manifest", f"the manifest cannot be read: {error}", file=str(file)) from error
-    except (ValueError, RecursionError) as error:  # more than TOMLDecodeError: numbers of thousands of digits, endless nesting
+    except (ValueError, RecursionError) as error:  # also for numbers of thousands of digits and endless nesting
         raise LoadFailure("manifest", f"the manifest is not valid TOML: {error}", file=str(file)) from error
     try:
         return manifest_in(values, name)
@@ -76,9 +76,9 @@ def read_manifest(file: Path, name: str) -> Manifest:
 
 
 def manifest_in(values: Mapping[str, Any], name: str) -> Manifest:
-    """Return the manifest that the content of a ``plugin.toml`` is.
+    """Return the manifest of the parsed content of a ``plugin.toml``.
 
-    :raises LoadFailure: it says something wrong.
+    :raises LoadFailure: a value is invalid.
     """
     said = values.get("name", name)
     if said != name:
@@ -90,9 +90,9 @@ def manifest_in(values: Mapping[str, Any], name: str) -> Manifest:
 
 
 def manifest_of(plugin: Any, base: Manifest | None) -> Manifest:
-    """Return what attributes of a loaded plugin say; `base`, its ``plugin.toml``, has the last word where it speaks.
+    """Return the manifest of a loaded plugin from its attributes; if it has a ``plugin.toml``, `base`, that overrides them.
 
-    :raises LoadFailure: an attribute says something wrong.
+    :raises LoadFailure: an attribute has an invalid value.
     """
     said = {name: value for name in ATTRIBUTES if not _is_no_word(value := getattr(plugin, name, None))}
     model = said.pop("config_model", None)
@@ -102,7 +102,7 @@ def manifest_of(plugin: Any, base: Manifest | None) -> Manifest:
 
 
 def _is_no_word(value: Any) -> bool:
-    """Whether an attribute says nothing: a submodule or a method may have the name of one."""
+    """Whether an attribute is not part of the manifest: a submodule or a function may have the same name."""
     return value is None or isinstance(value, ModuleType | FunctionType | MethodType)
 
 
@@ -137,13 +137,13 @@ def _services(value: Any) -> tuple[str, ...]:
 
 
 def nearest_or_all(name: str, known: Any) -> str:
-    """Return a hint that names what is nearest to `name`, or all there is."""
+    """Return a hint with the name in `known` nearest to `name`, or with all of them."""
     close = nearest(name, known, 0.5)
     return f"did you mean {close!r}?" if close else "there are: " + ", ".join(known)
 
 
 def _line_of(text: str, message: str) -> int:
-    """Return the line of the key a message is about, 0 when it cannot be told."""
+    """Return the line of the key that a message is about, 0 if it is not found."""
     lines = text.splitlines()
     for key in ("name", "api", "services", "gate", "hooks", "config_path"):
         if key not in message.split(":")[0].replace("service ", "services "):
@@ -155,11 +155,11 @@ def _line_of(text: str, message: str) -> int:
 
 
 def settings_of(name: str, tier: str, manifest: Manifest, config: ConfigReader) -> tuple[Any, LoadFailure | None]:
-    """Return a plugin's settings, and what is wrong with them though the plugin can go on.
+    """Return a plugin's settings, and the failure that a built-in tolerates, or ``None``.
 
-    A built-in goes on without the wrong values, for without it the host would be less safe; any other plugin fails.
+    A built-in is loaded without the invalid values, because the host would be less safe without it; any other plugin fails.
 
-    :raises LoadFailure: a value is wrong, with the file and line that hold it.
+    :raises LoadFailure: a value is invalid; the error has the file and line that set it.
     """
     path = manifest.config_path or f"plugins.{name}"
     given: Any = config.section(path) or {}
@@ -190,7 +190,7 @@ def _valid(name: str, manifest: Manifest, values: Mapping[str, Any]) -> Any:
         return model.model_validate(values)
     except not_valid():
         raise
-    except Exception as error:  # a validator of the plugin's own may raise anything
+    except Exception as error:  # the plugin's own validators may raise anything
         raise LoadFailure("config", f"config_model failed: {type(error).__name__}: {hide(str(error))}") from error
 
 
@@ -205,13 +205,13 @@ def _is_model(model: Any) -> bool:
 
 
 def _what_holds(name: str, manifest: Manifest, path: str, config: ConfigReader) -> Any:
-    """Return the settings without what is wrong: a key has the value of the next layer that gives it a good one."""
+    """Return the settings without invalid values: each key has the value of the next layer with a valid one."""
     model = manifest.config_model
     kept = config.checked(((path, model),)).section(path) if model is not None else {}
     try:
         return _valid(name, manifest, kept)
     except not_valid():
-        pass  # what is good by itself is not good together
+        pass  # each value is valid by itself, but not all together
     try:
         return _valid(name, manifest, {})
     except not_valid() as error:
@@ -241,7 +241,7 @@ def _said(error: ValidationError, model: Any = None) -> str:
 
 
 def _shown(place: Sequence[int | str], value: Any, model: Any) -> Any:
-    """Return what was given at a place, without secrets."""
+    """Return the value given at `place`, with secrets masked."""
     for name in reversed(place):
         value = {name: value} if isinstance(name, str) else [value]
     shown = masked(value, [model])

@@ -1,5 +1,6 @@
-"""Register plugins with pluggy: all of a plugin's hooks or none, and every mistake with its line; and the tools
-that a plugin contributes: whether each can be offered, by its name, body, schema, words and time.
+"""Register plugins with pluggy, all hooks of a plugin or none, and name the line of every mistake.
+
+Also check each tool that a plugin contributes: its name, function, schema, description and timeout.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from .manifest import nearest_or_all
 _ORDERING = ("tryfirst", "trylast", "hookwrapper", "wrapper", "optionalhook")
 _HOOKABLE = (FunctionType, MethodType, staticmethod, classmethod)
 LONGEST = 600.0
-"""Seconds that an implementation may ask for at most: nothing waits for ever."""
+"""The longest timeout, in seconds, that an implementation may ask for: nothing waits forever."""
 
 
 class Registry(pluggy.PluginManager):
     """pluggy with our hook specifications, and with errors that say where the mistake is.
 
-    pluggy asks for the options of every attribute; that is where we look at the functions ourselves.
+    pluggy asks for the options of every attribute of a plugin; there we check the functions.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class Registry(pluggy.PluginManager):
     def add(self, plugin: Plugin) -> tuple[Implementation, ...]:
         """Register `plugin` and return its implementations.
 
-        :raises LoadFailure: a hook is unknown, takes unknown arguments, or asks for what we do not offer.
+        :raises LoadFailure: a hook is unknown, takes unknown arguments, or uses an option that the host does not offer.
         """
         self._seen, self._unmarked = [], []
         self._counts = callable(getattr(plugin.object, "count_tokens", None))
@@ -81,13 +82,13 @@ class Registry(pluggy.PluginManager):
         try:
             self.register(plugin.object, plugin.name)
         except BaseException:
-            if self.has_plugin(plugin.name):  # not every version of pluggy checks everything first
+            if self.has_plugin(plugin.name):  # some versions of pluggy fail after they have registered it
                 self.unregister(name=plugin.name)
             raise
 
     @property
     def remark(self) -> str:
-        """What is odd about the plugin registered last, though no error."""
+        """What looks like a mistake in the last registered plugin but is not an error; empty if nothing does."""
         if self._unmarked:
             names = ", ".join(self._unmarked)
             return f"{names}: named like a hook but not marked; add @hookimpl, or rename it"
@@ -110,9 +111,9 @@ class Registry(pluggy.PluginManager):
 
 
 def _check(hook: str, function: Any, options: Mapping[str, Any]) -> None:
-    """Refuse what pluggy would accept and we do not.
+    """Refuse options and signatures that pluggy accepts and the host does not.
 
-    :raises LoadFailure: with the line of the function.
+    :raises LoadFailure: with file and line of the function.
     """
 
     def refuse(text: str, hint: str = "") -> None:
@@ -152,7 +153,7 @@ def _is_number(value: object) -> bool:
 
 
 def _by_keyword_only(function: Any) -> list[str]:
-    """Return what a function needs and cannot be given by place."""
+    """Return the keyword-only parameters of a function that have no default: hooks are called by position."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType):
         return []
@@ -161,9 +162,9 @@ def _by_keyword_only(function: Any) -> list[str]:
 
 
 def _check_order(name: str, implementations: Iterable[Implementation]) -> None:
-    """Refuse wishes of one plugin that cannot be met, whatever else is there: its functions for a hook stand together.
+    """Refuse ``before=`` and ``after=`` that contradict each other within one plugin, whose functions for a hook stay together.
 
-    :raises LoadFailure: with the line of the function whose wish contradicts the plugin itself.
+    :raises LoadFailure: with file and line of the function that contradicts its own plugin.
     """
     wishes: dict[str, tuple[set[str], set[str]]] = {}
     for item in implementations:
@@ -180,9 +181,9 @@ def _check_order(name: str, implementations: Iterable[Implementation]) -> None:
 
 
 def _check_result(hook: str, function: Any) -> None:
-    """Refuse a function that says it returns what the hook does not take; one of the kind ``observe`` may say anything.
+    """Refuse a function whose return annotation does not fit the hook; for hooks of the kind ``observe`` any fits.
 
-    :raises LoadFailure: with the line of the function.
+    :raises LoadFailure: with file and line of the function.
     """
     taken = _taken(hook)
     odd = [said for said in _results(function) if not any(_related(said, one) for one in taken)]
@@ -193,17 +194,17 @@ def _check_result(hook: str, function: Any) -> None:
 
 @cache
 def _taken(hook: str) -> tuple[type, ...]:
-    """Return the classes that a hook takes; nothing at all always counts as no answer."""
+    """Return the classes that a hook accepts as return values; ``None`` is always one of them."""
     return tuple(dict.fromkeys((*_results(getattr(hookspecs, hook)), NoneType)))
 
 
 def _results(function: Any) -> tuple[type, ...]:
-    """Return the classes that `function` says it returns; none where that cannot be read at run time."""
+    """Return the classes in the return annotation of `function`; none if it cannot be evaluated at run time."""
     plain = inspect.unwrap(function)
     try:
         said = SimpleNamespace(__annotations__={"return": plain.__annotations__["return"]})
         hint = get_type_hints(said, plain.__globals__)["return"]
-    except Exception:  # the annotation is code of the plugin, or a name that only type checkers import
+    except Exception:  # the annotation runs code of the plugin, or needs a name that only type checkers import
         return ()
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return tuple(kind for member in members if isinstance(kind := get_origin(member) or member, type))
@@ -212,7 +213,7 @@ def _results(function: Any) -> tuple[type, ...]:
 def _related(said: type, taken: type) -> bool:
     try:
         return issubclass(said, (taken, Awaitable)) or issubclass(taken, said)
-    except TypeError:  # a protocol, which cannot be asked
+    except TypeError:  # a protocol that issubclass does not support
         return True
 
 
@@ -241,7 +242,7 @@ def _implementation(found: Any, hook: str, plugin: Plugin) -> Implementation:
 
 
 def _arguments(found: Any, hook: str) -> tuple[str, ...]:
-    """Return what the function takes: pluggy leaves out arguments with defaults, we pass those that the hook gives."""
+    """Return the hook's arguments that the function takes, including those with defaults, which pluggy leaves out."""
     given = parameters(getattr(hookspecs, hook))
     names = list(found.argnames)
     for name in found.kwargnames:
@@ -252,7 +253,7 @@ def _arguments(found: Any, hook: str) -> tuple[str, ...]:
 
 
 def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Read what a contribute hook returns to its end inside the call, since a generator runs plugin code."""
+    """Wrap a contribute hook so that its result is read to the end inside the call: a generator runs plugin code."""
 
     @wraps(function)
     def run(*arguments: Any) -> tuple[Any, ...]:
@@ -287,7 +288,7 @@ def _place(function: Any) -> dict[str, Any]:
 
 
 def _plain(message: str, seen: list[tuple[str, Any]]) -> str:
-    """Say in one line what pluggy says in three."""
+    """Return pluggy's three-line message as one line."""
     hook = seen[-1][0] if seen else ""
     if "can not be found in the hookspec" not in message or hook not in HOOKS:
         return " ".join(message.split())
@@ -297,7 +298,7 @@ def _plain(message: str, seen: list[tuple[str, Any]]) -> str:
 
 
 MOST_TOOLS = 256
-"""Tools of one plugin, or of one file; a model is told of each in every request."""
+"""The most tools of one plugin, or of one file. Every request to a model lists all of them."""
 MOST_DESCRIPTION = 16_384
 _NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _RULE = "a letter or _, then up to 63 letters, digits, _ and -"
@@ -308,11 +309,11 @@ class Refused(Exception):
 
 
 def usable(item: Any, tier: str) -> tuple[Tool, str]:
-    """Return the tool as it will be offered, and what had to be changed about it.
+    """Return the tool as it will be offered, and a remark on what is odd about it or had to be changed.
 
     :raises Refused: it cannot be offered.
     """
-    if not issubclass(type(item), Tool):  # isinstance would believe what the item says of itself
+    if not issubclass(type(item), Tool):  # an item can lie to isinstance about its class
         shown = f"the function {item.__name__}" if isinstance(item, FunctionType) else f"{item!r:.80}"
         raise Refused(f"{shown} is not a tool; make it with @tool")
     if not isinstance(item.name, str) or not _NAME.fullmatch(item.name):
@@ -329,7 +330,7 @@ def usable(item: Any, tier: str) -> tuple[Tool, str]:
 
 
 def place_of(item: Any) -> tuple[str, int] | None:
-    """Return file and line of what a plugin contributed, or the file it was taken from; ``None`` when it is not known."""
+    """Return file and line of a contributed item, or only the file it was made from; ``None`` if neither is known."""
     source, code = source_of(item), _code_of(item)
     if code is None or (source and code.co_filename != source):
         return (source, 0) if source else None
@@ -337,7 +338,7 @@ def place_of(item: Any) -> tuple[str, int] | None:
 
 
 def _code_of(item: Any) -> CodeType | None:
-    """Return the code of a tool's function; looking at it may break."""
+    """Return the code of a tool's function; ``None`` if there is none or reading it raises."""
     if not issubclass(type(item), Tool):
         return None
     try:
@@ -348,18 +349,18 @@ def _code_of(item: Any) -> CodeType | None:
 
 
 _LISTS = {"tools": "moryflow tool check", "agents": "moryflow agent check", "commands": "moryflow doctor"}
-"""What looks again at what was made of a file, by the hook that gave it."""
+"""By contribute hook, the command that checks an item made from a file."""
 
 
 def next_step(item: Any, by: Implementation) -> str:
-    """Return the command that looks at what a plugin contributed again once its file was changed."""
+    """Return the command that checks a contributed item again after its file was changed."""
     if (source := source_of(item)) and by.hook in _LISTS:
         return f"change {Path(source).name}, then {_LISTS[by.hook]}"
     return f"moryflow plugin check {by.plugin}" if by.tier != "builtin" else ""
 
 
 def source_of(item: Any) -> str:
-    """Return the file that an item names; looking at it may break, like anything of a plugin."""
+    """Return the file that an item names as its ``source``; empty if there is none or reading it raises."""
     try:
         source = item.source
     except BaseException:
@@ -376,7 +377,7 @@ def _time_problem(timeout: Any) -> str:
 
 
 def _declared_problem(item: Tool) -> str:
-    """Say what else a tool declares that would be taken for something else: a text for a yes, a list for a function."""
+    """Return which declared value of a tool has the wrong type, such as a text for a bool; empty if none has."""
     if not isinstance(item.domain, str):
         return f"domain is {item.domain!a:.40}, not a text"
     if not isinstance(item.more_time, str):
@@ -398,28 +399,31 @@ def _domain_remark(item: Tool) -> str:
 
 
 def _with_schema(item: Tool, tier: str) -> Tool:
-    """Return `item` with a schema that can be sent. What the host's own tools have comes from their type hints."""
+    """Return `item` with a schema that can be sent to a model. Schemas of built-in tools are not checked again.
+
+    :raises Refused: no schema can be made, or a parameter is missing from it.
+    """
     if tier == "builtin" and (isinstance(item.schema, CheckedSchema) or (item.schema is None and not item.source)):
         return item
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # pydantic's: of its own names (copy, json, schema), for those who derive models
+            warnings.simplefilter("ignore")  # pydantic's, about fields with names of its own (copy, json, schema)
             schema = plain_schema(item.parameters)
     except ValueError as error:
         raise Refused(f"the schema of {item.name!r} cannot be used: {error}") from error
-    except Exception as error:  # what pydantic, or a type of the plugin's own, raises over a type hint
+    except Exception as error:  # a type hint may make pydantic, or a type of the plugin's, raise anything
         raise Refused(f"no schema can be made of the type hints of {item.name!r}: {_briefly(error)}") from error
     if item.schema is not None:
         return replace(item, schema=schema)
     given = item.arguments.names
     lost = [name for name in parameters(item.function) if name not in given and name != item.context_parameter]
-    if lost:  # pydantic keeps such names for itself and says nothing
+    if lost:  # pydantic reserves some names and silently leaves such a parameter out
         raise Refused(f"nothing can be given to the parameter {lost[0]!r} of {item.name!r}; rename it")
     return item
 
 
 def _briefly(error: Exception) -> str:
-    """Return what is said of a type hint, without what pydantic advises its own users to do."""
+    """Return the error about a type hint on one line, without pydantic's advice for its own users."""
     said = " ".join(text_of(error).partition("\n\n")[0].partition(" Set `arbitrary_types_allowed")[0].split()).rstrip(".")
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
@@ -437,7 +441,7 @@ def _described(item: Tool) -> tuple[Tool, str]:
 
 
 def at(file: str, line: int) -> str:
-    """Return a place as the beginning of a message."""
+    """Return file and line as the beginning of a message."""
     return f"{file}:{line}: " if line else f"{file}: " if file else ""
 
 
@@ -445,7 +449,7 @@ _GLOB = frozenset("*?[")
 
 
 def unknown_tools(agent: Agent, tools: Iterable[str]) -> Iterator[tuple[str, str, int]]:
-    """Yield a sentence, with file and line, for each name that is not a tool; a glob may be about tools that will come."""
+    """Yield a sentence, with file and line, for each name that is not a tool. Globs are skipped: they may match later tools."""
     known = sorted(tools)
     for name in _written(dict.fromkeys((*(agent.tools or ()), *agent.deny_tools)), known):
         line = _line_of(agent.source, name)
@@ -455,7 +459,7 @@ def unknown_tools(agent: Agent, tools: Iterable[str]) -> Iterator[tuple[str, str
 
 
 def _written(names: Iterable[str], known: Container[str]) -> Iterator[str]:
-    """Yield the names that are not tools, as the file has them: of ``Gerp`` the agent has ``gerp`` too."""
+    """Yield the names that are not tools, as the file writes them: for ``Gerp`` in the file, the agent also has ``gerp``."""
     missing = [name for name in names if name not in known and not _GLOB & set(name)]
     spoken = {name.replace("_", "").casefold() for name in missing if name[:1].isupper()}
     present = {name.replace("_", "").casefold() for name in names if name in known}
