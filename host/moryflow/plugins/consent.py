@@ -1,8 +1,8 @@
-"""Whose code may run: what appears in ``tools/`` and ``plugins/`` while a host runs waits for a person.
+"""Which code may run: files that appear in ``tools/`` and ``plugins/`` while a host runs wait for a person's consent.
 
-What lies there when a host starts, and is not on this list, was put there by the person whose ``config.jsonc`` lies
-beside it. A file that *appears while a host runs* may have been written by an agent; it is listed in ``consents.json``
-and is not imported until a person says yes, over all restarts. After that its edits are taken freely.
+A file that is there when a host starts, and is not on the list, is taken to be the person's own, like the ``config.jsonc``
+beside it. A file that *appears while a host runs* may have been written by an agent: it is listed in ``consents.json`` and
+is not imported until a person consents, even after a restart. After that, changes to it need no consent.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from .discovery import Candidate
 from .sources import Fingerprints
 
 FOLDERS = ("plugins", "tools")
-"""The folders of the home whose files are code."""
+"""The folders of the home that hold code."""
 FILE = "consents.json"
 WAITS = "it appeared while Moryflow was running, so an agent may have written it; it waits for your consent"
 
 
 class Consents:
-    """The items of a home that wait, by path relative to it: ``tools/x.py``, ``plugins/x.py``, ``plugins/package``.
+    """The items of a home that wait for consent, by relative path: ``tools/x.py``, ``plugins/x.py``, ``plugins/package``.
 
-    A file that is given by any name or path, also one deep in a package, stands for the item it belongs to. The list is
-    read again when it has changed: another process may have got the yes. One that cannot be read means that everything
-    waits; one that cannot be written still holds for this process.
+    Any path of a file, also deep in a package, stands for the item the file belongs to. The list is read again when it has
+    changed, because a person may have consented in another process. If it cannot be read, every item waits; if it cannot
+    be written, it still applies to this process.
     """
 
     def __init__(self, home: Path) -> None:
@@ -45,7 +45,7 @@ class Consents:
         self._unwritten: dict[str, str] = {}
 
     def waiting(self) -> dict[str, str]:
-        """Return what waits: the item's path relative to the home, and since when."""
+        """Return the items that wait: path relative to the home → since when."""
         try:
             status = self._file.stat()
         except OSError:
@@ -56,12 +56,12 @@ class Consents:
         return {**self._listed, **self._unwritten}
 
     def is_waiting(self, path: Path | str) -> bool:
-        """Whether the item of `path` waits for a person."""
+        """Whether the item of `path` waits for a person's consent."""
         waiting = self.waiting()
         return bool(waiting) and self.item(path) in waiting
 
     def hold(self, *paths: Path | str) -> list[str]:
-        """Let the items of `paths` wait, unless a person has said yes to them; return those that wait from now on."""
+        """Make the items of `paths` wait, unless a person has consented to them; return those that wait from now on."""
         known = self.waiting()
         held = sorted({item for path in paths if (item := self.item(path)) and item not in known and item not in self._given})
         if not held:
@@ -77,7 +77,7 @@ class Consents:
         return [item for item in held if self.is_waiting(item)]
 
     def give(self, path: Path | str) -> bool:
-        """A person said yes to the item of `path`, or made it; return whether it had waited.
+        """Record that a person consented to the item of `path`, or made it; return whether it had waited.
 
         :raises ConfigError: the list cannot be written.
         """
@@ -94,7 +94,7 @@ class Consents:
         return waited
 
     def item(self, path: Path | str) -> str:
-        """Return the item that `path` belongs to, empty when it is not below a folder of code."""
+        """Return the item that `path` belongs to; empty if `path` is not below one of :data:`FOLDERS`."""
         absolute = Path(path) if Path(path).is_absolute() else self._home / path
         for home, place in ((self._home, absolute), (self._home.resolve(), absolute.parent.resolve() / absolute.name)):
             parts = place.relative_to(home).parts if place.is_relative_to(home) else ()
@@ -103,13 +103,13 @@ class Consents:
         return ""
 
     def _read(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Return what waits and what was agreed to."""
+        """Return the items that wait and the items a person consented to, each with a time."""
         try:
             content = json.loads(self._file.read_bytes())
             waiting = {str(item): str(since) for item, since in content["waiting"].items()}
             return waiting, {str(item): str(since) for item, since in content.get("given", {}).items()}
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return dict.fromkeys(items(self._home), ""), {}  # it is not known which of them wait
+            return dict.fromkeys(items(self._home), ""), {}  # nobody knows which of them wait, so all do
 
     def _change(self, change: Callable[[dict[str, str], dict[str, str]], None], *, must: bool = False) -> bool:
         from moryflow.base.atomic_write import locked, write_atomically
@@ -130,7 +130,7 @@ class Consents:
 
 
 def said_yes_with(item: str) -> str:
-    """Return the command that lets an item of the home run, or code elsewhere that changed while a command ran."""
+    """Return the command that consents to an item of the home, or to code elsewhere that changed during a shell command."""
     path = PurePosixPath(item)
     if path.is_absolute():
         return "start Moryflow again to take it"
@@ -138,7 +138,7 @@ def said_yes_with(item: str) -> str:
 
 
 def items(home: Path) -> frozenset[str]:
-    """Return what lies in the folders of code, by path relative to the home: Python files, packages, programs."""
+    """Return the Python files, packages and programs in the home's code folders, by path relative to the home."""
     found: set[str] = set()
     for folder in FOLDERS:
         with suppress(OSError):
@@ -160,7 +160,7 @@ def _is_package(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_program(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a tool in another language, or may describe one."""
+    """Whether a file may be a tool in another language: a program, or a manifest of one."""
     try:
         return entry.is_file() and (entry.name.endswith(MANIFESTS) or bool(entry.stat().st_mode & 0o111))
     except OSError:
@@ -168,7 +168,8 @@ def _is_program(entry: os.DirEntry[str]) -> bool:
 
 
 class Admission(Protocol):
-    """Says no by raising :class:`~moryflow.hooks.plugin_set.LoadFailure`, or ``Pending`` for not yet.
+    """Decides which code may be imported. To refuse, it raises :class:`~moryflow.hooks.plugin_set.LoadFailure`; if the code
+    has to wait, ``Pending``.
 
     :ivar prints: content hashes of installed code.
     """
@@ -176,25 +177,25 @@ class Admission(Protocol):
     prints: Fingerprints
 
     def place(self, candidate: Candidate) -> None:
-        """Judge where a candidate lies, before it is read."""
+        """Judge a candidate by its place, before its code is read."""
         ...
 
     def code(self, candidate: Candidate, digest: str) -> bool:
-        """Judge code that was not loaded before, by its content hash; return whether nothing it prints is to be shown."""
+        """Judge code that was not loaded before, by its content hash; return whether to discard what its import prints."""
         ...
 
 
 class _AdmitAll:
-    """Lets everything be imported: for built-in plugins, tests, and the probe itself."""
+    """Admits all code: for built-in plugins, tests, and the probe itself."""
 
     def __init__(self) -> None:
         self.prints = Fingerprints()
 
     def place(self, candidate: Candidate) -> None:
-        """Any place will do."""
+        """Admit any place."""
 
     def code(self, candidate: Candidate, digest: str) -> bool:
-        """So will any code, and what it prints is shown."""
+        """Admit any code, and show what it prints."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""Find plugins without importing any (built-ins by name, entry points, files of the user), and choose those that are wanted."""
+"""Find plugins without importing them (built-ins by name, entry points, the user's files), and choose which to load."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 class PluginSettings(NamedTuple):
-    """What a person wants loaded.
+    """Which plugins a person wants to load.
 
-    :param disabled: names that a person switched off; only this lifts the floor of a missing gate.
+    :param disabled: names of plugins that a person disabled; only these do not count as missing gates.
     :param only: the third-party plugins to load, ``None`` for all (``MORYFLOW_PLUGINS``).
-    :param safe_mode: built-ins only.
+    :param safe_mode: load only built-ins.
     """
 
     disabled: frozenset[str] = frozenset()
@@ -36,12 +36,12 @@ class PluginSettings(NamedTuple):
 class Candidate(NamedTuple):
     """A plugin that was found.
 
-    :param source: where it comes from, for people.
+    :param source: a text for people on where it comes from.
     :param target: what to load: ``module``, ``module:attribute``, or a path.
-    :param file: the file that names it, for errors before its own file is known; likewise `line`.
-    :param manifest: its ``plugin.toml``, if it has one.
+    :param file: the file that declares it, for errors before its own file is known; `line`, the line in it.
+    :param manifest: the path of its ``plugin.toml``, if it has one.
     :param problem: why it cannot be loaded although it was found.
-    :param editable: the folder of the project, of a plugin that is installed from its sources.
+    :param editable: the project's folder, if the plugin is installed from its sources.
     """
 
     name: str
@@ -57,19 +57,19 @@ class Candidate(NamedTuple):
 
     @classmethod
     def at(cls, path: Path, name: str = "", problem: LoadFailure | None = None) -> Candidate:
-        """Return the user's plugin, or file with tools, at `path`, without having looked at it."""
+        """Return a candidate for the user's plugin, or file with tools, at `path`, without reading `path`."""
         return cls(name or path.stem, "user", str(path), str(path), file=str(path), problem=problem)
 
     @property
     def package(self) -> str:
-        """The distribution that brings it; empty where none does."""
+        """The distribution that the plugin is installed with; empty if it is not installed."""
         return self.source.split(" ")[0] if self.tier == "installed" else ""
 
 
 def discover(home: Path, builtins: Sequence[str], development: Sequence[Path] = ()) -> Iterator[Candidate]:
-    """Yield every plugin there is: built-ins in the given order, installed ones by name, the user's own by name.
+    """Yield every plugin: built-ins in the given order, then installed plugins by name, then the user's own by name.
 
-    :param development: plugins that are being written elsewhere; each takes the place of one of its tier and name.
+    :param development: plugins under development elsewhere; each replaces the plugin of the same tier and name.
     """
     for dotted in builtins:
         yield Candidate(dotted.rpartition(".")[2], "builtin", dotted, dotted)
@@ -89,11 +89,11 @@ def _third_party(home: Path, development: Sequence[Path]) -> Iterator[Candidate]
 
 
 class NameReserved(LoadFailure):
-    """A plugin has the name of a built-in one. It never stands for that one: not as a gate, not when a name is disabled."""
+    """A plugin has the name of a built-in. It never counts as that built-in: not as a gate, not when the name is disabled."""
 
 
 def is_reserved(name: str, builtins: Iterable[str]) -> bool:
-    """Whether `name` is that of a built-in plugin, also in other letters or with other dashes in or around it."""
+    """Whether `name` is that of a built-in plugin, ignoring case, Unicode variants of letters, and which dashes it has."""
     return _same(name) in {_same(dotted.rpartition(".")[2]) for dotted in builtins}
 
 
@@ -114,7 +114,7 @@ def _reserved(candidate: Candidate) -> NameReserved:
 
 def _installed(found: EntryPoint) -> Candidate:
     for root in found.roots:
-        if root not in sys.path:  # installed while this process runs: Python reads .pth files when it starts
+        if root not in sys.path:  # installed while this process runs: Python reads .pth files only when it starts
             sys.path.append(root)
     if found.editable and not found.roots:
         _reach(found)
@@ -133,9 +133,9 @@ def _installed(found: EntryPoint) -> Candidate:
 
 
 def _reach(found: EntryPoint) -> None:
-    """Make the code of a project importable that a ``.pth`` file brings by a program of its own, run when Python starts.
+    """Make the code of an editable project importable whose ``.pth`` file is a program that Python runs when it starts.
 
-    That program is not run here; the module is looked for where projects have it.
+    The program is not run here; the module is searched in the usual folders of a project.
     """
     top = found.value.partition(":")[0].partition(".")[0].strip()
     if not top.isidentifier() or unit_of(found.value) is not None:
@@ -147,7 +147,7 @@ def _reach(found: EntryPoint) -> None:
 
 
 def _files(folder: Path) -> Iterator[Candidate]:
-    """Yield ``plugins/*.py`` and ``plugins/NAME/__init__.py``. Names that start with a dot or underscore are left out."""
+    """Yield ``plugins/*.py`` and ``plugins/NAME/__init__.py``, without names that start with a dot or underscore."""
     try:
         check_owned(folder)
         paths = sorted(folder.iterdir())
@@ -161,9 +161,9 @@ def _files(folder: Path) -> Iterator[Candidate]:
 
 
 def _of_file(path: Path) -> Candidate | None:
-    """Return the plugin that is a file, or a folder with ``__init__.py``; ``None`` for anything else.
+    """Return the plugin at `path`, a Python file or a folder with ``__init__.py``; ``None`` for anything else.
 
-    A link that leads nowhere may have been one, and a gate: it is named.
+    A broken link may have been a plugin, even one with a gate: it becomes a candidate with a problem.
     """
     main = path / "__init__.py"
     package = main.is_file()
@@ -197,7 +197,7 @@ def in_development(path: Path) -> list[Candidate]:
 
 
 def _lost(name: str, path: Path) -> Candidate | None:
-    """Return a plugin of which only a link is left, ``None`` when `path` is or is below none that leads nowhere."""
+    """Return a candidate with a problem if `path` is, or lies below, a link that leads nowhere; else ``None``."""
     said = leads_nowhere(path)
     if not said:
         return None
@@ -230,11 +230,11 @@ _TAKEN_HINT = "rename one of them, or disable the name"
 
 
 class NotWanted(Exception):
-    """A plugin is not to be loaded; of a built-in that may show only after its import, which tells its name."""
+    """A plugin is not to be loaded. For a built-in this may show only after its import, when its name is known."""
 
 
 class PluginChoice:
-    """The choice for one generation. Of candidates with one name the first is taken."""
+    """Chooses the plugins of one generation. Of candidates with the same name, the first one is taken."""
 
     def __init__(self, settings: PluginSettings) -> None:
         self._settings = settings
@@ -243,8 +243,8 @@ class PluginChoice:
     def check(self, candidate: Candidate, name: str) -> None:
         """Take `candidate` as the plugin called `name`.
 
-        :raises NotWanted: with the reason.
-        :raises LoadFailure: another one has that name.
+        :raises NotWanted: it is not to be loaded; the text is the reason.
+        :raises LoadFailure: an earlier candidate has that name.
         """
         settings, third = self._settings, candidate.tier != "builtin"
         if name in settings.disabled:

@@ -1,4 +1,7 @@
-"""The one place where plugin code is imported: a candidate becomes a plugin object, a file that a plugin loads a module."""
+"""Import plugin code: a candidate becomes a plugin object; a file that a plugin loads becomes a module.
+
+No other module imports code of plugins.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +39,12 @@ from .sources import (
 )
 
 Check = Callable[[str], bool]
-"""Called with the hash of code before it is imported; raises if it must not be, and says whether it prints too much."""
+"""Called with the hash of code before its import: raises if it must not be imported, returns whether it prints too much."""
 _LOUD = "it prints more than 64 KB while it is imported, none of which is shown"
 
 
 class Imported(NamedTuple):
-    """A plugin object, the hash of its sources, how to let go of its modules, and what is to be said of the import."""
+    """A plugin object, the hash of its sources, its file, a function that forgets its modules, and a remark on the import."""
 
     object: Any
     hash: str
@@ -53,7 +56,7 @@ class Imported(NamedTuple):
 def sources_of(candidate: Candidate) -> Sources:
     """Read the files of a user's plugin.
 
-    :raises LoadFailure: they are not safe to run, or cannot be read.
+    :raises LoadFailure: others could have written them, or they cannot be read.
     """
     try:
         return read_sources(Path(candidate.target))
@@ -65,9 +68,9 @@ def sources_of(candidate: Candidate) -> Sources:
 
 
 def import_sources(candidate: Candidate, known: Plugin | None, check: Check | None = None) -> Imported:
-    """Run a user's plugin as a new module, or take the module of `known` if its files are the same.
+    """Run a user's plugin as a new module, or return the module of `known` if its files are the same.
 
-    :raises LoadFailure: its files are not safe to run, or its code raised, with the line in its own files.
+    :raises LoadFailure: others could have written its files, or its code raised; the error names the line in its own files.
     """
     sources = sources_of(candidate)
     if known is not None and known.tier == "user" and known.hash == sources.hash:
@@ -86,9 +89,9 @@ def import_sources(candidate: Candidate, known: Plugin | None, check: Check | No
 def import_named(
     candidate: Candidate, known: Plugin | None, prints: Fingerprints | None = None, check: Check | None = None
 ) -> Imported:
-    """Import ``module`` or ``module:attribute``; again, with all of its package, when its files have changed.
+    """Import ``module`` or ``module:attribute``. If its files have changed, import its whole package again.
 
-    :raises LoadFailure: it cannot be imported, or is not something with hooks.
+    :raises LoadFailure: it cannot be imported, or it is a class or ``None`` instead of an object with hooks.
     """
     module_name, attributes = _parts(candidate.target)
     unit = unit_of(candidate.target) if candidate.tier != "builtin" else None
@@ -105,12 +108,12 @@ def import_named(
             plugin: Any = module
             for part in attributes:
                 plugin = getattr(plugin, part)
-            file = str(getattr(module, "__file__", None) or "")  # a module may have put any object in its place
+            file = str(getattr(module, "__file__", None) or "")  # a module may replace itself by any object
     except LoadFailure:
         raise
     except BaseException as error:
         raise import_failure(error, "", candidate, module_name) from error
-    if issubclass(type(plugin), type) or plugin is None:  # isinstance would ask the object, which may break
+    if issubclass(type(plugin), type) or plugin is None:  # isinstance would run code of the object, which may raise
         raise LoadFailure(
             "import",
             f"{candidate.target} is {'a class' if plugin else 'None'}, not a module or an object",
@@ -122,7 +125,7 @@ def import_named(
 
 
 def code_of(candidate: Candidate) -> list[Path]:
-    """Return the Python files of a plugin that is not built in."""
+    """Return the Python files of a plugin that is not a built-in."""
     if candidate.tier == "user":
         return [Path(file) for file in sorted(sources_of(candidate).files)]
     unit = unit_of(candidate.target)
@@ -130,7 +133,7 @@ def code_of(candidate: Candidate) -> list[Path]:
 
 
 def source_file(candidate: Candidate) -> str:
-    """Return where the code of a plugin probably is, without importing it; empty when that cannot be told."""
+    """Return the file that a plugin's code probably begins in, without importing it; empty if none is found."""
     if candidate.tier == "user":
         return candidate.file
     unit = unit_of(candidate.target)
@@ -145,7 +148,7 @@ def source_file(candidate: Candidate) -> str:
 
 
 def hidden(plugin: Any, file: str, hooks: Iterable[str]) -> str:
-    """Say which files of a package will take the place of its hooks and settings once Python imports them."""
+    """Return a warning if a file of a package has the name of a hook or attribute, which its import would replace."""
     if not isinstance(plugin, ModuleType) or Path(file).name != "__init__.py":
         return ""
     names = [name for name in (*hooks, *ATTRIBUTES) if hasattr(plugin, name) and f"{plugin.__name__}.{name}" not in sys.modules]
@@ -160,9 +163,9 @@ def _parts(target: str) -> tuple[str, list[str]]:
 
 
 def read_consented(path: Path, home: Path) -> bytes:
-    """Return the content of a file that may be imported.
+    """Return the content of a file if it may be imported.
 
-    :raises PluginError: no consent, others can write to it, or it cannot be read.
+    :raises PluginError: it waits for a person's consent, others can write to it, or it cannot be read.
     """
     if Consents(home).is_waiting(path):
         raise PluginError(
@@ -179,15 +182,15 @@ def read_consented(path: Path, home: Path) -> bytes:
 
 
 class LoadedCode:
-    """The files that the plugins of one host have imported, over all its generations."""
+    """The modules that the plugins of one host have loaded from files, in all its generations."""
 
     def __init__(self) -> None:
         self._loaded: dict[tuple[str, Path], tuple[str, ModuleType]] = {}
 
     def load(self, owner: str, path: Path, home: Path, admission: Admission = admit_all) -> ModuleType:
-        """Return the file at `path` as a module for the plugin `owner`; one that has not changed is not run again.
+        """Return the file at `path` as a module for the plugin `owner`. An unchanged file is not run again.
 
-        :raises PluginError: it may not be imported, or its code raised.
+        :raises PluginError: the file may not be imported, or its code raised.
         """
         data = read_consented(path, home)
         content = digest({path.name: data})
@@ -199,7 +202,7 @@ class LoadedCode:
         try:
             with printing_aside(loud=loud):
                 module = load_sources(f"{owner}_{path.stem}", Sources(path, {str(path): data}, content))
-        except BaseException as error:  # whatever a person's file raises, SystemExit too, is told and not passed on
+        except BaseException as error:  # whatever the file raises, even SystemExit, becomes an error
             raise file_failure(error, path) from error
         self._loaded[key] = (content, module)
         if known is not None:
@@ -207,7 +210,7 @@ class LoadedCode:
         return module
 
     def prune(self) -> None:
-        """Let go of the modules whose files are gone."""
+        """Forget the modules whose files no longer exist."""
         for key in [key for key in self._loaded if not key[1].exists()]:
             forget(self._loaded.pop(key)[1].__name__)
 
@@ -216,23 +219,23 @@ _as_it_is = False
 
 
 def leave_as_it_is() -> None:
-    """Move nothing from here on: in the probe, which wants to see it."""
+    """Redirect no output from now on: the probe wants to see what a plugin prints."""
     global _as_it_is
     _as_it_is = True
 
 
 @contextmanager
 def printing_aside(*, loud: bool = False) -> Iterator[None]:
-    """Let standard error take what is written to standard output meanwhile, also what other programs write.
+    """Redirect standard output to standard error within the block, also the output of other programs.
 
-    :param loud: let nothing take it, because it is too much.
+    :param loud: discard it instead, because it is too much.
 
-    For work that does not wait: nothing of the host's may be written until it ends.
+    Only for work that does not await anything: the host itself must not write meanwhile.
     """
     if _as_it_is:
         yield
         return
-    with suppress(OSError, ValueError, AttributeError):  # one that is closed, or no stream, has nothing of ours in it
+    with suppress(OSError, ValueError, AttributeError):  # a closed stream, or an object that is none, holds none of our text
         sys.stdout.flush()
     with Path(os.devnull).open("w", encoding="utf-8") if loud else nullcontext(sys.stderr) as other:
         ours = _swapped(other.fileno() if loud else 2)
@@ -246,7 +249,7 @@ def printing_aside(*, loud: bool = False) -> Iterator[None]:
 
 
 def _swapped(other: int) -> int:
-    """Put another descriptor in the place of standard output; return what is to be put back, -1 when one of them is closed."""
+    """Replace the descriptor of standard output by `other`; return a copy of the old one, -1 if either is closed."""
     try:
         ours = os.dup(1)
     except OSError:
