@@ -30,28 +30,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 SETTLE = 0.025
-"""Seconds of quiet after a save: an editor's saving is several changes."""
+"""Seconds without a change after which a save counts as finished: an editor saves in several changes."""
 PATIENCE = 0.2
-"""Seconds after which a row of saves without a pause is taken all the same."""
+"""Seconds after which a series of saves is taken although it has no pause."""
 HEARING = 0.01
-"""Seconds that the system may take to tell of a change of a path that a plugin watches; of code, the files are looked at."""
+"""Seconds the system may take to report a change of a path that a plugin watches. Code files are checked directly."""
 INSTALLING = 0.5
-"""Seconds of quiet after a package was installed: its files come one by one."""
+"""Seconds without a change after a package was installed: its files come one by one."""
 INSTALLED = (3.0, 10.0)
-"""Seconds after which an installation is looked at again: what it writes last, into a folder that is there, is not heard of."""
+"""Seconds after which to check an installation again: files written last, into an existing folder, are not reported."""
 AGAIN = 1.0
-"""Seconds between two new generations that plugins ask for."""
+"""The least seconds between two generations that plugins ask for."""
 _HOME_FILES = ("config.jsonc", "consents.json", "secrets.json")
 _TEXTS = ("agents", "commands")
 """The folders of the home whose Markdown files are contributions."""
 _LINGER = 0.2
-"""Seconds after the end of a shell command in which a change may still be its."""
+"""Seconds after the end of a shell command in which a change may still come from the command."""
 _GONE = 2.0
-"""Seconds for which a file that was removed is expected back: some editors save that way."""
+"""Seconds within which a removed file may come back as the same item: some editors remove a file to save it."""
 
 
 class ReloadedHost(Protocol):
-    """What the reloader asks of a host; see :class:`moryflow.runtime.host.Host`."""
+    """What the reloader uses of a host; see :class:`moryflow.runtime.host.Host`."""
 
     home: Path
     watch_registry: WatchRegistry
@@ -68,9 +68,9 @@ class ReloadedHost(Protocol):
 
 
 class Reloader:
-    """Keeps a host up to date with what is saved, until it is closed. Turns that run keep their generation.
+    """Reloads a host after files were saved, until it is closed. Running turns keep their generation.
 
-    :param tell: called on the loop after each reload that changed something.
+    :param tell: called on the event loop after each reload that changed something.
     """
 
     def __init__(self, host: ReloadedHost, tell: Callable[[ReloadReport], None] | None = None) -> None:
@@ -87,7 +87,7 @@ class Reloader:
         self._saved = self._taken = 0
         self._states: dict[Path, tuple[int, int]] = {}
         self._took = asyncio.Event()
-        """Set, and replaced by a new one, each time that changes were taken."""
+        """Set, and replaced by a new event, each time that saved changes were taken."""
         self._written: list[Path] = []
         self._sites: set[Path] = set()
         self._since = 0.0
@@ -98,11 +98,11 @@ class Reloader:
         self._appeared: list[str] = []
         self._unsubscribe = _nothing
         self.asking: list[str] = []
-        """What waits for a person since this was last emptied: items of the home that appeared, and the paths of code
-        elsewhere that changed while a shell command ran."""
+        """What began to wait for a person's consent since this was last emptied: items that appeared in the home, and
+        paths of code elsewhere that changed while a shell command ran."""
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Begin to watch files."""
         self._host.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         watch_registry, preflight = self._host.watch_registry, self._host.preflight
         watch_registry.changed = lambda: self._on_loop(self._rewatch)
@@ -116,7 +116,7 @@ class Reloader:
         self._task = asyncio.create_task(self._run())
 
     async def aclose(self) -> None:
-        """Stop watching; a reload that runs is waited for."""
+        """Stop watching; cancel a reload that runs and wait until it has ended."""
         self._watcher.stop()
         self._unsubscribe()
         for timer in (self._timer, *self._later):
@@ -133,21 +133,21 @@ class Reloader:
         self._take(self._saved)
 
     async def settled(self) -> None:
-        """Wait until what was saved before this call holds, or was kept out; what is saved meanwhile is not waited for."""
+        """Wait until files saved before this call are in use or were refused; later saves are not waited for."""
         await asyncio.sleep(HEARING)
         taken, written = self._states, [*self._written]
         states = await asyncio.to_thread(_file_states, self._host.home, written)
-        if self._states is taken:  # else a generation is being made of what was there meanwhile, and it is waited for
-            for path in {path for path, _ in states.items() ^ taken.items()}:  # a busy system tells late
+        if self._states is taken:  # else a generation is being built from these files, and the loop below waits for it
+            for path in {path for path, _ in states.items() ^ taken.items()}:  # a busy system reports changes late
                 self._saved_to(path)
         saved = self._saved
         while self._task is not None and not self._task.done() and self._taken < saved:
             await self._took.wait()
 
     async def give(self, item: str) -> None:
-        """A person said yes to an item that waits; return when it is loaded.
+        """Record that a person consented to a waiting item; return when it is loaded.
 
-        :raises ConfigError: that cannot be written down.
+        :raises ConfigError: the consent cannot be written.
         """
         if Path(item).is_absolute():
             self._host.preflight.policy(self._host.home).doubted.discard(Path(item))
@@ -156,10 +156,10 @@ class Reloader:
         self._soon(SETTLE)
         await self.settled()
 
-    # ---------------------------------------------------------------- hearing
+    # ---------------------------------------------------------------- changes
 
     def _heard(self, path: Path) -> None:
-        """Look at one change; most are of no interest."""
+        """Handle one change of a file: call the plugins that watch it, and reload if it is part of a generation."""
         for folder, callbacks in self._plugin_paths.items():
             if path.is_relative_to(folder):
                 for callback in callbacks:
@@ -167,7 +167,7 @@ class Reloader:
         self._saved_to(path)
 
     def _saved_to(self, path: Path) -> None:
-        """Take what was saved to `path`, if a generation is made of it."""
+        """Begin a reload if `path` is part of a generation."""
         home = self._host.home
         if not path.is_relative_to(home):
             root = next((root for root in self._written if path.is_relative_to(root)), None)
@@ -186,13 +186,13 @@ class Reloader:
         self._soon(SETTLE)
 
     def _look_again(self) -> None:
-        """Look at what is installed once more when an installer has surely ended."""
+        """Reload again after :data:`INSTALLED` seconds, when an installer has surely ended."""
         for timer in self._later:
             timer.cancel()
         self._later = [self._loop.call_later(seconds, self._soon, SETTLE) for seconds in INSTALLED]
 
     def _note_shell(self, event: Event) -> None:
-        """Know which shell commands run."""
+        """Keep track of which shell commands are running."""
         if event.type == "tool.start" and event.data["state"] == "running":
             owned = self._host.tools.get(event.data["tool"])
             if owned is not None and owned.tool.domain == "bash":
@@ -201,14 +201,14 @@ class Reloader:
             self._loop.call_later(_LINGER, self._shells.discard, event.data["call_id"])
 
     def _doubt(self, root: Path) -> None:
-        """Let code wait that changed while a shell command ran: the command may have written it."""
+        """Make the code in `root` wait for consent if it changed during a shell command, which may have written it."""
         policy = self._host.preflight.policy(self._host.home)
         if self._shells and root not in policy.doubted:
             policy.doubted.add(root)
             self.asking.append(str(root))
 
     def _hold_new(self) -> None:
-        """Hold back new files, no matter who wrote them."""
+        """Make new files in the home's code folders wait for consent, whoever wrote them."""
         there, moment = items(self._host.home), time.monotonic()
         for item in self._known - there:
             if moment - self._missing.setdefault(item, moment) > _GONE:
@@ -219,11 +219,11 @@ class Reloader:
         new = there - self._known - self._consents.waiting().keys()
         held = self._consents.hold(*new)
         self.asking += held
-        self._appeared += [item for item in held if item.startswith("tools/")]  # a plugin that waits has a record
+        self._appeared += [item for item in held if item.startswith("tools/")]  # a waiting plugin has a load record instead
         self._known |= there - self._consents.waiting().keys()
 
     def _soon(self, quiet: float) -> None:
-        """Begin a reload after a moment without changes, or when a row of them goes on for too long."""
+        """Begin a reload after `quiet` seconds without a change, or once a series of changes lasts too long."""
         moment = time.monotonic()
         self._saved += 1
         self._since = self._since or moment
@@ -238,7 +238,7 @@ class Reloader:
         self._due.set()
 
     def _ask(self) -> None:
-        """A plugin wants a new generation; not more often than once a second."""
+        """Begin a reload that a plugin asked for, at most once per :data:`AGAIN` seconds."""
         wait = max(SETTLE, self._asked + AGAIN - time.monotonic())
         self._asked = time.monotonic() + wait
         self._soon(wait)
@@ -253,7 +253,7 @@ class Reloader:
     # ---------------------------------------------------------------- watching
 
     def _rewatch(self) -> None:
-        """Watch what the present generation is made of."""
+        """Watch the files that the current generation is made from, and the paths that plugins watch."""
         home = self._host.home
         folders = {home: False, **{home / name: True for name in (*FOLDERS, *_TEXTS)}}
         self._written = being_written(home, self._host.development)
@@ -280,13 +280,13 @@ class Reloader:
                     self._publish(report)
             except (MoryflowError, OSError) as error:
                 log.warning("%s", error)
-            except Exception as error:  # whatever it was, the next save is taken again
+            except Exception as error:  # whatever went wrong, the next save is tried again
                 log.warning("what was saved is not taken: %s: %s", type(error).__name__, error)
             finally:
                 self._take(saved)
 
     def _take(self, saved: int) -> None:
-        """Tell those who wait for changes up to this one."""
+        """Wake everyone who waits for the changes up to number `saved`."""
         self._taken = max(self._taken, saved)
         self._took.set()
         self._took = asyncio.Event()
@@ -294,7 +294,7 @@ class Reloader:
     async def _reloaded(self, since: float) -> ReloadReport:
         host = self._host
         before, config = host.plugin_set, host.config
-        # A folder that is new is watched from here on; what was put into it before that was not heard of.
+        # Watch new folders from here on, before their files are read: earlier changes in them were not reported.
         self._rewatch()
         self._hold_new()
         self._states = _file_states(host.home, self._written)
@@ -312,11 +312,11 @@ class Reloader:
 
 
 def _file_states(home: Path, written: Iterable[Path]) -> dict[Path, tuple[int, int]]:
-    """Return the time and size of each file that a generation is made of: of the home, and of the code in `written`."""
+    """Return time and size of each file that a generation is made from, in the home and in the paths `written`."""
     roots = (*map(home.joinpath, (*_TEXTS, *items(home))), *written)
     states: dict[Path, tuple[int, int]] = {}
     for path in (*(home / name for name in _HOME_FILES), *(path for root in roots for path in _sources(root))):
-        with suppress(OSError):  # it is not there, or has just gone
+        with suppress(OSError):  # it does not exist, or was just removed
             found = path.stat()
             states[path] = found.st_mtime_ns, found.st_size
     return states
@@ -326,7 +326,7 @@ _NOT_WRITTEN = ("__pycache__", "node_modules")
 
 
 def _sources(root: Path) -> Iterator[Path]:
-    """Yield the files of a folder that may matter, or the one file."""
+    """Yield the files below `root` that may be part of a generation, or `root` itself if it is a file."""
     if not root.is_dir():
         yield root
     for folder, names, leaves in os.walk(root):
@@ -338,7 +338,7 @@ def _sources(root: Path) -> Iterator[Path]:
 
 
 def _nothing() -> None:
-    """Nobody is there to be told."""
+    """Do nothing: the callback for when nobody listens."""
 
 
 def _call(callback: Callable[[Path], None], path: Path) -> None:
@@ -352,9 +352,9 @@ _SUFFIXES = (".py", ".md", ".toml", ".jsonc", ".json", ".pth", ".txt")
 
 
 class FileWatcher:
-    """Tells of changes below the folders that it was given, each once per change, whatever an editor does to save.
+    """Reports changes below given folders, once per change, whatever steps an editor takes to save.
 
-    watchdog hears of them on threads of its own; they cross to the loop one by one.
+    watchdog reports changes on its own threads; they are passed to the event loop one by one.
 
     :param heard: called on the loop with the path that changed.
     """
@@ -366,7 +366,7 @@ class FileWatcher:
         self._watched: dict[tuple[Path, bool], Any] = {}
 
     def watch(self, folders: dict[Path, bool]) -> None:
-        """Watch exactly these folders from now on; the value says whether all below them too. Missing ones wait."""
+        """Watch exactly `folders` from now on: path → whether to watch everything below it. Missing folders are skipped."""
         wanted = {(folder, deep) for folder, deep in folders.items() if folder.is_dir()}
         for key in self._watched.keys() - wanted:
             self._unschedule(self._watched.pop(key))
@@ -392,7 +392,7 @@ class FileWatcher:
         )  # fmt: skip
         try:
             return self._started().schedule(_handler(self._tell), str(folder), recursive=deep, event_filter=list(kinds))
-        except OSError as error:  # the limit of the system, or the folder has just gone
+        except OSError as error:  # a limit of the system, or the folder was just removed
             log.warning("%s is not watched: %s; changes there are taken at the next start", folder, error.strerror or error)
             return None
 
@@ -429,7 +429,7 @@ def _handler(tell: Callable[[str], None]) -> Any:
 
 
 def is_source(path: str) -> bool:
-    """Whether a change of this file may matter; editors' own files and byte code do not."""
+    """Whether a change of this file may matter. Editors' temporary files and byte code do not."""
     folder, _, name = path.rpartition("/")
     hidden = name.startswith((".", "#", "~")) or name.endswith(("~", "#"))
     return not hidden and (name.endswith(_SUFFIXES) or folder.endswith("/tools")) and "/__pycache__/" not in path

@@ -15,12 +15,12 @@ from moryflow.hooks.plugin_set import LoadRecord, PluginSet
 _LIVE = (
     "agents.runtime", "plugins", "model", "models", "limits", "disabledPlugins", "onlyPlugins", "safeMode", "mcp", "$schema",
 )  # fmt: skip
-"""Settings that hold from the next turn on; all others are read when a host starts."""
+"""Settings that apply from the next turn on; all others are read when a host starts."""
 
 
 @dataclass(frozen=True)
 class PluginChange:
-    """One thing that is different: its kind (``tool``, ``hook``, ``plugin``, ``agent``, ``command``, ``setting``) and how."""
+    """One change: its kind (``tool``, ``hook``, ``plugin``, ``agent``, ``command``, ``setting``…), a name, and what changed."""
 
     kind: str
     name: str
@@ -32,12 +32,12 @@ class PluginChange:
 
 @dataclass(frozen=True)
 class ReloadReport:
-    """The event ``reload``.
+    """The content of the event ``reload``.
 
-    :param kept: files that are wrong now, so that what they gave before goes on, with what is wrong.
-    :param waiting: files with tools that appeared and wait for a person.
-    :param next: by file, what to type: for what is kept, and for what waits.
-    :param ms: from the first sign of a change until the new generation held.
+    :param kept: files that have an error now, so that their previous version stays in use: file → error.
+    :param waiting: files with tools that appeared and wait for a person's consent.
+    :param next: the command to type for each file in `kept` and `waiting`.
+    :param ms: milliseconds from the first sign of a change until the new generation was in use.
     """
 
     changed: tuple[PluginChange, ...]
@@ -65,7 +65,7 @@ class ReloadReport:
 
     @classmethod
     def of_event(cls, data: Mapping[str, Any]) -> ReloadReport:
-        """Return the report that :meth:`as_event` gave, in another process."""
+        """Return the report from the fields of an event that :meth:`as_event` returned, perhaps in another process."""
         files = (*data["kept"], *data["waiting"])
         return cls(
             changed=tuple(PluginChange(**change) for change in data["changed"]),
@@ -76,7 +76,7 @@ class ReloadReport:
         )
 
     def lines(self) -> list[str]:
-        """Return what a person is told: one line for what changed, one for each file that could not be taken."""
+        """Return the lines that a person reads: one for all changes, and one for each file that could not be taken."""
         said = [str(change) for change in self.changed]
         said += ["the order of hooks has changed"] if self.order_changed else []
         first = f"reloaded in {self.ms:.0f} ms: {' · '.join(said)}" if said else ""
@@ -90,8 +90,8 @@ def compare(
 ) -> ReloadReport:
     """Return what differs between two generations.
 
-    :param settings: those of before and after.
-    :param waiting: by file with tools that appeared, the command that says yes to it.
+    :param settings: the configurations before and after.
+    :param waiting: files with tools that appeared: file → the command that consents to it.
     """
     changed = [*_plugins(before, after), *_tools(before, after), *_hooks(before, after), *_names(before, after)]
     changed += _settings(settings[0].section(""), settings[1].section(""), "")
@@ -107,7 +107,7 @@ def compare(
 
 
 def _remarks(before: PluginSet, after: PluginSet, waiting: Mapping[str, str]) -> Iterator[PluginChange]:
-    """Say what could not be used of a file that was taken all the same, or that gave nothing before either."""
+    """Yield the new errors in files that have no previous version in use."""
     old = {note for record in before.records for note in record.notes}
     for note in (note for record in after.records if record.tier == "builtin" for note in record.notes):
         text = note.partition("; next: ")[0]
@@ -117,7 +117,7 @@ def _remarks(before: PluginSet, after: PluginSet, waiting: Mapping[str, str]) ->
 
 
 def _look(file: str, torn: Problem | None) -> str:
-    """Return the command that shows what is wrong with a file that is not a plugin's."""
+    """Return the command that shows what is wrong with a file that is not part of a plugin."""
     if torn is not None and file == torn.file:
         return "moryflow config check"
     return "moryflow agent check" if file.endswith(".md") else "moryflow tool check"
@@ -243,7 +243,7 @@ def _short(value: Any) -> str:
 
 
 def _order_changed(before: PluginSet, after: PluginSet) -> bool:
-    """Whether two implementations that were there before are called in another order now."""
+    """Whether two implementations that are in both generations are called in another order now."""
     for hook in HOOKS:
         old = [item.plugin for item in before.ordered(hook)]
         new = [item.plugin for item in after.ordered(hook)]
