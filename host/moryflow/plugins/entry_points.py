@@ -1,4 +1,4 @@
-"""Entry points of installed packages, read once and remembered, and those that a project's ``pyproject.toml`` declares."""
+"""Entry points of plugins: those of installed packages, which are cached, and those in a project's ``pyproject.toml``."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ PLUGINS = "moryflow.plugins"
 MANIFESTS = "moryflow.manifest"
 _VERSION = 4
 _RACY = 2.0
-"""Seconds for which a folder that was just changed is looked at again."""
+"""Seconds after a change of a folder in which its content is not cached."""
 
 
 class EntryPoint(NamedTuple):
-    """One entry point: `file` and `line` say where it is declared.
+    """One entry point; `file` and `line` are where it is declared.
 
-    :param editable: of a package that is installed from its sources: the folder of the project.
-    :param roots: of such a package: the folders that its ``.pth`` files add to ``sys.path``.
-    :param problem: why nothing is known of its entry points but that there are some.
+    :param editable: the project's folder, if the package is installed from its sources.
+    :param roots: the folders that the ``.pth`` files of such a package add to ``sys.path``.
+    :param problem: why the package's entry points cannot be read, although it has some.
     """
 
     name: str
@@ -47,7 +47,7 @@ class EntryPoint(NamedTuple):
 
 
 class InstalledPlugins(NamedTuple):
-    """What is installed: the plugins, and a hash of the names and versions of everything."""
+    """The installed plugins, and a hash of the names and versions of all installed distributions."""
 
     found: tuple[EntryPoint, ...]
     surroundings: str
@@ -59,10 +59,10 @@ def installed(cache: Path) -> tuple[EntryPoint, ...]:
 
 
 def look_around(cache: Path) -> InstalledPlugins:
-    """Return what is installed.
+    """Return the installed plugins.
 
-    The answer is kept in `cache` under a key of the search path and the change time of each folder on it: installing
-    or removing a package changes one. A start that finds the key unchanged reads no metadata and does not import
+    The result is kept in `cache` under the search path and the change time of each folder on it: installing or removing a
+    package changes one of them. A start that finds this key unchanged reads no metadata and does not import
     importlib_metadata.
     """
     key = environment_key()
@@ -74,14 +74,14 @@ def look_around(cache: Path) -> InstalledPlugins:
     found = tuple(point for folder in folders for point in _of_package(folder))
     names = sorted(folder.name for folder in folders)
     surroundings = hashlib.sha256("\n".join([sys.version, *names]).encode()).hexdigest()
-    if just_changed(key):  # an installation may be half done, and what follows may change no folder's time
+    if just_changed(key):  # an installation may be half done, and its rest may change no folder's time
         return InstalledPlugins(found, surroundings)
     keep_start(cache, "installed", key, {"found": [item._asdict() for item in found], "surroundings": surroundings})
     return InstalledPlugins(found, surroundings)
 
 
 def search_path() -> list[str]:
-    """Return ``sys.path`` without the current folder and without relative ones: a repository brings no plugins."""
+    """Return ``sys.path`` without the current folder and relative paths: a repository must not bring plugins."""
     try:
         here: Path | None = Path.cwd().resolve()
     except OSError:  # the folder was removed
@@ -90,7 +90,7 @@ def search_path() -> list[str]:
 
 
 def environment_key() -> list[Any]:
-    """Return what changes when a package is installed or removed: the search path and the change time of each folder."""
+    """Return the search path with each folder's change time; it changes when a package is installed or removed."""
     places: list[Any] = [_VERSION, sys.version]
     for entry in search_path():
         try:
@@ -101,7 +101,7 @@ def environment_key() -> list[Any]:
 
 
 def just_changed(key: list[Any]) -> bool:
-    """Whether a folder of an :func:`environment_key` has just changed: an installation may be half done."""
+    """Whether a folder in an :func:`environment_key` has just changed, so that an installation may be half done."""
     newest = max((place[1] for place in key if isinstance(place, list)), default=0)
     return time.time() - newest / 1e9 < _RACY
 
@@ -115,9 +115,9 @@ def _remembered(content: Any) -> InstalledPlugins | None:
 
 
 def metadata_folders() -> Iterator[tuple[str, Path]]:
-    """Yield the normal name of each installed distribution and the folder of its metadata.
+    """Yield the normalised name of each installed distribution and the folder of its metadata.
 
-    Of two with the same name the first on the search path counts, as for imports.
+    Of two distributions with the same name the first on the search path counts, as for imports.
     """
     seen: set[str] = set()
     for entry in search_path():
@@ -135,7 +135,7 @@ def metadata_folders() -> Iterator[tuple[str, Path]]:
 
 
 def normal(name: str) -> str:
-    """Return the name of a distribution as packaging tools compare it."""
+    """Return the normalised name of a distribution, by which packaging tools compare names."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -155,7 +155,7 @@ def _of_package(folder: Path) -> Iterator[EntryPoint]:
     try:
         data.decode("utf-8")
         points = list(package.entry_points)
-    except Exception as error:  # metadata of a third party: whatever is wrong with it is named, not raised
+    except Exception as error:  # a third party's metadata: an error in it is reported, not raised
         yield EntryPoint(name, "", name, version, str(file), problem=f"its entry points cannot be read: {error}")
         return
     editable, roots = editable_sources(folder)
@@ -170,11 +170,11 @@ def _of_package(folder: Path) -> Iterator[EntryPoint]:
 
 
 class DirectUrl(NamedTuple):
-    """What ``direct_url.json`` says: where a distribution was installed from, if not from an index.
+    """The content of ``direct_url.json``: where a distribution was installed from, if not from an index.
 
-    :param path: of a ``file:`` address.
-    :param folder: whether that is the folder of a project; `editable`, whether it is used in place.
-    :param vcs: such as ``git``, with the commit.
+    :param path: the path of a ``file:`` address.
+    :param folder: whether that is the folder of a project; `editable`, whether the project is used in place.
+    :param vcs: for example ``git``; `commit` is the commit's id.
     """
 
     url: str = ""
@@ -186,7 +186,7 @@ class DirectUrl(NamedTuple):
 
 
 def direct_url(folder: Path) -> DirectUrl:
-    """Return where the distribution with this metadata folder is from; of a file that is not what it should be, nothing."""
+    """Return where the distribution with this metadata folder was installed from; empty if that file is missing or invalid."""
     try:
         said = json.loads((folder / "direct_url.json").read_text("utf-8"))
         place = urlsplit(said["url"])
@@ -200,7 +200,7 @@ def direct_url(folder: Path) -> DirectUrl:
 
 
 def editable_sources(folder: Path) -> tuple[str, tuple[str, ...]]:
-    """Return where the sources of an editable installation are, and what its ``.pth`` files add to ``sys.path``."""
+    """Return the project's folder of an editable installation, and the folders that its ``.pth`` files add to ``sys.path``."""
     said = direct_url(folder)
     if not said.editable:
         return "", ()
@@ -217,7 +217,7 @@ def editable_sources(folder: Path) -> tuple[str, tuple[str, ...]]:
 
 
 def _identity(package: Any, folder: Path) -> tuple[str, str]:
-    """Return name and version of a package, from its folder's name when its metadata is broken."""
+    """Return name and version of a package; if its metadata is broken, from the name of its folder."""
     stem = folder.name.rpartition(".")[0]
     try:
         return (package.metadata["Name"] or stem.split("-")[0], package.version or "")
@@ -228,7 +228,7 @@ def _identity(package: Any, folder: Path) -> tuple[str, str]:
 def locate_file(said: str, site: Path, sources: Iterable[str] = ()) -> Path:
     """Return the path of ``package:plugin.toml`` without importing the package.
 
-    :param sources: where else it may lie: the folders of a project, of which Python knows nothing before its next start.
+    :param sources: other folders to search: those of a project that Python adds to its path only at its next start.
     """
     package, _, name = said.partition(":")
     top, *rest = package.split(".")
@@ -237,7 +237,7 @@ def locate_file(said: str, site: Path, sources: Iterable[str] = ()) -> Path:
         if other.is_file():
             return other
     try:
-        spec = find_spec(top)  # of a top-level name: looks, and imports nothing
+        spec = find_spec(top)  # for a top-level name this imports nothing
     except (ImportError, ValueError):
         spec = None
     for folder in (spec.submodule_search_locations if spec else None) or ():
@@ -259,7 +259,7 @@ def _line(text: str, name: str) -> int:
 
 
 class ProjectTable(NamedTuple):
-    """What a project's ``pyproject.toml`` says of it: its entry points by group, commands among them, and what it requires."""
+    """The table ``project`` of a ``pyproject.toml``. `points` are its entry points by group, including its commands."""
 
     name: str
     version: str
@@ -268,9 +268,10 @@ class ProjectTable(NamedTuple):
 
 
 def read_project(project: Path) -> ProjectTable:
-    """Return what a ``pyproject.toml`` says, as far as it can be known without building anything.
+    """Read a project's ``pyproject.toml``, as far as that is possible without building the project.
 
-    :raises OSError: it cannot be read; ValueError: it is not TOML, or a value in it is of the wrong kind.
+    :raises OSError: it cannot be read.
+    :raises ValueError: it is not TOML, or a value in it has the wrong type.
     """
     import tomllib
 
@@ -288,7 +289,7 @@ def read_project(project: Path) -> ProjectTable:
 
 
 def entry_points_of(project: Path) -> list[EntryPoint]:
-    """Return the plugins that a project declares; its modules can be imported from then on."""
+    """Return the plugins that a project declares, and put its modules on ``sys.path``."""
     file = str(project / "pyproject.toml")
     try:
         said = read_project(project)
@@ -308,9 +309,9 @@ def entry_points_of(project: Path) -> list[EntryPoint]:
 
 
 def being_written(home: Path, development: Iterable[Path]) -> list[Path]:
-    """Return the code outside the home that runs as soon as it is saved: files and folders.
+    """Return the files and folders outside the home whose code is used as soon as it is saved.
 
-    Of plugins that are installed from their sources it is the package; of those of ``dev``, what was named.
+    These are the packages of plugins that are installed from their sources, and the paths that ``dev`` was given.
     """
     found = [unit.root for point in look_around(home / "cache").found if point.editable and (unit := unit_of(point.value))]
     return [*dict.fromkeys((*found, *(path.absolute() for path in development)))]

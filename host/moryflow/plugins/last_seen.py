@@ -1,4 +1,4 @@
-"""What a home remembers of plugins: how each was last loaded, which of them gate, and which hooks a person has released."""
+"""What a home remembers about plugins: their last load, which of them have a gate, and which a person has released."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 FILE = "plugins.json"
 _KEEP = 1000
-"""Plugins that are remembered at most; the oldest are forgotten."""
+"""How many plugins are remembered; beyond that the oldest are forgotten."""
 
 
 class LastLoad(NamedTuple):
-    """A remembered load.
+    """The last load of a plugin.
 
-    :param tokens: what its tools cost in every request, by name: a quarter of the characters of schema and description.
-    :param at: when it was loaded.
-    :param stamp: change time and size of its main file then.
-    :param settings: those of the configuration, of a plugin that failed because of it.
+    :param tokens: tool → tokens it costs in every request, estimated as a quarter of the characters of schema and description.
+    :param at: when the plugin was loaded.
+    :param stamp: change time and size of its main file at that time.
+    :param settings: the same of the configuration, if the plugin failed because of its settings.
     """
 
     record: LoadRecord
@@ -42,12 +42,12 @@ class LastLoad(NamedTuple):
     settings: tuple[int, int] | None = None
 
     def changed(self, home: Path) -> bool:
-        """Whether its main file, or the configuration it failed for, is another one by now."""
+        """Whether the plugin's main file, or the configuration it failed for, has changed since."""
         return self.stamp != _stamp(self.record.file) or self.settings != _settings(self.record, home)
 
 
 def remember(plugin_set: PluginSet) -> None:
-    """Keep what became of the plugins of a set; writes only when something differs from last time."""
+    """Store how each plugin of a set was loaded. Writes only if something differs from the last time."""
     told = [record for record in plugin_set.records if record.status in ("loaded", "failed")]
     stamps = {record.file: _stamp(record.file) for record in told}
     key = hashlib.sha256(repr([(*_plain(record), stamps[record.file]) for record in told]).encode()).hexdigest()
@@ -65,7 +65,7 @@ def remember(plugin_set: PluginSet) -> None:
 
 
 def recall(home: Path) -> dict[str, LastLoad]:
-    """Return what is remembered, by :func:`key_of`."""
+    """Return the last load of each plugin, by :func:`key_of`."""
     found: dict[str, LastLoad] = {}
     for key, entry in _read(home / "cache" / FILE).items():
         try:
@@ -79,13 +79,13 @@ def recall(home: Path) -> dict[str, LastLoad]:
 
 
 def forget(home: Path, name: str) -> None:
-    """Forget every load of a plugin that a person removed."""
+    """Forget the loads of a plugin that a person removed."""
     file = home / "cache" / FILE
     _write(file, "", {key: entry for key, entry in _read(file).items() if entry.get("name") != name})
 
 
 def key_of(tier: str, name: str, source: str) -> str:
-    """Return the key of a plugin; a built-in one may have another name than the one it was found under."""
+    """Return the key of a plugin. For a built-in it has no name, because a built-in may rename itself when it is loaded."""
     return f"{tier} {source}" if tier == "builtin" else f"{tier} {name} {source}"
 
 
@@ -114,7 +114,7 @@ def _pair(value: Any) -> tuple[int, int] | None:
 
 
 def _tokens(plugin_set: PluginSet, record: LoadRecord) -> dict[str, int]:
-    """Return what the tools of a third-party plugin cost; the schemas of built-in ones are not made for this."""
+    """Return the tokens that each tool of a third-party plugin costs; none for a built-in, to save making its schemas."""
     if record.tier == "builtin":
         return {}
     tools = (plugin_set.tools[name].tool for name in record.tools if name in plugin_set.tools)
@@ -122,7 +122,7 @@ def _tokens(plugin_set: PluginSet, record: LoadRecord) -> dict[str, int]:
 
 
 def tokens_of(tool: Any) -> int:
-    """Return about how many tokens a tool costs in every request."""
+    """Estimate how many tokens a tool costs in every request."""
     return (len(json.dumps(tool.parameters, default=str)) + len(tool.description)) // 4
 
 
@@ -153,10 +153,10 @@ _GATE = rb"""(?mx)^\s*(async\s+)?def\s+tool_gate\b       # a gate in the source
 
 
 class GateMemory:
-    """Names by tier; of installed plugins also by environment, for two environments may share a home.
+    """Remembers the plugins that have a gate, by tier, and installed ones also by environment: environments may share a home.
 
-    A remembered plugin that is not found any more still counts: losing a gate by deleting its file must not pass
-    unnoticed. It is forgotten once a person disables or uninstalls it by name.
+    A plugin that is not found any more is still remembered: deleting the file of a gate must not go unnoticed. It is
+    forgotten once a person disables or uninstalls it by name.
     """
 
     def __init__(self, home: Path) -> None:
@@ -169,24 +169,24 @@ class GateMemory:
         self._saved = frozenset(self._known)
 
     def knows(self, tier: str, name: str) -> bool:
-        """Whether `name` implemented a gate when it was last loaded."""
+        """Whether plugin `name` had a gate when it was last loaded."""
         return _gate_key(tier, name) in self._known
 
     def names(self) -> list[tuple[str, str]]:
-        """Return (tier, name) of all third-party plugins that are remembered for this environment."""
+        """Return (tier, name) of every third-party plugin that is remembered for this environment."""
         here = {_gate_key(tier, "")[:2] for tier in ("installed", "user")}
         return sorted((entry[0], entry[2]) for entry in self._known if entry[:2] in here)
 
     def note(self, tier: str, name: str, gates: bool) -> None:
-        """Remember, or forget, after a good load."""
+        """Remember or forget a plugin that was loaded, depending on whether it has a gate."""
         (self._known.add if gates else self._known.discard)(_gate_key(tier, name))
 
     def forget(self, name: str) -> None:
-        """Forget `name` in every tier: a person said so."""
+        """Forget plugin `name` in every tier, because a person disabled or removed it."""
         self._known = {entry for entry in self._known if entry[2] != name}
 
     def save(self) -> None:
-        """Write what changed; a home that cannot be written keeps what it had."""
+        """Write the names if they have changed. A home that cannot be written keeps the old file."""
         if frozenset(self._known) == self._saved:
             return
         if keep(self._file, json.dumps(sorted(self._known))):
@@ -198,7 +198,7 @@ def _gate_key(tier: str, name: str) -> tuple[str, str, str]:
 
 
 def looks_like_gate(*files: str) -> bool:
-    """Whether a manifest, or the source of a plugin that could not be loaded, defines or declares a gate."""
+    """Whether one of `files`, manifests and sources of a plugin that is not loaded, seems to define or declare a gate."""
     for file in filter(None, files):
         path = Path(file)
         for each in sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]:
@@ -219,7 +219,7 @@ _RELEASED = "released.json"
 
 
 def release(home: Path, plugin: str) -> None:
-    """Let every session take the hooks of `plugin` up again from its next turn on."""
+    """Let every session call the quarantined hooks of `plugin` again from its next turn on."""
     file = home / "cache" / _RELEASED
     known = {**_read_released(file), plugin: time.time()}
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -229,12 +229,12 @@ def release(home: Path, plugin: str) -> None:
 
 
 def released_at(home: Path, plugin: str) -> float:
-    """Return when `plugin` was last released, as seconds since the epoch; 0 when it never was."""
+    """Return when `plugin` was last released, in seconds since the epoch; 0 if it never was."""
     return _read_released(home / "cache" / _RELEASED).get(plugin, 0.0)
 
 
 class Releases:
-    """Looks, before each turn, whether something was released since the last one; one `stat` when nothing was."""
+    """Applies, before each turn, what was released since the last one. Costs one ``stat`` if nothing was."""
 
     def __init__(self, home: Path) -> None:
         self._file = home / "cache" / _RELEASED
@@ -242,7 +242,7 @@ class Releases:
         self._known = _read_released(self._file) if self._seen else {}
 
     def apply(self, quarantines: Iterable[Quarantine | None]) -> None:
-        """Release what a person has named since the last call."""
+        """Release in `quarantines` the plugins that a person has released since the last call."""
         stamp = self._stamp()
         if stamp == self._seen:
             return

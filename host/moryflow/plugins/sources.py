@@ -1,9 +1,8 @@
-"""The code of plugins: files of a user and packages that are installed, each hashed, imported, and imported again when changed.
+"""The code of plugins: the user's files and installed packages are hashed, imported, and imported again after a change.
 
-Files of a user are checked, hashed and compiled from the same bytes.
-
-Each loading makes a module of a new name, ``moryflow_plugins.NAME__gN``: nothing is reloaded in place and no ``.pyc``
-is read, so what was hashed is what runs.
+The user's files are checked, hashed and compiled from the same bytes. Each time a plugin is loaded, it becomes a module with
+a new name, ``moryflow_plugins.NAME__gN``: nothing is reloaded in place and no ``.pyc`` is read, so what was hashed is what
+runs.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from moryflow.hooks.plugin_set import LoadFailure
 
 PREFIX = "moryflow_plugins"
 MOST_SOURCE = 8 * 1024 * 1024
-"""Bytes of one Python file; what is larger is data, or larger than the memory."""
+"""The most bytes of one Python file; a larger file is data, or too large for the memory."""
 _numbers = itertools.count(1)
 _live: dict[str, Sources] = {}
 _users: dict[str, int] = {}
 
 
 class Sources(NamedTuple):
-    """The files of one plugin as they were read, by absolute path, and the hash of all of them."""
+    """The main file of a plugin, the content of all its files by absolute path, and a hash of them all."""
 
     main: Path
     files: Mapping[str, bytes]
@@ -46,9 +45,9 @@ class Sources(NamedTuple):
 
 
 def read_owned(path: Path) -> bytes:
-    """Return the content of a regular file that only its owner, the user or root, may change.
+    """Return the content of a regular file that only the user or root may change.
 
-    :raises PluginError: it may be changed by others, or is not a regular file.
+    :raises PluginError: others may change the file, it is not a regular file, or it is too large or cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -74,11 +73,11 @@ def read_owned(path: Path) -> bytes:
 
 
 def check_owned(path: Path, status: os.stat_result | None = None) -> None:
-    """Refuse what somebody else could have written.
+    """Refuse a file or folder that someone else could have written.
 
-    :param status: of `path`; with it the folders on the way are not looked at again.
-    :raises PluginError: with the command that puts it right.
-    :raises OSError: it cannot be looked at.
+    :param status: the status of `path`; if given, the folders above it are not checked.
+    :raises PluginError: someone else may write it; the error has the command that fixes this.
+    :raises OSError: it cannot be checked.
     """
     doubt = doubt_about(path) if status is None else doubt_about_one(path, status)
     if doubt is not None:
@@ -88,7 +87,7 @@ def check_owned(path: Path, status: os.stat_result | None = None) -> None:
 def read_sources(path: Path) -> Sources:
     """Read a plugin: one file, or a folder with ``__init__.py``.
 
-    :raises PluginError: a file or folder of it may be changed by others, or cannot be read.
+    :raises PluginError: others may change one of its files or folders, or one cannot be read.
     """
     files: dict[str, bytes] = {}
     if path.is_dir():
@@ -105,13 +104,13 @@ def read_sources(path: Path) -> Sources:
             )
     else:
         main = path
-        files[str(path)] = read_owned(path)  # says it, too, when there is none
+        files[str(path)] = read_owned(path)  # also raises if it does not exist
         check_owned(path)
     return Sources(main, files, digest({os.path.relpath(name, path.parent): data for name, data in files.items()}))
 
 
 def _is_module(leaf: str) -> bool:
-    """Whether a file is Python that can be imported; editors put their own beside it: ``.#x.py`` is a lock of Emacs."""
+    """Whether a file is a Python module. Editors put other files beside it: ``.#x.py`` is a lock file of Emacs."""
     return leaf.endswith(".py") and not leaf.startswith(".")
 
 
@@ -125,7 +124,7 @@ def digest(files: Mapping[str, bytes]) -> str:
 
 
 def load_sources(name: str, sources: Sources) -> ModuleType:
-    """Run `sources` as a new module and return it; whatever its code raises goes to the caller, and nothing is kept."""
+    """Run `sources` as a new module and return it. Raises whatever its code raises; the module is then forgotten."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     if PREFIX not in sys.modules:
@@ -150,7 +149,7 @@ def keep(full: str) -> None:
 
 
 def forget(full: str) -> None:
-    """Count one user less; with the last one the module and its submodules are let go of."""
+    """Count one user less; after the last one, remove the module and its submodules from ``sys.modules``."""
     _users[full] = _users.get(full, 1) - 1
     if _users[full] > 0:
         return
@@ -161,7 +160,7 @@ def forget(full: str) -> None:
 
 
 class _Loader(SourceFileLoader):
-    """Compiles the bytes that were read and hashed; the disk is not looked at again."""
+    """Compiles the bytes that were read and hashed, without reading the file again."""
 
     def __init__(self, name: str, path: str, data: bytes) -> None:
         super().__init__(name, path)
@@ -171,13 +170,13 @@ class _Loader(SourceFileLoader):
         try:
             return compile(self._data, self.path, "exec", dont_inherit=True)
         except SyntaxError as error:
-            if not error.lineno:  # Python says of neither a NUL nor an unknown encoding where it stands
+            if not error.lineno:  # Python gives no line for a NUL or an unknown encoding
                 error.filename, error.lineno = self.path, _odd_line(self._data)
             raise
 
 
 def _odd_line(data: bytes) -> int:
-    """Return the line of the first NUL, else the one that names an encoding."""
+    """Return the line of the first NUL; if there is none, the line that names an encoding."""
     if (place := data.find(b"\0")) >= 0:
         return data.count(b"\n", 0, place) + 1
     first, _, rest = data.partition(b"\n")
@@ -185,7 +184,7 @@ def _odd_line(data: bytes) -> int:
 
 
 class _Finder:
-    """Finds submodules of plugins that are folders, among the files that were read."""
+    """Finds the submodules of a plugin that is a folder among the files that were read."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         if not fullname.startswith(f"{PREFIX}."):
@@ -210,9 +209,9 @@ def _spec(fullname: str, file: Path, sources: Sources) -> tuple[ModuleSpec, _Loa
 
 
 def slips(paths: Iterable[Path]) -> list[str]:
-    """Return a sentence with file and line for each slip; a file that cannot be compiled says so elsewhere.
+    """Return a sentence with file and line for each warning of the compiler. A file that cannot be compiled has none.
 
-    For a command with one thread: while it looks, what others warn of is not shown.
+    Only for a command with one thread: warnings of other threads are not shown meanwhile.
     """
     return [said for path in paths for said in _slips(path)]
 
@@ -221,7 +220,7 @@ def _slips(path: Path) -> list[str]:
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", SyntaxWarning)
-        warnings.simplefilter("always", DeprecationWarning)  # what escapes are none, on Python 3.11
+        warnings.simplefilter("always", DeprecationWarning)  # on Python 3.11 invalid escapes are of this kind
         try:
             compile(read_owned(path), str(path), "exec", dont_inherit=True)
         except (PluginError, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -230,9 +229,9 @@ def _slips(path: Path) -> list[str]:
 
 
 class Unit(NamedTuple):
-    """What is loaded and reloaded together: a top-level module, or package with all below it.
+    """Code that is loaded and reloaded together: a top-level module, or a package with everything below it.
 
-    :param name: its dotted name; below a namespace package it is not the first part.
+    :param name: its dotted name; in a namespace package it has several parts.
     :param root: its file, or its folder.
     """
 
@@ -241,7 +240,7 @@ class Unit(NamedTuple):
 
     @property
     def file(self) -> Path:
-        """Where its code begins."""
+        """Its main file."""
         return self.root / "__init__.py" if self.root.is_dir() else self.root
 
     def files(self) -> list[Path]:
@@ -260,11 +259,11 @@ class Unit(NamedTuple):
 
 
 def unit_of(target: str) -> Unit | None:
-    """Return the unit that ``module:attribute`` is in, without importing it; ``None`` when it has no files."""
+    """Return the unit that ``module:attribute`` belongs to, without importing it; ``None`` if it has no files."""
     name = target.partition("[")[0].partition(":")[0].strip()
     top, *rest = name.split(".")
     try:
-        spec = find_spec(top)  # of a top-level name: looks, and imports nothing
+        spec = find_spec(top)  # for a top-level name this imports nothing
     except (ImportError, ValueError, AttributeError):
         return None
     if spec is None:
@@ -288,16 +287,16 @@ def _below_namespace(name: str, rest: list[str], folders: list[Path]) -> Unit | 
 
 
 class Fingerprints:
-    """Content hashes of units, remembered by the state of their files: what has not been touched is not read.
+    """Content hashes of units, cached by the state of their files, so that unchanged files are not read again.
 
-    :param stamps: by root: hash of the files' states, hash of their contents. Changed in place.
+    :param stamps: root → [hash of the files' states, hash of their contents]; changed in place.
     """
 
     def __init__(self, stamps: dict[str, list[str]] | None = None) -> None:
         self._stamps = {} if stamps is None else stamps
 
     def of(self, unit: Unit) -> str:
-        """Return the hash of a unit's contents; empty when they cannot be read."""
+        """Return the hash of a unit's contents; empty if a file cannot be read."""
         files = unit.files()
         try:
             stamp = _stamp(files)
@@ -314,7 +313,7 @@ class Fingerprints:
 def check_readable(unit: Unit) -> None:
     """Check that each file of a unit can be read.
 
-    :raises LoadFailure: naming the first that cannot.
+    :raises LoadFailure: a file cannot be read; the error names the first.
     """
     for path in unit.files():
         try:
@@ -328,7 +327,7 @@ def check_readable(unit: Unit) -> None:
 
 
 def _content(path: Path) -> bytes:
-    with open_regular(path) as stream:  # a named pipe would hold the host for ever
+    with open_regular(path) as stream:  # opening a named pipe would block the host forever
         return stream.read()
 
 
@@ -336,23 +335,23 @@ def _stamp(files: list[Path]) -> str:
     total = hashlib.sha256()
     for path in files:
         status = path.stat()
-        times = (status.st_mtime_ns, status.st_ctime_ns)  # the first can be set at will
+        times = (status.st_mtime_ns, status.st_ctime_ns)  # programs can set the first to any value
         total.update(f"{path}\0{times}\0{status.st_size}\0{status.st_ino}\n".encode("utf-8", "surrogateescape"))
     return total.hexdigest()
 
 
 _lock = threading.RLock()
 _imported: dict[str, str] = {}
-"""By unit: the hash of the sources that its modules in ``sys.modules`` were made from."""
+"""Unit → the hash of the sources that its modules in ``sys.modules`` were made from."""
 
 
 def import_module(name: str, unit: Unit | None, digest: str) -> ModuleType:
     """Return the module called `name`, made from the sources that have the hash `digest`.
 
-    When its unit was imported from other sources before, all its modules leave ``sys.modules`` and are imported again
-    from source bytes; the old ones return if that fails.
+    If its unit was imported from other sources before, all modules of the unit are removed from ``sys.modules`` and imported
+    again from their sources; if that fails, the old modules are restored.
 
-    :raises LoadFailure: it has compiled modules, which one process can load only once.
+    :raises LoadFailure: the unit has compiled modules, which a process can load only once.
     """
     with _lock:
         if unit is None:
@@ -364,7 +363,7 @@ def import_module(name: str, unit: Unit | None, digest: str) -> ModuleType:
 
 
 def read_fresh(unit: Unit) -> None:
-    """Let the modules of `unit` be compiled from their sources from now on, whatever byte code lies beside them."""
+    """Compile the modules of `unit` from their sources from now on, and ignore their byte code."""
     finder = next((finder for finder in sys.meta_path if isinstance(finder, _FreshFinder)), None)
     if finder is None:
         finder = _FreshFinder()
@@ -401,14 +400,14 @@ def _modules_of(unit: Unit) -> dict[str, ModuleType]:
 
 
 def _rebind(unit: Unit, modules: dict[str, ModuleType]) -> None:
-    """A submodule is an attribute of its package too: of a namespace package, that one stayed."""
+    """Restore the old module as an attribute of its namespace package, which was not reloaded."""
     parent, _, leaf = unit.name.rpartition(".")
     if parent in sys.modules and unit.name in modules:
         setattr(sys.modules[parent], leaf, modules[unit.name])
 
 
 class _FreshFinder:
-    """Finds modules of reloaded units where Python would, but compiles them from source bytes."""
+    """Finds the modules of reloaded units where Python would find them, but compiles them from their sources."""
 
     def __init__(self) -> None:
         self.units: dict[str, Unit] = {}
@@ -425,7 +424,7 @@ class _FreshFinder:
 
 
 def _elsewhere(finder: _FreshFinder, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    """Ask the finders after this one: some editable installs bring their own."""
+    """Ask the finders after `finder`: some editable installations have their own."""
     for other in sys.meta_path[sys.meta_path.index(finder) + 1 :]:  # type: ignore[arg-type]
         find = getattr(other, "find_spec", None)
         spec = find(fullname, path, None) if find is not None and other is not PathFinder else None
@@ -435,7 +434,7 @@ def _elsewhere(finder: _FreshFinder, fullname: str, path: Sequence[str] | None) 
 
 
 class _FreshLoader(SourceFileLoader):
-    """Neither reads nor writes byte code: two saves within a second may have one size and one time."""
+    """Neither reads nor writes byte code: two versions saved within a second may have the same size and time."""
 
     def get_code(self, fullname: str) -> CodeType:
         return compile(self.get_data(self.path), self.path, "exec", dont_inherit=True)

@@ -1,6 +1,6 @@
-"""The probe: code not seen before, by content hash, goes first through a child process with limits.
+"""The probe: code that was not seen before, by its content hash, is tried in a child process with limits first.
 
-It is a fault detector, not a sandbox: an endless loop, ``os._exit`` or a crash costs the probe and not the host.
+It detects faults and is not a sandbox: an endless loop, ``os._exit`` or a crash ends the probe, not the host.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class PreflightStatus:
-    """The admission policy of a host, made when there is a third-party plugin.
+    """The admission policy of a host, made once there is a third-party plugin.
 
-    :ivar news: whether a probe has ended that nobody had waited for; who takes in what it found sets it back.
+    :ivar news: whether a probe has ended that nobody waited for; the code that takes up its result resets this.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class PreflightStatus:
         self.listeners: list[Callable[[], None]] = []
 
     def policy(self, home: Path) -> AdmissionPolicy:
-        """Return the policy, as things are installed now."""
+        """Return the policy, updated to what is installed now."""
         from .policy import AdmissionPolicy
 
         if self._policy is None:
