@@ -1,7 +1,7 @@
 """Files: ``read``, ``ls``, ``write``, ``edit``, ``multiedit``, ``apply_patch``, ``move`` and ``delete``.
 
-A body opens the targets that were judged and nothing else; a path is never opened by its name. Models of the GPT
-family are offered ``apply_patch``, all others ``edit``, ``multiedit`` and ``write``.
+A body opens only the judged targets, never a path by its name. Models of the GPT family are offered ``apply_patch``, all
+others ``edit``, ``multiedit`` and ``write``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def writes_patches(model: ModelInfo) -> bool:
 
 
 def writes_edits(model: ModelInfo) -> bool:
-    """Whether `model` is offered ``edit``, ``multiedit`` and ``write``; exactly one of the two sets is."""
+    """Whether `model` is offered ``edit``, ``multiedit`` and ``write``, instead of ``apply_patch``."""
     return not writes_patches(model)
 
 

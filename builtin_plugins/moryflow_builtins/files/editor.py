@@ -1,4 +1,4 @@
-"""``write``, ``edit``, ``multiedit``, ``move`` and ``delete``: read, change in memory, write all or nothing."""
+"""``write``, ``edit``, ``multiedit``, ``move`` and ``delete``: files are changed in memory, then all written or none."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from .reader import MAX_BYTES, FileText, decode, encode_new
 
 @dataclass(frozen=True)
 class FileChange:
-    """One file: what it held (nothing: it was not there) and what it shall hold (nothing: it goes).
+    """The change of one file.
 
-    :param into: where it goes, as the file that it is: its mode, its other names and what else the volume keeps of it stay.
-        A file that only moves has neither `before` nor `after`.
+    :param before: the old content; ``None``: the file did not exist.
+    :param after: the new content; ``None``: the file is removed.
+    :param into: the new place of a file that is moved, which keeps its mode, its other hard links and all else that the
+        volume stores of it. A file that is only moved has neither `before` nor `after`.
     """
 
     target: Target
@@ -32,13 +34,13 @@ class FileChange:
 
 
 Undo = tuple[str, Callable[[], object]]
-"""The name of a file that was changed, and what puts it back."""
+"""The name of a changed file, and a function that restores it."""
 
 
 def commit(files: Files, changes: Sequence[FileChange]) -> None:
-    """Make all changes, or put back what was made and raise.
+    """Make all changes, or undo those already made and raise.
 
-    :raises ToolError: ``changed`` when a file is no longer what was read; otherwise why a file could not be written.
+    :raises ToolError: ``changed`` when a file differs from what was read; otherwise why a file could not be written.
     """
     for change in changes:
         _refuse_changed(files, change)
@@ -58,13 +60,13 @@ def commit(files: Files, changes: Sequence[FileChange]) -> None:
 
 
 def _refuse_changed(files: Files, change: FileChange) -> None:
-    """Another program may have written the same file since it was read."""
+    """Refuse a file that another program has changed since it was read."""
     if change.before is not None and files.read(change.target, limit=MAX_BYTES) != change.before:
         raise ToolError(f"{change.target.given} changed while it was edited", code="changed", next_step="read it again")
 
 
 def _make(files: Files, change: FileChange, undo: list[Undo]) -> None:
-    """Make one change and add to `undo` what undoes each part of it."""
+    """Make one change, and add a function to `undo` for each step of it."""
     target, name, before = change.target, change.target.given, change.before
     if change.after is not None:
         target = files.write(target, change.after)
@@ -114,7 +116,7 @@ def write_target(ctx: ToolContext, content: str) -> ToolResult:
 
 
 def old_text(files: Files, target: Target) -> str | None:
-    """Return what a file held as UTF-8 text, for the diff; nothing when it is binary or large."""
+    """Return the content of a file as text, for the diff; ``None`` if it is not UTF-8, is binary or is too large."""
     try:
         data = files.read(target, limit=MAX_BYTES)
         return None if looks_binary(data) else data.decode("utf-8")
@@ -127,7 +129,7 @@ def old_text(files: Files, target: Target) -> str | None:
 
 
 def edit_files(ctx: ToolContext, edits: Sequence[tuple[Target, Edit]], tool: str) -> ToolResult:
-    """Make all `edits`, in order, each file written once; nothing is written when one of them fails."""
+    """Make all `edits` in order, and write each file once; if one edit fails, no file is written."""
     edited, places = plan_edits(ctx.files, edits)
     changes = [FileChange(one.target, one.data, one.text.encode(one.after, one.target.given)) for one in edited]
     commit(ctx.files, changes)
@@ -137,7 +139,7 @@ def edit_files(ctx: ToolContext, edits: Sequence[tuple[Target, Edit]], tool: str
 
 @dataclass
 class Edited:
-    """A file with its edits made in memory: what it holds, and the text that it shall hold."""
+    """A file with its edits made in memory: `data` and `text` are its content, `after` is the new text."""
 
     target: Target
     data: bytes
@@ -146,9 +148,9 @@ class Edited:
 
 
 def plan_edits(files: Files, edits: Sequence[tuple[Target, Edit]]) -> tuple[list[Edited], int]:
-    """Return the files as `edits` leave them, and the number of places; nothing is written.
+    """Return the edited files and the number of replacements, without writing anything.
 
-    :raises ToolError: one of them does not fit.
+    :raises ToolError: an edit does not fit its file.
     """
     edited: dict[str, Edited] = {}
     places = 0
@@ -167,7 +169,7 @@ def plan_edits(files: Files, edits: Sequence[tuple[Target, Edit]]) -> tuple[list
 
 
 def _with_number(error: ToolError, number: int, count: int) -> ToolError:
-    """Say which of several edits it was, and that none was made."""
+    """Return `error` with the number of the edit that failed, and the note that no file was changed."""
     if count == 1:
         return error
     message = f"edit {number} of {count}: {error.message}; no file was changed"
@@ -193,7 +195,7 @@ def _tool_result(
 
 
 def targets_of(paths: Sequence[str], targets: Sequence[Target]) -> Iterator[Target]:
-    """Yield the judged target of each path; equal paths were declared, and judged, once."""
+    """Yield the judged target of each path; a path that is named twice was judged once."""
     by_path = dict(zip(dict.fromkeys(paths), targets, strict=True))
     yield from (by_path[path] for path in paths)
 
@@ -230,9 +232,9 @@ CONTEXT = 3
 MAX_LINES = 120
 MAX_CHARACTERS = 12_000
 MAX_COMPARED = 3000
-"""Lines compared one with the other; a larger change is only counted."""
+"""How many changed lines are compared one by one; of a larger change only the numbers of lines are shown."""
 SHORT_LINES, SHORT_WIDTH, SHORT_FILES = 16, 160, 8
-"""What a person is shown after a change: lines in all, characters of a line, files."""
+"""Limits of the diff that a person sees after a change: lines in all, characters of a line, files."""
 
 _HEADER = re.compile(r"@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@")
 
@@ -247,12 +249,12 @@ class Diff:
 
     @property
     def count(self) -> str:
-        """``+2 -1``."""
+        """The numbers of lines, as in ``+2 -1``."""
         return f"+{self.added} -{self.removed}"
 
 
 def diff(before: str, after: str, name: str, new_name: str = "") -> Diff:
-    """Return the difference; the equal beginning and end are taken off before anything is compared."""
+    """Return the difference between two texts; their equal beginning and end are removed before the comparison."""
     import difflib
 
     change = _compare(before, after)
@@ -267,9 +269,9 @@ def diff(before: str, after: str, name: str, new_name: str = "") -> Diff:
 
 
 def whole_diff(before: str, after: str) -> Diff:
-    """Return the difference with every line of it, for a person who decides about it; it names no file.
+    """Return the complete difference, for a person who decides about it, without file names.
 
-    Of a change too large to be compared line by line, all that goes is followed by all that comes.
+    If a change is too large to be compared line by line, all old lines come before all new lines.
     """
     import difflib
 
@@ -291,7 +293,7 @@ def _counts(lines: Sequence[str]) -> tuple[int, int]:
 
 
 class ShownFile(NamedTuple):
-    """A file that was changed: its resolved name, what became of it in a word, and the difference if there is one."""
+    """A changed file: its resolved name, the kind of change (``deleted``), and the difference if there is one."""
 
     name: str
     what: str = ""
@@ -299,9 +301,9 @@ class ShownFile(NamedTuple):
 
 
 def short_diffs(changed: Sequence[ShownFile]) -> str:
-    """Return what a person is shown after a change: each path, and the beginning and the end of its diff.
+    """Return the text that a person sees after a change: each path, with the beginning and the end of its diff.
 
-    Lines of a file begin with a blank, ``+``, ``-`` or a backslash, those of a place with ``@@``; all others are ours.
+    Lines from a file begin with a blank, ``+``, ``-`` or a backslash, and hunk headers with ``@@``; all others are ours.
     """
     each = max(SHORT_LINES // max(len(changed), 1), 4)
     lines = [line for one in changed[:SHORT_FILES] for line in _short(one, each)]
@@ -323,7 +325,7 @@ def _short(one: ShownFile, most: int) -> list[str]:
 
 
 class _Comparison(NamedTuple):
-    """The lines of two texts, how many are equal at the beginning (`head`) and at the end (`tail`)."""
+    """The lines of two texts, and how many are equal at the beginning (`head`) and at the end (`tail`)."""
 
     old: list[str]
     new: list[str]
@@ -339,7 +341,7 @@ class _Comparison(NamedTuple):
         return self.new[self.head : len(self.new) - self.tail]
 
     def around(self, first: int) -> tuple[list[str], list[str]]:
-        """Return the old and the new lines from `first` to a few behind the change."""
+        """Return the old and the new lines, from `first` to :data:`CONTEXT` lines after the change."""
         end = max(0, self.tail - CONTEXT)
         return self.old[first : len(self.old) - end], self.new[first : len(self.new) - end]
 
@@ -353,14 +355,14 @@ def _compare(before: str, after: str) -> _Comparison:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines with their ends, as editors and ``grep`` count them: no form feed and no U+2028 ends one."""
+    """Return the lines with their ends, as editors and ``grep`` count them: a form feed or U+2028 does not end a line."""
     lines = [f"{line}\n" for line in text.split("\n")]
     lines[-1] = lines[-1][:-1]
     return lines if lines[-1] else lines[:-1]
 
 
 def _shift_numbers(line: str, by: int) -> str:
-    """Return a line of the diff; line numbers count from the beginning of the file."""
+    """Return a line of the diff, with the numbers of a hunk header counted from the beginning of the file."""
     if line.startswith("@@ "):
         return _HEADER.sub(lambda m: f"@@ -{int(m[1]) + by}{m[2] or ''} +{int(m[3]) + by}{m[4] or ''} @@", line)
     return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

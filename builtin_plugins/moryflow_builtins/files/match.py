@@ -1,7 +1,8 @@
-"""Finding the text that an edit means, and replacing exactly that.
+"""Find the text that an edit means, and replace exactly that text.
 
-Exact first; then line ends, look-alike characters and trailing blanks are forgiven; last, the indentation of whole
-lines, where new lines are indented as the file does. The first way that finds anything counts, and it must find one place.
+The exact text is tried first, then differences in line ends, look-alike characters and trailing blanks are ignored, and last
+the indentation of whole lines; new lines are then indented as in the file. The first way that finds anything counts, and it
+must find one place.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from math import gcd
 from moryflow_sdk import ToolError
 
 Step = tuple[str, str]
-"""What a model wrote for one level of indentation, and what the file has for it; both empty: they are the same."""
+"""One level of indentation as the model wrote it, and as the file has it; both are empty if they are the same."""
 
 
 def reindent(new: Sequence[str], written: Sequence[str], there: Sequence[str]) -> list[str]:
-    """Return the lines `new` as the file would indent them, which has `there` what a model wrote as `written`."""
+    """Return the lines `new`, indented as in the file: the lines `there` of the file match the model's lines `written`."""
     known: dict[str, str] = {}
     for ours, theirs in zip(written, there, strict=True):
         if theirs.strip():
@@ -33,7 +34,7 @@ def reindent(new: Sequence[str], written: Sequence[str], there: Sequence[str]) -
 
 
 def other_blanks(written: Sequence[str], there: Sequence[str]) -> bool:
-    """Whether one of two is indented with tabs and the other is indented without any."""
+    """Whether one of the two is indented with tabs and the other with spaces only."""
     ours, theirs = ("".join(map(_indent, lines)) for lines in (written, there))
     return bool(ours and theirs) and ("\t" in ours) != ("\t" in theirs)
 
@@ -43,7 +44,7 @@ def _indent(line: str) -> str:
 
 
 def _step_between(known: Mapping[str, str]) -> Step | None:
-    """Return the step between two lines that are indented unlike, or else what stands for the tabs of a single one."""
+    """Return the step between two lines of different indentation, or else the step of one line with tabs on one side."""
     for less, more in pairwise(sorted(known, key=len)):
         if more.startswith(less) and known[more].startswith(known[less]) and known[more] != known[less]:
             return _smallest(more.removeprefix(less), known[more].removeprefix(known[less]))
@@ -51,7 +52,7 @@ def _step_between(known: Mapping[str, str]) -> Step | None:
 
 
 def _smallest(ours: str, theirs: str) -> Step:
-    """Return one level of several: two tabs for eight spaces are one for four. A single space is not a level."""
+    """Return the step of one level: two tabs for eight spaces make one tab for four. A single space is not a level."""
     levels = gcd(len(ours), len(theirs))
     if "\t" in theirs and len(ours) == levels:
         return ours, "\t"
@@ -59,7 +60,7 @@ def _smallest(ours: str, theirs: str) -> Step:
 
 
 def _guess_step(known: Mapping[str, str], indents: Iterable[str]) -> Step:
-    """Return the step where the lines that are there do not tell it: they are all at one level."""
+    """Guess the step if all known lines have the same indentation."""
     if "\t" in "".join(known):
         return "", ""
     if "\t" in "".join(known.values()):
@@ -68,7 +69,7 @@ def _guess_step(known: Mapping[str, str], indents: Iterable[str]) -> Step:
 
 
 def _indent_for(indent: str, known: Mapping[str, str], step: Step) -> str:
-    """Return the file's form of `indent`: a known one, or one that is some levels away from a known one."""
+    """Return `indent` as the file would have it, some levels away from the nearest known indentation."""
     below = [one for one in known if indent.startswith(one)]
     if below:
         nearest = max(below, key=len)
@@ -82,7 +83,7 @@ def _indent_for(indent: str, known: Mapping[str, str], step: Step) -> str:
 
 
 def _convert(blanks: str, step: Step) -> str:
-    """Return `blanks` in the file's way; what is not a whole level aligns, and stays."""
+    """Return `blanks` with each whole level as the file has it; the rest is alignment and stays."""
     ours, theirs = step
     levels = 0
     while ours and blanks.startswith(ours):
@@ -105,7 +106,7 @@ _LEFT_OUT = re.compile(r"[ \t]+(?=\r?\n|\Z)|\r(?=\n)")
 
 @dataclass(frozen=True)
 class Edit:
-    """What to replace by what."""
+    """Text to find and its replacement; `all`: replace it everywhere."""
 
     old: str
     new: str
@@ -114,7 +115,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Replacement:
-    """A place in the text and what comes there."""
+    """A place in the text, and the new text for it."""
 
     start: int
     end: int
@@ -122,7 +123,7 @@ class Replacement:
 
 
 def apply_edit(text: str, edit: Edit, name: str) -> tuple[str, int]:
-    """Return `text` with `edit` made and how many places it changed.
+    """Return `text` with `edit` made, and how many places it changed.
 
     :raises ToolError: ``not_found``, ``not_unique`` or ``no_change``; nothing has changed.
     """
@@ -154,7 +155,7 @@ def _replace(text: str, found: list[Replacement], edit: Edit, name: str) -> str:
 
 
 def line_end(text: str, start: int, end: int) -> str:
-    """Return the line end in use at a place: in it, on its line, or before it."""
+    """Return the line end used at a place: inside it, at the end of its line, or before it."""
     found = text.find("\n", start, end)
     if found < 0:
         found = text.find("\n", end)
@@ -175,11 +176,11 @@ def _exact(text: str, edit: Edit) -> Iterator[Replacement]:
         if not _splits(text, end):
             first = start - (text[max(start - 1, 0) : start + 1] == "\r\n")  # a line end is replaced as a whole
             yield Replacement(first, end, with_ends(edit.new, line_end(text, start, end)))
-        start = text.find(edit.old, end if edit.all else start + 1)  # of two that overlap, neither is meant surely
+        start = text.find(edit.old, end if edit.all else start + 1)  # count overlapping places: it is unclear which is meant
 
 
 def _splits(text: str, end: int) -> bool:
-    """Whether a place that ends here would end within a line end, or between a letter and its accent."""
+    """Whether the position `end` is inside a line end, or between a letter and its accent."""
     following = text[end : end + 1]
     if following.isascii():
         return following == "\n" and text[end - 1] == "\r"
@@ -189,7 +190,7 @@ def _splits(text: str, end: int) -> bool:
 
 
 def _by_normal_form(text: str, edit: Edit) -> Iterator[Replacement]:
-    """Find the text as another system composes its accents (NFC, NFD); what comes there is composed like it."""
+    """Find the text with its accents composed in another way (NFC, NFD); the new text is composed in the same way."""
     if edit.old.isascii():
         return
     from unicodedata import normalize
@@ -201,17 +202,17 @@ def _by_normal_form(text: str, edit: Edit) -> Iterator[Replacement]:
             return
 
 
-# ---------------------------------------------------------------- Forgiving characters
+# ---------------------------------------------------------------- Ignoring differences in characters
 
 
 def _plain(text: str) -> tuple[str, Callable[[int], int], Callable[[int], int]]:
-    """Return `text` without what is forgiven, and where a position of that begins and ends in `text`."""
+    """Return `text` in plain form, and functions that map a start and an end in it back to `text`."""
     from bisect import bisect_right
 
-    text = text.translate(_ALIKE)  # one character for one, so that positions stay
+    text = text.translate(_ALIKE)  # one character for one, so positions stay the same
     kept: list[str] = []
-    begins: list[int] = []  # of each kept piece, in the plain text
-    shifts: list[int] = []  # what was left out before it
+    begins: list[int] = []  # where each kept piece begins in the plain text
+    shifts: list[int] = []  # how many characters were left out before it
     position = size = 0
     for match in _LEFT_OUT.finditer(text):
         if match.start() > position:
@@ -235,12 +236,12 @@ def _by_lookalikes(text: str, edit: Edit) -> Iterator[Replacement]:
     old, new = _plain(edit.old)[0], edit.new.replace("\r\n", "\n")
     if not old.strip():
         return
-    to_line_end = edit.old.translate(_ALIKE).endswith((" ", "\t"))  # forgiven only where a line ends
+    to_line_end = edit.old.translate(_ALIKE).endswith((" ", "\t"))  # trailing blanks are ignored only at the end of a line
     before, after = _common_ends(old, new.translate(_ALIKE))
     start = plain.find(old)
     while start >= 0:
         stop = start + len(old)
-        # What old and new have in common stays as the file has it: its own quotes, dashes, blanks and line ends.
+        # The part that old and new have in common stays as in the file, with its quotes, dashes, blanks and line ends.
         left, right = start + before, stop - after
         first = end(left) if left > start else begin(left)
         last = max(end(right), first) if right > left else first
@@ -257,7 +258,7 @@ def _common_ends(old: str, new: str) -> Span:
     return before, after
 
 
-# ---------------------------------------------------------------- Forgiving indentation, of whole lines
+# ---------------------------------------------------------------- Ignoring the indentation of whole lines
 
 
 def _by_lines(text: str, edit: Edit) -> Iterator[Replacement]:
@@ -285,10 +286,10 @@ def _by_lines(text: str, edit: Edit) -> Iterator[Replacement]:
 
 
 def plain_line(line: str) -> str:
-    """Return `line` with look-alike characters and trailing blanks forgiven."""
+    """Return `line` with look-alike characters replaced and trailing blanks removed, for comparison."""
     return line.translate(_ALIKE).rstrip()
 
 
 def bare(line: str) -> str:
-    """Return `line` without blanks around and with one blank within, look-alikes forgiven."""
+    """Return `line` with look-alikes replaced, no blanks around it and single blanks inside, for comparison."""
     return " ".join(line.translate(_ALIKE).split())

@@ -1,4 +1,4 @@
-"""``apply_patch``: the format that GPT models write, parsed; each change found by its context, then all written or nothing."""
+"""``apply_patch``: parse the patch format of GPT models, find each change by its context, then write all files or none."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _ACTIONS: dict[str, Literal["add", "update", "delete"]] = {
 
 @dataclass
 class Hunk:
-    """Lines to find and lines to put there.
+    """Lines to find in a file, and lines to replace them with.
 
-    :param headers: texts after ``@@``: lines that stand somewhere before the place.
-    :param lines: ``(sign, text)`` with sign blank, ``-`` or ``+``.
-    :param at_end: the place is the end of the file.
+    :param headers: the texts after ``@@``: lines of the file somewhere before the change.
+    :param lines: ``(sign, text)``; the sign is a blank, ``-`` or ``+``.
+    :param at_end: the change is at the end of the file.
     """
 
     headers: list[str] = field(default_factory=list[str])
@@ -38,13 +38,13 @@ class Hunk:
 
     @property
     def old(self) -> list[str]:
-        """The lines that must be there."""
+        """The lines that the file must hold."""
         return [text for sign, text in self.lines if sign != "+"]
 
 
 @dataclass
 class FilePatch:
-    """What happens to one file."""
+    """The part of a patch about one file."""
 
     path: str
     action: Literal["add", "update", "delete"]
@@ -80,10 +80,10 @@ def paths_of(patches: list[FilePatch]) -> list[str]:
 
 
 def _body(patch: str) -> Iterator[tuple[int, str]]:
-    """Yield the numbered lines between the two marks; a Markdown fence or a here-document around them is forgiven."""
+    """Yield the numbered lines between the two marks; a Markdown fence or a here-document around them is ignored."""
     lines = patch.replace("\r\n", "\n").split("\n")
     begin = next((i for i, line in enumerate(lines) if line.strip() == BEGIN), None)
-    # The last one: what comes before may be a line of a file, or the end of a first patch, and is not left out unseen.
+    # The last end mark counts: an earlier one may be a line of a file, or end a first patch, whose rest must not be lost.
     end = next((i for i in reversed(range(len(lines))) if lines[i].strip() == END), None)
     if begin is None:
         raise _wrong(1, f"the patch must begin with {BEGIN!r}")
@@ -100,7 +100,7 @@ def _path(text: str, number: int) -> str:
 
 
 def _line(patch: FilePatch, line: str, number: int) -> None:
-    """Add one line to the file it belongs to."""
+    """Add one line to the part of the patch it belongs to."""
     match patch.action:
         case "add":
             if not line.startswith("+"):
@@ -180,7 +180,7 @@ def apply_patch_text(ctx: ToolContext, patch: str) -> ToolResult:
 
 
 class PlannedPatch(NamedTuple):
-    """What a patch makes of one file: the old text, the new one, and the changes on the disk."""
+    """The effect of a patch on one file: the old text, the new text, and the changes on the disk."""
 
     patch: FilePatch
     target: Target
@@ -190,9 +190,9 @@ class PlannedPatch(NamedTuple):
 
 
 def plan_patch(ctx: ToolContext, patch: str) -> list[PlannedPatch]:
-    """Return what `patch` makes of the call's targets; nothing is written.
+    """Return the effect of `patch` on the call's targets, without writing anything.
 
-    :raises ToolError: it cannot be read, or a part of it does not fit.
+    :raises ToolError: the patch cannot be parsed, or a part of it does not fit.
     """
     patches = parse_patch(patch)
     targets = dict(zip(paths_of(patches), ctx.call.targets, strict=True))
@@ -213,7 +213,7 @@ def _title(patch: FilePatch) -> str:
 
 
 def _refuse_same(targets: Mapping[str, Target]) -> None:
-    """Two names of one file would be changed one over the other."""
+    """Refuse two names of the same file: the second change would overwrite the first."""
     seen: dict[str, str] = {}
     for name, target in targets.items():
         other = seen.setdefault(target.path or target.text, name)
@@ -277,10 +277,10 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], name: str) -> str:
 
 
 def _replace(old: Sequence[tuple[str, str]], hunk: Hunk, end: str) -> list[tuple[str, str]]:
-    """Return the new lines of a place, each with its end; what the patch only repeats stays as the file has it."""
+    """Return the new lines of a place, each with its end; context lines stay as in the file."""
     lines, there = [text for sign, text in hunk.lines if sign == "+"], [body for body, _ in old]
     if other_blanks(hunk.old, there):
-        # Not where only the depth differs: the sign may have been left out before a context line, and the new lines are right.
+        # Not if only the depth differs: the blank sign of a context line may be missing, and the new lines are right.
         lines = reindent(lines, hunk.old, there)
     added = iter(lines)
     result: list[tuple[str, str]] = []
@@ -325,7 +325,7 @@ def _place(lines: Sequence[str], hunk: Hunk, position: int, where: str) -> int:
 
 
 def _after_header(lines: Sequence[str], header: str, position: int, where: str) -> int:
-    """Return the line after the next one that an ``@@`` line names."""
+    """Return the index after the next line that matches `header`."""
     for way in (*_WAYS, str.strip):
         for index in range(position, len(lines)):
             if way(lines[index]) == way(header):

@@ -1,7 +1,7 @@
-"""What a person who is asked about a change is shown: the content or the diff, from the very objects that were judged.
+"""The preview in a question about a change: the content or the diff, read from the objects that were judged.
 
-The lines of a file begin with a blank, ``+``, ``-`` or a backslash, those of a place with ``@@``. All others are ours, so
-that no content looks like the name of another file.
+Lines from a file begin with a blank, ``+``, ``-`` or a backslash, and hunk headers with ``@@``. All others are ours, so no
+content can look like the name of another file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_PATHS = 10_000
 
 
 def preview_write(ctx: ToolContext) -> str:
-    """Return the content of a new file, or what changes in one that is there."""
+    """Return the content of a new file, or the diff of an existing one."""
     target, content = ctx.call.targets[0], str(ctx.call.args["content"])
     if target.identity is None:
         return _with_heading(f"new file, {_lines(content)}", _new(content))
@@ -31,7 +31,7 @@ def preview_write(ctx: ToolContext) -> str:
 
 
 def preview_edits(ctx: ToolContext) -> str:
-    """Return the diff of each file; the name stands before it where there are several."""
+    """Return the diff of each file, with its name in front if there are several."""
     args = thaw(ctx.call.args)
     given = args.get("edits", [args])
     edits = [Edit(one["old_string"], one["new_string"], one.get("replace_all", False)) for one in given]
@@ -46,7 +46,7 @@ def preview_patch(ctx: ToolContext) -> str:
 
 
 def preview_move(ctx: ToolContext) -> str:
-    """Return every path that moves."""
+    """Return every path that is moved, and where to."""
     source, destination = ctx.call.targets
     below = _below(ctx, source)
     moved = [f"{_name(source)} → {_name(destination)}"]
@@ -54,7 +54,7 @@ def preview_move(ctx: ToolContext) -> str:
 
 
 def preview_delete(ctx: ToolContext) -> str:
-    """Return every path that goes."""
+    """Return every path that is deleted."""
     target = ctx.call.targets[0]
     below = _below(ctx, target) if ctx.call.args.get("recursive") else []
     return "\n".join((_name(target), *(_name(target, path) for path in below), *_rest(below)))
@@ -72,7 +72,7 @@ PREVIEWS = {
 
 
 def _below(ctx: ToolContext, target: Target) -> list[str]:
-    """Return the paths below a folder, and one more than are shown where there are more; none of what is not a folder."""
+    """Return the paths below a folder, at most one more than are shown; none if `target` is not a folder."""
     try:
         found: Iterable[str] = (path for path, _ in ctx.files.walk(target, ignore=False))
         return list(islice(found, MOST_PATHS + 1))
@@ -119,5 +119,5 @@ def _lines(content: str) -> str:
 
 
 def _name(target: Target, below: str = "") -> str:
-    """Return the resolved name, in one line."""
+    """Return the resolved name of `target`, or of a path below it, on one line."""
     return visible(f"{target.text.rstrip('/')}/{below}" if below else target.text)

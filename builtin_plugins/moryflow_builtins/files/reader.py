@@ -1,6 +1,6 @@
-"""``read`` and ``ls``: a page of a text file, an image with its size, what a file is by its first bytes, what a folder holds.
+"""``read`` and ``ls``: a page of a text file, an image with its size, the kind of a binary file, the entries of a folder.
 
-Bytes become text and bytes again so that nothing but the change differs: encoding, byte-order mark and line ends are kept.
+The encoding, the byte-order mark and the line ends of a file are kept when it is edited, so nothing else changes.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from moryflow_sdk import Entry, Image, Target, ToolContext, ToolError, ToolResul
 from moryflow_sdk.support.texts import HEAD_BYTES, looks_binary, mark_of
 
 MAX_BYTES = 32 * 1024 * 1024
-"""Files over this are neither edited nor read as one piece."""
+"""Larger files are not edited, and their lines are not counted."""
 
 FALLBACK = "latin-1"
-"""Takes every byte, so what is not touched comes back as it was."""
+"""An encoding that decodes every byte, so the unchanged parts of a file are written back as they were."""
 
 
 @dataclass(frozen=True)
 class FileText:
-    """The text of a file and what is needed to write it again."""
+    """The text of a file, with its encoding and byte-order mark."""
 
     text: str
     encoding: str = "utf-8"
     mark: bytes = b""
 
     def encode(self, text: str, name: str) -> bytes:
-        """Return `text` as bytes of this file.
+        """Return `text` as bytes, in the encoding of this file.
 
-        :raises ToolError: ``encoding``, the file's encoding cannot write a character of it; ``binary``, a NUL would come in.
+        :raises ToolError: ``encoding``: the encoding has no such character; ``binary``: `text` adds a NUL to the file.
         """
         try:
             data = self.mark + text.encode(self.encoding)
@@ -53,9 +53,9 @@ class FileText:
 
 
 def decode(data: bytes, name: str) -> FileText:
-    """Return `data` as text: by its mark, as UTF-8, or else as :data:`FALLBACK`.
+    """Return `data` as text: by its byte-order mark, as UTF-8, or else as :data:`FALLBACK`.
 
-    :raises ToolError: ``binary``.
+    :raises ToolError: ``binary``: it is not text.
     """
     mark, encoding = mark_of(data)
     try:
@@ -87,7 +87,7 @@ _KINDS: tuple[tuple[bytes, str], ...] = (
 
 @dataclass(frozen=True)
 class Picture:
-    """An image by its header: media type and size in pixels, where the header has it."""
+    """The media type of an image and its size in pixels, if its header holds it."""
 
     media_type: str
     width: int | None
@@ -99,12 +99,12 @@ class Picture:
 
 
 def kind_of(head: bytes) -> str:
-    """Return what the beginning of a file says it is."""
+    """Return the format of a binary file, by its first bytes."""
     return next((kind for magic, kind in _KINDS if head.startswith(magic)), "unknown format")
 
 
 def picture_of(head: bytes) -> Picture | None:
-    """Return the image that begins with `head` (some hundred kilobytes find the size of any JPEG), or nothing."""
+    """Return the image that begins with `head`, or ``None``; a few hundred kilobytes hold the size of any JPEG."""
     if head.startswith(b"\x89PNG\r\n\x1a\n") and len(head) >= 24:
         return Picture("image/png", _big(head[16:20]), _big(head[20:24]))
     if head[:6] in (b"GIF87a", b"GIF89a") and len(head) >= 10:
@@ -149,7 +149,7 @@ def _little(data: bytes) -> int:
 
 
 PAGE_BYTES = 45_000
-"""A page stays below the limit at which outputs are cut: a stored output can be read without being stored again."""
+"""The size of a page. It is below the limit of truncation, so reading a stored output does not store it again."""
 
 LINE_CHARACTERS = 10_000
 PIECE_CHARACTERS = 1 << 18
@@ -159,7 +159,7 @@ IMAGE_BYTES = 5 * 1024 * 1024
 
 @dataclass
 class FilePage:
-    """Some lines of a file and where they stand."""
+    """Some lines of a file, from line `first` on; `cut` is how many of them were shortened."""
 
     first: int
     lines: list[str] = field(default_factory=list[str])
@@ -174,7 +174,7 @@ class FilePage:
 
 
 async def read_soon(ctx: ToolContext, offset: int, limit: int, encoding: str | None, line_numbers: bool) -> ToolResult:
-    """Read a small file here and now, as its path was resolved; what may take a while is read on a thread."""
+    """Read a small file at once on the event loop, and a larger one, or one that may have to wait, in a thread."""
     page = partial(read_target, ctx, offset, limit, encoding, line_numbers)
     return page() if not ctx.files.waits and _is_small(ctx.call.targets[0]) else await asyncio.to_thread(page)
 
@@ -208,7 +208,7 @@ def read_target(ctx: ToolContext, offset: int, limit: int, encoding: str | None,
 
 
 def _codec_of(encoding: str | None) -> str | None:
-    """Return the codec's own name of `encoding`."""
+    """Return the canonical name of `encoding`, or raise :class:`ToolError` if there is no such text encoding."""
     import codecs
 
     if encoding is None:
@@ -222,16 +222,16 @@ def _codec_of(encoding: str | None) -> str | None:
 
 
 def _page(file: BinaryIO, skip: int, encoding: str, offset: int, limit: int, *, whole: bool) -> tuple[FilePage, str]:
-    """Read a page; text that turns out not to be in `encoding` is read again as :data:`FALLBACK`."""
+    """Read a page; if the text is not in `encoding`, read it again as :data:`FALLBACK`. Return the encoding used too."""
     try:
         return _lines(file, skip, encoding, "strict" if whole else "replace", offset, limit, whole=whole), encoding
-    except UnicodeError:  # not only UnicodeDecodeError: UTF-16 without a mark is one of these
+    except UnicodeError:  # UTF-16 without a mark raises this, not UnicodeDecodeError
         return _lines(file, skip, FALLBACK, "strict", offset, limit, whole=whole), FALLBACK
 
 
 def _lines(file: BinaryIO, skip: int, encoding: str, errors: str, offset: int, limit: int, *, whole: bool) -> FilePage:
     file.seek(skip)
-    # A lone CR ends no line: what grep, edit and a diff call line 7 is line 7 here.
+    # A lone CR does not end a line, so line numbers are those of grep, edit and a diff.
     stream = io.TextIOWrapper(file, encoding=encoding, errors=errors, newline="\n")
     try:
         return _collect(stream, offset, limit, whole=whole)
@@ -240,7 +240,7 @@ def _lines(file: BinaryIO, skip: int, encoding: str, errors: str, offset: int, l
 
 
 def _collect(stream: io.TextIOWrapper, offset: int, limit: int, *, whole: bool) -> FilePage:
-    """Take lines from `offset` until `limit` or a page is full; with `whole`, count the others too."""
+    """Collect lines from `offset` up to `limit` or a full page; with `whole`, count the remaining lines too."""
     page, size, number = FilePage(offset), 0, 0
     while True:
         line, cut = _line(stream)
@@ -262,7 +262,7 @@ def _collect(stream: io.TextIOWrapper, offset: int, limit: int, *, whole: bool) 
 
 
 def _count_lines(stream: io.TextIOWrapper) -> int:
-    """Return how many lines are left; a last one without a line end counts."""
+    """Return how many lines are left; a last line without a line end counts."""
     count, last = 0, "\n"
     while piece := stream.read(PIECE_CHARACTERS):
         count, last = count + piece.count("\n"), piece[-1]
@@ -270,7 +270,7 @@ def _count_lines(stream: io.TextIOWrapper) -> int:
 
 
 def _line(stream: io.TextIOWrapper) -> tuple[str | None, int]:
-    """Return the next line without its end and how many characters of it were left out; nothing at the end."""
+    """Return the next line without its end, and how many characters were left out; ``None`` at the end of the file."""
     line = stream.readline(LINE_CHARACTERS)
     if not line:
         return None, 0
@@ -314,14 +314,14 @@ def _result(target: Target, page: FilePage, encoding: str, size: int, line_numbe
 
 
 def _binary(target: Target, head: bytes, size: int) -> ToolResult:
-    """Name the kind of a file that is not text; its bytes would not help a model."""
+    """Return the kind of a file that is not text; its bytes would not help a model."""
     text = f"{target.given} is not text: {kind_of(head)}, {size:,} bytes; not shown. Look at it with a program made for it."
     title = f"read {target.given} (binary)"
     return ToolResult(output=text, title=title, truncated=True, metadata={"target": target.text, "binary": True, "bytes": size})
 
 
 def _image(ctx: ToolContext, picture: Picture, data: bytes, size: int, name: str) -> ToolResult:
-    """Return an image for the model to look at, where it can and the image is not too large."""
+    """Return an image for the model, if the model accepts images and the image is not too large."""
     what = f"{name}: {picture}, {size:,} bytes"
     seen = ctx.model is None or ctx.model.images
     if len(data) > IMAGE_BYTES or not seen:

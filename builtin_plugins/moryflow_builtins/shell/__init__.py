@@ -1,4 +1,4 @@
-"""The shell: ``bash``, in a sandbox where one works."""
+"""The shell: the tool ``bash``, in a sandbox if one works here."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from moryflow_sdk.field_types import Between
 name = "shell"
 services = ("files", "rules", "terminal")
 TRIED = "sandbox"
-"""A file of the plugin's that says which sandbox was tried; see :func:`moryflow_sdk.support.sandbox.find_sandbox`."""
+"""The file in which :func:`moryflow_sdk.support.sandbox.find_sandbox` records which sandbox it tried."""
 WHOLE = 200
-"""Characters up to which a command of one line is shown whole as the target of its call."""
+"""Characters of the longest command on one line that needs no preview: the target of its call shows all of it."""
 
 
 def _targets(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
@@ -34,7 +34,7 @@ def _targets(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
 
 
 def _preview(ctx: ToolContext) -> str:
-    """Return a command of several lines line by line."""
+    """Return a command that is long or has several lines; else an empty text."""
     command = str(ctx.call.args["command"])
     return command if "\n" in command or len(command) > WHOLE else ""
 
@@ -59,13 +59,13 @@ async def bash(
 
 
 def _opened(call: ToolCall) -> str:
-    """Return the key in the turn's state of the files that a question named, from the decision to the start."""
+    """Return the key in the turn's state under which the files that a question named are kept until the call starts."""
     return f"opened {call.id}"
 
 
 @hookimpl
 def plugin_start(ctx: PluginContext) -> None:
-    """Look after commands whose host was killed while they ran."""
+    """Settle commands whose host was killed while they ran."""
     if any((ctx.data_dir / "running").glob("*.json")):
         from .confine import settle_leftovers
 
@@ -74,7 +74,7 @@ def plugin_start(ctx: PluginContext) -> None:
 
 @hookimpl
 async def tool_before(call: ToolCall, turn: Turn) -> None:
-    """Find the sandbox before the first command is judged: it may start a program, for which no gate waits."""
+    """Find the sandbox before the first command is judged: this may start a program, and a gate must not wait for one."""
     if call.tool != bash.name:
         return
     import asyncio
@@ -87,10 +87,10 @@ async def tool_before(call: ToolCall, turn: Turn) -> None:
 
 @hookimpl
 def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
-    """Remember which files a question named: with an answer the sandbox leaves them open."""
+    """Keep the files that a question named; if a person allows the call, the sandbox leaves them open."""
     if call.tool != bash.name:
         return
-    turn.state.pop(_opened(call), None)  # of a decision before a crash
+    turn.state.pop(_opened(call), None)  # left by a decision before a crash
     if ruling.decision == "allow":
         asks = (verdict for _, verdict in ruling.verdicts if isinstance(verdict, Ask))
         if paths := [path for ask in asks for path in ask.opens]:
@@ -98,7 +98,7 @@ def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
 
 
 def doctor() -> Iterator[tuple[str, str, str]]:
-    """Say for ``moryflow doctor`` whether commands are confined here."""
+    """Yield a finding for ``moryflow doctor``: whether commands run in a sandbox here."""
     from moryflow_sdk.support.sandbox import find_sandbox
 
     sandbox = find_sandbox()

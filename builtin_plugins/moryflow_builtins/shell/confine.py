@@ -1,4 +1,4 @@
-"""One command in the sandbox: what is read-only or hidden for it, and the check after it has ended.
+"""One command in the sandbox: the files that are read-only or hidden for it, and the check after it has ended.
 
 A record is written before the command starts. If the host is killed, the next host finds the record and does the check.
 """
@@ -25,20 +25,20 @@ from moryflow_sdk.support.sandbox import FileRules, Sandbox
 from .protected import INSTALLED, GuardedEntry, Search, Settled, Survey, put_back, put_in_place
 
 MOST_CLOSED = 400
-"""So many paths are closed or hidden one by one; the time that this takes grows with the square."""
+"""How many paths are made read-only or hidden one by one; the time for this grows with the square of their number."""
 
 _REFUSED = re.compile("Read-only file system|Device or resource busy")
 _COMPLAINTS = 64 * 1024
-"""Characters at either end of an output in which a command complains; looking through megabytes would take longer than it."""
+"""How many characters at each end of an output are searched for errors; in megabytes it would take longer than the command."""
 _running: dict[str, dict[str, GuardedEntry]] = {}
-"""What the commands that run in this process have found before they started, by their marks."""
+"""The mark of each command that runs in this process → the guarded files that were found before it started."""
 
 
 class Confined:
     """A command's sandbox.
 
-    :param opened: paths from the vault that a person was asked about by name.
-    :ivar notes: what the model is told of it.
+    :param opened: paths, relative to the vault, that a person was asked about by name.
+    :ivar notes: remarks about the sandbox, added to the output for the model.
     """
 
     def __init__(self, ctx: ToolContext, sandbox: Sandbox, network: bool, opened: frozenset[str]) -> None:
@@ -58,7 +58,7 @@ class Confined:
         self._above_opened = {str(parent) for path in self.opened for parent in Path(path).parents}
 
     def argv(self, argv: Sequence[str], workdir: Path) -> list[str]:
-        """Return what runs `argv` inside.
+        """Return the command line that runs `argv` in the sandbox.
 
         :raises ToolError: there are too many secrets to hide.
         """
@@ -77,7 +77,7 @@ class Confined:
         )
 
     def begin(self) -> None:
-        """Look before the command, and keep a record while it runs. It is held locked; the lock ends with its process."""
+        """Search the vault before the command, and write the record. Its lock is held while this process lives."""
         self.before = self._search.before()
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         about = {"vault": str(self._vault), "mark": self.ctx.mark, "opened": sorted(self.opened)}
@@ -88,8 +88,8 @@ class Confined:
         _running[self.ctx.mark] = self.before.guarded
 
     def end(self) -> Settled:
-        """Put back what the command made or moved. It has ended, with all that it started."""
-        try:  # what a rule or a person has opened is left out
+        """Put back the guarded files that the command made or moved. It has ended, with everything that it started."""
+        try:  # without the files that a rule or a person has opened
             both = (self.before.guarded, self._search.after(self.before.guarded))
             before, now = ({path: entry for path, entry in one.items() if not self._is_open(path)} for one in both)
             return put_back(self._vault, before, now, _aside(self.ctx.data_dir, self.ctx.mark))
@@ -103,7 +103,7 @@ class Confined:
         return path in self.opened or path in self._above_opened or self._rules.allows("edit", f"vault:/{path}")
 
     async def ask(self, settled: Settled, result: ToolResult) -> ToolResult:
-        """Ask whether what was put back shall be where the command wanted it, and tell the model how it ended."""
+        """Ask whether to undo the putting back, and return the result with the outcome for the model."""
         said = "the command made or moved what runs later" + (f": {settled.summary}" if settled.changes else "")
         if not settled.changes:
             return _told(result, settled, said)
@@ -124,7 +124,7 @@ class Confined:
         return result.replace(output=f"{result.output}\n[{said}: a person agreed]")
 
     def remark(self, result: ToolResult) -> ToolResult:
-        """Say what was hidden or closed where that may be why the command failed, or it names it."""
+        """Add to the output which files were hidden or read-only, if the command names them or may have failed for them."""
         command = next(target.given for target in self.ctx.call.targets if target.kind == "shell")
         named = [path for path in self.hidden if Path(path).name in command]
         notes = list(self.notes)
@@ -140,7 +140,7 @@ class Confined:
         return result.replace(output="\n".join((result.output, *(f"[{note}]" for note in notes))))
 
     def _closed(self) -> tuple[list[Path], list[Path]]:
-        """Return what is read-only, and what can be written but not moved."""
+        """Return the paths that are read-only, and the paths that can be written but not moved."""
         paths: list[str] = []
         kept: list[Path] = []
         for path, entry in self.before.guarded.items():
@@ -149,7 +149,7 @@ class Confined:
             if entry.kind == "repository":
                 kept.append(self._vault / path)
             elif entry.kind == "link":
-                goal = Path(os.path.realpath(self._vault / path))  # a loop leads to itself
+                goal = Path(os.path.realpath(self._vault / path))  # a link in a loop resolves to itself
                 if goal.is_relative_to(self._vault) and goal != self._vault and os.path.lexists(goal):
                     paths.append(str(goal.relative_to(self._vault)))
             elif entry.kind != "unseen":
@@ -162,9 +162,9 @@ class Confined:
         return [self._vault / path for path in sorted(paths)], kept
 
     def _hidden(self) -> tuple[list[Path], dict[Path, Path]]:
-        """Return the folders that are empty, and the files that another one is in the place of.
+        """Return the folders that appear empty in the sandbox, and the files that another file replaces there.
 
-        A file in a folder that the person cannot enter is among the folders: the sandbox hides that folder instead.
+        A file in a folder that the user cannot enter is among the folders: the sandbox hides that folder instead.
         """
         secrets = {path: folder for path, folder in self.before.secrets.items() if self._is_hidden(path)}
         unseen = [path for path, entry in self.before.guarded.items() if path and entry.kind == "unseen"]
@@ -182,14 +182,14 @@ class Confined:
         return [self._vault / path for path in (*folders, *unseen)], replaced
 
     def _is_hidden(self, path: str) -> bool:
-        """Whether a secret is to be hidden by itself: nobody has opened it, and Moryflow's home, if it is here, is hidden."""
+        """Whether a secret has to be hidden: nobody opened it, and it is not in Moryflow's home, which is hidden anyway."""
         above = {path, *map(str, Path(path).parents)}
         shown = not above.isdisjoint(self.opened) or self._rules.allows("read", f"vault:/{path}")
         home = self.ctx.home
         return not shown and (self._vault.is_relative_to(home) or not (self._vault / path).is_relative_to(home))
 
     def _stand_in(self, path: str) -> Path:
-        """Return an empty file; one that cannot be read for what git tracks, which it would commit as empty."""
+        """Return an empty file to show instead; for a file that git tracks an unreadable one, or git would commit it empty."""
         index = self._vault / ".git" / "index"
         with suppress(OSError):
             if os.fsencode(path) in index.read_bytes():
@@ -205,7 +205,7 @@ class Confined:
 
 
 async def run_confined(inside: Confined, command: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
-    """Run `command` between two looks at the vault, and settle what it did; one that is cancelled is settled too."""
+    """Run `command` with a search of the vault before and after it, and put back guarded files, also if it is cancelled."""
     await asyncio.to_thread(inside.begin)
     try:
         result = await command()
@@ -220,7 +220,7 @@ async def run_confined(inside: Confined, command: Callable[[], Awaitable[ToolRes
 
 
 async def _anyhow(work: Callable[[], Settled]) -> Settled:
-    """Return what `work` gives; a call that is cancelled waits for it too."""
+    """Return the result of `work`; if the call is cancelled, wait for `work` first."""
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(working)
@@ -230,7 +230,7 @@ async def _anyhow(work: Callable[[], Settled]) -> Settled:
 
 
 def _without_credentials(config: Path) -> str:
-    """Return a configuration of git without tokens and passwords; empty where it has none."""
+    """Return a configuration of git without its tokens and passwords; empty if it holds none."""
     try:
         text = config.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -240,7 +240,7 @@ def _without_credentials(config: Path) -> str:
 
 
 def _installed(path: str) -> str:
-    """Return the topmost folder of packages that `path` is in, or `path`."""
+    """Return the topmost folder of installed packages that `path` is in, or `path`."""
     names = path.split("/")
     return next(("/".join(names[: index + 1]) for index, name in enumerate(names) if name in INSTALLED), path)
 
@@ -263,10 +263,10 @@ def _aside(data: Path, mark: str) -> Path:
 
 
 def settle_leftovers(data: Path, log: logging.Logger) -> None:
-    """Look after commands whose host was killed, and say what was put back."""
+    """Settle commands whose host was killed, and log what was put back."""
     for path in sorted((data / "running").glob("*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError), path.open(encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where its host lives
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if the host of the command is alive
             settled = _settled_late(json.load(file), data)
             if settled:
                 log.warning(

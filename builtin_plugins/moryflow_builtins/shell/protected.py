@@ -19,10 +19,10 @@ from typing import NamedTuple
 from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, named_by_git, plain_names, read_start
 
 GIT_PARTS = frozenset({"hooks", "config", "config.worktree", "info", "modules", "worktrees", "commondir"})
-"""What makes git run something, by its name in a repository; the rest changes with every commit."""
+"""The entries of a git directory that can make git run something; the others change with every commit."""
 
 LONGEST = 3000
-"""Paths beyond it are taken for an attempt to hide something where nobody can look."""
+"""Characters of the longest path that is entered; a longer one counts as an attempt to hide something."""
 
 
 _EXECUTES = re.compile(rb"^\s*(?:x|exec)\s", re.MULTILINE)
@@ -30,11 +30,11 @@ _LONGEST_TODO = 1 << 20
 
 
 class GuardedEntry(NamedTuple):
-    """One file or folder, told from every other.
+    """The identity of one guarded file or folder.
 
-    :ivar kind: ``file``, ``folder``, ``repository`` (a folder ``.git``), ``link`` or ``unseen``: nobody can look into it.
+    :ivar kind: ``file``, ``folder``, ``repository`` (a folder ``.git``), ``link`` or ``unseen`` (a folder that is unreadable).
     :ivar holder: the inode of the folder it is in.
-    :ivar leads: where a link leads.
+    :ivar leads: the text of a link.
     """
 
     kind: str
@@ -44,19 +44,19 @@ class GuardedEntry(NamedTuple):
     leads: str = ""
 
     def is_same(self, other: GuardedEntry) -> bool:
-        """Whether both are one object."""
+        """Whether both are the same object on the disk."""
         return (self.device, self.inode) == (other.device, other.inode)
 
 
 INSTALLED = frozenset({"site-packages", "dist-packages", "node_modules"})
-"""Folders of installed packages. Keys and certificates in them are not a person's secrets; hiding them breaks the packages."""
+"""Folders of installed packages. Keys and certificates in them are not the user's secrets; hiding them breaks the packages."""
 
 
 class Survey:
-    """What was found, by path from the vault.
+    """The results of one walk, by path relative to the vault.
 
-    :ivar guarded: what runs later; of a folder in which all does, the folder alone.
-    :ivar secrets: files and folders whose names tell of secrets, or that `also` named; the value says whether it is a folder.
+    :ivar guarded: files that run later; a folder in which every file does is one entry.
+    :ivar secrets: files and folders whose names suggest secrets, or that `also` selected → whether it is a folder.
     """
 
     def __init__(self) -> None:
@@ -65,10 +65,11 @@ class Survey:
 
 
 class _Folder(NamedTuple):
-    """A folder to look into, `below` with a slash at its end.
+    """A folder to walk; `below` is its path, with a slash at the end.
 
-    :ivar guarded: what is in it runs later, because it does; so for `secret`.
-    :ivar noted: it is in a folder that was noted as a whole.
+    :ivar guarded: everything in it runs later; `secret`: everything in it is secret.
+    :ivar git: it is a git directory.
+    :ivar noted: it is in a folder that was recorded as a whole.
     """
 
     below: str
@@ -80,11 +81,11 @@ class _Folder(NamedTuple):
 
 
 class Search(NamedTuple):
-    """How a vault is looked through.
+    """The search of a vault for guarded files and secrets.
 
-    :param opened: paths from the vault; a folder that holds one of them is told file by file.
-    :param also: whether a file at a path is secret though its name does not tell.
-    :param each_secret: tell the files of a folder of secrets instead of the folder.
+    :param opened: paths relative to the vault; a folder that holds one of them is recorded file by file.
+    :param also: whether the file at a path is secret although its name does not suggest it.
+    :param each_secret: record the files in a folder of secrets instead of the folder.
     """
 
     vault: str
@@ -93,13 +94,14 @@ class Search(NamedTuple):
     each_secret: bool = False
 
     def before(self) -> Survey:
-        """Find what runs later, and what is secret."""
+        """Find the files that run later, and the secrets."""
         return _Walk(self, secrets=True).run()
 
     def after(self, before: Mapping[str, GuardedEntry]) -> dict[str, GuardedEntry]:
-        """Find what runs later by now, also in folders that the command has closed, and what was `before` wherever it is.
+        """Find the files that run later now, also in folders that the command made unreadable, and the files of `before`.
 
-        Folders that nobody could look into before were hidden from the command, and stay closed.
+        A file of `before` is found wherever the command moved it. Folders that could not be listed before were hidden from
+        the command and are not entered.
         """
         unseen = {entry.inode for entry in before.values() if entry.kind == "unseen"}
         now = _Walk(self, secrets=False, unseen=unseen).run().guarded
@@ -126,7 +128,7 @@ class _Walk:
         return self._found
 
     def _entries(self, folder: _Folder) -> list[os.DirEntry[str]]:
-        """List a folder. One that cannot be looked into is taken for one that holds something."""
+        """List a folder; record one that cannot be listed as guarded."""
         place = f"{self._search.vault}/{folder.below}"
         try:
             if len(place) < LONGEST and folder.inode not in self._unseen:
@@ -159,7 +161,7 @@ class _Walk:
             self._look_for_secrets(_Folder(f"{path}/", 0, secret=secret))
 
     def _note_secret(self, name: str, path: str, folder: _Folder, *, is_folder: bool) -> bool:
-        """Note a secret, and return whether what is in it is secret too."""
+        """Record `path` if it is secret, and return whether everything in it is secret too."""
         if folder.noted:
             return True
         find = SECRETS.find_folder if is_folder else SECRETS.find
@@ -170,7 +172,7 @@ class _Walk:
         return secret
 
     def _look_for_secrets(self, start: _Folder) -> None:
-        """Look for secrets alone, below a folder that is guarded as a whole."""
+        """Search only for secrets, below a folder that is guarded as a whole."""
         todo = [start]
         while todo:
             folder = todo.pop()
@@ -191,7 +193,7 @@ class _Walk:
             status = entry.stat(follow_symlinks=False)
             leads = os.readlink(entry.path) if entry.is_symlink() else ""  # noqa: PTH115
         except OSError:
-            return  # it went while it was looked at
+            return  # it was removed meanwhile
         kind = "link" if leads else "file"
         if is_folder:
             kind = "repository" if _is_git(entry.name) else "folder"
@@ -221,7 +223,7 @@ def _tells_secret(name: str) -> bool:
 
 
 def _inode(place: str) -> int:
-    """Return what a folder is known by; 0 where it is not there any more."""
+    """Return the inode of a folder; 0 if it does not exist any more."""
     try:
         return Path(place).stat().st_ino
     except OSError:
@@ -229,7 +231,7 @@ def _inode(place: str) -> int:
 
 
 def _executes(rebase: str) -> bool:
-    """Whether a rebase that is under way runs programs when it goes on."""
+    """Whether an unfinished rebase will run programs when it continues."""
     try:
         todo = read_start(f"{rebase}/git-rebase-todo", _LONGEST_TODO + 1)
     except OSError:
@@ -249,11 +251,11 @@ SHOWN = 5
 
 
 class Relocation(NamedTuple):
-    """One file or folder that a command made, replaced or moved.
+    """One guarded file or folder that a command made, replaced or moved.
 
-    :ivar path: where it appeared, from the vault.
-    :ivar now: where it is now: at home again, or in a folder of the plugin's own.
-    :ivar home: where it had come from, when it was moved.
+    :ivar path: where the command put it, relative to the vault.
+    :ivar now: where it is now: at its old place, or in the plugin's folder for files that are set aside.
+    :ivar home: its old place, if the command moved it.
     """
 
     path: str
@@ -262,14 +264,14 @@ class Relocation(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What it is, for people."""
+        """The file and its kind, for people."""
         line = RUNS_LATER.find(self.path)
         moved = f", moved from {self.home}" if self.home else ""
         return f"{self.path}{moved}" + (f" ({line.reason})" if line else "")
 
 
 class Settled:
-    """What was done.
+    """The changes of a command that were put back.
 
     :ivar left: paths that could not be put back, each with the reason.
     """
@@ -289,7 +291,7 @@ class Settled:
 
 
 def put_back(vault: Path, before: Mapping[str, GuardedEntry], now: Mapping[str, GuardedEntry], aside: Path) -> Settled:
-    """Make what runs later in `vault` what it was `before`; what is new is moved into the folder `aside`."""
+    """Restore the guarded files in `vault` to `before`; new ones are moved into the folder `aside`."""
     settled = Settled()
     replaced = {path for path in before.keys() & now.keys() if _was_replaced(before[path], now[path])}
     missing = {path: before[path] for path in before if path not in now or path in replaced}
@@ -307,9 +309,9 @@ def put_back(vault: Path, before: Mapping[str, GuardedEntry], now: Mapping[str, 
 
 
 def _was_replaced(before: GuardedEntry, now: GuardedEntry) -> bool:
-    """Whether the command can have put `now` in the place of `before`.
+    """Whether the command may have put `now` in the place of `before`.
 
-    A file that was closed to it, in a folder that is where it was, has been saved by somebody else.
+    The file was read-only for the command: if its folder is the same, another program has saved it.
     """
     if before.is_same(now):
         return before.leads != now.leads
@@ -317,7 +319,7 @@ def _was_replaced(before: GuardedEntry, now: GuardedEntry) -> bool:
 
 
 def _topmost(paths: Iterator[str] | Mapping[str, str]) -> list[str]:
-    """Return `paths` without what lies below another of them."""
+    """Return `paths` without those below another of them."""
     kept: list[str] = []
     for path in sorted(paths):
         if not kept or not path.startswith(f"{kept[-1]}/"):
@@ -346,7 +348,7 @@ def _bring_home(vault: Path, path: str, home: str, settled: Settled) -> None:
 
 
 def _link_again(path: Path, leads: str) -> None:
-    """Make a link anew: it can be removed in the sandbox, and its number may be another file's by now."""
+    """Create a link again. The command could remove it, and its inode may belong to another file now."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(leads)
 
@@ -359,7 +361,7 @@ def _move(source: Path, goal: Path) -> None:
 
 
 def put_in_place(vault: Path, changes: list[Relocation]) -> list[str]:
-    """Bring `changes` to where the command had them, as a person agreed; return what could not be brought there."""
+    """Move `changes` to where the command had put them, as a person agreed; return the paths that failed, with reasons."""
     settled = Settled()
     for change in changes:
         _attempt(settled, change.path, lambda change=change: _forth(vault, change))
@@ -373,5 +375,5 @@ def _forth(vault: Path, change: Relocation) -> None:
     folder = change.now.parent
     with suppress(OSError):
         while folder != vault and change.home:
-            folder.rmdir()  # only those that are empty, which were made to bring it home
+            folder.rmdir()  # removes only empty folders, which `_bring_home` created
             folder = folder.parent

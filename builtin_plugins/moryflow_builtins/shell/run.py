@@ -1,7 +1,7 @@
-"""Run one command: its own process group, a deadline, bounded memory, nothing left behind.
+"""Run one command: in its own process group, with a deadline and bounded memory, and with no process left behind.
 
-Output is shown as it comes, kept up to 32 MiB, and spooled to a file beyond that. Where a person has chosen that, a terminal
-of the editor runs it instead.
+Output is shown as it comes, kept in memory up to 32 MiB, and spooled to a file beyond that. If the user has chosen so, a
+terminal of the editor runs the command instead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STEP = 0.02
 
 
 async def end_group(group: int, leader_ended: Callable[[], bool]) -> None:
-    """Send SIGTERM to a process group, and SIGKILL to what is left of it a second later."""
+    """Send SIGTERM to a process group, and SIGKILL a second later to the processes that are left."""
     if not _send(group, signal.SIGTERM):
         return
     waited = 0.0
@@ -58,7 +58,7 @@ SHOWN_TAIL = 64 * 1024
 
 
 class Output:
-    """What a command prints: text while it fits into memory, a file beyond that."""
+    """The output of a command: text up to :data:`MEMORY_BYTES`, a file beyond that."""
 
     def __init__(self, folder: Path, show: Callable[[str], None]) -> None:
         self.text = ""
@@ -71,8 +71,8 @@ class Output:
         self._tail = b""
 
     async def read(self, pipe: Pipe) -> None:
-        """Take what the command prints until it closes the stream; what is over a gibibyte is counted and dropped."""
-        # A local name is lengthened in place by CPython: 20 MB cost 20 MB and not 40.
+        """Read what the command prints until it closes the pipe; beyond a gibibyte, bytes are counted and dropped."""
+        # CPython extends a local string in place: 20 MB cost 20 MB and not 40.
         text = ""
         try:
             while chunk := await pipe.read():
@@ -102,13 +102,13 @@ class Output:
         self._tail = (self._tail + chunk)[-SHOWN_TAIL:]
 
     def discard(self) -> None:
-        """Remove the spooled file: nobody will ask for the result."""
+        """Remove the spooled file; there will be no result."""
         if self._spool is not None:
             self._spool.close()
             self._path.unlink(missing_ok=True)
 
     def result(self, ended: str, code: int | None, *, stopped: bool, sandboxed: bool) -> ToolResult:
-        """Return what the model reads: the output, then how the command ended."""
+        """Return the result for the model: the output, then how the command ended."""
         shown, self.text = self.text, ""
         if self._spool is not None:
             self._spool.close()
@@ -132,40 +132,40 @@ def _result(shown: str, ended: str, *, stopped: bool, about: Mapping[str, object
 
 CHUNK = 128 * 1024
 PIPE = 1024 * 1024
-"""Bytes that a command may print while nobody reads: with the usual 64 KiB, 20 MB take twice as long."""
+"""Size of the pipe in bytes; with the usual 64 KiB, 20 MB of output take twice as long."""
 GRACE_SECONDS = 0.5
-"""How long a pipe may stay open after the shell has ended, because something in the background holds it."""
+"""How long the pipe is read after the shell has ended, if a process in the background holds it open."""
 
 _CHANGED = "the folder changed after it was judged; nothing was run"
 _NO_STAT = "the program stat could not say which folder this is, so nothing was run; it belongs to coreutils"
 _IN_ITS_FOLDER = f"""[ . -ef /dev/fd/0 ] || {{ echo "{_CHANGED}"; exit 126; }}
 exec "$@" </dev/null"""
-"""Runs a program where the current folder is the one behind standard input; only the comparison sees that descriptor."""
+"""Runs a program if the current folder is the one behind standard input; only the comparison gets that descriptor."""
 _INSIDE_ITS_FOLDER = f"""case "$("$0" -c %d:%i .)" in
 "$1") shift; exec "$@" ;;
 "") echo "{_NO_STAT}"; exit 126 ;;
 *) echo "{_CHANGED}"; exit 126 ;;
 esac"""
-"""Does the same in the sandbox, by numbers: its first process keeps every descriptor that it is started with, and a command
-could go out through a folder in ``/proc/1/fd``."""
+"""Does the same in the sandbox, comparing device and inode. A descriptor would not do: the first process in the sandbox keeps
+it, and the command could leave through the folder in ``/proc/1/fd``."""
 
 _SECRET_WORDS = ("API_KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE_KEY")
 _SECRET_ENDS = ("_PAT", "_PASS")
-"""What names a secret beside what :mod:`moryflow_sdk.support.secrets` knows, which shows numbers such as ``MAX_TOKENS``."""
+"""More names of secrets than :mod:`moryflow_sdk.support.secrets` knows, which lets names of numbers pass (``MAX_TOKENS``)."""
 
 
 class JudgedFolder(NamedTuple):
-    """The folder that was judged, held open: `descriptor` is of the object, `path` was its name then."""
+    """The judged folder, held open; `path` was its path when it was judged."""
 
     descriptor: int
     path: Path
 
 
 async def run(ctx: ToolContext, timeout: float, opened: Collection[str] = ()) -> ToolResult:
-    """Run the command that was judged, in the folder that was judged, and return its output with the exit code.
+    """Run the judged command in the judged folder, and return its output with the exit code.
 
-    :param opened: files that a person was asked about by name, for this call; the sandbox leaves them open.
-    :raises ToolError: the folder is not there, is another one by now or is outside the vault, or there is no shell.
+    :param opened: files that a person was asked about by name for this call; the sandbox leaves them open.
+    :raises ToolError: the folder is missing, has been replaced or is outside the vault, or there is no shell.
     """
     if ctx.terminal is not None:
         return await _run_in_terminal(ctx, ctx.terminal, timeout)
@@ -197,7 +197,7 @@ async def _run(ctx: ToolContext, timeout: float, inside: Confined | None) -> Too
 
 
 async def _run_in_terminal(ctx: ToolContext, terminal: Terminal, timeout: float) -> ToolResult:
-    """Run the command in a terminal of the editor; on Linux nothing of it is left afterwards, whatever the editor does."""
+    """Run the command in a terminal of the editor; on Linux, no process of it is left, whatever the editor does."""
     target = next(target for target in ctx.call.targets if target.kind == "shell")
     settle = LATE_SECONDS
     with _judged_folder(ctx, target) as place:
@@ -206,7 +206,7 @@ async def _run_in_terminal(ctx: ToolContext, terminal: Terminal, timeout: float)
                 variables = {CALL_MARK: ctx.mark}
                 done = await terminal.run(ctx.call.id, argv, folder=place.path, variables=variables, seconds=timeout)
             settle = LATE_SECONDS if done.stopped else 0.0
-        finally:  # the script is gone by now, so that nothing begins any more
+        finally:  # the script has been removed, so the command cannot start any more
             await _end(asyncio.to_thread(end_marked, (ctx.mark,), settle=settle))
     if done.stopped:
         ended = f"stopped after {timeout:g} s"
@@ -220,7 +220,7 @@ async def _run_in_terminal(ctx: ToolContext, terminal: Terminal, timeout: float)
 
 
 LATE_SECONDS = 0.2
-"""How long a program that an editor was just starting may take to show up."""
+"""How long to wait for the process of a command that the editor may just be starting."""
 
 _IN_A_TERMINAL = """[ "$1" ] || exec -c {env} {mark} {shell} --noprofile --norc -p "$0" clean </dev/null
 command -p rm -f "$0"
@@ -231,15 +231,15 @@ case "$(command -p stat {option} %d:%i .)" in
 *) echo "{changed}"; exit 126 ;;
 esac
 """
-"""Runs a command in the environment and the folder that it was judged for, whatever the editor has set and entered. It is a
-file because some editors put words into a shell line without quoting them; without the file nothing runs."""
+"""Runs a command in the environment and the folder that it was judged for, whatever the editor's terminal has. It is a file
+because some editors build a shell line from the words without quoting them; once the file is removed, nothing can run."""
 
 
 @contextmanager
 def _script(ctx: ToolContext, command: str, place: JudgedFolder) -> Iterator[list[str]]:
-    """Write the script of a command, and give what runs it.
+    """Write the script of a command, and yield the command line that runs it.
 
-    :raises ToolError: there is no bash, or a path that is not one plain word.
+    :raises ToolError: there is no bash, or a path in the command line would need quotes.
     """
     import tempfile
 
@@ -271,7 +271,7 @@ def _script(ctx: ToolContext, command: str, place: JudgedFolder) -> Iterator[lis
 
 
 async def _check_started(sandbox: Sandbox, code: int, output: Output, data: Path) -> None:
-    """Tell a command that failed from a sandbox that did not start: it is killed, or says what it could not do.
+    """Check whether the sandbox started, if the command was killed or the output begins with an error of the sandbox.
 
     :raises ToolError: the sandbox does not work any more.
     """
@@ -282,7 +282,7 @@ async def _check_started(sandbox: Sandbox, code: int, output: Output, data: Path
 
 
 async def _ends_in_time(process: asyncio.subprocess.Process, pipe: Pipe, output: Output, mark: str, timeout: float) -> bool:
-    """Wait for the command; return whether it ended by itself. Afterwards nothing of it is left."""
+    """Wait for the command, and return whether it ended by itself. No process of it is left afterwards."""
     try:
         async with asyncio.timeout(timeout):
             await _follow(process, pipe, output)
@@ -295,7 +295,10 @@ async def _ends_in_time(process: asyncio.subprocess.Process, pipe: Pipe, output:
 
 @contextmanager
 def _judged_folder(ctx: ToolContext, target: Target) -> Iterator[JudgedFolder]:
-    """Hold the folder of a command open; it is inside the vault and is the object that was judged."""
+    """Hold the folder of a command open.
+
+    :raises ToolError: the folder is outside the vault, is missing, or is not the one that was judged.
+    """
     folder = target.folder
     if folder is None or target.error is not None:
         reason = target.error or "the command has no folder"
@@ -308,15 +311,15 @@ def _judged_folder(ctx: ToolContext, target: Target) -> Iterator[JudgedFolder]:
 
 
 class Pipe:
-    """A pipe of our own: asyncio's would make the wait for the shell wait for everyone who holds the pipe.
+    """A pipe of our own: with asyncio's, waiting for the shell would wait for every process that holds the pipe.
 
-    It reads into the same memory again and again: with new memory for each part, 20 MB take twice the time.
+    It reads into the same memory each time; with new memory for each chunk, 20 MB take twice the time.
     """
 
     def __enter__(self) -> Pipe:
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)
-        with suppress(AttributeError, OSError):  # Linux; a person may have used up what the system allows
+        with suppress(AttributeError, OSError):  # only Linux can; a user's limit may be reached
             fcntl.fcntl(self._reading, fcntl.F_SETPIPE_SZ, PIPE)
         self._memory = memoryview(bytearray(CHUNK))
         return self
@@ -327,8 +330,8 @@ class Pipe:
         return writing
 
     async def read(self) -> memoryview:
-        """Wait for output and return it, until the next call; it is empty when everyone has closed the pipe."""
-        await asyncio.sleep(0)  # a command may print faster than we read, and the host has more to do
+        """Wait for output and return it, valid until the next call; empty when every process has closed the pipe."""
+        await asyncio.sleep(0)  # let other tasks run, even if the command prints faster than we read
         while True:
             with suppress(BlockingIOError):
                 return self._memory[: os.readv(self._reading, (self._memory,))]
@@ -347,7 +350,7 @@ class Pipe:
 async def _start(
     command: str, ctx: ToolContext, place: JudgedFolder, inside: Confined | None, writing: int
 ) -> asyncio.subprocess.Process:
-    """Start the shell in the folder behind the descriptor, whatever its name leads to by now."""
+    """Start the shell in the folder behind the descriptor, wherever its path leads by now."""
     shell = shutil.which("bash")
     argv = [shell, "--noprofile", "--norc", "-c", command] if shell else [shutil.which("sh") or "/bin/sh", "-c", command]
     by_descriptor, stdin = Path(f"/proc/self/fd/{place.descriptor}"), asyncio.subprocess.DEVNULL
@@ -357,7 +360,7 @@ async def _start(
             about = os.fstat(place.descriptor)
             checked = [shutil.which("stat") or "stat", f"{about.st_dev}:{about.st_ino}", *argv]
             argv = await asyncio.to_thread(inside.argv, [shell or "/bin/sh", "-c", _INSIDE_ITS_FOLDER, *checked], place.path)
-        elif here is place.path:  # where the folder is entered by its name
+        elif here is place.path:  # the system has no /proc, so the folder is entered by its path
             argv, stdin = [shell or "/bin/sh", "-c", _IN_ITS_FOLDER, "bash", *argv], place.descriptor
         starting = asyncio.create_subprocess_exec(
             *argv,
@@ -376,10 +379,10 @@ async def _start(
 
 
 def environment(mark: str, *, sandboxed: bool) -> dict[str, str]:
-    """Return the person's environment without Moryflow's own variables and without what looks like a secret.
+    """Return the user's environment without Moryflow's own variables, and without those that look like secrets.
 
-    ``CDPATH`` is left out too: with it ``cd sub`` may lead to another folder than the one that was judged. `mark` is how
-    processes that left the group are found again.
+    ``CDPATH`` is left out too: with it ``cd sub`` could lead to another folder than the judged one. By `mark`, processes
+    that have left the group are found.
     """
     kept = {
         key: value
@@ -396,7 +399,7 @@ def _is_secret(variable: str) -> bool:
 
 
 async def _follow(process: asyncio.subprocess.Process, pipe: Pipe, output: Output) -> None:
-    """Read until the pipe closes, or until shortly after the shell has ended."""
+    """Read until the shell has ended, and then at most :data:`GRACE_SECONDS` until the pipe closes."""
     reading = asyncio.ensure_future(output.read(pipe))
     try:
         await process.wait()
@@ -407,7 +410,7 @@ async def _follow(process: asyncio.subprocess.Process, pipe: Pipe, output: Outpu
 
 
 async def _end(work: Coroutine[Any, Any, object]) -> None:
-    """End what was started; a cancelled call waits for that too."""
+    """Wait for `work`, which ends processes; if the call is cancelled, wait all the same."""
     ending = asyncio.ensure_future(work)
     try:
         await asyncio.shield(ending)
@@ -417,7 +420,7 @@ async def _end(work: Coroutine[Any, Any, object]) -> None:
 
 
 async def _end_all(process: asyncio.subprocess.Process, mark: str) -> None:
-    """End the whole group of a command and whatever escaped it."""
+    """End the process group of a command, and the processes that have left it."""
     await end_group(process.pid, lambda: process.returncode is not None)
     await process.wait()
     await asyncio.to_thread(end_marked, (mark,))
