@@ -1,7 +1,7 @@
-"""Long conversations: when to shorten them, where to cut, who summarises, how the result is applied.
+"""Compaction of long conversations: when to shorten them, where to cut, who summarises, how the result is applied.
 
-This module is what a host keeps and what stands for a turn's compaction: nothing else here is loaded, and nothing measured,
-while a session is plainly short.
+This module holds the host's state and a stand-in for a turn's compaction. While a session is plainly short, no other module
+here is loaded and nothing is measured.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from .summary import Payload, Record
 
 _SHARE, _OVERHEAD_SHARE = 8, 2
-"""A history of less than this part of the window is far below every limit, where prompt and tools have fewer characters than
-that part has tokens: a character is at most about one, and the history is weighed by its characters / 4."""
+"""A session is plainly short if its history (characters / 4) is below 1/8 of the window's tokens, and system prompt and tools
+have fewer characters than half of the window has tokens: a character is at most about one token."""
 _SMALLEST_WINDOW, _LARGEST = 32_000, 20_000
 
 
 class LazyCompaction(Compaction):
-    """Stands for a turn's compaction and makes it when it may matter.
+    """Stands in for a turn's compaction, and creates the real one only when the session may be too long.
 
-    :param window: tokens of the context window; ``None`` where a person has settings of their own, or this host has already
-        compacted something.
+    :param window: tokens of the context window; ``None`` creates it at once: if compaction is configured, or if this host has
+        already compacted something.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LazyCompaction(Compaction):
         self._last: Node | None = None
 
     async def before_step(self) -> None:
-        """Shorten the view where it is too long."""
+        """Shorten the view if it is too long."""
         if not (self._plainly_short() and await self._requests.overhead(len) < self._window / _OVERHEAD_SHARE):
             await self._real().before_step()
 
@@ -62,7 +62,7 @@ class LazyCompaction(Compaction):
         return await self._real().recover()
 
     async def after_turn(self) -> None:
-        """Prune what the next turn will not need."""
+        """Prune outputs that the next turn will not need."""
         if not self._plainly_short():
             await self._real().after_turn()
 
@@ -83,18 +83,18 @@ class LazyCompaction(Compaction):
 
 
 def _weight(node: Node) -> float:
-    """Return at least about the tokens of a node; one with images, or that a provider counted as large, is never small."""
+    """Return an estimate of a node's tokens that is not too low: infinite with images, and not far below a provider's count."""
     payload = node.payload
     counted = payload["usage"].get("input", 0) / 4 if payload.get("usage") else 0
     return max(node.tokens, counted) if not payload.get("images") else float("inf")
 
 
 FIRST_PAUSE, LONGEST_PAUSE = 8, 256
-"""Nodes that must come before a failed compaction is tried again; doubled with each failure."""
+"""How many new nodes a failed compaction waits for before the next try; doubled with each failure."""
 
 
 class Memory:
-    """What compaction remembers between turns; one per host. Owns the background forks and ends them with it."""
+    """What compaction remembers between turns; one per host. It owns the background forks and ends them with the host."""
 
     def __init__(self) -> None:
         self._meters: WeakKeyDictionary[ContextBuilder, tuple[str, Meter, Meter]] = WeakKeyDictionary()
@@ -105,7 +105,7 @@ class Memory:
     def of_turn(
         self, scope: TurnContext, journal: Journal, provider: ModelProvider | None, requests: Requests | None
     ) -> Compaction:
-        """Return what shortens a turn's view; a turn without a model needs none."""
+        """Return the compaction of a turn; for a turn without a model, one that does nothing."""
         model = scope.model
         if provider is None or requests is None or model is None:
             return Compaction()
@@ -121,7 +121,7 @@ class Memory:
         return LazyCompaction(lambda: scope.live.hold.path, window, requests, make)
 
     def settings(self, config: Config) -> CompactionSettings:
-        """Return the settings; validating them once costs a millisecond."""
+        """Return the settings, cached for each configuration: validating them takes a millisecond."""
         from moryflow.config.schema import COMPACTION_PATH, CompactionSettings
 
         if self._settings is None or self._settings[0] is not config:
@@ -130,7 +130,7 @@ class Memory:
         return self._settings[1]
 
     def meters(self, context: ContextBuilder, name: str, plugin_set: PluginSet) -> tuple[Meter, Meter]:
-        """Return the session's meter with the chosen estimator, and the one for what must not be exceeded."""
+        """Return the session's meter with the configured estimator, and a careful one for limits that must not be exceeded."""
         from .measure import FRAME, Meter, careful, chars, estimator
 
         key = f"{name}@{plugin_set.id}"
@@ -144,7 +144,7 @@ class Memory:
     # ---------------------------------------------------------------- cool-down
 
     def is_paused(self, session: str, nodes: int) -> bool:
-        """Whether a failure is so recent that another try would only cost."""
+        """Whether a summary failed so recently that another try would probably be wasted."""
         return session in self._again and nodes < self._again[session][0]
 
     def failed(self, session: str, nodes: int) -> None:
@@ -159,17 +159,17 @@ class Memory:
     # ---------------------------------------------------------------- beside the turn
 
     def is_writing(self, session: str) -> bool:
-        """Whether a fork writes a summary of `session`, or has written one that waits."""
+        """Whether a fork is writing a summary of `session`, or has written one that is not applied yet."""
         return session in self._forks
 
     def start(self, session: str, record: Record) -> None:
-        """Let a fork write beside the turn."""
+        """Start a fork that writes a summary beside the turn."""
         self._forks[session] = (record, asyncio.get_running_loop().create_task(_result(record)))
 
     async def finished(self, session: str, *, wait: bool = False) -> tuple[Record, Payload | MoryflowError | None] | None:
-        """Return what the fork of `session` has written, once; ``None`` while it writes.
+        """Return the record and the result of the fork of `session`, once; ``None`` while it is still writing.
 
-        It has written ``None`` where it was cancelled while it was waited for.
+        The result is ``None`` if the fork was cancelled during the wait.
         """
         found = self._forks.get(session)
         if found is None or not (wait or found[1].done()):
@@ -179,7 +179,7 @@ class Memory:
         return found[0], None if found[1].cancelled() else found[1].result()
 
     def cancel(self, session: str) -> Record | None:
-        """End the fork of `session` and return its record; what it would have written is not needed any more."""
+        """Cancel the fork of `session` and return its record, or ``None`` if there is none."""
         found = self._forks.pop(session, None)
         if found is None:
             return None
@@ -187,7 +187,7 @@ class Memory:
         return found[0]
 
     async def aclose(self) -> None:
-        """End every fork and record that it is over; where the session is held no more, its next turn records it."""
+        """Cancel every fork and record that; if the session is no longer held, its next turn records it."""
         forks = list(self._forks.values())
         self._forks.clear()
         for _, task in forks:

@@ -1,4 +1,4 @@
-"""Decides at each pause of a turn whether to shorten the view, and does it."""
+"""The compaction of one turn: decides at each pause whether to shorten the view, and shortens it."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from .prune import (
 )
 
 BETWEEN = 4
-"""Answers that lie between two summaries where anything else makes the conversation fit: each one costs a request."""
+"""How many answers should lie between two summaries, if anything else makes the view fit: each summary costs a request."""
 _WORTH_A_TRY = 1.0
-"""Tokens that leaving something out saves at least."""
+"""Tokens that a pruning must save at least."""
 _TURN_SHARE = 0.125
-"""The part of a window that a turn may need, whatever the last ones did."""
+"""The share of the usable window that the next turn is assumed to need, even if the last turns were smaller."""
 
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import Journal, Requests, TurnContext
@@ -75,9 +75,9 @@ class TurnCompaction(Compaction):
     # ---------------------------------------------------------------- the seam
 
     async def before_step(self) -> None:
-        """Apply what was written in the background, then shorten the view where it is too long.
+        """Apply a summary written in the background, then shorten the view if it is too long.
 
-        :raises ModelError: what is left does not fit the window; nothing was sent.
+        :raises ModelError: the shortened view still does not fit the window; nothing was sent.
         """
         await self._take_finished()
         if await self._excess(self._window):
@@ -91,9 +91,9 @@ class TurnCompaction(Compaction):
             raise does_not_fit(excess + self._window, self._window)
 
     async def _shorten(self) -> None:
-        """Prune, then summarise, then leave out what still does not fit.
+        """Prune, then summarise, then leave out outputs and images until the request fits.
 
-        A conversation that was summarised a few answers ago is not summarised again as long as something else helps.
+        A conversation that was summarised a few answers ago is summarised again only if nothing else helps.
         """
         if beyond := await self._excess() > 0:
             await self._cut_newest()
@@ -111,13 +111,13 @@ class TurnCompaction(Compaction):
                 await self._compact("threshold")
         await self._fit()
         if answers_since(self._path) < BETWEEN and self._prompt_tokens < self._limit.most / 2:
-            await self._cut_texts()  # words of old turns give way; the next summary reads them whole
+            await self._cut_texts()  # shortens old texts only in the view; the next summary reads them whole
         if await self._excess() and (not self._paused or (paused and await self._excess(self._window))):
-            await self._compact("threshold", calm=True)  # in a pause only where nothing else lets the turn go on
+            await self._compact("threshold", calm=True)  # after a failure only if the turn cannot go on otherwise
             await self._fit()
 
     async def recover(self) -> bool:
-        """Shorten the view because the provider refused it: summary, then harder pruning, at last without images."""
+        """Shorten the view because the provider refused it: summarise and prune, else leave out images, else cut old texts."""
         if not self._settings.automatic:
             return False
         await self._drop_background()
@@ -131,10 +131,10 @@ class TurnCompaction(Compaction):
         return await self._cut_texts(most)
 
     async def after_turn(self) -> None:
-        """Prune what the next turn will not need, and take what a turn beside it has finished."""
+        """Prune outputs that the next turn will not need, and apply a summary that a fork has finished."""
         if not self._settings.automatic or not scope_can_be_shortened(self._scope):
             return
-        if self._scope.purpose == "child":  # nobody prompts it again soon, and its parent waits for the answer
+        if self._scope.purpose == "child":  # its parent waits for the answer, and will hardly prompt it again soon
             await self._drop_background("the sub-agent ended before it was there")
         waits = self._memory.is_writing(self._scope.session) and not self._scope.live.kept
         if waits:  # store the answer first: a crash while the summary is being written must not lose it
@@ -145,9 +145,9 @@ class TurnCompaction(Compaction):
             self._note_prune(limits_of(self._settings, self._window), self._meter.view(self._view()), "after_turn")
 
     async def on_demand(self, focus: str) -> Mapping[str, Any]:
-        """Compact now because a person asks.
+        """Compact now because a person asks; `focus` says what the summary must keep above all.
 
-        :raises ConfigError: there is nothing to compact, or it did not work; the message says why.
+        :raises ConfigError: there is nothing to compact, or no summary could be made; the message says why.
         """
         job = await self._job("demand")
         if job is None:
@@ -155,7 +155,7 @@ class TurnCompaction(Compaction):
         try:
             record, error = await self._write_summary(job, focus)
         except asyncio.CancelledError:
-            await self._journal.commit()  # there is no turn that would write down how it ended
+            await self._journal.commit()  # no turn will end and store this record
             raise
         if error is not None:
             step = error.next_step or "try another model: moryflow session compact -m MODEL"
@@ -175,12 +175,12 @@ class TurnCompaction(Compaction):
 
     @property
     def _seq(self) -> int:
-        """How far the session has come; unlike the path in memory it never gets shorter."""
+        """The `seq` of the active node; unlike the length of the path in memory, a compaction does not reduce it."""
         return self._path[-1].seq if self._path else 0
 
     @property
     def _paused(self) -> bool:
-        """Whether a summary failed so recently that another try would only cost."""
+        """Whether a summary failed so recently that another try would probably be wasted."""
         return self._memory.is_paused(self._scope.session, self._seq)
 
     def _view(self) -> list[Message]:
@@ -192,14 +192,14 @@ class TurnCompaction(Compaction):
         return request_tokens(self._path, view, meter, await self._overhead(meter))
 
     async def _overhead(self, meter: Meter) -> float:
-        """Return the tokens of system prompt and tools."""
+        """Return the tokens of the system prompt and the tools."""
         frames = 2 * meter.frame * (1 + len(self._requests.schemas()))
         return await self._requests.overhead(meter.estimate) + frames
 
     async def _excess(self, most: float | None = None) -> float:
-        """Return by how many tokens the next request is larger than `most`, else than what leaves room for its answer.
+        """Return by how many tokens the next request exceeds `most`, by default the size that leaves room for the answer.
 
-        It is estimated with care: what is sent must fit. Where the window is unknown, everything does.
+        The estimate is the careful one, because a request must fit. If the window is unknown, every request fits.
         """
         if not self._window and most is None:
             return 0.0
@@ -211,19 +211,19 @@ class TurnCompaction(Compaction):
         return self._limit.is_exceeded_by(await self._request_tokens()) or await self._excess() > 0
 
     async def _fits_beside_turn(self) -> bool:
-        """Whether the summary can be written beside the turn: the window has room for one turn more."""
+        """Whether the summary can be written beside the turn, because the window has room for one more turn."""
         if self._settings.mode == "background":
             return not await self._excess()
         sizes = turn_sizes(self._view(), self._meter)[-self._settings.protected_turns - 1 :]
-        if self._scope.purpose == "child":  # one turn is all of its work, and it comes to a pause after each step
+        if self._scope.purpose == "child":  # its whole work is one turn, and the summary can be applied after each step
             sizes = sizes[:-1]
         turn = max([self._limit.most * _TURN_SHARE, *sizes])
         return self._settings.mode == "auto" and not await self._excess(self._limit.most - turn)
 
     async def _require_room(self) -> None:
-        """Say at once what can neither be summarised nor left out, where that alone is too large.
+        """Refuse at once if the parts that can be neither summarised nor left out do not fit the window.
 
-        :raises ModelError: system prompt and tools are, or the prompt.
+        :raises ModelError: the system prompt and the tools are too large, or the prompt is.
         """
         assert self._window is not None
         overhead = await self._overhead(self._strict)
@@ -253,7 +253,7 @@ class TurnCompaction(Compaction):
         return bool(pruning)
 
     async def _cut_newest(self) -> None:
-        """Cut the outputs of the newest step where they alone take more than half of the window."""
+        """Cut the outputs of the newest step if they alone take more than half of the window."""
         if not self._settings.prune or not scope_can_be_shortened(self._scope):
             return
         _, visible = effective(self._path)
@@ -265,20 +265,20 @@ class TurnCompaction(Compaction):
         await self._add(plan_cut(visible, done, room, size), "fit")
 
     async def _fit(self, most: float | None = None) -> bool:
-        """Leave out of outputs and images what makes the next request larger than `most`; return whether that was some."""
+        """Prune outputs and images until the next request is no larger than `most`; return whether any were pruned."""
         if not self._settings.prune:
             return await self._leave_out(lambda nodes, done, excess, _: plan_images(nodes, done, excess), most)
         tools = self._settings.protected_tools
         return await self._leave_out(lambda nodes, done, excess, size: plan_fit(nodes, done, excess, tools, size), most)
 
     async def _cut_texts(self, most: float | None = None) -> bool:
-        """Cut what was said in old turns where nothing else makes the next request fit; return whether that was some."""
+        """Cut texts of old turns until the next request is no larger than `most`; return whether any were cut."""
         return await self._leave_out(plan_texts, most)
 
     async def _leave_out(self, plan: Callable[..., Pruning], most: float | None) -> bool:
-        """Add what `plan` leaves out until the next request is no larger than `most`; return whether that was some.
+        """Apply `plan` until the next request is no larger than `most`; return whether anything was left out.
 
-        More than one round: what the provider had counted does not hold any more, and the estimate may be higher.
+        It may take several rounds: once the view has changed, the provider's count is replaced by a higher estimate.
         """
         shorter = False
         while scope_can_be_shortened(self._scope) and (excess := await self._excess(most)):
@@ -289,7 +289,7 @@ class TurnCompaction(Compaction):
         return shorter
 
     async def _add(self, pruning: Pruning, trigger: str) -> bool:
-        """Commit `pruning`; return whether it is one."""
+        """Commit `pruning` unless it is empty; return whether it was committed."""
         if pruning:
             note_pruning(self._journal, pruning, await self._request_tokens(self._strict), trigger)
             await self._journal.commit()
@@ -298,7 +298,7 @@ class TurnCompaction(Compaction):
     # ---------------------------------------------------------------- compact
 
     async def _job(self, trigger: Trigger, *, calm: bool = False) -> Job | None:
-        """Return what to compact; where the view is too large to be sent, everything is measured with care."""
+        """Return what to compact, or ``None``; if the view is too large to be sent, sizes are estimated carefully."""
         meter = self._strict if calm or trigger == "recovery" else self._meter
         tokens = await self._request_tokens(meter)
         overhead = min(max(0.0, tokens - meter.view(self._view())), self._limit.most)
@@ -311,10 +311,10 @@ class TurnCompaction(Compaction):
         return plan_job(self._path, self._context, meter, self._settings, room, tokens, trigger)
 
     async def _compact(self, trigger: Trigger, *, calm: bool = False) -> bool:
-        """Write a summary while the turn waits; return whether it counts.
+        """Write a summary while the turn waits; return whether it was applied.
 
-        :param calm: leave less of the newest turns, because the last summary helped for a few answers only. So does every
-            summary that comes soon after another: what is left has room for :data:`BETWEEN` answers like those before.
+        :param calm: keep less of the newest turns, because the last summary helped only for a few answers. Without it, a
+            summary soon after another one keeps less too, to leave room for :data:`BETWEEN` answers like the last ones.
         """
         if self._memory.is_writing(self._scope.session) and trigger != "recovery":
             await self._take_finished(wait=True)
@@ -334,13 +334,13 @@ class TurnCompaction(Compaction):
         return False
 
     def _record(self, job: Job, focus: str = "") -> Record:
-        from .summary import Record, Writing, fork_scope  # what most turns never need
+        from .summary import Record, Writing, fork_scope  # most turns never need these
 
         fork = fork_scope(self._scope, f"t_{secrets.token_hex(6)}")
         return Record(Writing(fork, job, self._settings, self._main, focus))
 
     async def _write_summary(self, job: Job, focus: str) -> tuple[Record, MoryflowError | None]:
-        """Write and apply a summary while the turn waits; return what went wrong, if something did."""
+        """Write and apply a summary while the turn waits; return its record, and the error if it failed."""
         record = self._record(job, focus)
         try:
             await record.pending()
@@ -357,7 +357,7 @@ class TurnCompaction(Compaction):
         return record, None if applied else MoryflowError("the conversation has changed meanwhile")
 
     def _charge(self, record: Record) -> None:
-        """Let the turn pay for what its fork used."""
+        """Add the fork's tokens and cost to those of the turn."""
         writing = record.writing
         self._scope.extra_usage.append((writing.usage, writing.cost))
 
@@ -374,14 +374,14 @@ class TurnCompaction(Compaction):
         self._memory.start(self._scope.session, record)
 
     async def _drop_background(self, reason: str = "a summary was needed at once") -> None:
-        """End what is written beside the turn."""
+        """Cancel the summary that is being written beside the turn, and record the reason."""
         record = self._memory.cancel(self._scope.session)
         if record is not None:
             record.writing.fork.live = self._scope.live
             await record.abandoned(reason)
 
     async def _take_finished(self, *, wait: bool = False) -> None:
-        """Apply or record what a background fork has written, at this pause of the turn."""
+        """Apply the summary of a finished background fork, or record why there is none."""
         found = await self._memory.finished(self._scope.session, wait=wait)
         if found is None:
             return

@@ -1,4 +1,4 @@
-"""How large a view is, part by part, by what the provider has counted and an estimate for the rest; how large it may be."""
+"""Measures a view: the tokens that the provider counted, an estimate for the rest, and the limits that apply to them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 Estimate = Callable[[str], float]
 Counted = tuple[str, Usage]
-"""The node of an answer, and what its provider counted."""
+"""The id of an answer's node, and the usage that its provider counted."""
 
 IMAGE_TOKENS = 1200
-"""For an image of unknown size; Anthropic counts width times height / 750, at most about 1,600."""
+"""Tokens of an image of unknown size; Anthropic counts width times height / 750, at most about 1,600."""
 _PIXELS_PER_TOKEN = 750
 FRAME = 10
-"""Tokens around a message, a call or a tool on the wire, where nothing may be exceeded."""
+"""Tokens that the wire format adds to each message, call and tool; counted where a limit must not be exceeded."""
 _TRUSTED_SHARE = 0.25
-"""A provider that counted less than this share of the estimate did not count the prompt."""
+"""If a provider's count is below this share of the estimate, the provider did not count the whole prompt."""
 
 _WIDE = r"[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
 _MARKS = r"[0-9!-/:-@\[-`{-~]"
@@ -43,7 +43,7 @@ def chars(text: str) -> float:
 
 
 def script_aware(text: str) -> float:
-    """Return an estimate that knows scripts: about one token for a wide character, two for three digits or signs.
+    """Return an estimate that depends on the script: about one token for a wide character, two for three digits or signs.
 
     The weights were fitted by hand to published tokenizers' behaviour on prose, code, JSON and Chinese.
     """
@@ -58,9 +58,9 @@ ESTIMATORS: Mapping[str, Estimate] = {"chars": chars, "script": script_aware}
 
 
 def estimator(name: str, plugin_set: PluginSet) -> Estimate:
-    """Return an estimator by name, or a plugin's ``count_tokens``; one that is missing or fails is characters / 4.
+    """Return an estimator by name, or a plugin's ``count_tokens``; if that is missing or fails, characters / 4.
 
-    That one is missing, ``config check`` and every start say.
+    ``config check`` and every start report a missing estimator.
     """
     if name in ESTIMATORS:
         return ESTIMATORS[name]
@@ -80,22 +80,22 @@ def estimator(name: str, plugin_set: PluginSet) -> Estimate:
 
 
 def known_estimators(plugin_set: PluginSet) -> list[str]:
-    """Return the names that :func:`estimator` takes."""
+    """Return the names that :func:`estimator` knows."""
     counting = (name for name, plugin in plugin_set.plugins.items() if callable(getattr(plugin.object, "count_tokens", None)))
     return [*ESTIMATORS, *counting]
 
 
 def careful(text: str) -> float:
-    """Return characters / 4, or more where a text's script or signs take more: for what must fit a window."""
+    """Return the larger of characters / 4 and :func:`script_aware`, for requests that must fit a window."""
     return max(chars(text), script_aware(text))
 
 
 class Meter:
-    """Counts messages and remembers what it counted; a message of a node never changes.
+    """Estimates messages and caches the results, because the message of a node never changes.
 
-    A view that begins like the one before costs what is new in it.
+    If a view begins like the one before, only its new messages are measured.
 
-    :param frame: tokens around each message and each call.
+    :param frame: tokens to add for each message and each call.
     """
 
     def __init__(self, estimate: Estimate = chars, frame: float = 0.0) -> None:
@@ -107,7 +107,7 @@ class Meter:
         self._counted: tuple[Node | None, Counted | None] = (None, None)
 
     def message(self, message: Message) -> float:
-        """Return about how many tokens `message` costs, its images and calls included."""
+        """Return an estimate of the tokens of `message`, with its images and calls."""
         found = self._known.get(message.node)
         if found is None or found[0] is not message.text:
             found = (message.text, self._count(message))
@@ -116,7 +116,7 @@ class Meter:
         return found[1]
 
     def view(self, messages: Sequence[Message]) -> float:
-        """Return about how many tokens `messages` cost together."""
+        """Return an estimate of the tokens of `messages` together."""
         return self._measured(messages)[0]
 
     def characters(self, messages: Sequence[Message]) -> int:
@@ -124,14 +124,14 @@ class Meter:
         return self._measured(messages)[1]
 
     def last_counted(self, path: Sequence[Node]) -> Counted | None:
-        """Return :func:`last_counted` of `path`; what was looked at before is not looked at again."""
+        """Return :func:`last_counted` of `path`, without looking at nodes again that an earlier call has seen."""
         seen, known = self._counted
         found = last_counted(path, seen, known)
         self._counted = (path[-1] if path else None, found)
         return found
 
     def _measured(self, messages: Sequence[Message]) -> tuple[float, int]:
-        """Return tokens and characters of `messages`, from where they differ from the last ones on."""
+        """Return tokens and characters of `messages`, measuring only those after the part shared with the last view."""
         same = _equal_at_start(self._view, messages)
         del self._view[same:], self._totals[same + 1 :]
         tokens, length = self._totals[-1]
@@ -143,7 +143,7 @@ class Meter:
         return tokens, length
 
     def forget(self, visible: Sequence[Message]) -> None:
-        """Keep only what `visible` still needs, so that a session that goes on for ever does not grow in memory."""
+        """Drop cached results that `visible` does not need, so that the cache of a long session does not grow for ever."""
         if len(self._known) > 2 * len(visible) + 1000:
             self._known = {m.node: self._known[m.node] for m in visible if m.node in self._known}
 
@@ -160,7 +160,7 @@ def _image(width: int | None, height: int | None) -> float:
 
 
 def _equal_at_start(known: list[Message], messages: Sequence[Message]) -> int:
-    """Return how many messages at the beginning are the same."""
+    """Return how many messages both lists share at the beginning."""
     if list(messages[: len(known)]) == known:
         return len(known)
     pairs = enumerate(zip(known, messages, strict=False))
@@ -175,10 +175,10 @@ def _length(message: Message) -> int:
 def request_tokens(path: Sequence[Node], view: Sequence[Message], meter: Meter, overhead: float) -> float:
     """Return the tokens of the next request.
 
-    What the last answer's usage covers is taken from it; it covers nothing once the view was shortened after it.
+    Up to the last answer, the usage that its provider counted is taken; if the view was shortened since, all is estimated.
 
-    :param view: the messages that `path` shows.
-    :param overhead: tokens of system prompt and tools.
+    :param view: the messages of `path`.
+    :param overhead: tokens of the system prompt and the tools.
     """
     estimate = overhead + meter.view(view)
     counted = meter.last_counted(path)
@@ -196,9 +196,9 @@ def request_tokens(path: Sequence[Node], view: Sequence[Message], meter: Meter, 
 
 
 def last_counted(path: Sequence[Node], seen: Node | None = None, known: Counted | None = None) -> Counted | None:
-    """Return the last answer whose provider counted a view that still stands, with its usage.
+    """Return the last answer whose provider counted a view that has not been shortened since, with its usage.
 
-    :param seen: a node of `path` up to which the answer is `known`.
+    :param seen: a node of `path`; the result for the path up to it is `known`.
     """
     for node in reversed(path):
         if node is seen:
@@ -216,10 +216,11 @@ OUTPUT_BUDGET, OUTPUT_SHARE = 4096, 0.2
 
 
 class Limit(NamedTuple):
-    """A size that must not be exceeded.
+    """The sizes at which a view is shortened, and at which a request is too large.
 
-    :ivar inclusive: whether exactly `tokens` is already too long.
-    :ivar most: what a request may have at most, so that the window has room for the answer; as `tokens` where none is known.
+    :ivar tokens: a longer view is shortened.
+    :ivar inclusive: whether a view of exactly `tokens` is already too long.
+    :ivar most: the largest request that leaves room for the answer; the same as `tokens` if the window is unknown.
     """
 
     tokens: float
@@ -232,12 +233,12 @@ class Limit(NamedTuple):
 
 
 def usable(window: int, output_budget: int | None = None) -> float:
-    """Return what is left of the window beside the answer."""
+    """Return the tokens of the window that remain for the request once the answer has its room."""
     return window - (min(OUTPUT_BUDGET, window * OUTPUT_SHARE) if output_budget is None else min(output_budget, window))
 
 
 def limit_of(window: int | None, settings: CompactionSettings) -> Limit:
-    """Return the limit for a context window; for an unknown one the character limit, as tokens."""
+    """Return the limit for a context window; for an unknown one, the configured character limit / 4."""
     if not window or window < 0:
         tokens = settings.fallback_char_limit / 4
         return Limit(tokens, most=tokens)
@@ -257,24 +258,24 @@ _SUMMARISE = "moryflow session compact, or moryflow run without -c, which begins
 
 
 def does_not_fit(tokens: float, window: int) -> ModelError:
-    """Return the refusal of a conversation that is larger than the window."""
+    """Return the error for a conversation that is larger than the window."""
     return too_large("the conversation does", tokens, window, _SUMMARISE)
 
 
 def too_large(what: str, tokens: float, window: int, next_step: str) -> ModelError:
-    """Return the refusal of `what`, a subject with its verb, as larger than the window."""
+    """Return the error that something does not fit the window; `what` is subject and verb, such as "the prompt alone does"."""
     message = f"{what} not fit the window of the model: about {tokens:.0f} tokens of {window}"
     return ModelError(message, code="context", next_step=next_step)
 
 
 class Report(NamedTuple):
-    """The view of a session and what it costs.
+    """The view of a session and its tokens.
 
-    :ivar tokens: of the next request, the provider's own count where there is one.
+    :ivar tokens: tokens of the next request, by the provider's own count where there is one.
     :ivar parts: estimated tokens of system, tools, instructions, summary and turns.
     :ivar plugins: estimated tokens that each plugin adds with prompt blocks and tools.
     :ivar blocks: the system prompt in its order: id, plugin (empty for the host's own), tokens and text of each block.
-    :ivar sources: those of the tools of each server, or of what else a plugin says that they belong to.
+    :ivar sources: estimated tokens of tools by their source, such as an MCP server.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -302,7 +303,7 @@ class Report(NamedTuple):
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> Report:
-        """Return the report that :meth:`as_json` gave, in another process."""
+        """Return the report from the output of :meth:`as_json`, usually of another process."""
         return cls(tokens=found["request_tokens"], **{name: found[name] for name in _REPORTED})
 
 
@@ -310,7 +311,7 @@ _REPORTED = ("messages", "parts", "plugins", "blocks", "sources", "window", "lim
 
 
 async def report(scope: TurnContext, path: Sequence[Node], settings: CompactionSettings) -> Report:
-    """Return what the next request of a session with this active `path` would hold."""
+    """Return what the next request of a session with this active `path` would contain."""
     meter = Meter(estimator(settings.estimator, scope.plugin_set))
     context = ContextBuilder()
     view = context.build(path)

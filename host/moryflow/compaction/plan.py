@@ -1,4 +1,4 @@
-"""Where to cut, what the summary will stand for, and the conditions under which it may be applied. Pure functions."""
+"""Plans a compaction: where to cut, which nodes the summary replaces, when it may still be applied. Pure functions."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 Trigger = Literal["threshold", "background", "demand", "recovery"]
 
 _SUMMARY_SHARE = 0.1
-"""The part of the limit that is kept for what a summary says, up to half of what it may say."""
+"""The share of the limit reserved for the model's part of a summary, but no more than half of its maximum output."""
 _RECORDS, _RECORDS_SHARE, _RECORDS_MOST = 2000, 0.12, 0.25
-"""Tokens for what the host knows; in a small window a larger share of it."""
+"""Room for the host's sections: 2,000 tokens or 12 % of the limit, whichever is more, but at most 25 % of it."""
 REFUSED = 0.6
-"""The share of a refused view that may be tried again: it was estimated, so nothing near it is."""
+"""The share of a refused view's estimated size that is tried next; sizes are only estimates, so it is well below 1."""
 _SMALLEST = 200
-"""Tokens; less than this cannot shrink by being summarised."""
+"""Tokens that a summary must replace at least; fewer would not shrink."""
 
 
 class Room(NamedTuple):
     """The tokens that a compaction may work with.
 
-    :ivar tail: may stay verbatim.
-    :ivar keep: should stay verbatim; 0 where `keep_recent_tokens` do not fit.
-    :ivar calm: should stay where the protected turns do not fit.
-    :ivar records: for the sections that the host writes.
-    :ivar whole: for the summary and what stays, together.
+    :ivar tail: tokens that may stay verbatim.
+    :ivar keep: tokens that should stay verbatim; 0 if `keep_recent_tokens` do not fit.
+    :ivar calm: tokens that should stay verbatim if the protected turns do not fit.
+    :ivar records: tokens for the sections that the host writes.
+    :ivar whole: tokens for the summary and the kept nodes together.
     """
 
     tail: float
@@ -54,8 +54,8 @@ def room_for(
 ) -> Room:
     """Return the room below `limit`.
 
-    :param actual: the size that a provider refused although it was estimated; nothing near it is tried again.
-    :param demanded: a person asked, of a conversation of `actual` tokens.
+    :param actual: the estimated size of the view that a provider refused, or that a person asked to compact.
+    :param demanded: whether a person asked, so that no provider refused anything.
     """
     refused = actual is not None and not demanded
     limited = min(limit.tokens, actual * REFUSED) if refused and actual is not None else limit.tokens
@@ -70,13 +70,14 @@ def room_for(
 
 
 class Job(NamedTuple):
-    """What a summarizer is given, and what must still hold when its result is applied.
+    """The plan of one compaction: the summarizer's input, and the state that must still hold when the summary is applied.
 
-    :ivar anchor: the active node when it was planned.
-    :ivar base: the compaction that counted then.
-    :ivar covered: nodes the summary will stand for; `prefix` of them begin a turn that is split.
-    :ivar meter: what `sizes` were measured with.
-    :ivar kept: nodes that stay, the first of them is `first_kept`.
+    :ivar meter: the meter that measured `sizes`.
+    :ivar anchor: the active node when the job was planned.
+    :ivar base: the compaction in force at that time.
+    :ivar visible: the nodes in the view; `sizes` are their tokens.
+    :ivar at: the index of the first kept node; the summary replaces the nodes before it.
+    :ivar turn: the index where the turn of that node begins; less than `at` if the turn is split.
     """
 
     meter: Meter
@@ -101,7 +102,7 @@ class Job(NamedTuple):
 
     @property
     def history(self) -> tuple[Node, ...]:
-        """What is covered but not part of a split turn; all of it when nothing came before that turn."""
+        """The covered nodes that are not part of a split turn; all covered nodes if nothing came before that turn."""
         return self.visible[: self.turn] if self.turn or self.previous else self.covered
 
     @property
@@ -114,12 +115,12 @@ class Job(NamedTuple):
 
     @property
     def replaced(self) -> float:
-        """Tokens that the summary stands for, the previous summary included."""
+        """Tokens of the covered nodes and of the previous summary."""
         return sum(self.sizes[: self.at]) + self.previous_tokens
 
     @property
     def prompt(self) -> str:
-        """The prompt that stays because its turn is split; empty when none is."""
+        """The id of the prompt that stays because its turn is split, or ``""``."""
         if self.visible[self.at].kind == "user":
             return ""
         return next((node.id for node in reversed(self.covered) if node.kind == "user"), "")
@@ -135,7 +136,7 @@ class Job(NamedTuple):
         return sum(size for node, size in zip(self.covered, self.sizes, strict=False) if node.id in kept)
 
     def with_first_kept(self, node: str) -> Job | None:
-        """Return the job with another first kept node; ``None`` when that is no place to cut."""
+        """Return the job with another first kept node, or ``None`` if the path must not be cut there."""
         if node == self.first_kept:
             return self
         places = {self.visible[place].id: place for place in legal_places(self.visible) if place >= max(self.start, 1)}
@@ -145,7 +146,7 @@ class Job(NamedTuple):
         return self._replace(at=at, turn=turn_of(self.visible, at))
 
     def with_protected(self, ids: Collection[str]) -> Job:
-        """Return the job with `ids` kept verbatim; a call brings its results, a result its call."""
+        """Return the job with the nodes `ids` kept verbatim; an answer and the results of its calls stay together."""
         wanted = set(ids)
         groups: list[set[str]] = []
         for node in self.covered:
@@ -158,7 +159,7 @@ class Job(NamedTuple):
 
 
 def in_view(path: Sequence[Node]) -> tuple[Node | None, tuple[Node, ...], str]:
-    """Return the compaction that counts on `path`, the nodes that are seen besides it, and the summary so far."""
+    """Return the compaction in force on `path`, the other visible nodes, and the text of the summary so far."""
     head, shown = effective(path)
     visible = tuple(node for node in shown if node.kind != "compaction")
     details: Mapping[str, Any] = (head.payload.get("details") or {}) if head is not None else {}
@@ -174,7 +175,7 @@ def plan_job(
     tokens: float,
     trigger: Trigger,
 ) -> Job | None:
-    """Return what to compact on `path`, or ``None`` when there is nothing worth it."""
+    """Return what to compact on `path`, or ``None`` if nothing is worth it."""
     if not path:
         return None
     head, visible, previous = in_view(path)
@@ -186,7 +187,7 @@ def plan_job(
     cut = find_cut(visible, sizes, keep=room.keep, room=room.tail, turns=settings.protected_turns, start=start, calm=room.calm)
     if cut is None:
         return None
-    from .sections import Facts  # a large output asks for a plan, and seldom gets a cut
+    from .sections import Facts  # imported late: a large output often leads here, but seldom to a cut
 
     job = Job(
         meter=meter,
@@ -213,7 +214,7 @@ def _size(node: Node, placeholder: str, context: ContextBuilder, meter: Meter) -
 
 
 def still_true(job: Job, path: Sequence[Node]) -> str:
-    """Return why `job` may not be applied to `path` any more; empty when it may."""
+    """Return why `job` may no longer be applied to `path`, or ``""`` if it may."""
     head, _ = effective(path)
     if (head.id if head is not None else None) != job.base:
         return "another compaction counts now"
@@ -221,9 +222,9 @@ def still_true(job: Job, path: Sequence[Node]) -> str:
 
 
 def is_prepared(path: Sequence[Node]) -> bool:
-    """Whether the conversation was compacted and nothing but a prompt came after it.
+    """Whether the conversation was compacted and only a prompt has come since.
 
-    The active node itself says so: no clock, nothing to consume, and it holds across processes.
+    The path itself shows it: no clock and no flag is needed, and every process sees the same.
     """
     for node in reversed(path):
         if node.kind == "compaction":
@@ -234,7 +235,7 @@ def is_prepared(path: Sequence[Node]) -> bool:
 
 
 def answers_since(path: Sequence[Node]) -> float:
-    """Return how many answers stand behind the compaction that counts; infinitely many where none does."""
+    """Return how many answers came after the compaction in force; infinitely many if there is none."""
     head, _ = effective(path)
     if head is None:
         return float("inf")
@@ -243,14 +244,14 @@ def answers_since(path: Sequence[Node]) -> float:
 
 
 def spoken_per_answer(view: Sequence[Message], meter: Meter) -> float:
-    """Return the tokens of prompts and answers for each answer of a view; outputs can be pruned and are not counted."""
+    """Return the tokens of prompts and answers per answer of a view; outputs are not counted, as they can be pruned."""
     spoken = [message for message in view if message.role in ("user", "assistant")]
     answers = sum(message.role == "assistant" for message in spoken)
     return sum(map(meter.message, spoken)) / answers if answers else 0.0
 
 
 def turn_sizes(view: Sequence[Message], meter: Meter) -> list[float]:
-    """Return the tokens of each turn in a view, oldest first; what stands before the first prompt does not count."""
+    """Return the tokens of each turn in a view, oldest first; messages before the first prompt are not counted."""
     sizes: list[float] = []
     for message in view:
         if message.role == "user":
@@ -267,8 +268,8 @@ _FAR = 2
 class Cut(NamedTuple):
     """A place in the visible nodes.
 
-    :ivar at: the first node that stays.
-    :ivar turn: where the turn that it falls into begins; the same as `at` unless that turn is split.
+    :ivar at: the index of the first node that stays.
+    :ivar turn: the index where the turn of that node begins; the same as `at` unless the turn is split.
     """
 
     at: int
@@ -276,7 +277,7 @@ class Cut(NamedTuple):
 
 
 def legal_places(nodes: Sequence[Node]) -> list[int]:
-    """Return the places where the nodes may be cut: before a prompt, an answer or a note, with no call open."""
+    """Return the indices where the nodes may be cut: before a prompt, an answer or a note, and never inside a call."""
     answered = {node.payload.get("call_id") for node in nodes if node.kind == "tool"}
     open_calls: set[str] = set()
     places: list[int] = []
@@ -293,15 +294,17 @@ def legal_places(nodes: Sequence[Node]) -> list[int]:
 def find_cut(
     nodes: Sequence[Node], sizes: Sequence[float], *, keep: float, room: float, turns: int, start: int = 0, calm: float = 0.0
 ) -> Cut | None:
-    """Return where to cut, or ``None`` when everything stays: the earlier of `turns` finished turns before the prompt and
-    `keep`, where that fits `room`; else as many turns as fit; else inside a turn, of which the prompt stays too.
+    """Return where to cut, or ``None`` if everything stays.
+
+    The cut keeps the last `turns` finished turns, or more if `keep` asks for more and it fits `room`; otherwise as many turns
+    as fit; otherwise it falls inside a turn, whose prompt stays too.
 
     :param nodes: the visible nodes, oldest first; `sizes` are their tokens.
     :param keep: tokens that should stay (`keep_recent_tokens`).
     :param room: tokens that may stay.
-    :param turns: finished turns that stay where they fit.
-    :param start: the first place where a cut is allowed.
-    :param calm: tokens that should stay where the turns do not fit, so that the next request needs no other summary.
+    :param turns: how many finished turns stay if they fit.
+    :param start: the first index where a cut is allowed.
+    :param calm: tokens that should stay if the turns do not fit, so that the next request needs no further summary.
     """
     places = [place for place in legal_places(nodes) if place >= start]
     if not places:
@@ -317,15 +320,15 @@ def find_cut(
 
 
 def turn_of(nodes: Sequence[Node], at: int) -> int:
-    """Return where the turn begins that `at` falls into; `at` itself where no prompt stands before it.
+    """Return the index where the turn of the node `at` begins; `at` itself if no prompt comes before it.
 
-    The prompt may be all that an earlier compaction left of what came before `at`.
+    An earlier compaction may have left only the prompt of the nodes before `at`.
     """
     return next((place for place in range(at, -1, -1) if nodes[place].kind == _TURN), at)
 
 
 def _recent(places: Sequence[int], begins: Sequence[int], tail: Sequence[float], keep: float, start: int) -> int:
-    """Walk from the end, then to the start of that turn, or of the next one where that would be far more."""
+    """Return the place that keeps about `keep` tokens: the start of a turn, or of the next one if this keeps far more."""
     at = next((place for place in places if tail[place] <= keep), len(tail))
     begin = max((begin for begin in begins if begin <= at), default=start)
     if tail[begin] <= _FAR * keep:
@@ -334,7 +337,7 @@ def _recent(places: Sequence[int], begins: Sequence[int], tail: Sequence[float],
 
 
 def _smaller(places: Sequence[int], begins: Sequence[int], stays: Sequence[float], calm: float, room: float) -> int:
-    """Cut where not all of the turns fit that should stay: before one of them if much is left then, else inside one."""
+    """Return the cut if the protected turns do not fit: before one of them if enough stays then, else inside one."""
     at = next((place for place in places if stays[place] <= calm), None)
     if at is None:
         at = next((place for place in places if stays[place] <= room), places[-1])
@@ -345,9 +348,9 @@ def _smaller(places: Sequence[int], begins: Sequence[int], stays: Sequence[float
 
 
 def finished_turns(nodes: Sequence[Node], turns: int) -> range:
-    """Return the places of the last `turns` turns that have an answer, from the first of them on.
+    """Return the range of indices of the last `turns` turns that have an answer.
 
-    A prompt that still waits for its answer, and what was done for it, is not counted and stands behind them.
+    A turn that still waits for its answer is not counted and comes after the range.
     """
     begins = [place for place, node in enumerate(nodes) if node.kind == _TURN]
     end = last = len(nodes)
@@ -370,7 +373,7 @@ def _has_answer(turn: Sequence[Node], *, newest: bool) -> bool:
 
 
 def _tokens_kept_at(nodes: Sequence[Node], sizes: Sequence[float]) -> list[float]:
-    """Return for each place the tokens that stay when it is cut there: those behind it, and the prompt of a split turn."""
+    """Return for each index the tokens that stay after a cut there: the nodes from it on, and the prompt of a split turn."""
     tail = [*list(accumulate(reversed(sizes)))[::-1], 0.0]
     prompt = 0.0
     for place, node in enumerate(nodes):
@@ -382,7 +385,7 @@ def _tokens_kept_at(nodes: Sequence[Node], sizes: Sequence[float]) -> list[float
 
 
 def scope_can_be_shortened(scope: TurnContext) -> bool:
-    """Whether no call at the end of the path waits for its result; only then may nodes be added."""
+    """Whether every call at the end of the path has its result; only then may a prune or a compaction be appended."""
     path = scope.live.hold.path
     answered: set[str] = set()
     for node in reversed(path):

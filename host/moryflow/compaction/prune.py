@@ -1,4 +1,4 @@
-"""Old tool outputs become one line; the call and its result stay a pair. Pure functions."""
+"""Replaces old tool outputs by one line in the view; every call keeps its result. Pure functions."""
 
 from __future__ import annotations
 
@@ -21,20 +21,25 @@ if TYPE_CHECKING:
 Size = Callable[[str], float]
 
 _WINDOW = 128_000
-"""The window that the settings' tokens are for."""
+"""The context window for which the default settings are chosen."""
 _FIRST_LINE = 100
 _LEAST = 64
-"""Tokens of an output that are shown at least where it is cut."""
+"""Tokens that are kept at least of an output or text that is cut."""
 _WORTH = 0.05
 _SAID = ("assistant", "user")
-"""What :func:`plan_texts` cuts of earlier turns, in this order."""
+"""The kinds of nodes in earlier turns whose texts :func:`plan_texts` cuts, in this order."""
 _CUT = "[cut: the beginning of"
 _TOO_LARGE = " · no room for it; ask for a smaller part"
 
 
 @dataclass(frozen=True)
 class Pruning:
-    """Which nodes lose their output in the view, and what stands there instead."""
+    """Replacements for the content of nodes in the view.
+
+    :ivar nodes: node id → the text shown instead.
+    :ivar dropped: how many outputs of each tool were replaced.
+    :ivar saved: tokens that the replacements save.
+    """
 
     nodes: Mapping[str, str] = field(default_factory=dict[str, str])
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -44,7 +49,7 @@ class Pruning:
         return bool(self.nodes)
 
     def plus(self, later: Pruning) -> Pruning:
-        """Return both as one; of a node the later line counts."""
+        """Return both combined; for a node in both, the replacement of `later` counts."""
         dropped = Counter(self.dropped) + Counter(later.dropped)
         return Pruning({**self.nodes, **later.nodes}, dict(dropped), self.saved + later.saved)
 
@@ -53,8 +58,9 @@ class PruneLimits(NamedTuple):
     """How far pruning may go.
 
     :ivar protect: tokens of the newest outputs that stay.
-    :ivar minimum: less saved than this is not worth a lost prompt cache.
-    :ivar turns: the newest finished turns are left alone.
+    :ivar minimum: tokens that must be saved at least; less is not worth a lost prompt cache.
+    :ivar turns: how many of the newest finished turns are not pruned.
+    :ivar tools: glob patterns of tools whose outputs are not pruned.
     """
 
     protect: float
@@ -64,7 +70,7 @@ class PruneLimits(NamedTuple):
 
 
 def limits_of(settings: CompactionSettings, window: int | None) -> PruneLimits:
-    """Return the ordinary limits: those of the settings are for a window of 128,000, unless a person wrote them."""
+    """Return the ordinary limits. Default settings are scaled from a window of 128,000 tokens; a person's own are not."""
     own, share = settings.model_fields_set, (window or UNKNOWN_WINDOW) / _WINDOW
     protect = settings.prune_protect_tokens * (1.0 if "prune_protect_tokens" in own else share)
     minimum = settings.prune_minimum_tokens * (1.0 if "prune_minimum_tokens" in own else share)
@@ -72,18 +78,18 @@ def limits_of(settings: CompactionSettings, window: int | None) -> PruneLimits:
 
 
 def harder(settings: CompactionSettings, room: float) -> PruneLimits:
-    """Return the limits for when no summary could be had: scaled to the window, the newest turn still left alone."""
+    """Return stricter limits for when no summary could be made: scaled to the room, and only the newest turn is not pruned."""
     protect = min(settings.prune_protect_tokens, room / 4)
     return PruneLimits(protect, min(settings.prune_minimum_tokens, room / 10), 1, settings.protected_tools)
 
 
 def plan_pruning(nodes: Sequence[Node], done: Mapping[str, str], limits: PruneLimits, size: Size) -> Pruning:
-    """Return what to prune of the visible `nodes`; nothing when it saves too little.
+    """Return the outputs to prune among the visible `nodes`; none if they would save too little.
 
-    The newest finished turns are left alone, and what the model has not seen yet.
+    Outputs of the newest finished turns stay, and so do outputs that the model has not seen yet.
 
-    :param done: what is pruned already, by node id.
-    :param size: tokens of a text.
+    :param done: the replacements of nodes that are pruned already, by node id.
+    :param size: returns the tokens of a text.
     """
     left_alone = finished_turns(nodes, limits.turns)
     unseen = unseen_from(nodes)
@@ -100,9 +106,9 @@ def plan_pruning(nodes: Sequence[Node], done: Mapping[str, str], limits: PruneLi
 
 
 def plan_rescue(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tools: Sequence[str], size: Size) -> Pruning:
-    """Return what to prune where nothing else is left to go: outputs of the newest turn too, oldest first, no more than needed.
+    """Return the outputs to prune when ordinary pruning is not enough: oldest first, of the newest turn too, until it fits.
 
-    :param excess: tokens that must go; an output that is a small part of them is left alone.
+    :param excess: tokens that must be saved; an output that would save only a small part of them stays.
     """
     found = _Found(done, size)
     for node in nodes[: unseen_from(nodes)]:
@@ -114,12 +120,12 @@ def plan_rescue(nodes: Sequence[Node], done: Mapping[str, str], excess: float, t
 
 
 def plan_cut(nodes: Sequence[Node], done: Mapping[str, str], room: float, size: Size) -> Pruning:
-    """Return how to cut the outputs that the model has not seen yet to `room` tokens together, the largest first."""
+    """Return cuts that bring the outputs that the model has not seen yet to `room` tokens in total, the largest first."""
     found = _Found(done, size)
     new = [node for node in nodes[unseen_from(nodes) :] if node.kind == "tool"]
     tokens = sorted(found.tokens(node) for node in new)
     share = room
-    for number, own in enumerate(tokens):  # what is small stays whole and leaves its room to the others
+    for number, own in enumerate(tokens):  # small outputs stay whole, and the room they do not use goes to the others
         share = room / (len(tokens) - number)
         if own > share:
             break
@@ -131,9 +137,9 @@ def plan_cut(nodes: Sequence[Node], done: Mapping[str, str], room: float, size: 
 
 
 def plan_fit(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tools: Sequence[str], size: Size) -> Pruning:
-    """Return what takes `excess` tokens away, where outputs and images can.
+    """Return a pruning of outputs and images that saves `excess` tokens, or as many as possible.
 
-    Older outputs go first, then the newest ones are cut, then those go that are never pruned otherwise, images last.
+    Older outputs go first, then the newest are cut, then protected outputs go, and images last.
     """
     found = Pruning()
 
@@ -155,7 +161,7 @@ def plan_fit(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tool
 
 
 class _Found:
-    """What is to be shown instead of outputs, with what that saves."""
+    """Collects replacements for outputs, and counts the tokens that they save."""
 
     def __init__(self, done: Mapping[str, str], size: Size) -> None:
         self._done = done
@@ -171,7 +177,7 @@ class _Found:
         return self._size(self.text(node))
 
     def add(self, node: Node, line: str, least: float = 0.0) -> None:
-        """Show `line` instead where that saves tokens: at least `least` of them."""
+        """Show `line` instead of the output if that saves tokens, and at least `least` of them."""
         gain = self.tokens(node) - self._size(line)
         if gain > 0 and gain >= least:
             self._nodes[node.id] = line
@@ -191,7 +197,7 @@ def _among(node: Node, tools: Sequence[str]) -> bool:
 
 
 def unseen_from(nodes: Sequence[Node]) -> int:
-    """Return where the calls begin whose results the model has not answered yet; behind all `nodes` when there are none."""
+    """Return the index of the answer whose results the model has not seen yet, or ``len(nodes)`` if there is none."""
     for place in range(len(nodes) - 1, -1, -1):
         node = nodes[place]
         if node.kind == "user":
@@ -202,16 +208,16 @@ def unseen_from(nodes: Sequence[Node]) -> int:
 
 
 def plan_images(nodes: Sequence[Node], done: Mapping[str, str], excess: float) -> Pruning:
-    """Return what leaves out images, the oldest first, until `excess` tokens are gone: the last resort."""
+    """Return a pruning that leaves out images, the oldest first, until `excess` tokens are saved: the last resort."""
     shown = [node for node in nodes if node.kind in ("user", "tool") and node.payload.get("images") and node.id not in done]
     return _until(excess, shown, "image", lambda node: (_image_line(node.payload), IMAGE_TOKENS * len(node.payload["images"])))
 
 
 def plan_texts(nodes: Sequence[Node], done: Mapping[str, str], excess: float, size: Size) -> Pruning:
-    """Return how to cut what was said until `excess` tokens are gone: answers to earlier prompts first, then those prompts,
-    at last what the agent said on the way to the newest answer.
+    """Return cuts of texts that save `excess` tokens: answers to earlier prompts first, then those prompts, and last the
+    agent's texts since the newest prompt, without its newest answer.
 
-    For when no summary can be had and the request would not fit.
+    For when no summary can be made and the request would not fit.
     """
     newest, last = (
         max((at for at, node in enumerate(nodes) if node.kind == kind), default=0) for kind in ("user", "assistant")
@@ -229,7 +235,7 @@ def plan_texts(nodes: Sequence[Node], done: Mapping[str, str], excess: float, si
 
 
 def _until(excess: float, nodes: Sequence[Node], what: str, line_of: Callable[[Node], tuple[str, float]]) -> Pruning:
-    """Show of `nodes`, one after the other, only the line that `line_of` returns with what it saves, until `excess` is gone."""
+    """Replace `nodes` one by one until `excess` tokens are saved; `line_of` returns the new line and what it saves."""
     found: dict[str, str] = {}
     saved = 0.0
     for node in nodes:
@@ -243,13 +249,13 @@ def _until(excess: float, nodes: Sequence[Node], what: str, line_of: Callable[[N
 
 
 def _cut_text(text: str, tokens: float, size: Size) -> str:
-    """Return the beginning of `text`, about `tokens` long, and a line that says how much is missing."""
+    """Return about the first `tokens` tokens of `text`, and a line that says how much is missing."""
     head = text[: int(len(text) * min(1.0, tokens / max(size(text), 1.0)))]
     return f"{head}\n[cut: {len(text) - len(head)} more characters; there is no room and no summary]"
 
 
 def placeholder(payload: Mapping[str, Any], hint: str = "") -> str:
-    """Return the line that stands for an output: tool, first line, size, stored path, and a hint."""
+    """Return the line that replaces an output: tool, first line, size, stored path, and a hint."""
     output = payload.get("output", "")
     first = next((line.strip() for line in output.splitlines() if line.strip()), "")
     cut = first if len(first) <= _FIRST_LINE else first[: _FIRST_LINE - 1] + "…"
@@ -257,7 +263,7 @@ def placeholder(payload: Mapping[str, Any], hint: str = "") -> str:
 
 
 def _whole_output(payload: Mapping[str, Any]) -> str:
-    """Say where the whole output is, if it is stored."""
+    """Return a note on where the whole output is, or ``""`` if it is not stored."""
     stored = payload.get("path") or payload.get("output_id")
     return f" · whole output: {stored}" if stored else ""
 
@@ -268,7 +274,7 @@ def _image_line(payload: Mapping[str, Any]) -> str:
 
 
 def cut_output(payload: Mapping[str, Any], text: str, tokens: float, size: Size) -> str:
-    """Return the beginning of an output, about `tokens` long, with a line that says what is missing and where it is."""
+    """Return about the first `tokens` tokens of an output, with a line on its size and where the whole output is."""
     output = payload.get("output", "")
     line = f"{_CUT} {len(output)} characters; no room for more{_whole_output(payload)}; ask for a smaller part]"
     body = text.rpartition(f"\n{_CUT}")[0] or text
@@ -280,7 +286,7 @@ def cut_output(payload: Mapping[str, Any], text: str, tokens: float, size: Size)
 
 
 def note_pruning(journal: Journal, pruning: Pruning, tokens: float, trigger: str) -> None:
-    """Note a prune node and its event; nothing is deleted, files neither."""
+    """Add a prune node and its event to the journal. No node and no stored output is deleted."""
     journal.node("prune", {"nodes": dict(pruning.nodes)})
     tokens_after = max(0, round(tokens - pruning.saved))
     journal.event(

@@ -1,7 +1,7 @@
-"""The text of a summary: the model's sections, then those that the host writes itself from what it knows better.
+"""The text of a summary: the model's sections, followed by sections that the host writes from its own records.
 
-The host's facts (files, stored outputs, denials, failures, effects of hooks) are read from nodes and the ledger, kept whole in
-the compaction node's `details`, and merged with those of the compaction before, so that no number of compactions loses one.
+The host reads its facts (files, stored outputs, denials, failures, effects of hooks) from nodes and the ledger, stores them in
+the compaction node's `details`, and merges them with those of the previous compaction, so that none is lost.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _WRITERS = frozenset({"write", "edit", "multiedit", "move", "delete", "apply_pat
 _REASON, _MOST = 160, 20_000
 _SPAWNERS = ("task", "spawn")
 LEFT_OUT = "[… left out"
-"""How a preview begins that shows the end of an output."""
+"""The beginning of a preview that shows only the end of an output."""
 _MARKS = (LEFT_OUT, "[Output truncated", "Full output: ", "Next: ", "[cut")
 
 
 @dataclass
 class Facts:
-    """Everything recorded, in the order it was met. Keys are unique; values say how it went or what it was."""
+    """Recorded facts, in the order they occurred. A key is a path, a call or a plugin; its value says what happened."""
 
     changed: dict[str, str] = field(default_factory=dict[str, str])
     read: dict[str, str] = field(default_factory=dict[str, str])
@@ -43,7 +43,7 @@ class Facts:
 
     @classmethod
     def from_json(cls, stored: Any) -> Facts:
-        """Return facts from `details`; what is not understood is left out."""
+        """Return the facts in a node's `details`; entries of another form are left out."""
         facts = cls()
         for name in facts.names() if isinstance(stored, Mapping) else ():
             part = stored.get(name)
@@ -56,11 +56,11 @@ class Facts:
         return tuple(self.__dataclass_fields__)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `details` keeps; of each part the newest twenty thousand."""
+        """Return the facts for a node's `details`, at most the newest 20,000 of each part."""
         return {name: dict(list(part.items())[-_MOST:]) for name, part in asdict(self).items() if part}
 
     def merge(self, newer: Facts) -> Facts:
-        """Return these facts with `newer` ones; one met again moves to the end."""
+        """Return these facts with `newer` ones added; a fact that occurs again moves to the end."""
         result = Facts()
         for name in self.names():
             old, new = getattr(self, name), getattr(newer, name)
@@ -70,11 +70,11 @@ class Facts:
 
 
 class Known(NamedTuple):
-    """What the store knows of calls beside their nodes.
+    """What is known about calls beyond their nodes.
 
-    :ivar editing: names of tools that change files; those of the host are known anyway.
-    :ivar ran: call id → the arguments that ran, as JSON: hooks may have changed what the model wrote.
-    :ivar heads: id of a stored output → how it begins.
+    :ivar editing: names of tools that change files, in addition to :data:`_WRITERS`.
+    :ivar ran: call id → the arguments that ran, as JSON; hooks may have changed what the model wrote.
+    :ivar heads: id of a stored output → its first lines.
     """
 
     editing: Collection[str] = ()
@@ -118,17 +118,17 @@ def _of_result(facts: Facts, payload: Mapping[str, Any], arguments: Mapping[str,
 
 
 def _beginning(output: str) -> str:
-    """Return how an output begins, of one that was cut too: its own first lines, not the marks of what was left out."""
+    """Return the first lines of an output, skipping the marks that say what was left out of it."""
     return first_lines("\n".join(line for line in output.splitlines()[:40] if not line.startswith(_MARKS)))
 
 
 def first_lines(text: str) -> str:
-    """Return the first two lines that say something, as one."""
+    """Return the first two non-empty lines, joined into one."""
     return " ⏎ ".join(_line(line, 100) for line in [line for line in text.splitlines() if line.strip()][:2])
 
 
 def effects(rows: Iterable[HookCallRow], calls: Collection[str]) -> dict[str, str]:
-    """Return what hooks did to `calls`: who changed arguments or results, who failed."""
+    """Return what hooks did to `calls`: which plugin changed arguments or results, which failed, and how often."""
     counted: dict[str, int] = {}
     for row in rows:
         if row.call_id in calls and row.outcome in ("changed", "failed", "timeout", "withheld") and row.hook != "event":
@@ -184,7 +184,7 @@ ASKED: Mapping[str, tuple[str, ...]] = {
     "en": ("Goal", "Constraints & Preferences", "Progress", "Key Decisions", "Next Steps", "Critical Context"),
     "zh": ("目标", "约束与偏好", "进展", "关键决定", "下一步", "关键信息"),
 }
-"""The headings of the model's sections, by the language of the conversation; all others have the English ones."""
+"""The headings of the model's sections by language of the conversation; any other language gets the English ones."""
 FILES = {"en": "Files & Artifacts", "zh": "文件与产物"}
 NOTES = {"en": "Tool & Runtime Notes", "zh": "工具与运行记录"}
 TURN = {"en": "The current turn so far", "zh": "当前回合至此"}
@@ -199,21 +199,21 @@ Size = Callable[[str], float]
 
 
 class _Lines(NamedTuple):
-    """The lines of a group, and what is left of each where room is short; ``None``: nothing can be left out."""
+    """The lines of a group; `short` has the shorter forms for when room is scarce, ``None`` if there are none."""
 
     full: list[str]
     short: list[str] | None = None
 
 
 def language_of(texts: Iterable[str]) -> str:
-    """Return the language that headings are in for a person who wrote `texts`: ``zh`` or ``en``."""
+    """Return the language of the headings for a person who wrote `texts`: ``zh`` or ``en``."""
     text = "\n".join(texts)
     wide = len(re.findall(_HAN, text))
     return "zh" if 3 * wide > len(re.findall(_LETTER, text)) and 10 * len(re.findall(_KANA, text)) < wide else "en"
 
 
 def clean_summary(answer: str) -> str:
-    """Return an answer without marks, thoughts, fences and the host's own sections."""
+    """Return an answer without the summary mark, thinking, code fences and the host's own sections."""
     text = _THINKING.sub("", answer).strip()
     fenced = _FENCE.match(text)
     text = (fenced[1] if fenced else text).replace(SUMMARY_MARK, "").strip()
@@ -221,21 +221,21 @@ def clean_summary(answer: str) -> str:
 
 
 def headings_in(instructions: str) -> tuple[str, ...]:
-    """Return the headings that instructions ask for; those of the host's prompt, or what a person or a plugin wrote."""
+    """Return the headings that `instructions` ask for, whether the host, a person or a plugin wrote them."""
     return tuple(dict.fromkeys(_key(heading) for heading in _HEADING.findall(instructions)))
 
 
 def is_summary(text: str, asked: Collection[str]) -> bool:
-    """Whether `text` says something under one of the headings that were `asked` for, in either language.
+    """Whether `text` has content under one of the headings that were `asked` for, in either language.
 
-    A chat, a refusal and a form that was left empty do not. Where no heading was asked for, any text will do.
+    A chat, a refusal and an empty form have none. If no heading was asked for, any text is a summary.
     """
     said = bodies(text)
     return any(said.get(heading) for heading in asked) if asked else bool(text.strip())
 
 
 def bodies(text: str) -> dict[str, str]:
-    """Return what `text` says by heading; a section that says nothing is empty."""
+    """Return the sections of `text` by heading; a section that says only "none" or the like is empty."""
     found: dict[str, str] = {}
     places = [*_HEADING.finditer(text)]
     for place, heading in enumerate(places):
@@ -246,7 +246,7 @@ def bodies(text: str) -> dict[str, str]:
 
 
 def merge_sections(text: str, previous: str, asked: Sequence[str]) -> str:
-    """Return `text` with those of the `asked` sections of the summary before that it leaves out."""
+    """Return `text` followed by those `asked` sections of the previous summary that it lacks."""
     here, before = bodies(text), bodies(previous)
     left_out = [heading for heading in asked if before.get(heading) and heading not in here]
     titles = {_key(title): title for title in _HEADING.findall(previous)}
@@ -254,7 +254,7 @@ def merge_sections(text: str, previous: str, asked: Sequence[str]) -> str:
 
 
 def _key(heading: str) -> str:
-    """Return a heading as it is compared: without signs and numbers, and a Chinese one by its English name."""
+    """Return a heading in the form used for comparison: without signs and numbers, Chinese ones by their English name."""
     plain = _NUMBER.sub("", heading.strip("*#:： ")).strip("* ").casefold().replace(" and ", " & ")
     return _ENGLISH.get(plain, plain)
 
@@ -268,7 +268,7 @@ _ENGLISH: Mapping[str, str] = {
 
 
 def _without(text: str, names: tuple[str, ...]) -> str:
-    """Drop the sections called `names`: the host knows these better."""
+    """Return `text` without the sections called `names`, which the host writes itself."""
     dropped = {_key(name) for name in names}
     kept: list[str] = []
     dropping = False
@@ -282,10 +282,10 @@ def _without(text: str, names: tuple[str, ...]) -> str:
 
 
 class Records(NamedTuple):
-    """What the host writes itself, and how.
+    """The facts of the host's sections, and the limits for writing them.
 
-    :ivar room: tokens that it may take; the oldest lines give way, and a line says how many.
-    :ivar command: lists all of it.
+    :ivar room: tokens that the sections may take; the oldest lines are left out, and a line says how many.
+    :ivar command: the command that lists all facts.
     """
 
     facts: Facts
@@ -296,13 +296,13 @@ class Records(NamedTuple):
 
 
 def compose_summary(written: str, records: Records) -> str:
-    """Return the whole summary: the model's sections, or a plugin's summary, then the host's."""
+    """Return the whole summary: the model's sections or a plugin's summary, then the host's sections."""
     parts = [SUMMARY_MARK, written.strip(), *host_sections(records)]
     return "\n\n".join(part for part in parts if part).replace(f"{SUMMARY_MARK}\n\n", f"{SUMMARY_MARK}\n", 1)
 
 
 def host_sections(records: Records) -> list[str]:
-    """Return the two sections built from records; denials and failures have room before files."""
+    """Return the two sections made from facts; denials and failures get room before files do."""
     facts, size, language = records.facts, records.size, records.language
     say = _WORDS[language]
     sections = ((NOTES[language], _notes(facts)), (FILES[language], _files(facts)))
@@ -368,7 +368,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
 
 
 def listing(facts: Facts) -> str:
-    """Return all records, for people."""
+    """Return all facts as text for a person."""
     say, groups = _WORDS["en"], {**_files(facts), **_notes(facts)}
     return "\n\n".join("\n".join((f"{say[name]}:", *items.full)) for name, items in groups.items() if items.full)
 

@@ -1,6 +1,6 @@
-"""The internal agent that writes summaries, and how it is asked: bounded input, in chunks, all of it as data.
+"""The internal agent that writes summaries, and its requests: bounded input, in chunks, with the conversation as data.
 
-It is offered no tool and can start no agent. It is not among the host's agents, and no file or plugin can take its name.
+The agent gets no tools and can start no agent. It is not among the host's agents, and no file or plugin can take its name.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ if TYPE_CHECKING:
 UNKNOWN_WINDOW = 16_000
 _MARGIN = 0.85
 _PREVIOUS, _TOLD = 0.25, 0.1
-"""Shares of the input for the summary so far and for what plugins add."""
+"""The shares of the input for the previous summary and for the context that plugins add."""
 _ASKED_PART = 8
-"""A summary should take at most this part of a small window; it may take twice as much before it is cut off."""
+"""The model is asked to use at most this fraction (1/8) of a small window; a summary is cut off only at twice that size."""
 _HALVINGS = 4
 _HUGE = 4
 _WORDS = 0.6
-"""Of a token, about; for telling a model how long it may write."""
+"""About how many words a token is, to tell the model how long the summary may be."""
 _BROKEN = {
     "length": "the summary was cut off at its length, compaction.maxOutputTokens",
     "content_filter": "the summary was cut off by the service's filter",
     "refusal": "the model refused to write a summary",
 }
-"""Why an answer that ended so is not whole."""
+"""Why an answer with this finish reason is incomplete."""
 
 
 class SummaryFailed(MoryflowError):
-    """There is no summary; the message says why."""
+    """No summary could be made; the message says why."""
 
     code = "no_summary"
 
 
 @dataclass
 class Summarizer:
-    """One fork of ``default_compact_agent``.
+    """One run of ``default_compact_agent``.
 
-    :ivar fork: its own scope; the run, its events and its hook calls are stored with it.
-    :ivar usage: what it has used so far, with `cost`.
-    :ivar answers: what it was answered, also where that is not a summary.
-    :ivar closed: whether every answer ended with the line that was asked for.
+    :ivar fork: its own turn context, with which its run, events and hook calls are stored.
+    :ivar usage: the tokens used so far; `cost` is their cost.
+    :ivar answers: the model's answers, including those that are no summary.
+    :ivar closed: whether every answer ended with the closing line that was asked for.
     """
 
     fork: TurnContext
@@ -80,10 +80,10 @@ class Summarizer:
     answers: list[str] = field(default_factory=list[str])
 
     async def summary(self, history: Sequence[Message], prefix: Sequence[Message], previous: str) -> str:
-        """Return the written sections, merged with those of `previous`; the beginning of a split turn has its own.
+        """Return the written sections, merged with those of `previous`; the beginning of a split turn has its own section.
 
-        :raises SummaryFailed: the answer is not a summary, far too long, or a tool call.
-        :raises ModelError: the model cannot be asked.
+        :raises SummaryFailed: the answer is not a summary, is far too long, or contains a tool call.
+        :raises ModelError: the model could not be called.
         """
         told = f"{self.instructions}{turn_instructions(self.language)}" if prefix else self.instructions
         room = self._room(told)
@@ -101,7 +101,7 @@ class Summarizer:
         raise AssertionError("unreachable")
 
     async def _fold(self, write: Callable[[int], Sequence[str]], instructions: str, previous: str, room: float) -> str:
-        """Read the conversation, piece by piece where it must be, each time with what was written so far."""
+        """Summarise the conversation, in several pieces if it is too long, each with the summary of the pieces before."""
         written, told = previous, _within("\n\n".join(self.context), room * _TOLD)
         free = room - script_aware(told)
         pieces = whole_or_chunks(write, script_aware, max(free - min(free * _PREVIOUS, script_aware(previous)), 64.0))
@@ -186,17 +186,17 @@ class Summarizer:
 
 
 def output_of(model: ModelInfo, most: int) -> int:
-    """Return how many tokens a summary may take: `most`, or what the model can say, or a share of a small window."""
+    """Return the maximum tokens of a summary: the least of `most`, the model's maximum and a quarter of its window."""
     return max(64, min(most, model.max_output or most, (model.context_window or UNKNOWN_WINDOW) // 4))
 
 
 def first_params(model: ModelInfo, most: int) -> ChatParams:
-    """Return the parameters of a summary's requests before any plugin."""
+    """Return the parameters of a summary's requests before plugins change them."""
     return ChatParams(max_tokens=output_of(model, most), temperature=0)
 
 
 def _within(text: str, room: float) -> str:
-    """Return `text`, its middle left out where it is larger than `room` tokens."""
+    """Return `text`, without its middle if it is larger than `room` tokens."""
     tokens = script_aware(text)
     return text if tokens <= room else shorten(text, max(80, int(len(text) * room / tokens * 0.95)))
 
@@ -245,7 +245,7 @@ def instructions(language: str = "en") -> str:
 
 
 def turn_instructions(language: str) -> str:
-    """Return what is added where the first part of a turn is covered: it gets a section of its own."""
+    """Return the instructions to add when the first part of a turn is summarised, which gets a section of its own."""
     return _TURN.format(line=TURN_BEGINS, heading=TURN[language])
 
 
@@ -254,7 +254,7 @@ REMINDER = (
     "and write nothing else."
 )
 CLOSING = "[end of record {number}]"
-"""A number that no conversation can know: an answer without it was cut off, or does what the conversation says."""
+"""The number is random, so no conversation can contain it: an answer without it was cut off, or obeys the conversation."""
 
 COMPACT_AGENT = Agent(
     id=COMPACT_AGENT_ID,
@@ -271,7 +271,7 @@ COMPACT_AGENT = Agent(
 
 
 MOST_CHUNKS = 16
-"""More model calls than this are not spent on one compaction; the entries are shortened instead."""
+"""The most model calls for one compaction; if it would need more, the entries are shortened instead."""
 OUTPUT, ARGUMENTS = 2000, 600
 _OUTPUTS = (10**9, 16_000, 4000, 1000, 300)
 _SHORTER = (2000, 800, 300, 120)
@@ -280,9 +280,9 @@ Size = Callable[[str], float]
 
 
 def whole_or_chunks(write: Callable[[int], Sequence[str]], size: Size, room: float) -> list[str]:
-    """Return a conversation in one piece, its outputs as long as fits; in several where even short ones do not.
+    """Return a conversation in one piece, with outputs as long as fit; in several pieces if even short outputs do not fit.
 
-    :param write: returns the entries with outputs of at most so many characters.
+    :param write: returns the entries, with outputs of at most the given number of characters.
     """
     for width in _OUTPUTS:
         pieces = _pack(write(width), size, room)
@@ -292,7 +292,7 @@ def whole_or_chunks(write: Callable[[int], Sequence[str]], size: Size, room: flo
 
 
 def entries(messages: Sequence[Message], output: int = OUTPUT) -> list[str]:
-    """Return one text per message, in order; outputs of tools with at most `output` characters."""
+    """Return one text for each message, in order, with tool outputs of at most `output` characters."""
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     found: list[str] = []
     for message in messages:
@@ -310,8 +310,8 @@ def entries(messages: Sequence[Message], output: int = OUTPUT) -> list[str]:
 def chunks(texts: Sequence[str], size: Size, room: float) -> list[str]:
     """Return `texts` joined into at most :data:`MOST_CHUNKS` pieces of at most `room` tokens each.
 
-    Entries become shorter where they are too many; what still does not fit is left out in the middle, with a line that
-    says so.
+    If there would be more pieces, the texts are shortened; if there still are, the middle ones are left out, and a line says
+    so.
     """
     pieces = _pack(texts, size, room)
     for width in _SHORTER:
@@ -326,7 +326,7 @@ def chunks(texts: Sequence[str], size: Size, room: float) -> list[str]:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return `text` with its middle left out when it is longer than `width` characters."""
+    """Return `text`, without its middle if it is longer than `width` characters."""
     if len(text) <= width:
         return text
     head = width * 2 // 3
@@ -348,7 +348,7 @@ def _pack(texts: Sequence[str], size: Size, room: float) -> list[str]:
 
 
 def _split(text: str, size: Size, room: float) -> list[str]:
-    """Cut a text that is larger than a whole piece."""
+    """Return `text` in parts that each fit into a piece of `room` tokens."""
     tokens = size(text)
     if tokens <= room:
         return [text]
@@ -357,7 +357,7 @@ def _split(text: str, size: Size, room: float) -> list[str]:
 
 
 def _escape_fences(text: str) -> str:
-    """Keep the conversation from ending its own fence."""
+    """Escape the closing tags in `text`, so that the conversation cannot end its own fence."""
     for tag in ("conversation", "previous-summary", "context"):
         text = text.replace(f"</{tag}>", f"<\\/{tag}>")
     return text

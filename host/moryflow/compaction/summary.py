@@ -1,4 +1,4 @@
-"""One compaction from its plan to its record: hooks, the summarizer, the host's sections, the checks; applied or refused."""
+"""One compaction from its plan to its record: hook, summarizer, the host's sections and checks, then applied or refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _HUGE_SHARE = 0.5
 _READ_MOST, _READ_BYTES = 200, 1000
-"""Stored outputs that are opened for one summary, and how much of each."""
+"""How many stored outputs are opened for one summary, and how many bytes are read of each."""
 _UNCLOSED = (
     "the summary lacks the closing line that was asked for; read it (moryflow session show), or undo it "
     "(session undo-compaction)"
@@ -54,14 +54,14 @@ _UNCLOSED = (
 
 
 class Declined(MoryflowError):
-    """A plugin does not want this compaction."""
+    """A plugin declined this compaction."""
 
     code = "declined"
 
 
 @dataclass(frozen=True)
 class Payload:
-    """What a compact fork hands to the host, which alone writes nodes."""
+    """The result of a compact fork. The fork writes no node itself; the host stores the payload."""
 
     summary: str
     first_kept_node_id: str
@@ -75,9 +75,9 @@ class Payload:
 
 @dataclass
 class Writing:
-    """One compaction being written; it changes nothing of the session.
+    """One compaction while its summary is written; nothing in the session changes yet.
 
-    :ivar fork: the compact agent's own scope.
+    :ivar fork: the compact agent's own turn context.
     """
 
     fork: TurnContext
@@ -91,13 +91,13 @@ class Writing:
     model: str = ""
     remarks: list[str] = field(default_factory=list[str])
     answers: list[str] = field(default_factory=list[str])
-    """What the compact agent said, also where it did not become a summary."""
+    """The compact agent's answers, including those that did not become a summary."""
 
     async def payload(self) -> Payload:
-        """Return the payload.
+        """Write the summary and return the payload.
 
         :raises Declined: a plugin declined.
-        :raises MoryflowError: no summary could be had, or it is not valid.
+        :raises MoryflowError: no summary could be made, or it is not valid.
         """
         try:
             async with asyncio.timeout(self.settings.timeout):
@@ -135,7 +135,7 @@ class Writing:
         return await self.fork.around.dispatcher.transform(self.fork, "compaction", plan)
 
     def _change_job(self, plan: CompactionPlan) -> Job:
-        """Return the job as plugins changed it; what they may not ask for is left out and said."""
+        """Return the job with the changes of plugins; invalid ones are ignored and noted in `remarks`."""
         job = self.job.with_first_kept(plan.first_kept)
         if job is None:
             self.remarks.append(f"a plugin named {plan.first_kept!r} as first kept node; that is no place to cut")
@@ -165,7 +165,7 @@ class Writing:
                 self.remarks.append(_UNCLOSED)
 
     def _model(self) -> tuple[ModelProvider, ModelInfo]:
-        """Return the configured model, or the session's own."""
+        """Return the configured model, or the session's own if none is configured or it cannot be used."""
         if self.settings.model is None:
             return self.main
         try:
@@ -175,7 +175,7 @@ class Writing:
             return self.main
 
     def _messages(self, nodes: Sequence[Any]) -> list[Message]:
-        """Return nodes as messages: outputs as they were before pruning; the summarizer shortens them itself."""
+        """Return nodes as messages, with outputs as they were before pruning; the summarizer shortens them itself."""
         return pair_results([message for node in nodes if (message := message_of(node)) is not None])
 
     async def _facts(self) -> Facts:
@@ -192,7 +192,7 @@ class Writing:
         return facts
 
     async def _heads(self) -> dict[str, str]:
-        """Return how stored outputs begin whose previews show their ends; one that cannot be read any more is left out."""
+        """Return the first lines of stored outputs whose previews show only their ends; unreadable ones are left out."""
         from moryflow.services.artifacts import ArtifactService, TurnRows
 
         fork, found = self.fork, dict[str, str]()
@@ -207,9 +207,9 @@ class Writing:
     # ---------------------------------------------------------------- the checks
 
     def _check(self, written: str, summary: str) -> None:
-        """Refuse what must not stand for a conversation; holds for plugins' summaries too.
+        """Refuse a summary that must not replace a conversation, whether a model or a plugin wrote it.
 
-        :raises SummaryFailed: it is empty or does not shrink what it replaces.
+        :raises SummaryFailed: it is empty, too long, or not smaller than what it replaces.
         """
         if not written.replace(SUMMARY_MARK, "").strip():
             raise SummaryFailed("the summary is empty")
@@ -237,12 +237,12 @@ class Writing:
         return details
 
     def replaced_by(self, payload: Payload) -> float:
-        """Return the tokens that `payload` takes away."""
+        """Return by how many tokens `payload` shrinks the view."""
         return self.job.replaced - self.job.protected_tokens - self.job.meter.estimate(payload.summary)
 
 
 def language_in(nodes: Sequence[Node], previous: str) -> str:
-    """Return the language of the headings for what a person said in `nodes`, or that of the summary before."""
+    """Return the language of the headings for the prompts in `nodes`; without prompts, that of the previous summary."""
     said = [node.payload.get("text", "") for node in nodes if node.kind == "user"]
     return language_of(said or [previous])
 
@@ -255,7 +255,7 @@ def _with_heading(summary: str, language: str) -> str:
 def first_plan(
     covered: Sequence[Node], first_kept: str, previous: str, tokens: int, settings: CompactionSettings, focus: str
 ) -> CompactionPlan:
-    """Return a compaction as the first plugin is shown it."""
+    """Return the compaction plan that the first plugin receives."""
     own = settings.instructions or instructions(language_in(covered, previous))
     return CompactionPlan(
         covered=tuple(node.id for node in covered),
@@ -267,7 +267,7 @@ def first_plan(
 
 
 def fork_scope(scope: TurnContext, turn: str) -> TurnContext:
-    """Return the compact agent's scope: same session and generation, own run, ledger and costs."""
+    """Return the compact agent's turn context: the same session and generation, but its own run, ledger and costs."""
     return replace(
         scope,
         agent=COMPACT_AGENT,
@@ -289,13 +289,13 @@ def fork_scope(scope: TurnContext, turn: str) -> TurnContext:
 
 @dataclass
 class Record:
-    """The stored side of one compaction: its run and its events."""
+    """Stores one compaction: its run, its events, and its node if it succeeds."""
 
     writing: Writing
     begun: str = field(default_factory=now)
 
     async def pending(self) -> None:
-        """Record that a compaction is being written; it shows at once."""
+        """Record that a summary is being written, and publish it at once."""
         pen = Journal(self.writing.fork)
         pen.run(self._run("running", None))
         job, focus = self.writing.job, self.writing.focus
@@ -304,9 +304,9 @@ class Record:
         await pen.commit()
 
     async def done(self, payload: Payload, live: SessionHandle) -> bool:
-        """Append the compaction node behind the active one if everything it covered still holds; return whether it did.
+        """Append the compaction node if the plan still fits the path; return whether it was appended.
 
-        The check is part of the transaction: the store refuses the commit when another node has become active.
+        The transaction checks it too: the store refuses the commit if another node has become active.
         """
         writing = self.writing
         writing.fork.live = live
@@ -331,11 +331,11 @@ class Record:
         return True
 
     async def stale(self, reason: str) -> None:
-        """Keep the run of a compaction that is not true any more, without any effect."""
+        """Record the run of a compaction that no longer fits the path; it has no effect."""
         await self._end("stale", "completed", reason)
 
     async def failed(self, reason: str) -> None:
-        """Record why there is no summary; the turn goes on."""
+        """Record why no summary was made; the turn continues."""
         await self._end("failed", "model_error", reason)
 
     async def abandoned(self, reason: str) -> None:
@@ -343,7 +343,7 @@ class Record:
         await self._end("stale", "interrupted", reason)
 
     def interrupted(self, journal: Journal) -> None:
-        """Note in the turn's own journal that the turn was stopped meanwhile."""
+        """Record in the turn's own journal that the turn was stopped while the summary was written."""
         journal.run(self._run("ended", "interrupted"))
         journal.event("compaction", **self._event("failed", reason="the turn was stopped"))
 
