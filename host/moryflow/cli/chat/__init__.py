@@ -1,7 +1,7 @@
 """A conversation: its input, its slash commands, its turns.
 
-This module says what a conversation may ask of whoever runs its turns and of its input, and has the two simple inputs: a
-pipe, and a terminal that shows only plain text.
+This module defines what a conversation needs from the host that runs its turns and from its input. It has the two simple
+inputs: a pipe, and a terminal that shows only plain text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
-"""How a line names a file: behind an @, in quotes where the name has blanks."""
+"""How a line names a file: behind an @, in quotes if the name has blanks."""
 
 
 def mentioned(text: str) -> list[str]:
@@ -51,14 +51,14 @@ def mention(path: str) -> str:
 
 
 class Choice(TypedDict, total=False):
-    """What a person chooses for the sessions to come."""
+    """What a person chooses for later sessions."""
 
     agent: str | None
     model: str | None
 
 
 class SessionChange(Choice, total=False):
-    """What a person changes of the session that is open."""
+    """What a person changes in the open session."""
 
     mode: str
 
@@ -66,7 +66,8 @@ class SessionChange(Choice, total=False):
 class AgentChoice(NamedTuple):
     """An agent that a person can talk with.
 
-    :ivar text: what it is for. `takes_turns` says that Tab leads to it.
+    :ivar text: what the agent is for.
+    :ivar takes_turns: whether Tab at an empty prompt can switch to it.
     """
 
     text: str
@@ -84,10 +85,10 @@ class PluginLine(NamedTuple):
 
 
 class TurnPrompt(NamedTuple):
-    """What a turn begins with. Without a text it goes on with what the last one left open.
+    """What a turn begins with. Without a text, the turn continues what the last one left open.
 
     :ivar typed: how many characters of the text the person typed; ``None`` means all of them.
-    :ivar stays: a person sits at the terminal: sub-agents in the background may go on when the turn has ended.
+    :ivar stays: a person sits at the terminal, so background sub-agents may go on when the turn has ended.
     """
 
     text: str | None
@@ -101,13 +102,13 @@ class TurnPrompt(NamedTuple):
 class ChatHost(Answers, Protocol):
     """Runs the turns of a conversation and knows the sessions: a host in this process, or a server.
 
-    What names no session is about the one that is open. All that waits raises a :class:`~moryflow_sdk.MoryflowError` where it
-    cannot be done.
+    A method that takes no session is about the open one. A coroutine raises a :class:`~moryflow_sdk.MoryflowError` if it cannot
+    do what it is for.
     """
 
     @property
     def row(self) -> SessionRow:
-        """The session that is open, as it is known now."""
+        """The open session, as last known."""
         ...
 
     @property
@@ -116,7 +117,7 @@ class ChatHost(Answers, Protocol):
     def mode(self) -> str: ...
     @property
     def busy(self) -> bool:
-        """Whether a turn runs, or is written down."""
+        """Whether a turn runs, or is still being stored."""
         ...
 
     @property
@@ -125,12 +126,12 @@ class ChatHost(Answers, Protocol):
     def language(self) -> str: ...
     @property
     def chat(self) -> Mapping[str, object]:
-        """The settings ``chat``."""
+        """The settings below ``chat``."""
         ...
 
     @property
     def place(self) -> str:
-        """Where the turns run, for a person; nothing where that is here."""
+        """Where the turns run, as text for a person; empty if in this process."""
         ...
 
     @property
@@ -141,36 +142,36 @@ class ChatHost(Answers, Protocol):
         ...
 
     async def start(self, tell: Callable[[list[str]], None]) -> None:
-        """Begin to watch for what is loaded anew; `tell` is given what is to be said of it."""
+        """Begin to watch for reloads; `tell` gets the lines to show for each reload."""
         ...
 
     async def aclose(self) -> None:
-        """Watch no more."""
+        """Stop watching for reloads."""
         ...
 
     async def settled(self) -> None:
-        """Wait until what was saved before holds."""
+        """Wait until files that were saved before this call are loaded."""
         ...
 
     def waiting(self) -> Sequence[str]:
-        """Return, once, what appeared and waits for a person's yes."""
+        """Return the code that appeared and waits for a person's consent; each item is returned once."""
         ...
 
     async def give(self, item: str) -> None:
-        """Say yes to what waits."""
+        """Consent to an item that :meth:`waiting` returned."""
         ...
 
     def subscribe(self, listener: Callable[[Event], None]) -> None:
-        """Call `listener` with what happens in the session that is open and in its sub-agents."""
+        """Call `listener` with the events of the open session and of its sub-agents."""
         ...
 
     async def turn(self, prompt: TurnPrompt, chosen: RunFlags) -> TurnResult: ...
     def cancel(self) -> None:
-        """Stop the turn that runs, and its sub-agents."""
+        """Stop the running turn and its sub-agents."""
         ...
 
     async def stop_children(self) -> int:
-        """Stop the sub-agents in the background; return how many they were."""
+        """Stop the sub-agents in the background, and return their number."""
         ...
 
     # ------------------------------------------------------------ to look at
@@ -200,7 +201,7 @@ class ChatHost(Answers, Protocol):
     async def tools(self) -> Sequence[str]: ...
     async def plugins(self) -> Sequence[PluginLine]: ...
     async def shortens_itself(self) -> bool:
-        """Whether a conversation that is too long is compacted without being asked."""
+        """Return whether a conversation that is too long is compacted automatically."""
         ...
 
     # ------------------------------------------------------------ to change
@@ -209,11 +210,11 @@ class ChatHost(Answers, Protocol):
     async def open(self, name: str, model: str | None) -> None: ...
     async def change(self, **changes: Unpack[SessionChange]) -> None: ...
     async def switch(self, node: str | None) -> str | None:
-        """Go on from the node that is named, or from the beginning; return its id."""
+        """Continue from the named node, or from the beginning; return the node's id."""
         ...
 
     async def fork(self, node: str | None, model: str | None) -> str:
-        """Copy the path to a node into a new session and open it; return what is to be said of it."""
+        """Copy the path to a node into a new session and open it; return a remark for the person, which may be empty."""
         ...
 
     async def label(self, text: str, *, remove: bool) -> Label: ...
@@ -223,7 +224,7 @@ class ChatHost(Answers, Protocol):
 
 
 class ConversationPort(Protocol):
-    """One person, one session at a time."""
+    """What slash commands need from the conversation: one person, one session at a time."""
 
     @property
     def host(self) -> ChatHost: ...
@@ -240,7 +241,7 @@ class ConversationPort(Protocol):
     async def pick(
         self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
     ) -> str | None:
-        """Return the key of the item that a person picks, an empty text when they leave, ``None`` where nobody can."""
+        """Return the key of the item that a person picks, an empty text if they leave, ``None`` if nobody can pick."""
         ...
 
     def propose(self, text: str) -> None:
@@ -248,18 +249,18 @@ class ConversationPort(Protocol):
         ...
 
     def typing(self) -> AbstractContextManager[None]:
-        """Let the person type while a model is asked, see what is awaited, and stop it."""
+        """While a model is called, let the person type, see what is waited for, and stop it."""
         ...
 
     async def recall(self) -> None:
-        """Show the last exchanges of the session that goes on."""
+        """Show the last exchanges of the session that is resumed."""
         ...
 
 
 class LineSource(Protocol):
-    """Where lines come from; what it need not be able to do does nothing here.
+    """Where the lines of a conversation come from. The methods that not every source has do nothing here.
 
-    :ivar interactive: a person sits there, and sees what is said.
+    :ivar interactive: a person types the lines and sees the output.
     """
 
     interactive = False
@@ -275,33 +276,33 @@ class LineSource(Protocol):
     async def pick(
         self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
     ) -> str:
-        """Return the key of the item that a person picks, an empty text when they leave."""
+        """Return the key of the item that a person picks, an empty text if they leave."""
         return ""
 
     def propose(self, text: str) -> None:
         """Put `text` where lines are typed."""
 
     def take_all_back(self) -> None:
-        """Put all lines that wait where lines are typed."""
+        """Move all queued lines back to where lines are typed."""
 
     def unsent(self) -> str:
-        """Return what was typed and not sent, and remember it."""
+        """Return what was typed but not sent, and add it to the history."""
         return ""
 
     async def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
 
     def during(self, view: TerminalView, stop: Callable[[], None]) -> AbstractContextManager[None]:
-        """Take lines while a turn runs, and show what `view` says above them; `stop` ends the turn."""
+        """Read lines while a turn runs, and show the live lines of `view` above them; `stop` ends the turn."""
         return nullcontext()
 
 
 NUMBERED = 20
-"""Items of a list that are offered by number."""
+"""The most items of a list that are offered by number."""
 
 
 class PipedInput(LineSource):
-    """Lines of standard input, read by a daemon thread so that nothing waits for a pipe that never speaks."""
+    """Lines of standard input, read by a daemon thread so that nothing waits for a pipe that never sends any."""
 
     def __init__(self) -> None:
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
@@ -309,14 +310,14 @@ class PipedInput(LineSource):
         threading.Thread(target=self._read, name="moryflow-stdin", daemon=True).start()
 
     async def line(self, prompt: Callable[[], str]) -> str | None:
-        """Return the next line, ``None`` at the end, however often that is asked for."""
+        """Return the next line; ``None`` at the end, at every call."""
         line = await self._lines.get()
         if line is None:
             self._lines.put_nowait(None)
         return line
 
     async def answer(self, keys: str) -> str:
-        """Return the next line as the answer to what was asked; nothing at the end."""
+        """Return the next line as the answer to a question; empty at the end."""
         sys.stderr.write(keys)
         sys.stderr.flush()
         return await self.line(str) or ""
@@ -332,9 +333,9 @@ class PipedInput(LineSource):
 
 
 class PlainInput(LineSource):
-    """Lines of a terminal that cannot move its cursor (``TERM=dumb``), as a screen reader or an editor's shell wants them.
+    """Lines of a terminal that cannot move its cursor (``TERM=dumb``), for a screen reader or an editor's shell.
 
-    The terminal itself shows and edits what is typed, between two turns; a list is picked from by number.
+    The terminal itself shows and edits what is typed, between two turns. An item of a list is picked by its number.
     """
 
     interactive = True
@@ -351,12 +352,12 @@ class PlainInput(LineSource):
     async def pick(
         self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
     ) -> str:
-        """Let a person pick one of `items` by its number; return its key, an empty text when they leave."""
+        """Let a person pick one of `items` by its number; return its key, an empty text if they leave."""
         lines = [cut(f"{number:>3}  {item.text}", terminal_width() or 80) for number, item in enumerate(items[:NUMBERED], 1)]
         typed = await self.answer(plain("\n".join([title, *lines, "number, or Enter to leave > "])))
         number = int(typed) if typed.strip().isdecimal() else 0
         return items[number - 1].key if 0 < number <= len(items) else ""
 
     def propose(self, text: str) -> None:
-        """Show `text`: a plain terminal edits only what is typed at it."""
+        """Print `text`: at a plain terminal it cannot be put into the input to be changed."""
         sys.stderr.write(f"{plain(text)}\n")

@@ -27,7 +27,7 @@ class Quit(Exception):
 
 
 class Slash:
-    """Takes a line that begins with a slash; what it returns is sent to the agent."""
+    """Runs the lines that begin with a slash."""
 
     def __init__(self, talk: ConversationPort) -> None:
         self._talk = talk
@@ -63,7 +63,7 @@ class Slash:
         }
 
     async def take(self, line: str) -> SlashResult:
-        """Run a slash command; return what it leaves to be done: a prompt for the agent, or nothing."""
+        """Run a slash command; its result may hold a prompt that is to be sent to the agent."""
         name, _, rest = line[1:].partition(" ")
         name = {"exit": "quit", "q": "quit", "?": "help"}.get(name, name)
         if name in self._own:
@@ -84,7 +84,7 @@ class Slash:
         return result
 
     def commands(self) -> dict[str, str]:
-        """Return what may follow a slash, with what it does; the host's own come first and win."""
+        """Return each command that may follow a slash, with what it does; the host's own come first and win."""
         agents = {name: f"let this agent go on: {text}" for name, text in self._agents.agents().items()}
         own = {name: text for name, (text, _) in self._own.items()}
         return {**own, **{name: text for name, text in {**agents, **self._talk.host.commands}.items() if name not in own}}
@@ -110,7 +110,7 @@ class Slash:
         say(f"model: {await talk.host.model()}")
 
     async def _picked_model(self) -> str:
-        """Return the model that a person picks, nothing where nobody can or wants to."""
+        """Return the model that a person picks; empty if nobody can or wants to."""
         from moryflow.cli.commands.model import model_lines
 
         rows = await self._talk.host.models()
@@ -128,7 +128,7 @@ class Slash:
 
 
 LISTED = 50
-"""Sub-agents that are listed, the newest first."""
+"""The most sub-agents that are listed, the newest first."""
 PLANNER, BUILDER = "plan", "build"
 HAND_OVER = "The plan above is agreed. Carry it out step by step, and check each step."
 
@@ -154,7 +154,7 @@ class AgentCommands:
         self._talk = talk
 
     def agents(self) -> dict[str, str]:
-        """Return what each primary agent's own command does, by name."""
+        """Return what each agent with a command of its own is for, by name."""
         return {name: agent.text for name, agent in self._talk.host.agents.items()}
 
     async def agent(self, name: str) -> None:
@@ -167,19 +167,19 @@ class AgentCommands:
             say(columns([(f"/{one}", text) for one, text in self.agents().items()], within=terminal_width()))
 
     async def switch(self, name: str, rest: str) -> str:
-        """Change to the agent `name` and send it `rest`; from planning to building, the plan goes along."""
+        """Change to the agent `name`, and return the prompt for it: `rest`, or the plan's hand-over from planner to builder."""
         before = self._talk.host.agent
         hands_over = not rest and (before, name) == (PLANNER, BUILDER) and await self._planned()
         await self.agent(name)
         return HAND_OVER if hands_over else rest
 
     async def _planned(self) -> bool:
-        """Whether the planner has said something that was not handed over yet."""
+        """Return whether the planner has answered since the last hand-over."""
         path = await self._talk.host.path(self._talk.host.row.id)
         handed = [place for place, node in enumerate(path) if node.kind == "user" and node.payload["text"] == HAND_OVER]
         since = path[handed[-1] :] if handed else path
         changes = [node.payload["agent"] for node in since if "agent" in node.payload]
-        agent = PLANNER if not handed and changes[:1] != [PLANNER] else BUILDER  # who had the word before the first change
+        agent = PLANNER if not handed and changes[:1] != [PLANNER] else BUILDER  # the agent before the first change
         for node in since:
             agent = node.payload.get("agent", agent)
             if node.kind == "assistant" and agent == PLANNER:
@@ -245,16 +245,16 @@ def _line(child: Kin) -> tuple[str, ...]:
 
 
 SESSIONS_LISTED = 100
-"""Sessions that are offered, last used first."""
+"""The most sessions that are offered, last used first."""
 BAR, WINDOW_BAR = 30, 60
-"""Characters of a bar that stands for all that is used, and of one that stands for the model's window."""
+"""Characters of the bar for all tokens that are used, and of the bar for the model's window."""
 MARKS = {"system": "█", "tools": "▓", "instructions": "▚", "summary": "▒", "turns": "░"}
 """How each source looks in the bar of the window."""
 _SAID_BY = {"user": "prompts", "assistant": "answers", "tool": "outputs of tools"}
 
 
 class SessionCommands:
-    """What may be asked about the session of a conversation, and about the others of its folder."""
+    """The slash commands about the open session, and about the others of its folder."""
 
     def __init__(self, talk: ConversationPort) -> None:
         self._talk = talk
@@ -359,12 +359,12 @@ class SessionCommands:
         )
 
     async def export(self, name: str) -> None:
-        """Write this conversation to a file: Markdown to read, or, where it ends with .jsonl, without loss."""
+        """Write this conversation to a file: as Markdown to read, or without loss if the name ends with .jsonl."""
         host = self._talk.host
         file = Path(host.row.vault, Path(name or f"{host.row.id}.md").expanduser())
         try:
             await self._write(file)
-        except OSError as error:  # it must not end the conversation
+        except OSError as error:  # a failed export must not end the conversation
             raise ConfigError(f"cannot write the file: {error.strerror}", where=str(file), next_step="/export FILE") from error
         say(f"written to {file}")
 
@@ -383,7 +383,7 @@ class SessionCommands:
 
 
 def exchanges(path: Sequence[Node]) -> list[tuple[str, str]]:
-    """Return each prompt of a path with the last words that answered it."""
+    """Return each prompt of a path with the last text that answered it."""
     found: list[tuple[str, str]] = []
     for node in path:
         text = str(node.payload.get("text") or "").strip()
@@ -395,7 +395,7 @@ def exchanges(path: Sequence[Node]) -> list[tuple[str, str]]:
 
 
 def context_text(found: Report, width: int) -> str:
-    """Return what fills the window: one bar of the whole window, and what each source and each plugin takes of what is used."""
+    """Return what fills the window: a bar of the whole window, and the tokens of each source and plugin, each with a bar."""
     share = f" of {found.window:,} ({found.tokens / found.window:.0%})" if found.window else ""
     limit = f"; a summary is made above {found.limit:,}" if found.window else ""
     said = {role: sum(row["tokens"] for row in found.messages if row["role"] == role) for role in _SAID_BY}
@@ -414,7 +414,7 @@ def context_text(found: Report, width: int) -> str:
 
 
 def _window_bar(found: Report, width: int) -> list[str]:
-    """Return the window as one bar: a mark for each source, then what is free; ``│`` where a summary is made."""
+    """Return the window as one bar: marks for each source, then the free part; ``│`` stands where a summary is made."""
     if not found.window:
         return []
     parts = {part: tokens for part, tokens in found.parts.items() if tokens}
