@@ -38,6 +38,8 @@ def tokens(definition: Definition) -> int:
 
 def problem_of(definition: Definition, all_tools: Sequence[Definition]) -> str:
     """Say why a tool of `all_tools` is never offered, whoever accepts it; empty where nothing is wrong."""
+    if problem := definition.get("problem"):  # the server's definition could not be read
+        return problem
     name = definition.get("name")
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.\-/]{1,128}", name):
         return "its name is invalid: up to 128 letters, digits, _ . - and /"

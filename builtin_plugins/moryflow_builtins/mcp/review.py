@@ -138,6 +138,8 @@ def _written(definition: Mapping[str, Any] | None) -> list[str]:
 
 
 CONNECT_SECONDS = 120.0
+LIST_SECONDS = 30.0
+"""How long a server may take to answer once it is connected to."""
 Show = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
 
@@ -174,12 +176,13 @@ async def query_server(
     :raises ToolError: it does not work.
     """
     helper = Helper(turn.data_dir, os.environ)
+    seconds = more["connect_seconds"] + LIST_SECONDS
     try:
         spec = {**spec_of(name, server, os.environ, turn.vault, turn.data_dir), **more}
-        async with asyncio.timeout(more["connect_seconds"] + 30):
+        async with asyncio.timeout(seconds):
             return await helper.request({**request, "server": spec}, ask=show)
     except TimeoutError:
-        raise ToolError(f"it did not answer within {more['connect_seconds'] + 30:g} s", code="timeout") from None
+        raise ToolError(f"it did not answer within {seconds:g} s", code="timeout") from None
     finally:
         await helper.close()
 

@@ -10,17 +10,18 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from ipaddress import ip_address, ip_network
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 from mcp.shared.message import SessionMessage
-from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp_types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+from mcp_types.methods import parse_server_result
 from moryflow_sdk.support.processes import CALL_MARK, children
 from moryflow_sdk.support.urls import NotPublic, public, vetted
 from pydantic import ValidationError
@@ -42,15 +43,31 @@ class ServerGone(Exception):
     """The server cannot be talked to any more; the text says why."""
 
 
+class Programs:
+    """The programs of all servers of this process.
+
+    :ivar running: their process ids.
+    :ivar starting: how many are being started, whose process ids are not known yet.
+    """
+
+    def __init__(self) -> None:
+        self.running = set[int]()
+        self.starting = 0
+
+    def reap_orphans(self) -> None:
+        """Reap the children that have ended and that this process has adopted; asyncio waits for the programs themselves."""
+        for child in () if self.starting else children(os.getpid()):
+            if child not in self.running:
+                with suppress(ChildProcessError):
+                    os.waitpid(child, os.WNOHANG)
+
+
 class ServerProgram:
     """A server that is a program, for as long as it runs. What it prints on standard error is kept for its last words."""
 
-    _running: ClassVar[set[int]] = set()
-    _starting: ClassVar[int] = 0
-    """How many programs are started whose number is not known yet."""
-
-    def __init__(self, spec: Mapping[str, Any]) -> None:
+    def __init__(self, spec: Mapping[str, Any], programs: Programs) -> None:
         self._spec = spec
+        self._programs = programs
         self._noise = 0
         self._ending = False
         self._words: deque[str] = deque(maxlen=_LAST_WORDS)
@@ -80,10 +97,10 @@ class ServerProgram:
             for stream in (to_client, messages, outgoing, from_client):
                 stream.close()
             if process.returncode is not None:
-                self._running.discard(process.pid)
+                self._programs.running.discard(process.pid)
 
     async def _start(self) -> Any:
-        ServerProgram._starting += 1
+        self._programs.starting += 1
         try:
             process = await asyncio.create_subprocess_exec(
                 self._spec["command"],
@@ -97,18 +114,10 @@ class ServerProgram:
                 preexec_fn=_die_with_parent,
                 limit=MOST_BYTES,
             )
-            self._running.add(process.pid)
+            self._programs.running.add(process.pid)
         finally:
-            ServerProgram._starting -= 1
+            self._programs.starting -= 1
         return process
-
-    @classmethod
-    def reap_orphans(cls) -> None:
-        """Let the children go that have ended and that this process has adopted; the programs are asyncio's to wait for."""
-        for child in () if cls._starting else children(os.getpid()):
-            if child not in cls._running:
-                with suppress(ChildProcessError):
-                    os.waitpid(child, os.WNOHANG)
 
     def last_words(self) -> str:
         """Return why it ended and what it said last."""
@@ -164,30 +173,28 @@ class ServerProgram:
 
 UNREADABLE = "its answer cannot be read: "
 NO_ANSWER = "it has neither a result that is an object nor an error"
+NO_REQUEST = "it does not have the id of the request"
 
 
 def _failed_answer(line: bytes, error: ValidationError) -> SessionMessage | None:
     """Return an error in place of an answer that cannot be read, so that its call does not wait for another one."""
-    number = _answered(line)
-    if number is None:
-        return None
     first = error.errors(include_url=False)[0]
     why = first["msg"] if first["type"] == "json_invalid" else NO_ANSWER
-    data = ErrorData(code=_PARSE_ERROR, message=f"{UNREADABLE}{why}")
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=data))
-
-
-def _answered(line: bytes) -> int | None:
-    """Return which request a line answers; none where it is not an answer, or is no JSON and could be that to several."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
         numbers = _ID.findall(line)
-        return int(numbers[0]) if len(numbers) == 1 and b'"jsonrpc"' in line and b'"method"' not in line else None
+        sole = len(numbers) == 1 and b'"jsonrpc"' in line and b'"method"' not in line
+        return _error(int(numbers[0]), why) if sole else None
     if not isinstance(value, dict) or "jsonrpc" not in value or "method" in value:
         return None
     number = str(value.get("id"))
-    return int(number) if _NUMBER.fullmatch(number) else None
+    return _error(int(number), why) if _NUMBER.fullmatch(number) else _error(None, NO_REQUEST)
+
+
+def _error(number: int | None, why: str) -> SessionMessage:
+    data = ErrorData(code=_PARSE_ERROR, message=f"{UNREADABLE}{why}")
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=data))
 
 
 def _die_with_parent() -> None:
@@ -209,6 +216,124 @@ async def _end(process: Any) -> None:
         if process.returncode is None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), _GRACE)
+
+
+# ---------------------------------------------------------------- what the SDK would lose more for than is wrong
+
+
+PROBLEM = "moryflow.app/problem"
+"""In the ``_meta`` of what stands for an entry of a list that cannot be read: why."""
+_LISTS = {
+    "tools/list": ("tools", {"inputSchema": {"type": "object"}}),
+    "prompts/list": ("prompts", {}),
+    "resources/list": ("resources", None),
+    "resources/templates/list": ("resourceTemplates", None),
+}
+"""Per request for a list: its field, and what stands for an entry that cannot be read, beside its name; nothing where it is
+left out."""
+
+
+class Exchange:
+    """The messages of a connection on their way to and from the SDK.
+
+    The SDK refuses a whole list for one entry that is invalid, and lets a call wait for its deadline when its answer has
+    another id.
+
+    :param version: returns the version of the protocol that was agreed on.
+    """
+
+    def __init__(self, version: Callable[[], str]) -> None:
+        self._version = version
+        self._asked: dict[int, str] = {}
+        self._last = -1
+
+    @asynccontextmanager
+    async def over(self, transport: Any) -> AsyncGenerator[Any]:
+        """Open `transport` and yield its streams."""
+        async with transport as (messages, outgoing):
+            yield _Stream(messages, self._received), _Stream(outgoing, self._sent)
+
+    def _sent(self, item: SessionMessage) -> SessionMessage:
+        message = item.message
+        if isinstance(message, JSONRPCRequest) and isinstance(message.id, int):
+            self._asked[message.id] = message.method
+            self._last = max(self._last, message.id)
+        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._asked.pop((message.params or {}).get("requestId", -1), None)
+        return item
+
+    def _received(self, item: Any) -> Any:
+        message = getattr(item, "message", None)
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            return item
+        number = int(str(message.id)) if _NUMBER.fullmatch(str(message.id)) else None
+        if number is not None and number <= self._last:  # or it is the late answer to a call that was cancelled
+            method = self._asked.pop(number, "")
+            if method in _LISTS and isinstance(message, JSONRPCResponse):
+                self._mend(method, message.result)
+        elif len(self._asked) == 1:  # of several calls, nobody knows which one was meant
+            waiting, _ = self._asked.popitem()
+            if not isinstance(message, JSONRPCError):
+                return _error(waiting, NO_REQUEST)
+            message.id = waiting
+        return item
+
+    def _mend(self, method: str, result: dict[str, Any]) -> None:
+        """Replace the entries of a list that cannot be read, when it can be read without them."""
+        field, shape = _LISTS[method]
+        entries = result.get(field)
+        if isinstance(entries, list) and self._fault(method, result):
+            checked = [(each, self._fault(method, {**result, field: [each]})) for each in entries]
+            mended = [_stand_in(each, why, shape) if why else each for each, why in checked]
+            result[field] = [each for each in mended if each is not None]
+
+    def _fault(self, method: str, result: Mapping[str, Any]) -> str:
+        """Say what is wrong with a result; empty where nothing is."""
+        try:
+            parse_server_result(method, self._version(), result)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            return ": ".join(filter(None, (".".join(map(str, first["loc"][2:])), first["msg"])))
+        return ""
+
+
+def _stand_in(entry: Any, why: str, shape: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if shape is None:
+        return None
+    name = entry.get("name") if isinstance(entry, dict) else None
+    return {"name": str(name)[:200], **shape, "_meta": {PROBLEM: f"the protocol does not allow its definition: {why}"[:300]}}
+
+
+class _Stream:
+    """A stream of messages with a look at each of them."""
+
+    def __init__(self, inner: Any, look: Callable[[Any], Any]) -> None:
+        self._inner = inner
+        self._look = look
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def send(self, item: Any) -> None:
+        await self._inner.send(self._look(item))
+
+    async def receive(self) -> Any:
+        return self._look(await self._inner.receive())
+
+    def __aiter__(self) -> _Stream:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> _Stream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._inner.aclose()
 
 
 # ---------------------------------------------------------------- addresses

@@ -30,7 +30,19 @@ from .definitions import FIELDS, MOST_PROMPT, MOST_TOOLS, tool_hash
 from .helper import servers_mark
 from .lock import canonical
 from .oauth import LoginNeeded, log_in, signed_in
-from .transports import MOST_BYTES, NO_ANSWER, UNREADABLE, JudgedTransport, ServerGone, ServerProgram, host_of, noted_failure
+from .transports import (
+    MOST_BYTES,
+    NO_ANSWER,
+    PROBLEM,
+    UNREADABLE,
+    Exchange,
+    JudgedTransport,
+    Programs,
+    ServerGone,
+    ServerProgram,
+    host_of,
+    noted_failure,
+)
 
 LONGEST_LIST = 20_000
 """Tools that a server may list; more are not even counted."""
@@ -71,9 +83,9 @@ class Request:
 class McpConnection:
     """A connection to a server. The SDK wants it opened and closed by one task, so it has one."""
 
-    def __init__(self, spec: Mapping[str, Any]) -> None:
+    def __init__(self, spec: Mapping[str, Any], programs: Programs) -> None:
         self.spec = spec
-        self._program = ServerProgram(spec) if spec.get("command") else None
+        self._program = ServerProgram(spec, programs) if spec.get("command") else None
         self._http = JudgedTransport(spec["url"]) if self._program is None else None
         self._client: Any = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -161,15 +173,17 @@ class McpConnection:
             "elicitation_callback": self._elicit,
             "cache": None,
         }
+        exchange = Exchange(lambda: self._client.protocol_version)
         if self._program is not None:
-            return Client(self._program.connect(), **common)
+            return Client(exchange.over(self._program.connect()), **common)
         timeout = httpx2.Timeout(30.0, read=self.spec.get("timeout") or 300.0)
         assert self._http is not None
         auth = signed_in(self.spec)
         http = httpx2.AsyncClient(
             transport=self._http, headers=self.spec["headers"], auth=auth, timeout=timeout, trust_env=False
         )
-        return Client(streamable_http_client(self.spec["url"], http_client=http, max_sse_event_size=MOST_BYTES), **common)
+        streams = streamable_http_client(self.spec["url"], http_client=http, max_sse_event_size=MOST_BYTES)
+        return Client(exchange.over(streams), **common)
 
     async def _notified(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification | PromptListChangedNotification):
@@ -280,12 +294,16 @@ class McpConnection:
 
 def _definition(tool: Any) -> dict[str, Any]:
     whole = tool.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if problem := whole.get("_meta", {}).get(PROBLEM):
+        return {"name": whole["name"], "problem": str(problem)}
     return {name: whole[name] for name in FIELDS if name in whole}
 
 
 def _prompt(whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a pin keeps of a prompt; of one that is too large, only that it is there."""
+    """Return what a pin keeps of a prompt; of one that is too large or cannot be read, only that it is there."""
     kept = {key: whole[key] for key in ("name", "title", "description", "arguments") if key in whole}
+    if problem := whole.get("_meta", {}).get(PROBLEM):
+        return {"name": kept["name"], "problem": str(problem)}
     return kept if len(canonical(kept)) <= MOST_PROMPT else {"name": kept["name"][:200], "problem": "it is too large"}
 
 
@@ -344,6 +362,7 @@ class McpWorker:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._requests: dict[int, Request] = {}
         self._connections: dict[str, McpConnection] = {}
+        self._programs = Programs()
 
     async def serve(self, lines: asyncio.StreamReader) -> None:
         """Answer until the host is gone; then end every server."""
@@ -376,7 +395,7 @@ class McpWorker:
             self._say({"id": number, "error": explain(error)})
         finally:
             del self._tasks[number], self._requests[number]
-            ServerProgram.reap_orphans()
+            self._programs.reap_orphans()
             if not self._tasks and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MOST_MEMORY:
                 os._exit(0)  # servers go with it
 
@@ -398,7 +417,7 @@ class McpWorker:
             await known.close()
             known = self._connections.get(key)
         if known is None:
-            known = self._connections[key] = McpConnection(server)
+            known = self._connections[key] = McpConnection(server, self._programs)
         return known
 
 

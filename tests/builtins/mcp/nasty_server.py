@@ -26,6 +26,13 @@ ODD = {
     "no content": "{}",
 }
 """Results that no client takes, by what is wrong with them."""
+LOST = {
+    "no id": '"result": {"content": []}',
+    "null": '"error": {"code": -32700, "message": "cannot read it"}, "id": null',
+    "another id": '"result": {"content": []}, "id": 987654',
+    "a name": '"result": {"content": []}, "id": "abc"',
+}
+"""Answers that do not say which request they are for."""
 
 
 def tools() -> list[dict[str, Any]]:
@@ -44,6 +51,8 @@ def tools() -> list[dict[str, Any]]:
         return [tool("right", outputSchema=schema), tool("wrong", outputSchema=schema)]
     if MODE == "twins":
         return [tool("echo", "One"), tool("echo", "Two"), tool("other")]
+    if MODE == "invalid":
+        return [tool("text", inputSchema="x"), tool("echo"), tool("list", annotations=[]), tool("none", inputSchema=None), 3]  # type: ignore[list-item]
     return [tool("echo"), tool("read_only", annotations={"readOnlyHint": True})]
 
 
@@ -62,6 +71,10 @@ def called(name: str, args: dict[str, Any], send: Any, number: Any) -> dict[str,
     if MODE == "odd":
         sys.stdout.write(f'{{"jsonrpc": "2.0", "result": {ODD[args["text"]]}, "id": {number}}}\n')
         return {"content": [], "late": True}  # nobody waits for a second answer any more
+    if MODE == "lost":
+        sys.stdout.write(f'{{"jsonrpc": "2.0", {LOST[args["text"]]}}}\n')
+        sys.stdout.flush()
+        return {}
     if MODE == "parts":
         picture = {"type": "image", "mimeType": "image/png", "data": PIXEL}
         return {"content": [picture] * 1000 + [{"type": "text", "text": "the last"}]}
@@ -88,12 +101,20 @@ def shelf(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         case "prompts/list":
             changed = os.path.exists(f"{STATE}.changed")  # noqa: PTH110
             large = {"name": "large", "description": "x" * 1_000_000}
-            return {"prompts": [{**PROMPT, "description": "Greet everybody"} if changed else PROMPT, large]}
+            return {
+                "prompts": [
+                    {**PROMPT, "description": "Greet everybody"} if changed else PROMPT,
+                    large,
+                    {"name": "odd", "arguments": 3},
+                ]
+            }
         case "prompts/get":
             text = WRITTEN.format(**{"tone": "plain", **params.get("arguments", {})})
             return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
         case "resources/list":
-            return {"resources": [{"uri": "note://today", "name": "today", "description": "The note of today"}]}
+            return {
+                "resources": [{"uri": "note://today", "name": "today", "description": "The note of today"}, {"name": "odd"}]
+            }
         case "resources/templates/list":
             return {"resourceTemplates": [{"uriTemplate": "note://{day}", "name": "a day"}]}
         case "resources/read":
@@ -140,6 +161,8 @@ def main() -> None:
             result = {"tools": tools()}
         elif method == "tools/call":
             result = called(message["params"]["name"], message["params"].get("arguments") or {}, send, number)
+            if not result:
+                continue
         elif MODE == "shelf" and (answer := shelf(method, message.get("params") or {})) is not None:
             result = answer
         elif number is None:

@@ -14,7 +14,7 @@ from .conftest import Servers, settings_of
 
 MODES = (
     "good", "dying", "silent", "noise", "many", "big", "hidden", "changing", "structured", "flood", "storm", "odd", "twins",
-    "parts", "old",
+    "parts", "old", "invalid", "lost",
 )  # fmt: skip
 
 
@@ -104,6 +104,27 @@ def test_structured_output_is_held_against_its_schema(nasty: tuple[Servers, Any]
     host, _ = nasty
     assert host.call("structured", "right").result.output == '{"n": 1}'
     assert host.call("structured", "wrong").result.code == "mcp_invalid_result"
+
+
+def test_tools_with_an_invalid_definition_are_named_and_their_neighbour_is_offered(nasty: tuple[Servers, Any]) -> None:
+    """The SDK would refuse the whole list for one of them."""
+    host, _ = nasty
+    assert [name for name in host.tools() if "__invalid__" in name] == ["mcp__invalid__echo"]
+    assert host.call("invalid", "echo", text="hi").result.output == "hi"
+    problems = {tool["name"]: tool.get("problem", "") for tool in host.lock()["invalid"]["tools"]}
+    assert problems["text"].startswith("the protocol does not allow its definition: inputSchema: ")
+    assert all(problems[name] for name in ("list", "none", "None"))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("no id", "the id of the request"), ("null", "cannot read it"), ("another id", "the id of the"), ("a name", "the id of")],
+)
+def test_an_answer_to_no_request_ends_the_call_that_waits(nasty: tuple[Servers, Any], text: str, why: str) -> None:
+    """It does not wait for its deadline (invariant 9)."""
+    host, _ = nasty
+    result = host.call("lost", "echo", text=text).result
+    assert result.status == "error" and why in result.output and "took longer" not in result.output
 
 
 @pytest.mark.parametrize(
