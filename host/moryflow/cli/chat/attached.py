@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 EVERY = 1_000_000
-"""Nodes of a path: all of them."""
+"""A limit that is high enough for all nodes of a path."""
 
 
 class AttachedChatHost:
@@ -49,9 +49,9 @@ class AttachedChatHost:
 
     @classmethod
     async def opened(cls, server: RunningServer, flags: Flags, chosen: RunFlags) -> AttachedChatHost:
-        """Begin a session in the server, or find the one to go on with.
+        """Begin a session in the server, or find the one to continue.
 
-        :raises MoryflowError: the server says no.
+        :raises MoryflowError: the server refuses, or does not answer.
         """
         found = cls(server, await session_of(server, wanted_of(flags, chosen, "prompt")), flags)
         found._settings = await found._ask("GET", "/config")
@@ -59,7 +59,7 @@ class AttachedChatHost:
         return found
 
     def _open(self, server: RunningServer, row: dict[str, Any]) -> None:
-        """Go on with a session of the server."""
+        """Make `row` the open session; follow its events if :meth:`start` was called."""
         self._unfollow()
         self._session = AttachedSession(server, row)
         self._session.subscribers = self._listeners
@@ -70,7 +70,7 @@ class AttachedChatHost:
         return await self._session.ask(method, path, body)
 
     async def _list(self) -> None:
-        """Learn which agents and commands there are."""
+        """Fetch the agents and commands from the server."""
         agents = [one for one in await self._ask("GET", "/agents") if one["mode"] != "subagent"]
         self._agents = {
             one["id"]: AgentChoice(one["description"] or one["name"], one["mode"] == "primary") for one in agents
@@ -78,16 +78,16 @@ class AttachedChatHost:
         self._commands = {one["name"]: one["help"] for one in await self._ask("GET", "/commands")}
 
     def _note(self, event: Event) -> None:
-        """Hear of what changes in the server and in the session."""
+        """Take note of a reload in the server, and of a change to the open session."""
         if event.type == "reload":
             self._soon(lambda: self._take_reload(ReloadReport.of_event(event.data).lines()))
         elif event.type in ("session.mode", "session.agent", "session.model") and event.session == self._session.id:
             self._soon(self._look)
 
     async def _take_reload(self, said: list[str]) -> None:
-        """Tell of a reload when its agents and commands are known here: who reads of one may type it at once."""
-        async with self._telling:  # in the order in which they happened
-            with suppress(MoryflowError):  # the server is away: what is told is true all the same
+        """Show a reload after fetching its agents and commands: whoever reads of one may type it at once."""
+        async with self._telling:  # reloads are shown in their order
+            with suppress(MoryflowError):  # the server is away, but the report is true all the same
                 await self._list()
             self._reloaded(said)
 
@@ -100,7 +100,7 @@ class AttachedChatHost:
         task.add_done_callback(self._tasks.discard)
 
     async def _look(self) -> None:
-        """Learn how the session is by now."""
+        """Fetch the row of the session as it is now."""
         self._session.row |= await self._ask("GET", "?limit=1")
 
     # ------------------------------------------------------------ what is open
@@ -155,10 +155,10 @@ class AttachedChatHost:
             task.cancel()
 
     async def settled(self) -> None:
-        """Do nothing: the server waits for what was saved before it begins a turn."""
+        """Do nothing: before a turn the server itself waits until saved files are loaded."""
 
     def waiting(self) -> Sequence[str]:
-        """Return nothing: what appeared is told with the command that says yes to it."""
+        """Return nothing: the report about new code names the command that gives consent."""
         return ()
 
     async def give(self, item: str) -> None:
@@ -175,7 +175,7 @@ class AttachedChatHost:
         try:
             return await self._session.run(wanted)
         finally:
-            with suppress(MoryflowError):  # what went wrong is told already
+            with suppress(MoryflowError):  # the failure was shown already
                 await self._look()
 
     def cancel(self) -> None:
@@ -286,6 +286,6 @@ class AttachedChatHost:
 
 
 def _made(kind: type[T], found: Mapping[str, Any]) -> T:
-    """Return a row of the store, a named tuple, as the server sent it."""
+    """Return a row of the store, a named tuple, from the JSON that the server sent."""
     row: Any = kind
     return row(**{name: found[name] for name in row._fields if name in found})

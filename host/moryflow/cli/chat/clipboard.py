@@ -18,12 +18,12 @@ _COMMANDS = (
     ("DISPLAY", ("xclip", "-selection", "clipboard", "-target", "image/png", "-out")),
     ("", ("pngpaste", "-")),
 )
-"""What prints the image of a clipboard, with the variable without which it has none to ask."""
+"""The commands that print a clipboard's image, each with the variable that must be set if it is to find a clipboard."""
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
 def image_of(pasted: str) -> str:
-    """Return the mention of the image whose path was pasted, an empty text where it was something else."""
+    """Return the mention of the image whose path was pasted, an empty text if something else was pasted."""
     try:
         words = shlex.split(pasted.strip()) if len(pasted) < 4096 else []
     except ValueError:
@@ -42,7 +42,7 @@ class Clipboard:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def image(self) -> str:
-        """Return the mention of the image that was copied; where there is none say so, and return an empty text."""
+        """Return the mention of the image that was copied; if there is none, say so and return an empty text."""
         data = _copied_image()
         if not data:
             sys.stderr.write("no image in the clipboard, or nothing here that reads it (wl-paste, xclip, pngpaste)\n")

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 MOST_FILES = 20_000
 MOST_OFFERED = 100
-"""Files that are offered: the whole list of what is offered is measured each time it is drawn."""
+"""The most files that are offered: the whole list is measured each time it is drawn."""
 FRESH = 5.0
-"""Seconds for which a list of files is used again."""
+"""Seconds after which the files are listed anew."""
 
 
 class LineCompleter(Completer):
     """Completes a line of a conversation. Files that git ignores are left out.
 
-    :param files: lists the files of the vault, from there.
-    :param commands: what may follow a slash, with what it does.
+    :param files: lists the files of the vault, by path relative to the vault.
+    :param commands: returns each command that may follow a slash, with what it does.
     """
 
     def __init__(self, files: Callable[[], Iterable[str]], commands: Callable[[], Mapping[str, str]]) -> None:
@@ -46,7 +46,7 @@ class LineCompleter(Completer):
             yield from (Completion(path, 1 - len(word)) for path in nearest(word[1:], self._paths()))
 
     async def get_completions_async(self, document: Document, complete_event: CompleteEvent) -> AsyncGenerator[Completion]:
-        """Do the same; files are looked for in a thread."""
+        """Yield the same completions; files are listed in a thread."""
         if completed(document.text_before_cursor).startswith("/"):
             for found in self.get_completions(document, complete_event):
                 yield found
@@ -85,7 +85,7 @@ def nearest(typed: str, paths: Iterable[str]) -> list[str]:
 
 
 def complete_command(buffer: Buffer, names: Iterable[str]) -> None:
-    """Complete a command as far as it is clear, then offer what fits."""
+    """Complete a command as far as it is unambiguous, then offer the commands that fit."""
     typed = buffer.document.text_before_cursor
     common = os.path.commonprefix([f"/{name}" for name in names if f"/{name}".startswith(typed)])  # noqa: RUF071
     if len(common) > len(typed):

@@ -1,6 +1,6 @@
 """A conversation: lines in, turns out, slash commands in between.
 
-The terminal's title and bell are for a person who does something else meanwhile; both are off unless they are wanted.
+The terminal's title and bell are for a person who does something else meanwhile; both are off unless configured.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Conversation:
-    """One person, one session at a time."""
+    """A conversation at the terminal: one person, one session at a time."""
 
     def __init__(self, host: ChatHost, flags: Flags, chosen: RunFlags) -> None:
         self.host, self.flags, self.chosen = host, flags, chosen
@@ -58,14 +58,14 @@ class Conversation:
         return self._slash.commands()
 
     def files(self) -> Iterator[str]:
-        """Yield the files of the vault that git does not ignore, from there."""
+        """Yield the vault's files that git does not ignore, by path relative to the vault."""
         from moryflow.services.files import VaultFiles
 
         files = VaultFiles(Path(self.host.row.vault), self.host.home, Path.home())
         yield from (path for path, _ in files.walk(files.resolve(".")))
 
     async def run(self, source: LineSource) -> int:
-        """Talk until the input ends; return the exit code of the last turn when nobody sits at the terminal."""
+        """Talk until the input ends. Return the exit code of the last turn, or 0 if a person sits at the terminal."""
         self._interactive = source.interactive
         self._source = source
         if self._asker is not None:
@@ -80,7 +80,7 @@ class Conversation:
             self.host.subscribe(attention)
         await self.recall()
         await self.host.start(self._reloaded)
-        if source.interactive:  # a terminal that is closed may be at its end before SIGHUP comes, which must not kill then
+        if source.interactive:  # input of a closed terminal may end before SIGHUP comes; SIGHUP must not kill us then
             catch_signals((signal.SIGHUP,), lambda _: None, leave_at=2)
         try:
             await self._talk(source)
@@ -90,7 +90,7 @@ class Conversation:
             if attention is not None:
                 attention.close()
         unsent = source.unsent()
-        with suppress(OSError):  # nobody is there to be told
+        with suppress(OSError):  # the terminal may be gone
             if unsent:
                 say(f"not sent, Up brings it back in the next chat: {first_line(unsent)}")
             if source.interactive and not self.flags.quiet:
@@ -100,7 +100,7 @@ class Conversation:
     async def _talk(self, source: LineSource) -> None:
         going = True
         while going:
-            # The prompt and a turn take Ctrl-C for themselves; between the two it must not end the program either.
+            # The prompt and a turn handle Ctrl-C themselves; between the two it must not end the program either.
             with Stopping(self._give_up, ENDING if source.interactive else ()) as self._stopping:
                 line = await self._line(source)
                 going = line is not None and await self._answered(line.strip(), source) and not self._stopping.leave
@@ -122,9 +122,9 @@ class Conversation:
         return True
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what `work` returns.
+        """Run `work` and return its result.
 
-        :raises click.Abort: the person gave it up.
+        :raises click.Abort: the person stopped it.
         """
         self._at_work = asyncio.create_task(work)
         try:
@@ -136,7 +136,7 @@ class Conversation:
             self._at_work.cancel()
 
     def _give_up(self) -> None:
-        """Give up what the last line began, or, at the end of the conversation, the next one; a turn stops in its own way."""
+        """Cancel what the last line began, or the wait for the next line if the conversation ends; not a turn, see `_stop`."""
         gives_up = self._stopping.leave or not self._view.idle
         if self._at_work is not None and gives_up and not self.host.busy:
             self._at_work.cancel()
@@ -145,7 +145,7 @@ class Conversation:
         self.host.cancel() if self.host.busy else self._give_up()
 
     def _reloaded(self, lines: list[str]) -> None:
-        """Say at once what was saved, and that the next turn begins with it."""
+        """Show the lines about a reload at once, or when an open question has been answered."""
         for line in lines:
             if self._asker is not None:
                 self._asker.tell(partial(say, line))
@@ -203,7 +203,7 @@ class Conversation:
             await self.turn(said.prompt, foreign=said.foreign)
 
     async def _offer_room(self, source: LineSource) -> None:
-        """Ask whether to shorten a conversation that does not fit any more, where nothing does so by itself."""
+        """If the conversation no longer fits and is not compacted automatically, ask whether to write a summary."""
         full, self._full = self._full, False
         if not (full and source.interactive) or await self.host.shortens_itself():
             return
@@ -214,7 +214,10 @@ class Conversation:
             await self.turn(None)
 
     async def turn(self, text: str | None, *, foreign: bool = False) -> None:
-        """Run one turn, or go on without a new prompt; Ctrl-C stops it and not the program. A `foreign` text others wrote."""
+        """Run one turn, or continue without a new prompt. Ctrl-C stops the turn, not the program.
+
+        :param foreign: the text was not typed by the person.
+        """
         asked = on_ask(self.chosen)
         with Stopping(self.host.cancel) as stopping, self.typing(), self._questions():
             own = text if self._interactive and not foreign else None
@@ -236,7 +239,7 @@ class Conversation:
 
     @contextmanager
     def typing(self) -> Iterator[None]:
-        """Let a person type while a model is asked; what is awaited stands above the input then."""
+        """Let a person type while a model is called; what is waited for stands above the input then."""
         self._view.begin()
         self._view.typing = self._interactive
         try:
@@ -247,7 +250,7 @@ class Conversation:
 
     @contextmanager
     def _questions(self) -> Iterator[None]:
-        """Ask questions while a turn runs; what a sub-agent asks between two turns waits for ``/reply``."""
+        """Ask questions while a turn runs; a question of a sub-agent between two turns waits for ``/reply``."""
         if self._asker is None or not self._interactive:
             yield
             return
@@ -290,9 +293,9 @@ def attachments(text: str, vault: Path) -> tuple[list[Any], list[Any]]:
 
 
 class Stopping:
-    """Turns signals into a stopped turn for as long as a turn runs; SIGTERM and SIGHUP end the conversation too.
+    """Calls `stop` at each signal while the context lasts; after SIGTERM or SIGHUP, `leave` says to end the conversation.
 
-    A turn that cannot be stopped, because a plugin blocks the loop, ends with the program at the third.
+    A plugin that blocks the loop keeps `stop` from running, so the third signal ends the program.
     """
 
     def __init__(self, stop: Callable[[], None], signals: Sequence[int] = ENDING) -> None:
@@ -316,16 +319,16 @@ class Stopping:
 
 
 LONG = 10.0
-"""Seconds after which the end of a turn rings, too."""
+"""A turn of more seconds than this rings the bell at its end."""
 _PUSH, _POP = "\x1b[22;2t", "\x1b[23;2t"
-"""Have the terminal remember its title, and take it back."""
+"""The sequences that make the terminal save its title, and restore it."""
 
 
 class Attention:
-    """Hears of a conversation, writes the title and rings.
+    """Follows the events of a conversation: writes the terminal's title and rings its bell.
 
     :param settings: ``chat`` of the configuration: ``title`` and ``bell``.
-    :param name: returns what the conversation is called by now.
+    :param name: returns the conversation's name at the moment.
     """
 
     def __init__(self, settings: Mapping[str, Any], name: Callable[[], str]) -> None:
@@ -365,7 +368,7 @@ class Attention:
 
     @staticmethod
     def _write(sequence: str) -> None:
-        """Write past what stands for standard error while the input is shown: nothing of this takes a place on a line."""
+        """Write past the printer that replaces standard error while the input is shown: the sequence takes no column."""
         stream = sys.__stderr__
         if stream is not None and stream.isatty():
             stream.write(sequence)

@@ -1,7 +1,7 @@
-"""Where the lines of a conversation come from: the input at the bottom of a terminal, or a pipe.
+"""The input of a conversation, at the bottom of a terminal.
 
-At a terminal the input stays while a turn runs: what is typed then waits in a queue. Above it stand the end of what is
-being said, what is awaited, and what waits; everything finished is printed above and scrolls away as plain text.
+The input stays while a turn runs: lines that are sent then wait in a queue. Above it stand the end of the streaming answer,
+what the turn waits for, and the queued lines; everything finished is printed above and scrolls away as plain text.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ if TYPE_CHECKING:
     from moryflow.cli.terminal.render import TerminalView
 
 AHEAD = 0.25
-"""Seconds after its start in which the input is given what was typed before it was there."""
+"""Seconds after its start in which the input still gets what was typed before it was there."""
 TWICE = 2.0
 """Seconds within which a second Ctrl-C at an empty input ends the conversation."""
 PAUSE = 0.5
-"""Seconds without a key after which somebody who was typing when a question came is taken to have read it."""
+"""Seconds without a key after which a person who was typing when a question came is taken to have read the question."""
 ECHOED = 10
-"""Lines of what was sent that stay on the screen."""
+"""How many lines of a sent text stay on the screen."""
 FRAME = 0.12
-"""Seconds between two looks of the status line."""
+"""Seconds between two frames of the status line."""
 
 
 class TerminalInput(LineSource):
     """The input of a conversation, by prompt_toolkit.
 
-    :param history: the file of what was typed before; without one it is kept in memory.
-    :param files: lists the files of the vault, from there.
-    :param commands: what may follow a slash, with what it does.
+    :param history: the file with the input history; without one, the history is kept in memory.
+    :param files: lists the files of the vault, by path relative to the vault.
+    :param commands: returns each command that may follow a slash, with what it does.
     :param tab: what Tab does at an empty input.
     """
 
@@ -76,18 +76,18 @@ class TerminalInput(LineSource):
         tab: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self.commands, self.tab = commands, tab
-        self._view: TerminalView | None = None  # what runs now; the next is that which ran last
+        self._view: TerminalView | None = None  # of the running turn; the next attribute is that of the last turn
         self._last_view: TerminalView | None = None
         self._stop: Callable[[], None] = lambda: None
         self._prompt_text: Callable[[], str] = str
         self._choices: Choices | Picker = Choices()
         self._answer: asyncio.Future[str] | None = None
-        self._entered: asyncio.TimerHandle | None = None  # runs when nothing has come behind an Enter
+        self._entered: asyncio.TimerHandle | None = None  # fires if no key has followed an Enter
         self._began = 0.0
         self._last_key = 0.0
         self._cleared = -TWICE
         self._deaf = False
-        """Somebody was typing when the question came: what else they type answers nothing until they pause."""
+        """The person was typing when the question came: their keys answer nothing until they pause."""
         self._draft = Document()
         self._clipboard = Clipboard()
         self._queue: deque[str | None] = deque()
@@ -109,13 +109,13 @@ class TerminalInput(LineSource):
             input=TerminalKeys(sys.stdin),
             output=None if sys.stdout.isatty() else create_output(sys.stderr),
         )
-        self._session.app.ttimeoutlen = 0.05  # Esc stops a turn; a terminal sends the keys that begin with it at once
+        self._session.app.ttimeoutlen = 0.05  # short: Esc stops a turn, and a terminal sends keys that begin with it at once
         for window in self._session.app.layout.find_all_windows():
-            window.dont_extend_height = Always()  # else it takes all rows down to the edge of the terminal
+            window.dont_extend_height = Always()  # else the window takes all rows down to the edge of the terminal
         self._session.app.key_processor.before_key_press += lambda _: self._note_key()
 
     async def line(self, prompt: Callable[[], str]) -> str | None:
-        """Return the next line, ``None`` at the end; one that was typed while a turn ran comes first."""
+        """Return the next line, ``None`` at the end; lines that were typed while a turn ran come first."""
         self._prompt_text = prompt
         while not self._queue:
             self._read()
@@ -132,7 +132,7 @@ class TerminalInput(LineSource):
         return line
 
     async def answer(self, keys: str) -> str:
-        """Return what is typed at a question; a draft comes back after it. What is queued answers nothing, Ctrl-C neither."""
+        """Return what is typed at a question; a draft comes back after it. A queued line is no answer, Ctrl-C an empty one."""
         return await self._chosen(Choices(keys))
 
     async def pick(
@@ -167,7 +167,7 @@ class TerminalInput(LineSource):
 
     @contextmanager
     def during(self, view: TerminalView, stop: Callable[[], None]) -> Iterator[None]:
-        """Take lines while a turn runs, and show what `view` says above them; `stop` ends the turn."""
+        """Read lines while a turn runs, and show the live lines of `view` above them; `stop` ends the turn."""
         self._view = self._last_view = view
         self._stop = stop
         self._set_signals()
@@ -199,7 +199,7 @@ class TerminalInput(LineSource):
             self._printer = Printer(self._session)
             self._printer.install()
         try:
-            text = await self._session.prompt_async(  # its handler of exceptions waits for Enter, though the terminal is gone
+            text = await self._session.prompt_async(  # its exception handler waits for Enter, though the terminal is gone
                 default=self._draft, handle_sigint=False, pre_run=self._note_start, set_exception_handler=False
             )
             self._draft = Document()
@@ -216,7 +216,7 @@ class TerminalInput(LineSource):
         self._arrived.set()
 
     def unsent(self) -> str:
-        """Return what was typed and not sent; it goes into the history, so that Up brings it back."""
+        """Return what was typed but not sent, and add it to the history, so that Up brings it back."""
         lines = [*(line for line in self._queue if line), self._draft.text]
         text = "\n".join(line for line in lines if line.strip())
         if text:
@@ -224,7 +224,7 @@ class TerminalInput(LineSource):
         return text
 
     async def close(self) -> None:
-        """Stop reading, so that somebody else can; a draft comes back with the next prompt."""
+        """Stop reading, so that other code can read; a draft comes back with the next prompt."""
         if self._printer is not None:
             await self._printer.remove()
             self._printer = None
@@ -243,7 +243,7 @@ class TerminalInput(LineSource):
             asyncio.get_running_loop().call_soon(self._printer.begin)  # the terminal is about to be set up
 
     def _set_signals(self) -> None:
-        """Let Ctrl-C be a signal while a turn runs: it must stop one that keeps the loop from reading keys, too."""
+        """Make Ctrl-C a signal while a turn runs: it must also stop a turn that keeps the loop from reading keys."""
         if self._printer is not None:
             self._printer.set_modes(signals=self._view is not None)
 
@@ -254,7 +254,7 @@ class TerminalInput(LineSource):
     # ------------------------------------------------------------ what is shown
 
     def _above(self) -> StyleAndTextTuples:
-        """Return what stands above the input, and the prompt."""
+        """Return the lines above the input, and the prompt, question or list before it."""
         columns = terminal_width() or 80
         live = self._view.live_lines(max(3, self._session.app.output.get_size().rows // 3)) if self._view else []
         waiting = [f"  queued: {visible(brief(line))}" for line in self._queue if line]
@@ -275,7 +275,7 @@ class TerminalInput(LineSource):
 
     @property
     def picks(self) -> bool:
-        """Whether a list stands above the input that typing narrows."""
+        """Whether a list that typing narrows stands above the input."""
         return self.asked and self._choices.narrows
 
     @property
@@ -289,22 +289,22 @@ class TerminalInput(LineSource):
 
     @property
     def begins(self) -> bool:
-        """Whether the input is still given what was typed before it was there; the terminal made its Enter a Ctrl-J."""
+        """Whether the input may still get what was typed before it was there, in which the terminal made an Enter a Ctrl-J."""
         return time.monotonic() - self._began < AHEAD
 
     @property
     def queued(self) -> bool:
-        """Whether a line waits that Up takes back."""
+        """Whether there is a queued line that Up would take back."""
         buffer = self._session.default_buffer
         return bool(self._queue) and buffer.document.on_first_line and buffer.complete_state is None
 
     @property
     def slash(self) -> bool:
-        """Whether a command is typed."""
+        """Whether a command is being typed."""
         return self._answer is None and self._session.default_buffer.text.startswith("/")
 
     def enter(self) -> None:
-        """Take the line, unless more comes at once: then it is one of a paste."""
+        """Send the line, unless more keys come at once: then it is a line of a paste."""
         completing = self._session.default_buffer.complete_state
         if completing and completing.current_completion and not self.slash:
             self._session.default_buffer.complete_state = None
@@ -316,11 +316,11 @@ class TerminalInput(LineSource):
         self._choices.move(by)
 
     def end(self) -> None:
-        """Answer nothing any more."""
+        """End the input at a question, as Ctrl-D does."""
         self._settle("")
 
     def clear(self) -> None:
-        """Begin anew; at an empty input say how to leave, and leave when that is pressed twice."""
+        """Clear the input, as Ctrl-C does; at an empty input say how to leave, and leave at the second Ctrl-C."""
         empty, now = self.empty, time.monotonic()
         self._session.default_buffer.reset()
         if self._answer is not None:
@@ -332,7 +332,7 @@ class TerminalInput(LineSource):
             sys.stderr.write("(Ctrl-C again, Ctrl-D or /quit ends the conversation)\n")
 
     def leave(self) -> None:
-        """Do what Esc does: leave the list of completions, an answer that is half typed, a question, and at last the turn."""
+        """Do what Esc does: close the completions; at a question clear what is typed, then leave it; else stop the turn."""
         buffer = self._session.default_buffer
         if buffer.complete_state:
             buffer.cancel_completion()
@@ -349,18 +349,18 @@ class TerminalInput(LineSource):
             self._printer.suspend()
 
     def take_back(self) -> None:
-        """Put the newest line that waits before what is typed, to be edited."""
+        """Move the newest queued line in front of what is typed, to be edited."""
         buffer = self._session.default_buffer
         line, typed = self._queue.pop() or "", buffer.text
         buffer.document = Document(f"{line}\n{typed}" if line and typed else line or typed, len(line))
 
     def take_all_back(self) -> None:
-        """Put all lines that wait where they are typed: the turn that they were typed for was stopped."""
+        """Move all queued lines back into the input: the turn after which they were to be sent was stopped."""
         while self._queue:
             self.take_back()
 
     def paste(self, text: str) -> None:
-        """Put in what was pasted; the path of an image, as a terminal writes it when one is dropped, is attached."""
+        """Insert what was pasted. The path of an image, which a terminal pastes when one is dropped, becomes an attachment."""
         self._session.default_buffer.insert_text((self._answer is None and image_of(text)) or text)
 
     async def paste_image(self) -> None:
@@ -373,7 +373,7 @@ class TerminalInput(LineSource):
                 await self._last_view.show_last()
 
     def _enter(self) -> None:
-        """Take what was typed: nothing came behind the Enter, so it is not a line of a paste."""
+        """Send what was typed: no key followed the Enter, so this is not a line of a paste."""
         self._entered, self._last_key = None, 0.0
         buffer = self._session.default_buffer
         if self._answer is not None:
@@ -383,7 +383,7 @@ class TerminalInput(LineSource):
             buffer.validate_and_handle()
 
     def _settle(self, text: str) -> None:
-        """Answer the question that stands; an empty text is the end of the input."""
+        """Answer the open question; an empty text means the end of the input."""
         if self._answer is not None and not self._answer.done() and not self._deaf:
             self._answer.set_result(text)
 
@@ -400,11 +400,11 @@ class TerminalInput(LineSource):
 
 
 class _Pause(Exception):
-    """The input is put aside for a while."""
+    """Ends the input for a while; its draft is kept."""
 
 
 class Unseen(Processor):
-    """Spells out characters that nobody sees, as they are in a question; what is sent is what was typed."""
+    """Spells out invisible characters, as in a question; the text that is sent stays as it was typed."""
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
         fragments = transformation_input.fragments
@@ -418,5 +418,5 @@ class Unseen(Processor):
 
 @lru_cache(4096)
 def _spelled(one: str) -> str:
-    """Return a character as it is shown behind a letter, on which a combining mark may stand."""
+    """Return a character as it is shown after a letter, because a combining mark after a letter is visible."""
     return one if one in "\ufe0e\ufe0f" else visible(f"a{one}", keep="\t")[1:]

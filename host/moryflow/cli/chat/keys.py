@@ -1,4 +1,4 @@
-"""The keys of a conversation's input, and how they come from the terminal."""
+"""The key bindings of a conversation's input, and how keys are read from the terminal."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 AT_ONCE = 32
-"""More characters than that which come at once are a paste: nobody types so fast."""
+"""If more characters than this come at once, they are a paste: nobody types so fast."""
 
 
 class KeyTarget(Protocol):
-    """What keys ask and do, as :class:`moryflow.cli.chat.input.TerminalInput` has it."""
+    """What the key bindings need from :class:`moryflow.cli.chat.input.TerminalInput`."""
 
     commands: Callable[[], Mapping[str, str]]
     tab: Callable[[], Coroutine[Any, Any, None]]
@@ -56,7 +56,7 @@ class KeyTarget(Protocol):
 
 
 def bindings(shown: KeyTarget) -> KeyBindings:
-    """Return what the keys do, beside what prompt_toolkit has them do."""
+    """Return our key bindings, which are added to those of prompt_toolkit."""
     keys = KeyBindings()
     _lines(keys, shown)
     _answers(keys, shown)
@@ -65,7 +65,7 @@ def bindings(shown: KeyTarget) -> KeyBindings:
 
 
 def keys_joined(keys: Sequence[KeyPress]) -> list[KeyPress]:
-    """Return what came at once with each long run of characters as one paste; an Enter behind it stays an Enter.
+    """Join each long run of characters among keys that came at once into one paste; an Enter after the run stays an Enter.
 
     A terminal that does not mark a paste sends it as keys, and each of 10,000 lines of keys is laid out anew.
     """
@@ -84,7 +84,7 @@ def keys_joined(keys: Sequence[KeyPress]) -> list[KeyPress]:
 
 
 def _begins_a_key(keys: Sequence[KeyPress]) -> bool:
-    """Whether the last key is an Esc, as a terminal sends it before what is typed with Alt."""
+    """Return whether the last key is an Esc, which a terminal sends before a key that is typed with Alt."""
     return bool(keys) and keys[-1].key == Keys.Escape
 
 
@@ -93,18 +93,18 @@ _WRITTEN = (*_ENTERS, Keys.ControlI)
 
 
 class TerminalKeys(Vt100Input):
-    """The keys of the terminal: what comes at once is joined, and the end of the terminal is the end of the keys."""
+    """Reads the keys of the terminal: joins those that come at once, and ends when the terminal is gone."""
 
     def read_keys(self) -> list[KeyPress]:
         keys = keys_joined(super().read_keys())
         if not keys and self._is_gone():
-            self.stdin_reader.closed = True  # which ends the input; the library would try again for ever
+            self.stdin_reader.closed = True  # ends the input; the library would try again for ever
         return keys
 
     def _is_gone(self) -> bool:
-        """Whether the other side of the terminal is closed: reading is an error then, as it may be in a resize."""
+        """Return whether the other side of the terminal is closed: reading fails then, but may also fail during a resize."""
         look = select.poll()
-        look.register(self.fileno(), 0)  # the system tells of what ended all the same
+        look.register(self.fileno(), 0)  # POLLHUP and POLLERR are reported without being asked for
         return bool(look.poll(0))
 
 
@@ -123,7 +123,7 @@ def _lines(keys: KeyBindings, shown: KeyTarget) -> None:
 
     @keys.add("c-x", "c-e", filter=~asked)
     def _(event: KeyPressEvent) -> None:
-        event.current_buffer.open_in_editor()  # Enter sends what it wrote
+        event.current_buffer.open_in_editor()  # Enter sends what the editor wrote
 
     @keys.add("c-v")
     async def _(event: KeyPressEvent) -> None:
@@ -143,7 +143,7 @@ def _lines(keys: KeyBindings, shown: KeyTarget) -> None:
 
     @keys.add("tab", filter=Condition(lambda: shown.empty and not shown.asked and not shown.works))
     async def _(event: KeyPressEvent) -> None:
-        await shown.tab()  # prompt_toolkit draws anew when it has ended
+        await shown.tab()  # prompt_toolkit redraws when this has ended
 
 
 def _answers(keys: KeyBindings, shown: KeyTarget) -> None:
@@ -170,7 +170,7 @@ def _answers(keys: KeyBindings, shown: KeyTarget) -> None:
 
 def _turns(keys: KeyBindings, shown: KeyTarget) -> None:
     works = Condition(lambda: shown.works)
-    alone = Condition(lambda: not get_app().key_processor.input_queue)  # else it begins an Alt-Enter
+    alone = Condition(lambda: not get_app().key_processor.input_queue)  # else the Esc begins an Alt-Enter
 
     @keys.add("escape", filter=works | has_completions | Condition(lambda: shown.asked), eager=alone)
     def _(event: KeyPressEvent) -> None:

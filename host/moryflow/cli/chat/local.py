@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class LocalChatHost:
-    """Implements :class:`~moryflow.cli.chat.ChatHost` over a host; `session` is the one that is open, and held."""
+    """Implements :class:`~moryflow.cli.chat.ChatHost` over a host; `session` is the open session, which must be held."""
 
     place = ""
 

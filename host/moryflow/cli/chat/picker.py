@@ -1,4 +1,4 @@
-"""A list above the input, of which one item is picked: typing narrows it, arrow keys move, a preview stands below."""
+"""A list above the input, to pick one item from: typing narrows the list, arrow keys move, a preview stands below."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import NamedTuple
 from moryflow.cli.terminal import cut, plain, terminal_width
 
 SHOWN = 10
-"""Items that are shown at once where the terminal has the rows."""
+"""The most items that are shown at once; a low terminal shows fewer."""
 PREVIEW = 6
-"""Lines of a preview."""
+"""The most lines of a preview."""
 HINT = "Enter picks, Esc leaves; type to search > "
 Fragments = list[tuple[str, str]]
 
 
 class PickItem(NamedTuple):
-    """What can be picked.
+    """An item that can be picked.
 
     :ivar key: what picking it returns.
-    :ivar text: the line that is shown; typing narrows the list to those that hold every word.
+    :ivar text: the line that is shown; typing narrows the list to items whose line has every word.
     """
 
     key: str
@@ -29,9 +29,9 @@ class PickItem(NamedTuple):
 
 
 class Picker:
-    """Which item is chosen, and how the list is shown.
+    """Knows which item is chosen, and renders the list.
 
-    :param preview: returns what an item holds, asked for when it is chosen for the first time.
+    :param preview: returns the content of the item with a key; called when the item is chosen for the first time.
     :param chosen: the key of the item that is chosen at first.
     :param changed: called when there is something new to show.
     """
@@ -58,7 +58,7 @@ class Picker:
         self._place = (self._place + by) % len(found) if found else 0
 
     def answer(self, typed: str) -> str:
-        """Return the key of what is chosen; nothing where nothing fits."""
+        """Return the key of the chosen item; empty if no item fits what was typed."""
         self._narrow(typed)
         found = self._found()
         return found[self._place].key if found else ""
@@ -100,7 +100,7 @@ class Picker:
 
 
 class Choices:
-    """The answers on offer to a question, of which arrow keys choose one; none is chosen before."""
+    """The answers on offer to a question. Arrow keys choose one; at first none is chosen."""
 
     narrows = False
 
@@ -110,7 +110,7 @@ class Choices:
         self._chosen = -1
 
     def answer(self, typed: str) -> str:
-        """Return what was typed, or the letter that stands for what is chosen."""
+        """Return what was typed, or else the letter of the chosen answer."""
         return typed or (self._words[self._chosen][1] if self._chosen >= 0 else "")
 
     def move(self, by: int) -> None:
@@ -119,7 +119,7 @@ class Choices:
             self._chosen = (before + by) % len(self._words)
 
     def fragments(self, typed: str, rows: int) -> Fragments:
-        """Return the line, the chosen answer marked."""
+        """Return the line of answers, the chosen one marked."""
         if self._chosen < 0:
             return [("", self._keys)]
         before, word, after = self._keys.partition(self._words[self._chosen])

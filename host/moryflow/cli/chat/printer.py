@@ -1,4 +1,4 @@
-"""The terminal while the input of a conversation is shown: what is printed meanwhile appears above it."""
+"""The terminal while the input of a conversation is shown: output meanwhile appears above the input."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 BUNDLE = 0.02
 """Seconds for which texts are collected before they are printed."""
 IN_FLIGHT = 0.004
-"""Seconds that what is drawn takes to the terminal, at most; a resize in between found the old text."""
+"""The most seconds that drawn text takes to reach the terminal; a resize within this time came before the text."""
 SETTLED = 0.08
 """Seconds without a change after which a terminal's size counts as its new one."""
 JUST_NOW = 1.0
-"""Seconds after Ctrl-Z returned within which SIGCONT is what ended its stop."""
+"""Seconds after a stop by Ctrl-Z within which SIGCONT counts as the signal that ended the stop."""
 
 
 class Printer:
-    """Stands for standard output and standard error while the input is shown: what is written appears above it.
+    """Replaces standard output and standard error while the input is shown, and prints text above the input.
 
     Texts that come close together are printed at once, so that the input is not drawn anew for each.
     """
@@ -52,13 +52,13 @@ class Printer:
         self._drawn = self._resized = 0.0
         """When the input was drawn, and when the terminal was resized since then."""
         self._modes: list[Any] | None = None
-        """The terminal's modes, as prompt_toolkit has set them; the next is whether Ctrl-C is a signal."""
+        """The terminal's modes, as prompt_toolkit has set them; the next attribute says whether Ctrl-C is a signal."""
         self._signals = False
         self._went_on = 0.0
-        """When Ctrl-Z last returned: prompt_toolkit, which had taken the input off the screen, has drawn it again."""
+        """When the last stop by Ctrl-Z ended: prompt_toolkit erased the input before it, and draws it again."""
 
     def install(self) -> None:
-        """Take the place of both streams; one that leads to a file stays."""
+        """Replace both streams; a standard output that is not a terminal stays."""
         stream: Any = self
         streams.use(stream if self._streams[0].isatty() else self._streams[0], stream)
         streams.restore()
@@ -67,13 +67,13 @@ class Printer:
         self._app.after_render += self._note_drawn
 
     async def remove(self) -> None:
-        """Print what waits, and give both streams back."""
+        """Print the text that waits, and put both streams back."""
         streams.use(*self._streams)
         streams.restore()
         ASIDES.remove(self._aside)
         self._app.before_render -= self._fit
         self._app.after_render -= self._note_drawn
-        with suppress(OSError):  # the terminal is gone, which must not take what was typed along
+        with suppress(OSError):  # the terminal is gone; what was typed must not be lost with it
             self._print()
         if self._printing is not None:
             await asyncio.wait((self._printing,))
@@ -81,7 +81,7 @@ class Printer:
     def write(self, text: str, /) -> int:
         """Print `text` soon; from any thread.
 
-        :raises TypeError: it is bytes, by which libraries find out what kind of stream this is.
+        :raises TypeError: it is bytes, which libraries write to find out whether this is a binary stream.
         """
         if not isinstance(text, str):
             raise TypeError(f"write() takes text, not {type(text).__name__}")
@@ -93,7 +93,7 @@ class Printer:
         return len(text)
 
     def isatty(self) -> bool:
-        """Say yes: only a terminal has an input."""
+        """Return true: the input is shown only at a terminal."""
         return True
 
     def fileno(self) -> int:
@@ -105,7 +105,7 @@ class Printer:
     # ------------------------------------------------------------ the terminal
 
     def begin(self) -> None:
-        """Look after the terminal from here on; the input was just drawn for the first time."""
+        """Set the terminal's modes, and handle resizes and stops from here on; the input has just been drawn."""
         with suppress(ImportError, OSError, ValueError):
             import termios
 
@@ -132,7 +132,7 @@ class Printer:
             termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, modes)
 
     def suspend(self) -> None:
-        """Stop the process until the shell lets it go on; without a shell nothing stops, and no signal says so."""
+        """Stop the process until the shell continues it. Without a shell nothing stops, and no SIGCONT comes."""
 
         def stop() -> None:
             os.kill(0, signal.SIGTSTP)
@@ -150,19 +150,19 @@ class Printer:
                 self._redraw()
 
     def _resize(self) -> None:
-        """Draw anew when the size has settled: what is drawn while an edge is being dragged meets yet another width."""
+        """Redraw when the size has settled: while an edge is being dragged, the width has changed again by then."""
         self._resized = self._resized or time.monotonic()
         if self._resizing is not None:
             self._resizing.cancel()
         self._resizing = self._loop.call_later(SETTLED, self._fit)
 
     def _fit(self, _: object = None) -> None:
-        """Take away what was drawn for a terminal of another size: one that wraps lines anew has moved it."""
+        """Erase and redraw what was drawn for another size; a terminal that wraps lines anew has moved it."""
         before, self._size = self._size, self._app.output.get_size()
         screen = self._app.renderer.last_rendered_screen
         if screen is None or self._size == before or not self._app.is_running or self._lent():
             return
-        settled = (self._resized or time.monotonic()) - self._drawn > IN_FLIGHT  # else it was drawn in the new size already
+        settled = (self._resized or time.monotonic()) - self._drawn > IN_FLIGHT  # else drawn in the new size already
         if settled and _wraps_anew():
             self._app.output.cursor_up(self._rows_added(screen))
         self._app.renderer.erase()
@@ -172,7 +172,7 @@ class Printer:
         self._drawn, self._resized = time.monotonic(), 0.0
 
     def _rows_added(self, screen: Screen) -> int:
-        """Return how many rows more the lines above the cursor take in the width that the terminal has now."""
+        """Return how many more rows the lines above the cursor take in the terminal's new width."""
         cursor, columns = screen.get_cursor_position(self._app.layout.current_window), self._size.columns
         rows = (screen.data_buffer[row].items() for row in range(cursor.y))
         widths = [max((place + cell.width for place, cell in row if cell.char != " "), default=1) for row in rows]
@@ -183,12 +183,15 @@ class Printer:
         self._app.invalidate()
 
     def _lent(self) -> bool:
-        """Whether another program, an editor or a pager, has the terminal."""
+        """Return whether another program, an editor or a pager, has the terminal."""
         return self._app._running_in_terminal  # pyright: ignore[reportPrivateUsage]
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
-        """Take the input off the screen while a debugger has the terminal, which must read no answer that is ours."""
+        """Erase the input while a debugger has the terminal; before, wait for the terminal's answer to us, if one is due.
+
+        The debugger would read that answer, the cursor's position, as input.
+        """
         drawn = self._app.is_running
         if drawn and self._app.renderer.waiting_for_cpr:
             select.select([sys.stdin], [], [], 0.5)
@@ -225,6 +228,6 @@ class Printer:
 
 
 def _wraps_anew() -> bool:
-    """Whether this terminal wraps lines anew when its width changes; on one that does not, erasing more would eat text."""
+    """Return whether this terminal wraps lines anew when its width changes; if not, erasing more rows would eat text."""
     xterm_or_screen = "XTERM_VERSION" in os.environ or "STY" in os.environ
     return not xterm_or_screen and not os.environ.get("TERM", "").startswith(("linux", "rxvt", "st-"))
