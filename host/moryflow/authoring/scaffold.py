@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
+import secrets
 import shlex
 import unicodedata
 from collections.abc import Mapping
@@ -50,9 +51,10 @@ class Scaffold:
 
 def _replace(path: Path, text: str, mode: int) -> None:
     """Write a file at once or not at all: half of one, on a full disk, would be complained about from then on."""
-    fresh = path.with_name(f".{path.name}.new")
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")  # not where somebody else has put a link
     try:
-        fresh.write_text(text, encoding="utf-8")
+        with fresh.open("x", encoding="utf-8") as file:
+            file.write(text)
         fresh.chmod(fresh.stat().st_mode & 0o644 | mode & 0o100)
         fresh.replace(path)
     except OSError as error:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
+from moryflow.cli.commands.session import write_whole
 from moryflow.store.sqlite.schema import node_hash
 
 
@@ -130,6 +133,33 @@ def test_an_export_that_fails_leaves_the_earlier_one(cli: Any, talked: str, tmp_
     assert file.stat().st_mode & 0o777 == 0o600
     assert cli("session", "export", talked, "-o", "-").stdout == exported
     assert cli("session", "export", talked, "-o", "/dev/stdout", "-q").stdout == exported
+
+
+def test_an_export_is_for_its_owner_alone_and_nobody_can_lead_it_elsewhere(
+    cli: Any, talked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder that others may write to, a file or a link of theirs is never what is written to (R12)."""
+    file, mine = tmp_path / "s.jsonl", tmp_path / "mine"
+    mine.write_text("mine")
+    (tmp_path / ".s.jsonl.part").symlink_to(mine)
+    assert cli("session", "export", talked, "-o", str(file)).returncode == 0
+    assert not file.is_symlink() and file.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr("secrets.token_hex", lambda _: "guessed")
+    (tmp_path / ".s.jsonl.guessed.part").symlink_to(mine)
+    with pytest.raises(FileExistsError, match=r"/s\.jsonl'"), write_whole(file) as out:
+        out.write("more")
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to every file")
+def test_an_export_replaces_no_file_that_may_not_be_written(cli: Any, talked: str, tmp_path: Path) -> None:
+    """As with `>`: in a shared folder it may be somebody else's (R12)."""
+    file = tmp_path / "s.jsonl"
+    file.write_text("theirs")
+    file.chmod(0o444)
+    done = cli("session", "export", talked, "-o", str(file))
+    assert (done.returncode, done.stderr.splitlines()[0]) == (1, f"moryflow: {file}: Permission denied")
+    assert file.read_text() == "theirs"
 
 
 def test_export_and_import_lose_nothing(cli: Any, talked: str, tmp_path: Any) -> None:

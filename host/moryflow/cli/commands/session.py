@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import secrets
 import stat
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -161,7 +164,10 @@ def _tell_notice(event: Event) -> None:
 @click.option("-o", "--to", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")
 @document_options
 def export(flags: Flags, session: str | None, file: Path | None) -> None:
-    """Write a session and its sub-agents as JSON Lines, without loss; to standard output unless --to names a file."""
+    """Write a session and its sub-agents as JSON Lines, without loss; to standard output unless --to names a file.
+
+    Only you can read a new file.
+    """
     if str(file) in ("-", "/dev/stdout"):  # descriptor 1 is not ours: see terminal/streams.py
         file = None
 
@@ -189,19 +195,24 @@ async def write_lines(lines: AsyncIterator[str], out: TextIO) -> int:
 def write_whole(file: Path) -> Iterator[TextIO]:
     """Open `file` so that it is written whole or stays as it was: it may hold the only copy of an earlier export.
 
-    A pipe or a device cannot be replaced, so it is written to directly.
+    A new file is readable for its owner alone, as the database is. A pipe or a device cannot be replaced, so it is written
+    to directly.
 
     :raises OSError: with the name of `file`.
     """
     replaced = file.is_file() or not file.exists()
     place = file.resolve() if replaced else file
-    part = place.with_name(f".{place.name}.part") if replaced else place
+    # Random and new: in a folder that others may write to, one of them could have put a link or a file of theirs there.
+    part = place.with_name(f".{place.name}.{secrets.token_hex(8)}.part") if replaced else place
+    flags = os.O_WRONLY | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if replaced else 0)
     try:
-        with part.open("w", encoding="utf-8", newline="\n") as out:
+        if replaced and place.exists() and not os.access(place, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        with os.fdopen(os.open(part, flags, 0o600), "w", encoding="utf-8", newline="\n") as out:
+            if replaced and place.exists():
+                os.fchmod(out.fileno(), stat.S_IMODE(place.stat().st_mode))
             yield out
         if replaced:
-            if place.exists():
-                part.chmod(stat.S_IMODE(place.stat().st_mode))
             part.replace(place)
     except BaseException as error:
         if replaced:
