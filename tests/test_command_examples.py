@@ -72,6 +72,7 @@ OTHERWISE = "## Goal\nRead the notes.\n## Progress\nDone."
 MORE = "moryflow run -c One && moryflow run -c Two && moryflow run -c Three"
 BEFORE = {
     "moryflow config prompt param": "moryflow config prompt edit -f prompt.md",
+    "moryflow permission remove": 'moryflow permission allow bash "git status *"',
     "moryflow session redo": "moryflow session undo -y",
     "moryflow session compact": MORE,
     "moryflow session undo-compaction": f"{MORE} && moryflow session compact",

@@ -94,8 +94,7 @@ class SessionView(Frozen):
     """A session, as plugins see it.
 
     :param parent: id of the session that started this one as its child.
-    :param created: UTC, ISO 8601; `updated` likewise.
-    :param purpose: ``main``, ``child`` or ``direct``.
+    :param created: UTC, ISO 8601; `updated` likewise. `purpose` is ``main``, ``child`` or ``direct``.
     """
 
     id: str
@@ -355,9 +354,12 @@ class Rules(Protocol):
         """Add a rule. ``user`` writes ``config.jsonc`` and keeps its comments; the rule applies at once.
 
         :returns: where the rule was written, as ``file:line``; empty for a session.
-
         :raises ConfigError: the file cannot be written; the rule then applies to this session only.
         """
+        ...
+
+    async def remove(self, rule: Rule) -> None:
+        """Remove a rule of the user or of the session from where it stands, or raise ``ConfigError``."""
         ...
 
 

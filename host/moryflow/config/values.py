@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from moryflow_sdk import ConfigError
+from moryflow_sdk import ConfigError, Rule
 from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
+from moryflow_sdk.support.rule_entries import read_entries
 from moryflow_sdk.support.secrets import masked
 
 from moryflow.base.atomic_write import locked, write_atomically
@@ -137,6 +138,25 @@ def append_rule(file: Path, rule: Mapping[str, Any]) -> bool:
         return insert(text, node, entry), expected
 
     return _edit(file, change)
+
+
+def remove_rule(file: Path, rule: Rule) -> None:
+    """Remove the permission rule `rule` from where it was read.
+
+    :raises ConfigError: it does not stand there now, or the file does not parse or cannot be written.
+    """
+
+    def change(text: str, value: Any) -> tuple[str, Any]:
+        rules = value_at(value, RULES)
+        there = read_entries(rules if isinstance(rules, list) else [], rule.source, rule.file, line=lambda _: rule.line)[0]
+        if rule.index is None or rule not in there:
+            where = f"{rule.file or file}:{rule.line or 1}"
+            raise ConfigError("this rule cannot be removed by a command", where=where, next_step="take it out by hand")
+        expected = copy.deepcopy(value)
+        del value_at(expected, RULES)[rule.index]
+        return remove(text, _node(text, RULES), rule.index), expected
+
+    _edit(file, change)
 
 
 def line_of_rule(file: Path, rule: Mapping[str, Any]) -> int:
@@ -330,8 +350,8 @@ def put(text: str, node: JsoncNode, value: Any) -> str:
     return text[: node.start] + _dump(value, _unit(text), indent, _line_end(text)) + text[node.end :]
 
 
-def remove(text: str, container: JsoncNode, key: str) -> str:
-    """Return `text` without the member `key`; comments stay, a line that would be left empty goes."""
+def remove(text: str, container: JsoncNode, key: str | int) -> str:
+    """Return `text` without the member or item `key`; comments stay, a line that would be left empty goes."""
     node = container.child(key)
     if node is None:
         return text

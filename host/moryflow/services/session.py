@@ -126,7 +126,7 @@ def bound_to(rule: Rule) -> dict[str, Any]:
 
 
 class RulesService:
-    """Reads configured rules and session grants; appends to either."""
+    """Reads configured rules and session grants; appends to either and removes from either."""
 
     def __init__(self, scope: TurnContext) -> None:
         self._scope = scope
@@ -163,6 +163,20 @@ class RulesService:
         entry = {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision, **bound_to(rule)}
         await asyncio.to_thread(values.append_rule, file, entry)
         return f"{file}:{await asyncio.to_thread(values.line_of_rule, file, entry)}"
+
+    async def remove(self, rule: Rule) -> None:
+        """Take away `rule`, one of :meth:`all`, where it stands.
+
+        :raises ConfigError: it stands in no file and no session, or the configuration cannot be written.
+        """
+        if rule.source == "session":
+            self._scope.live.grants.remove(rule)
+            grants = [one.model_dump(exclude_defaults=True) for one in self._scope.live.grants]
+            self._scope.live.inbox.append(lambda journal: journal.session(grants=grants))
+            return
+        from moryflow.config import values
+
+        await asyncio.to_thread(values.remove_rule, self._scope.around.config.path, rule)
 
 
 class SpawnService:

@@ -1,4 +1,4 @@
-"""``permission allow|ask|deny``: one rule, written where *always* writes it."""
+"""``permission allow|ask|deny`` and ``remove``: one rule, written where *always* writes it, and taken out there."""
 
 from __future__ import annotations
 
@@ -99,3 +99,53 @@ def test_a_file_that_does_not_parse_is_not_touched(bench):
     done = bench.cli("permission", "deny", "bash", "rm *")
     assert done.returncode == 2 and "does not parse, so nothing was written" in done.stderr
     assert file.read_text("utf-8") == '{"agents": \n['
+
+
+def test_a_rule_is_removed_by_its_number_or_its_words_as_the_list_prints_them(bench):
+    """Comments and the other rules stay, and what was removed is said; what a rule is bound to is among its words (S0.48)."""
+    file = bench.home / "config.jsonc"
+    for added in (("allow", "bash", "make"), ("deny", "read", "a   b"), ("allow", "bash", "make", "--workdir", ".")):
+        assert bench.cli("permission", *added).returncode == 0
+    listed = bench.cli("permission", "rules").stdout.splitlines()[-1]
+    assert listed.startswith("user 4 ")
+    for given, said in (
+        (["2"], f"removed: allow bash make ({file}:5)\n"),
+        ([" ".join(listed.split()[:-1]).replace("user 4 ", "")], f"removed: allow bash make in vault:/ ({file}:6)\n"),
+        (["deny", "read", "a b"], f"removed: deny read a   b ({file}:5)\n"),
+    ):
+        done = bench.cli("permission", "remove", *given)
+        assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+    assert file.read_text("utf-8") == MINE
+    removed = json.loads(bench.cli("permission", "rm", "bash ask git *", "--json").stdout)["removed"]
+    assert [(rule["pattern"], rule["line"]) for rule in removed] == [("git *", 4)] and "// keep" in file.read_text("utf-8")
+
+
+def test_a_rule_that_is_not_there_is_not_removed(bench):
+    """Nothing is guessed: of rules that read alike the number is asked for (S0.48, R22)."""
+    contents = ({"vault:/Makefile": f"sha256:{digit * 64}"} for digit in "12")
+    rules = [{"domain": "bash", "pattern": "make", "decision": "allow", "contents": each} for each in contents]
+    bench.config(permission={"rules": rules})
+    file = bench.home / "config.jsonc"
+    before = file.read_text("utf-8")
+    alike = "allow bash make, while vault:/Makefile stays as it is"
+    for given, said in (
+        ("3", "'3' is not among your rules"),
+        ("allow bash *", "'allow bash *' is not among your rules"),
+        (alike, f"2 rules of yours are written {alike!r}; say which by its number"),
+    ):
+        done = bench.cli("permission", "remove", given)
+        assert (done.returncode, done.stderr) == (2, f"moryflow: {said}\n  next: moryflow permission rules\n")
+    assert file.read_text("utf-8") == before
+    assert bench.cli("permission", "remove", "2").returncode == 0
+
+
+async def test_what_was_granted_in_a_session_is_taken_back_there(bench):
+    """A session that goes on keeps its grants, so they are removed from the session itself (S0.48, D66)."""
+    session = (await bench.run(bench.calls(("read", {"path": "/etc/hosts"})), replies=["always"])).session
+    grant = "read allow fs:/etc/hosts"
+    assert bench.cli("permission", "remove", grant).returncode == 0
+    assert "session" in bench.cli("permission", "rules", "--session", session).stdout
+    done = bench.cli("permission", "remove", grant, "--session", session)
+    assert (done.returncode, done.stdout) == (0, "removed: allow read fs:/etc/hosts (granted for this session)\n")
+    explained = bench.cli("permission", "explain", "read", "/etc/hosts", "--session", session, "--json")
+    assert json.loads(explained.stdout)["decision"] == "ask"

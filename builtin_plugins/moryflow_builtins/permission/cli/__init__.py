@@ -32,6 +32,8 @@ for verb in (judge_examples, lint, what_if):
     permission.add_command(verb)
 
 
+SHOWN = 100
+"""Characters of a pattern that the list of rules shows."""
 _EPILOG = "The rule is added at the end of yours, and the last that matches decides. Hard limits and other gates stay."
 
 
@@ -104,6 +106,50 @@ def _own(turn: Turn) -> list[Rule]:
     return [rule for rule in turn.rules.all() if rule.source == "user"]
 
 
+@permission.command("remove", epilog="A session in which a rule was granted keeps it; --session takes it from there.")
+@click.argument("words", nargs=-1, required=True, metavar="RULE")
+@click.option("--session", metavar="ID", help="Take back what was granted in this session.")
+@click.pass_obj
+def remove_rule(context: CommandContext, words: tuple[str, ...], session: str | None) -> None:
+    """Remove one of your rules. RULE is its number or its words, as `moryflow permission rules` prints them."""
+    refuse_inside_tool("moryflow permission remove")
+    said = " ".join(" ".join(words).split())
+
+    async def work(turn: Turn) -> list[Rule]:
+        source = "session" if session else "user"
+        found = [rule for rule in turn.rules.all() if rule.source == source and said in _spellings(rule)]
+        if not found or any(_row(rule) != _row(found[0]) for rule in found):
+            where = "what was granted in this session" if session else "your rules"
+            problem = f"{len(found)} rules of yours are written {said!r}; say which by its number" if found else ""
+            step = "moryflow permission rules" + (f" --session {session}" if session else "")
+            raise ConfigError(problem or f"{said!r} is not among {where}", next_step=step)
+        for rule in reversed(found):  # from the last one on: the numbers of those before stay
+            await turn.rules.remove(rule)
+        return found
+
+    found: list[Rule] = context.change(work, session=session) if session else context.run(work)
+    shown = [f"removed: {rule.decision} {rule.domain} {visible(_words(rule))} ({place_of(rule)})" for rule in found]
+    context.print({"v": 1, "type": "rule", "removed": [*map(rule_json, found)]}, text="\n".join(shown))
+
+
+def _cells(rule: Rule) -> tuple[str, str, str, str, str]:
+    """Return what the list of rules shows of `rule`."""
+    number = f" {rule.index + 1}" if rule.source == "user" and rule.index is not None else ""
+    return f"{rule.source}{number}", rule.domain, rule.decision, _words(rule), _place(rule)
+
+
+def _spellings(rule: Rule) -> set[str]:
+    """Return how a person may write `rule`: its number, the words of the list or of ``allow``, the whole line of the list."""
+    cells, words = [visible(cell, SHOWN) for cell in _cells(rule)], visible(_words(rule))
+    listed = (cells[0].partition(" ")[2], " ".join(cells), " ".join(cells[1:4]))
+    spelled = (*listed, f"{rule.domain} {rule.decision} {words}", f"{rule.decision} {rule.domain} {words}")
+    return {" ".join(one.split()) for one in spelled if one}
+
+
+def _words(rule: Rule) -> str:
+    return stored_words(rule.pattern, rule.folder, rule.contents)
+
+
 def in_force(held: Sequence[Rule], rule: Rule) -> bool:
     """Whether `rule` is in `held`, with no later rule of its domain that decides otherwise."""
     same = [one for one in held if one.domain == rule.domain]
@@ -122,12 +168,8 @@ def list_rules(context: CommandContext, domain: str | None, session: str | None)
         return [rule for layer in policy.layers for rule in layer.rules if domain in (None, rule.domain)]
 
     rules: list[Rule] = context.run(work, session=session)
-    rows = [
-        (rule.source, rule.domain, rule.decision, stored_words(rule.pattern, rule.folder, rule.contents), _place(rule))
-        for rule in rules
-    ]
     document = [{**rule_json(rule), "problem": compile_rule(rule).problem or None} for rule in rules]
-    context.print(document, text="\n".join(table(rows, limit=100)) or "no rules")
+    context.print(document, text="\n".join(table(map(_cells, rules), limit=SHOWN)) or "no rules")
 
 
 def _place(rule: Rule) -> str:
@@ -208,7 +250,8 @@ PRESETS: Mapping[str, Preset] = {
 def preset(context: CommandContext, name: str | None) -> None:
     """Add a set of rules to your configuration: readonly, develop or trusting. Without NAME list them.
 
-    What would be added is shown first. They are ordinary rules at the end of yours; take them out again in config.jsonc.
+    What would be added is shown first. They are ordinary rules at the end of yours; `moryflow permission remove` takes
+    them out again.
     """
     if name is None:
         listed = [{"name": key, "about": one.about, "rules": [*map(_row, one.rules)]} for key, one in PRESETS.items()]

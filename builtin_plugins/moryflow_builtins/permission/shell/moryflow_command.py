@@ -18,7 +18,7 @@ PROGRAM = "moryflow"
 
 CHANGES = frozenset(
     {
-        "permission allow", "permission ask", "permission deny", "permission preset",
+        "permission allow", "permission ask", "permission deny", "permission preset", "permission remove", "permission rm",
         "plugin install", "plugin uninstall", "plugin rm", "plugin update", "plugin sync", "plugin enable", "plugin disable",
         "plugin key set", "plugin key remove", "plugin key rm", "config set",
         "config unset", "config prompt edit", "config prompt param", "config prompt reset",
