@@ -1,7 +1,7 @@
-"""A Markdown file is an agent: frontmatter says who it is, the body is its prompt.
+"""Read agents from Markdown files: the frontmatter has the agent's fields, the body is its prompt.
 
-A file that is wrong gives a :class:`Diagnostic` with file and line instead of an agent. The fields are
-ours and those that people of other systems write.
+A file that is wrong gives a :class:`Diagnostic` with file and line instead of an agent. The fields are ours, and those of
+the agent files of other systems.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KNOWN = (
     "temperature", "top_p",
 )  # fmt: skip
 _DENIED = ("disallowedTools", "disallowed-tools", "disallowed_tools")
-"""What other systems call the tools that an agent may not use."""
+"""The fields in which files of other systems name the tools that an agent may not use."""
 _HALF = re.compile("[\ud800-\udfff]")
 _PARAMETERS = {"temperature": "temperature", "topP": "top_p", "maxTokens": "max_tokens"}
 _TAKES = {
@@ -36,17 +36,17 @@ _TAKES = {
     "maxTokens": "it takes a whole number from 1 to 10,000,000",
 }
 _MODELS_ELSEWHERE = frozenset({"sonnet", "opus", "haiku", "default"})
-"""Names that are a model only in the system whose file this is."""
+"""Names of models that only the system knows for which the file was written."""
 _PERMISSION = ("permission",)
 MOST_STEPS = 1_000_000
 Remark = tuple[tuple[str, ...], str]
-"""What could not be used: the names that lead to the field, and a sentence."""
+"""A problem with a field: the path of names to the field, and a sentence."""
 
 
 class WrongAgent(Exception):
-    """The file cannot be an agent.
+    """The file does not describe an agent.
 
-    :param field: the field that is to blame.
+    :param field: the field that is wrong.
     """
 
     def __init__(self, code: str, message: str, field: str = "") -> None:
@@ -55,9 +55,9 @@ class WrongAgent(Exception):
 
 
 def agent_id(metadata: Mapping[str, Any], default_id: str, reserved: frozenset[str]) -> str:
-    """Return the agent's id; a file of another system has none, and is called as its file is.
+    """Return the agent's id; a file of another system has no id, and gets `default_id`, the name of its file.
 
-    :raises WrongAgent: there is none, or it cannot be one.
+    :raises WrongAgent: the file has no id, or the id is not valid.
     """
     elsewhere = "id" not in metadata and "modelSettings" not in metadata and isinstance(metadata.get("description"), str)
     found: Any = default_id if elsewhere else metadata.get("id")
@@ -75,10 +75,10 @@ def agent_id(metadata: Mapping[str, Any], default_id: str, reserved: frozenset[s
 def make_agent(
     metadata: Mapping[str, Any], body: str, source: str, name: str, distrusted: str = ""
 ) -> tuple[Agent, list[Remark]]:
-    """Return the agent, and what could not be used of its fields.
+    """Return the agent, and the problems with its fields.
 
-    :param distrusted: why no allow rule is taken from the file.
-    :raises WrongAgent: a value is none that an agent can have.
+    :param distrusted: why allow rules in the file are not used; empty if they are.
+    :raises WrongAgent: an agent cannot have one of the values.
     """
     unknown = {str(key): _meant(str(key)) for key in metadata if key not in _KNOWN and key not in _DENIED}
     warnings: list[Remark] = [((key,), f"the field {key!a:.80} {_ignored(near)}") for key, near in unknown.items()]
@@ -105,18 +105,18 @@ def make_agent(
     }
     try:
         return Agent.model_validate(fields), warnings
-    except ValidationError as error:  # whatever was not thought of above is a reason, never a crash
+    except ValidationError as error:  # an error that the checks above do not foresee must not be a crash
         first = error.errors()[0]
         raise WrongAgent("agent_field", f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 def _meant(key: str) -> str:
-    """Return the field that was probably meant; whatever speaks of tools may have narrowed them."""
+    """Return the field that an unknown one probably means; any name with ``tools`` in it may be meant to restrict tools."""
     return "tools" if "tools" in key.lower() else nearest(key, _KNOWN)
 
 
 def _denied_elsewhere(metadata: Mapping[str, Any], warnings: list[Remark]) -> tuple[str, ...]:
-    """Return the tools that an agent file of another system takes away; a list that is not understood takes all."""
+    """Return the tools that an agent file of another system denies; a list that is not understood denies all."""
     denied: tuple[str, ...] = ()
     for key in _DENIED:
         if metadata.get(key) is None:
@@ -134,7 +134,7 @@ def _denied_elsewhere(metadata: Mapping[str, Any], warnings: list[Remark]) -> tu
 
 
 def _ignored(near: str) -> str:
-    """Say what an unknown field costs. One that may have narrowed the agent is never without effect."""
+    """Return the effect of an unknown field, for a message. A field that may be meant to restrict the agent always has one."""
     costs = {"permission": MEANWHILE, "tools": "the agent gets no tools of it"}
     return (
         f"is not known{f'; {costs[near]}' if near in costs else ' and is ignored'}{f'; did you mean {near!r}?' if near else ''}"
@@ -150,7 +150,7 @@ def _string(metadata: Mapping[str, Any], key: str, warnings: list[Remark]) -> st
 
 
 def _is_text(value: Any) -> bool:
-    """Whether `value` is text that can be printed and stored: half a character cannot."""
+    """Whether `value` is text that can be printed and stored, without lone surrogates."""
     return isinstance(value, str) and not _HALF.search(value)
 
 
@@ -163,7 +163,7 @@ def _choice(metadata: Mapping[str, Any], warnings: list[Remark]) -> str:
 
 
 def _model(metadata: Mapping[str, Any], warnings: list[Remark]) -> str | None:
-    """Return the model; what is one only elsewhere leaves the choice to the person's own default."""
+    """Return the model; for a name that only another system knows, return ``None``: the person's default model is used."""
     model = _string(metadata, "model", warnings)
     if model in _MODELS_ELSEWHERE:
         warnings.append((("model",), f"the model {model!r} is not one here; the default model is used"))
@@ -189,9 +189,9 @@ def _steps(value: Any, warnings: list[Remark]) -> int | None:
 
 
 def _tools(value: Any, warnings: list[Remark]) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """Read a list of names or globs, ``a, b``, ``{allow, deny}``, or ``{name: true or false}``.
+    """Return the allowed and the denied tools from a list of names or globs, ``a, b``, ``{allow, deny}``, or ``{name: bool}``.
 
-    What is not understood allows nothing more.
+    If the value is not understood, no tool is allowed.
     """
     if value is None:
         return None, ()
@@ -236,9 +236,9 @@ def _spelled_here(name: str) -> str:
 
 
 def _rules(value: Any, source: str, warnings: list[Remark]) -> tuple[Rule, ...]:
-    """Read permission rules: a list of ours, or ``{domain: decision}`` and ``{domain: {pattern: decision}}``.
+    """Read permission rules: a list of our rules, or ``{domain: decision}`` and ``{domain: {pattern: decision}}``.
 
-    The shape of the configuration, ``{rules: […]}``, is taken too. What is not understood makes its domain ask.
+    The form of the configuration, ``{rules: […]}``, works too. A rule that is not understood makes its domain ask.
     """
     if isinstance(value, Mapping) and list(cast("Mapping[Any, Any]", value)) == ["rules"]:
         value = cast("Mapping[Any, Any]", value)["rules"]
@@ -275,7 +275,7 @@ def _trusted(rules: tuple[Rule, ...], distrusted: str, warnings: list[Remark]) -
 
 
 def _settings(metadata: Mapping[str, Any], warnings: list[Remark]) -> ModelSettings:
-    """Check each parameter by itself; a bad one is dropped."""
+    """Return the valid parameters: each is checked separately, and a wrong one is dropped with a warning."""
     value = metadata.get("modelSettings")
     if value is not None and not isinstance(value, dict):
         warnings.append((("modelSettings",), "modelSettings must be an object; it is ignored"))
@@ -298,9 +298,9 @@ def _settings(metadata: Mapping[str, Any], warnings: list[Remark]) -> ModelSetti
 
 
 def read_agent(path: Path, *, reserved: frozenset[str] = RESERVED) -> tuple[Agent | None, list[Diagnostic]]:
-    """Return the agent in the file at `path`, or ``None``, and what is wrong with it. Never raises.
+    """Return the agent in the file at `path`, or ``None``, and the problems in the file. Never raises.
 
-    :param reserved: ids that it may not have; only the plugin that brings the built-in agents gives another set.
+    :param reserved: ids that the agent may not have; only the plugin with the built-in agents passes another set.
     """
     source = shown_path(path)
     try:
@@ -313,10 +313,10 @@ def read_agent(path: Path, *, reserved: frozenset[str] = RESERVED) -> tuple[Agen
 def parse_agent(
     data: bytes, source: str, *, default_id: str = "", reserved: frozenset[str] = RESERVED, distrusted: str = ""
 ) -> tuple[Agent | None, list[Diagnostic]]:
-    """Return the agent that `data` describes, or ``None``, and what is wrong with it.
+    """Return the agent that `data` describes, or ``None``, and the problems in it.
 
-    :param default_id: used for files of other systems, which have a ``name`` and no ``id``; only when it is valid.
-    :param distrusted: why the file may not be the person's own; it then allows nothing.
+    :param default_id: the id for files of other systems, which have a ``name`` and no ``id``; it must be valid too.
+    :param distrusted: why somebody else could have written the file; its allow rules are then ignored.
     """
     try:
         read = parse_markdown(data, distrusted)

@@ -1,7 +1,7 @@
-"""Fetch from the web: only from public places, and connected to the very address that was judged.
+"""Fetch from the web: only from public addresses, and from exactly the address that was checked.
 
-A name is resolved once for each hop, every address it has must be public, and the connection is made to one of those. A
-redirect is a URL of its own. Nothing is sent along: no cookies, no keys, no proxy of the environment.
+For each hop, a name is resolved once, all of its addresses must be public, and the connection goes to one of them. The target
+of a redirect is checked like a new URL. No cookies, no keys and no proxy from the environment are used.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _PACKED = ("gzip", "x-gzip", "deflate")
 
 @dataclass(frozen=True)
 class Fetched:
-    """What came.
+    """The answer to a fetch.
 
-    :ivar url: where it came from in the end.
-    :ivar cut: whether there was more than was wanted.
-    :ivar leads_to: where it would have gone on, when the caller did not want to go there.
+    :ivar url: the URL of the answer, after all redirects.
+    :ivar cut: whether the body was longer than the limit and was cut.
+    :ivar leads_to: the target of a redirect that the caller did not want to follow.
     """
 
     url: Url
@@ -70,13 +70,13 @@ async def connect_to(address: str, port: int) -> Any:
 
 @dataclass(frozen=True)
 class Fetcher:
-    """What fetches, within limits that hold for everything together.
+    """Fetches URLs, within limits.
 
-    :param seconds: for all hops, from resolving the first name to the last byte.
-    :param most: bytes of a body after it was unpacked; the rest is not read.
-    :param permitted: whether a URL of this machine, or one of an unusual port, may be fetched; none by default.
-    :param wanted: whether a redirect is followed to where it leads; all are by default.
-    :param behind_fake_ip: a proxy answers every name with an address of 198.18.0.0/15, and decides itself where it leads.
+    :param seconds: for all hops together, from resolving the first name to the last byte.
+    :param most: bytes of a body after decompression; the rest is not read.
+    :param permitted: returns whether a URL on this machine, or with an unusual port, may be fetched; by default none may.
+    :param wanted: returns whether to follow a redirect to a URL; by default all are followed.
+    :param behind_fake_ip: whether a proxy answers every name with an address in 198.18.0.0/15, and decides where it leads.
     """
 
     seconds: float = 30.0
@@ -90,7 +90,7 @@ class Fetcher:
     async def fetch(self, address: str) -> Fetched:
         """Fetch `address`.
 
-        :raises ToolError: ``not_public`` when it may not be fetched, ``timeout``, or ``failed``.
+        :raises ToolError: ``not_public`` if `address` may not be fetched, ``timeout``, or ``failed``.
         """
         try:
             async with asyncio.timeout(self.seconds):
@@ -110,7 +110,7 @@ class Fetcher:
             raise ToolError(f"{address} did not come within {self.seconds:g} s", code="timeout") from None
 
     def _judged(self, read: Callable[[], Url]) -> Url:
-        """Return the URL that `read` gives, also one that is only fetched where it is permitted."""
+        """Return the URL that `read` returns, or the one that it refuses if :attr:`permitted` allows that."""
         try:
             return read()
         except RefusedUrl as error:
@@ -119,14 +119,14 @@ class Fetcher:
             raise ToolError(str(error), code="not_public") from None
 
     async def _addresses(self, url: Url) -> Sequence[str]:
-        """Return where `url` may be connected to.
+        """Return the addresses to which a connection for `url` may be made.
 
-        :raises ToolError: a name of it is not known, or not public.
+        :raises ToolError: the name does not exist, or has an address that is not public.
         """
         if url.address is not None:
-            return [str(url.address)]  # judged with the URL
+            return [str(url.address)]  # checked with the URL
         if is_local(url):
-            return ["127.0.0.1", "::1"]  # whatever a resolver makes of it
+            return ["127.0.0.1", "::1"]  # without asking a resolver
         try:
             answers = await self.resolve(url.host, url.port)
             if self.behind_fake_ip and answers and all(ip_address(answer) in _FAKE_IPS for answer in answers):
@@ -157,7 +157,7 @@ class Fetcher:
             connection.close()
 
     async def _open(self, url: Url) -> Connection:
-        """Connect to the first address that answers; what encrypts is told the name."""
+        """Connect to the first address that answers; TLS checks the certificate against the name."""
         from moryflow_sdk.chat_completions.connection import Connection
         from moryflow_sdk.chat_completions.transport import tls_context
 
@@ -183,9 +183,9 @@ def _place(url: Url) -> tuple[str, str, int]:
 
 
 async def _body(connection: Connection, encoding: str, most: int) -> tuple[bytes, bool]:
-    """Return a body unpacked, at most so much of it, and whether there was more.
+    """Return at most `most` bytes of the decompressed body, and whether there was more.
 
-    :raises ToolError: it is packed in a way that was not asked for, or not packed as it says.
+    :raises ToolError: the body is compressed with another method than we asked for, or than its header says.
     """
     from moryflow_sdk.chat_completions.failures import Undecodable
     from moryflow_sdk.chat_completions.transport import unpacked

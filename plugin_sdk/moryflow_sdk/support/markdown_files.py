@@ -1,6 +1,6 @@
-"""Markdown files that a person writes: frontmatter with fields, and a body.
+"""Read Markdown files that a person writes: frontmatter with fields, and a body.
 
-A block that starts with ``{`` is JSON5, anything else YAML, read by a safe loader without aliases. Nothing in a file is
+Frontmatter that starts with ``{`` is JSON5, anything else YAML, read by a safe loader without aliases. Nothing in a file is
 ever executed.
 """
 
@@ -23,7 +23,7 @@ _JSON_HEAD = re.compile(r"---[ \t]*\n(\{.*?\})[ \t]*\n---[ \t]*(?:\n|\Z)", re.DO
 
 
 class WrongFile(Exception):
-    """The file cannot be read as one.
+    """The file cannot be read as Markdown with frontmatter.
 
     :param code: ``read``, ``size``, ``encoding`` or ``frontmatter``.
     """
@@ -34,9 +34,9 @@ class WrongFile(Exception):
 
 
 class MarkdownFile(NamedTuple):
-    """What a file holds.
+    """The content of a file.
 
-    :ivar distrusted: why it may not be the person's own: others own it or may write it; empty when it is.
+    :ivar distrusted: why others could have written the file: they own it or may write it; empty if nobody else could.
     :ivar head: the frontmatter as it was written, from the first line of the file on.
     """
 
@@ -46,9 +46,9 @@ class MarkdownFile(NamedTuple):
     head: str = ""
 
     def line_of(self, *path: str) -> int | None:
-        """Return the line in which a field stands, ``None`` where it cannot be found.
+        """Return the line of a field in the file, or ``None`` if it cannot be found.
 
-        :param path: its name; of a field of a field, all names from the outermost on.
+        :param path: the name of the field; for a nested field, all names from the outermost on.
         """
         place, found = 0, None
         for name in path:
@@ -61,9 +61,9 @@ class MarkdownFile(NamedTuple):
 
 
 def read_markdown(path: Path, *, json5: bool = True) -> MarkdownFile:
-    """Return what the file at `path` holds.
+    """Return the content of the file at `path`.
 
-    :param json5: read a block that starts with ``{`` as JSON5; else as plain JSON or YAML, which is five times as fast.
+    :param json5: whether frontmatter that starts with ``{`` is JSON5; else it is JSON or YAML, which is five times as fast.
     :raises WrongFile: it cannot be read, is too large, is not text, or its frontmatter is wrong.
     """
     data, distrusted = _content(path)
@@ -71,7 +71,7 @@ def read_markdown(path: Path, *, json5: bool = True) -> MarkdownFile:
 
 
 def parse_markdown(data: bytes, distrusted: str = "", *, json5: bool = True) -> MarkdownFile:
-    """Return what `data` holds.
+    """Return the content of a file with the bytes `data`.
 
     :raises WrongFile: it is too large, is not text, or its frontmatter is wrong.
     """
@@ -87,7 +87,7 @@ def shown_path(path: Path) -> str:
 
 
 def _content(path: Path) -> tuple[bytes, str]:
-    """Return what a regular file holds, and why it is not to be trusted: others own it or may write it."""
+    """Return the bytes of a regular file, and why others could have written it: they own it or may write it."""
     try:
         if not path.is_file():
             raise WrongFile("read", leads_nowhere(path) or "this is not a regular file")
@@ -111,7 +111,7 @@ def _text(data: bytes) -> str:
 
 
 def _split(text: str, *, json5: bool) -> tuple[Mapping[str, Any], str]:
-    """Return frontmatter and body: plain JSON at once, all else through python-frontmatter with a handler of ours."""
+    """Return frontmatter and body: plain JSON with the standard library, all else with python-frontmatter and our handler."""
     if (plain := _plain_json(text)) is not None:
         return plain
     import frontmatter
@@ -133,9 +133,9 @@ def _split(text: str, *, json5: bool) -> tuple[Mapping[str, Any], str]:
 
 
 def _plain_json(text: str) -> tuple[dict[str, Any], str] | None:
-    """Read frontmatter that is plain JSON with the standard library, which costs a host's start nothing.
+    """Read frontmatter that is plain JSON with the standard library, which adds no import to the start of a host.
 
-    Whatever is odd about it is left to the careful way, which knows how to say so.
+    Return ``None`` for anything else; the slower reader then says what is wrong.
     """
     found = _JSON_HEAD.match(text)
     if found is None or len(found[1].encode("utf-8", "surrogatepass")) > MAX_FRONTMATTER_BYTES or _too_deep(found[1]):
@@ -180,11 +180,11 @@ def _json5(block: str) -> Any:
 
 
 YAML_VALUE_ERRORS = (RecursionError, ValueError, LookupError, AttributeError)
-"""What PyYAML raises beside its own errors: for ``!!bool x`` a :class:`KeyError`, for ``!!timestamp x`` an AttributeError."""
+"""Errors that PyYAML raises beside its own: for ``!!bool x`` a :class:`KeyError`, for ``!!timestamp x`` an AttributeError."""
 
 
 def yaml_problem(error: Exception) -> str:
-    """Say in one line why PyYAML could not read a text."""
+    """Return in one line why PyYAML could not read a text."""
     if problem := getattr(error, "problem", None):
         return str(problem)
     text = str(error).partition("\n")[0]
@@ -195,7 +195,7 @@ def _yaml(block: str) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """Safe, without aliases, duplicate keys or the surprises of YAML 1.1 in deep places."""
+        """A safe loader that refuses aliases and duplicate keys."""
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             untyped: Any = self

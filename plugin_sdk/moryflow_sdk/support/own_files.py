@@ -1,4 +1,4 @@
-"""Files that were found: who else could have written them, which cannot be used, and how to open one that may be a trap.
+"""Find a person's own files in a folder, tell who else could have written them, and open them without falling into traps.
 
 A dangling link counts as a file.
 """
@@ -17,15 +17,15 @@ from typing import BinaryIO, NamedTuple
 from moryflow_sdk.errors import Diagnostic
 
 LOST_HINT = "put back what it leads to, or remove the link"
-"""What helps where :func:`leads_nowhere` says something."""
+"""The next step for the problem that :func:`leads_nowhere` returns."""
 
 
 def own_files(
     folder: Path, suffix: str, *, hidden: tuple[str, ...] = (".",), next_step: str = ""
 ) -> tuple[list[Path], list[Diagnostic]]:
-    """Return the files of `folder` by name, and why it cannot be listed; one that is not there is empty.
+    """Return the files in `folder`, sorted by name, and why it cannot be listed; a missing folder counts as empty.
 
-    :param hidden: how the names of files begin that are passed over.
+    :param hidden: files whose names begin with one of these are left out.
     """
     try:
         return sorted(path for path in folder.iterdir() if path.suffix == suffix and not path.name.startswith(hidden)), []
@@ -38,15 +38,15 @@ def own_files(
 
 
 MANIFESTS = (".toml", ".json")
-"""How the name of a file ends that describes the program beside it: ``weather.toml`` is for ``weather`` and ``weather.sh``."""
+"""Suffixes of files that describe the program beside them: ``weather.toml`` describes ``weather`` or ``weather.sh``."""
 PROGRAM_HEAD = 64 * 1024
-"""Bytes at the beginning of a program in which a block may describe it."""
+"""Bytes at the beginning of a program in which a block that describes it must begin."""
 
 
 def own_programs(folder: Path) -> list[Path]:
-    """Return what else in the folder is a tool: programs in other languages than Python, by name.
+    """Return the programs in other languages than Python in the folder, sorted by name; each of them is a tool.
 
-    They are executable, or are described by a block ``/// moryflow`` or a file beside them; such a file is none itself.
+    A program is executable, or is described by a block ``/// moryflow`` or by a file beside it; that file is not a program.
     """
     try:
         return sorted(path for path in folder.iterdir() if _is_program(path))
@@ -69,7 +69,7 @@ def _is_program(path: Path) -> bool:
 
 
 def leads_nowhere(path: Path) -> str:
-    """Say that `path`, or a folder above it, is a link to something that is not there; empty where that is not so."""
+    """Return a message if `path`, or a folder above it, is a link to something that does not exist; else an empty text."""
     for place in (path, *path.parents):
         if place.is_symlink() and not place.exists():
             what = "this" if place == path else str(place)
@@ -78,10 +78,10 @@ def leads_nowhere(path: Path) -> str:
 
 
 def open_regular(path: Path | str, *, follow: bool = True) -> BinaryIO:
-    """Open a file to read it, without waiting: a named pipe in its place would hold up whoever opens it.
+    """Open a file for reading without blocking, as opening a named pipe would.
 
-    :param follow: whether it may be a link.
-    :raises OSError: it cannot be opened, or is something else than a file.
+    :param follow: whether `path` may be a link.
+    :raises OSError: it cannot be opened, or is not an ordinary file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -93,8 +93,8 @@ def open_regular(path: Path | str, *, follow: bool = True) -> BinaryIO:
 class Doubt(NamedTuple):
     """Why somebody else could have written a file.
 
-    :ivar reason: for the end of a sentence about the file: ``everybody can write to it``.
-    :ivar step: the command that puts it right.
+    :ivar reason: a clause about the file: ``everybody can write to it``.
+    :ivar step: the command that fixes it.
     """
 
     reason: str
@@ -105,13 +105,13 @@ _MOST_LINKS = 40
 
 
 def doubt_about(path: Path, opened: os.stat_result | None = None) -> Doubt | None:
-    """Return why somebody else could have written what is at `path`; ``None`` where nobody could.
+    """Return why somebody else could have written the file at `path`; ``None`` if nobody else could.
 
-    Whoever may write a folder on the way, links followed, can put another file in its place; in a folder with the sticky
-    bit, such as ``/tmp``, only in place of their own files.
+    Anybody who may write to a folder on the path, links followed, can replace the file; in a folder with the sticky bit, such
+    as ``/tmp``, they can replace only their own files.
 
-    :param opened: the file as it was opened; another one at `path` by now is in doubt.
-    :raises OSError: a part of the way cannot be looked at.
+    :param opened: the status of the file when it was opened; if another file is at `path` now, that is a doubt.
+    :raises OSError: a part of the path cannot be examined.
     """
     way = list(_way(os.path.abspath(path)))  # noqa: PTH100
     last, status = way[-1]
@@ -121,7 +121,7 @@ def doubt_about(path: Path, opened: os.stat_result | None = None) -> Doubt | Non
 
 
 def doubt_about_one(path: Path, status: os.stat_result) -> Doubt | None:
-    """Do the same for `path` alone, without the folders on the way."""
+    """Do the same as :func:`doubt_about` for `path` alone, without the folders above it."""
     way = [(str(path), status)]
     return _foreign(way, str(path)) or _writable(way, str(path))
 
@@ -172,7 +172,7 @@ def _is_private_group(group: int, user: int) -> bool:
 
 
 def _way(path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield every folder, link and file that is looked at on the way to the absolute `path`, the goal last."""
+    """Yield every folder, link and file that is visited when the absolute `path` is resolved; the last is its target."""
     todo, current, links = path.split("/")[::-1], "/", 0
     yield current, os.lstat(current)
     while todo:

@@ -1,15 +1,15 @@
-"""What a rule's pattern matches.
+"""The patterns of rules.
 
 * ``*`` alone matches every target of its domain.
-* ``regex:…``, for google-re2, must match a whole target to allow it, and is searched in it to ask or deny.
+* ``regex:…``, for google-re2, must match a whole target to allow it; to ask or deny, a match anywhere in it is enough.
 * Anything else is a glob over the whole target. In ``shell:``, ``query:``, ``mcp:``, ``task:`` and ``tool:`` targets
   ``*`` matches any text; in ``vault:``, ``fs:`` and ``url:`` targets it stops at ``/`` and ``**`` does not.
 
 A pattern that asks or denies matches a file's name however its accents are composed (NFC, NFD).
 
-Of an address the scheme may be left out, and behind a host alone its pages: ``docs.python.org``, ``*.github.com``.
+An address needs no scheme, and a host alone stands for all its pages: ``docs.python.org``, ``*.github.com``.
 
-The prefix of a target may be left out where it is clear: ``git status*`` is ``shell:git status*``.
+The prefix of a target may be left out if it is clear: ``git status*`` is ``shell:git status*``.
 """
 
 from __future__ import annotations
@@ -27,15 +27,18 @@ from moryflow_sdk.support.texts import composed
 from moryflow_sdk.verdicts import Rule
 
 MAX_ALTERNATIVES = 512
-"""How many patterns one ``{a,b}`` pattern may stand for."""
+"""The most patterns that one pattern with ``{a,b}`` may stand for."""
 
 
 class TooMany(ValueError):
-    """A pattern stands for too many."""
+    """The braces of a pattern stand for too many patterns."""
 
 
 def braces(pattern: str) -> list[str]:
-    """Return the patterns that ``{a,b}`` in `pattern` stand for."""
+    """Return the patterns that `pattern` stands for, with each ``{a,b}`` replaced by one of its alternatives.
+
+    :raises TooMany: there are more than :data:`MAX_ALTERNATIVES`.
+    """
     group = _first_group(pattern)
     if group is None:
         return [pattern]
@@ -48,7 +51,7 @@ def braces(pattern: str) -> list[str]:
 
 
 def _first_group(pattern: str) -> tuple[int, int, list[str]] | None:
-    """Return where the first ``{…,…}`` begins and ends and what it offers; braces without a comma are literal."""
+    """Return the start, the end and the alternatives of the first ``{…,…}``; braces without a comma are literal."""
     opened: list[tuple[int, list[int]]] = []
     position = 0
     while position < len(pattern):
@@ -69,9 +72,9 @@ def _first_group(pattern: str) -> tuple[int, int, list[str]] | None:
 
 
 def path_regex(prefix: str, body: str, *, folders: bool) -> str:
-    """Translate a glob. Every star but the last of its kind is atomic, so that matching cannot blow up.
+    """Translate a glob into a regular expression. Every star but the last of its kind is atomic, so that matching stays fast.
 
-    :param folders: ``x/**`` also matches ``x`` itself: who may not touch a folder's content may not move it either.
+    :param folders: ``x/**`` also matches ``x`` itself: if the content of a folder is protected, the folder cannot be moved.
     """
     chunks = [_chunk(part) for part in re.split(r"(?<!\\)(?:\*\*+)", body)]
     if folders and len(chunks) > 1 and chunks[-1] == "" and chunks[-2].endswith("/"):
@@ -88,7 +91,7 @@ def path_regex(prefix: str, body: str, *, folders: bool) -> str:
 
 
 def _chunk(glob: str) -> str:
-    """Translate what stands between two ``**``."""
+    """Translate the part between two ``**``."""
     return "/".join(_segment(part) for part in glob.split("/"))
 
 
@@ -138,7 +141,7 @@ def _members(members: str) -> str:
 
 MAX_PATTERN = 4096
 NEEDS_RE2 = "regex: needs google-re2, which matches in linear time: python3 -m pip install 'moryflow[re2]', or write a glob"
-"""What is said of a regular expression where nothing can match it in linear time."""
+"""The message for a regular expression if google-re2 is not installed."""
 TOOL = "tool:"
 
 PREFIXES: dict[str, tuple[str, ...]] = {
@@ -151,7 +154,7 @@ PREFIXES: dict[str, tuple[str, ...]] = {
     "task": ("task:",),
     "tool": ("tool:",),
 }
-"""How the targets of each domain begin."""
+"""The prefixes of the targets of each domain."""
 
 KINDS = tuple(dict.fromkeys(prefix for prefixes in PREFIXES.values() for prefix in prefixes))
 _PATH_DOMAINS = ("read", "edit", "web_fetch")
@@ -162,10 +165,10 @@ Matcher = Callable[[str], bool]
 class Pattern:
     """A compiled pattern.
 
-    :param matches: whether it matches a target's text.
-    :param literal: the text that every match begins with, without the prefix of the target.
-    :param exact: whether it matches `literal` and nothing else.
-    :param problem: why it matches nothing; empty when it is fine.
+    :param matches: returns whether the pattern matches a target's text.
+    :param literal: the text with which every match begins, without the prefix of the target.
+    :param exact: whether the pattern matches `literal` and nothing else.
+    :param problem: why the pattern cannot be used and matches nothing; else empty.
     """
 
     matches: Matcher
@@ -175,7 +178,7 @@ class Pattern:
 
 
 def compile_rule(rule: Rule) -> Pattern:
-    """Return the pattern of `rule`; one that cannot be used matches nothing and says why."""
+    """Return the compiled pattern of `rule`; a pattern that cannot be used matches nothing, and its `problem` says why."""
     return _nothing(rule.problem) if rule.problem else _compile(rule.domain, rule.pattern, rule.decision == "allow")
 
 
@@ -200,7 +203,7 @@ def _compile(domain: str, pattern: str, allows: bool) -> Pattern:
 
 
 def _tools(pattern: str) -> Pattern:
-    """Match tools by name: also in other domains, where a tool declares that domain and touches nothing in particular."""
+    """Match tools by name, in any domain: a tool that declares a domain but no targets is its own target."""
     inner = _text(TOOL, pattern)
     return Pattern(lambda text: text.startswith(TOOL) and inner.matches(text), inner.literal, inner.exact)
 
@@ -222,7 +225,7 @@ def _text(prefix: str, pattern: str) -> Pattern:
 
 
 def _segments(pattern: str) -> tuple[str, ...]:
-    """Split `pattern` at its unescaped stars; ``\\*`` and ``\\\\`` stand for themselves."""
+    """Split `pattern` at its unescaped stars; ``\\*`` and ``\\\\`` are a literal star and backslash."""
     segments = [""]
     position = 0
     while position < len(pattern):
@@ -239,7 +242,7 @@ def _segments(pattern: str) -> tuple[str, ...]:
 
 
 def _in_order(segments: tuple[str, ...], text: str) -> bool:
-    """Whether `text` is `segments` with anything between them; linear, because the leftmost find is the best one."""
+    """Whether `text` is `segments` with anything between them; linear, because the leftmost place for each is the best."""
     first, *middle, last = segments
     end = len(text) - len(last)
     if end < len(first) or not text.startswith(first) or not text.endswith(last):
@@ -254,7 +257,7 @@ def _in_order(segments: tuple[str, ...], text: str) -> bool:
 
 
 def escape(text: str) -> str:
-    """Return a pattern for a text domain that matches `text` alone."""
+    """Return a pattern that matches exactly `text`, in a domain whose targets are not paths."""
     escaped = text.replace("\\", "\\\\").replace("*", "\\*")
     return f"shell:{escaped}" if escaped.startswith("regex:") else escaped
 
@@ -281,12 +284,12 @@ def _paths(domain: str, pattern: str, allows: bool) -> Pattern:
 
 
 def _guards_files(domain: str, allows: bool) -> bool:
-    """Whether names are compared as texts: what asks or denies holds for a file however its name is stored and written."""
+    """Whether names are compared in one composed form: a rule that asks or denies must match every spelling of a file."""
     return domain in ("read", "edit") and not allows
 
 
 def _placed(domain: str, pattern: str, allows: bool) -> Iterator[tuple[str, str]]:
-    """Yield (prefix, pattern of the rest); a pattern without a prefix means the obvious place."""
+    """Yield pairs of a prefix and the pattern of the rest; a pattern without a prefix gets the prefix that fits it."""
     prefixes = PREFIXES[domain]
     given = next((prefix for prefix in prefixes if pattern.startswith(prefix)), None)
     if given is not None:
@@ -305,10 +308,10 @@ _HOST = re.compile(r"[\w*?,{}\[\]-]+(?:\.[\w*?,{}\[\]-]+)+(?::\d+)?(?=/|\Z)")
 
 
 def address_pattern(pattern: str, *, allows: bool) -> str:
-    """Return a pattern for addresses with all that may be left out of it.
+    """Return a pattern for addresses with the parts added that a person may leave out.
 
-    A host alone, ``docs.python.org`` or ``https://docs.python.org``, is all of its pages; without a scheme it is either one,
-    and where it asks or denies any port, too.
+    A host alone, ``docs.python.org`` or ``https://docs.python.org``, stands for all of its pages; without a scheme it stands
+    for http and https, and in a rule that asks or denies also for every port.
     """
     kind = "url:" if pattern.startswith("url:") else ""
     scheme, separator, rest = pattern.removeprefix(kind).partition("://")
@@ -324,7 +327,7 @@ def address_pattern(pattern: str, *, allows: bool) -> str:
 
 
 def _rooted(prefix: str, body: str) -> str:
-    """Return `body` as targets are written: from the root, with the person's home for ``~``."""
+    """Return `body` in the form of targets: absolute, with ``~`` replaced by the person's home."""
     if prefix == "url:" or body.startswith(("/", "**")):
         return body
     if prefix == "fs:" and (body == "~" or body.startswith("~/")):
@@ -353,10 +356,10 @@ def _regex(domain: str, pattern: str, allows: bool) -> Pattern:
 
 
 def _linear(pattern: str, *, whole: bool) -> Matcher:
-    """Return the matcher of a regular expression: an engine that tries again and again could be kept busy for hours.
+    """Return a matcher for a regular expression that runs in linear time; a backtracking engine could be busy for hours.
 
-    :param whole: the text must match from beginning to end.
-    :raises ValueError: google-re2 is not there, or cannot match the expression.
+    :param whole: whether the text must match from beginning to end.
+    :raises ValueError: google-re2 is not installed, or does not support the expression.
     """
     try:
         re2: Any = importlib.import_module("re2")
@@ -370,19 +373,19 @@ def _linear(pattern: str, *, whole: bool) -> Matcher:
         why = str(error) if isinstance(error, ValueError) else error.args[0].decode("utf-8", "replace")
         raise ValueError(f"the expression does not compile for google-re2, which matches in linear time: {why}") from error
     match = compiled.fullmatch if whole else compiled.search
-    # The name of a file may hold bytes that are not text.
+    # The name of a file may contain bytes that are not text.
     return lambda text: match(_NO_TEXT.sub("\ufffd", text).encode()) is not None
 
 
 _NO_TEXT = re.compile("[\ud800-\udfff]")
 _GROUPED = r"(?s)\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\\.|[^()\[\]\\])*\)"
-"""What an alternative in an expression does not reach beyond: an escape, a class, a group without another in it."""
+"""An escape, a class, or a group without an inner group: a ``|`` inside it does not divide the whole expression."""
 
 
 def _literal_run(pattern: str, allows: bool) -> tuple[str, bool]:
-    """Return the text that everything matched begins with, and whether it is all of it; cautious.
+    """Return the text with which every match surely begins, and whether it is surely the whole match.
 
-    What asks or denies is searched for: only ``^`` says how a text begins, and only ``$`` how it ends.
+    An expression that asks or denies may match anywhere: only ``^`` fixes the beginning of a text, and only ``$`` its end.
     """
     if not allows and not pattern.startswith("^"):
         return "", False

@@ -1,4 +1,4 @@
-"""Processes below this one: those that a tool call started, found by a mark in their environment, and ended; children.
+"""Find and end processes: those that a tool call started, by a mark in their environment, and children of a process.
 
 A program that carries the mark may not make a person's decisions.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Started = TypeVar("Started")
 CALL_MARK = "MORYFLOW_CALL"
-"""The variable by which the processes of a tool call are known."""
+"""The environment variable that marks the processes of a tool call."""
 _sent: ContextVar[Mapping[str, str] | None] = ContextVar("moryflow_environment", default=None)
 
 
@@ -33,9 +33,9 @@ def inside_tool() -> bool:
 
 
 def refuse_inside_tool(what: str) -> None:
-    """Refuse `what` (``moryflow config set``) where a tool started this program.
+    """Refuse `what` (``moryflow config set``) if a tool started this program.
 
-    :raises ConfigError: it did.
+    :raises ConfigError: a tool started it.
     """
     if inside_tool():
         message = f"{what} was started by a tool; permissions, plugins and configuration are changed by a person only"
@@ -49,7 +49,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def children(process: int, thread: int | None = None) -> list[int]:
-    """Return the processes that a thread of `process`, by default its first, has started or got; none where no one says."""
+    """Return the children of a thread of `process`, by default of its first; empty if the system does not tell."""
     try:
         place = _PROC / str(process) / "task" / str(thread or process) / "children"
         return [int(child) for child in place.read_text(encoding="ascii").split()]
@@ -58,7 +58,7 @@ def children(process: int, thread: int | None = None) -> list[int]:
 
 
 def adopt_orphans(*, adopt: bool = True) -> None:
-    """Become the parent of every process below this one whose own parent ends, or leave them to the system again."""
+    """Become the parent of every descendant whose own parent ends; with ``adopt=False``, leave them to the system again."""
     if sys.platform == "linux":
         import ctypes
 
@@ -67,7 +67,7 @@ def adopt_orphans(*, adopt: bool = True) -> None:
 
 
 def end_children(process: int) -> None:
-    """Kill what is below `process`, which adopts orphans; blocks until it has gone, but for what `process` has to reap."""
+    """Kill all descendants of `process`, which adopts orphans. Blocks until only zombies are left; `process` must reap them."""
     begun = time.monotonic()
     while time.monotonic() - begun < PATIENCE_SECONDS and (found := [c for c in children(process) if _is_running(c)]):
         for child in found:
@@ -79,21 +79,21 @@ def end_children(process: int) -> None:
 def _is_running(process: int) -> bool:
     with suppress(OSError):
         stat = (_PROC / str(process) / "stat").read_text(encoding="utf-8", errors="replace")
-        return not stat.rpartition(") ")[2].startswith("Z")  # behind the name, which may contain anything
+        return not stat.rpartition(") ")[2].startswith("Z")  # after the name, which may contain anything
     return False
 
 
 def turn_environment() -> Mapping[str, str]:
-    """Return the variables for the tools of the turn that runs: what a client sent with it, else those of this process."""
+    """Return the environment variables for the tools of the running turn: those that a client sent, else this process's own."""
     sent = _sent.get()
     return os.environ if sent is None else sent
 
 
 @contextmanager
 def using_environment(variables: Mapping[str, str] | None) -> Generator[None]:
-    """Let the tools of a turn that runs in this block have `variables`; ``None`` leaves them those of this process.
+    """Give `variables` to the tools of a turn that runs in this block; ``None`` means the variables of this process.
 
-    Moryflow's own are left out: they are about the process that runs the turn.
+    Moryflow's own variables are left out, because they belong to the process that runs the turn.
     """
     kept = None if variables is None else {k: v for k, v in variables.items() if not k.startswith("MORYFLOW_")}
     token = _sent.set(kept)
@@ -104,14 +104,15 @@ def using_environment(variables: Mapping[str, str] | None) -> Generator[None]:
 
 
 def marked_environment(mark: str) -> dict[str, str]:
-    """Return the environment of the turn that runs with the `mark` of a tool call, for a program that the call starts."""
+    """Return the environment of the running turn with the `mark` of a tool call, for a program that the call starts."""
     return {**turn_environment(), CALL_MARK: mark}
 
 
 async def started(start: Awaitable[Started]) -> Started:
-    """Return what `start` of a process gives; a cancellation meanwhile comes at the next await, when it can be ended whole.
+    """Await `start`, which starts a process, and return its result. A cancellation in the meantime takes effect at the next
+    await, when the caller can end the process with its children.
 
-    asyncio, cancelled before it is connected with the process, ends that process alone and may wait for its children.
+    If asyncio is cancelled while it starts a process, it kills that process alone and may then wait for its children.
     """
     import asyncio
 
@@ -131,8 +132,8 @@ async def started(start: Awaitable[Started]) -> Started:
 async def end_process(process: Process) -> None:
     """Kill a process that asyncio has started, and wait for it.
 
-    Its own ``kill`` asks first whether it still runs. When it has just ended, that takes the exit code away from asyncio,
-    which then complains on standard error.
+    The method ``kill`` of the process first polls whether it still runs. If it has just ended, this takes the exit code away
+    from asyncio, which then complains on standard error.
     """
     if process.returncode is None:
         with suppress(OSError):
@@ -141,15 +142,15 @@ async def end_process(process: Process) -> None:
 
 
 def end_marked(marks: Collection[str], *, polite: float = 0.0, settle: float = 0.0) -> Mapping[str, int] | None:
-    """End every process whose variable ``MORYFLOW_CALL`` is one of `marks`; blocks until they have gone.
+    """End every process whose variable ``MORYFLOW_CALL`` is one of `marks`. Blocks until they have ended.
 
-    Looks again until none is left, because one may have started another meanwhile, and a killed one takes a moment to go.
-    Processes of other users are let be, and so is a mark that this process carries itself.
+    The search repeats until no process is left, because one may have started another in the meantime, and a killed process
+    takes a moment to end. Processes of other users are left alone, and so is a mark that this process carries itself.
 
-    :param polite: seconds between SIGTERM and SIGKILL; without them it is SIGKILL at once.
-    :param settle: seconds without a find after which none is believed to come. A program carries its mark from its exec on,
-        and whoever was starting it may have been killed just before.
-    :returns: how many processes carried each mark; ``None`` where that cannot be found out (no ``/proc``).
+    :param polite: seconds between SIGTERM and SIGKILL; with 0, SIGKILL is sent at once.
+    :param settle: end the search only after it has found nothing for so many seconds. A program carries its mark only from
+        its exec on, so that one may still appear although the process that started it has been killed.
+    :returns: how many processes carried each mark; ``None`` if that is unknown because there is no ``/proc``.
     """
     if not (_PROC / "self/environ").exists():
         return None
@@ -169,14 +170,14 @@ def end_marked(marks: Collection[str], *, polite: float = 0.0, settle: float = 0
 
 
 def _signal_marked(wanted: Mapping[bytes, str], number: int, asked: Collection[int]) -> dict[int, str]:
-    """Signal the processes that carry a wanted mark, but for those `asked` already; return them with their marks."""
+    """Signal the processes that carry a wanted mark, except those `asked` before; return all of them with their marks."""
     found: dict[int, str] = {}
     with os.scandir(_PROC) as entries:
         names = [entry.name for entry in entries]
     for name in names:
         try:
             mark = _signal_if_marked(int(name), wanted, number, asked) if name.isdecimal() else None
-        except OSError:  # it ended meanwhile, or is somebody else's
+        except OSError:  # the process has just ended, or belongs to another user
             continue
         if mark is not None:
             found[int(name)] = mark
@@ -184,7 +185,7 @@ def _signal_marked(wanted: Mapping[bytes, str], number: int, asked: Collection[i
 
 
 def _signal_if_marked(process: int, wanted: Mapping[bytes, str], number: int, asked: Collection[int]) -> str | None:
-    """Signal one process if it is ours and carries a wanted mark. The descriptor keeps its number from meaning another."""
+    """Signal a process if it is ours and carries a wanted mark. With the pidfd, its number cannot be reused meanwhile."""
     if not _mark_of(process, wanted) or (_PROC / str(process)).stat().st_uid != os.geteuid():
         return None
     descriptor = os.pidfd_open(process)

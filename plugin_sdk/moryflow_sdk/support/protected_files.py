@@ -1,11 +1,11 @@
-"""The two tables of files that are asked about by name: what holds secrets, and what runs later.
+"""The two tables of files that always need a question: files with secrets, and files that run later.
 
-Rules, search, sandbox and memory bank all read them; there is no third list. Each line says why its files are in it, and
-the question shows that reason. Names are compared without case, invisible characters, trailing dots and spaces. What git
-runs or obeys because the configuration of a vault names it, whatever it is called, is said by :func:`named_by_git`.
+Rules, search, sandbox and memory bank all use these tables; there is no third list. Each line has the reason why its files
+are listed, and the question shows that reason. Names are compared without case, invisible characters, trailing dots and
+spaces. :func:`named_by_git` adds the files that git runs or obeys because the git configuration of the vault names them.
 
-What people edit every day (``Makefile``, ``package.json``, ``pyproject.toml``, ``conftest.py``, ``Dockerfile``) is left out
-on purpose, though it runs too: it runs when somebody asks for it by name.
+Files that people edit every day (``Makefile``, ``package.json``, ``pyproject.toml``, ``conftest.py``, ``Dockerfile``) are left
+out on purpose, though they contain code too: it runs when somebody runs it by name.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from moryflow_sdk.support.patterns import braces
 class Line(NamedTuple):
     """One line of a table.
 
-    :param reason: what such a file is, as the end of a question.
-    :param files: globs of file names; with ``/`` in it, the end of a path, without wildcards.
-    :param folders: folders in which every file counts, themselves included; with ``/`` in it, the end of a path.
+    :param reason: what such a file is, worded as the end of a question.
+    :param files: globs for file names; an entry with ``/`` is the end of a path, without wildcards.
+    :param folders: folders that count with every file in them; an entry with ``/`` is the end of a path.
     """
 
     reason: str
@@ -41,16 +41,16 @@ def _line(reason: str, files: str = "", folders: str = "") -> Line:
 
 
 class Table:
-    """Lines that can be asked which of them a path falls under."""
+    """A table of protected files; it finds the line that matches a path."""
 
     def __init__(self, lines: Sequence[Line], *, copies: bool = False) -> None:
-        """Take `lines`; wildcards stand in lower case. `copies`: a backup of such a file counts as the file (``.env.bak``)."""
+        """Make a table of `lines`; globs are in lower case. `copies`: a backup counts as the file itself (``.env.bak``)."""
         self.lines = tuple(lines)
         self._copies = copies
 
     @property
     def files(self) -> tuple[str, ...]:
-        """All globs of files, ``{a,b}`` not yet spelled out."""
+        """All globs of files, in which ``{a,b}`` is not expanded."""
         return tuple(dict.fromkeys(glob for line in self.lines for glob in line.files))
 
     @property
@@ -60,15 +60,15 @@ class Table:
 
     @property
     def literal(self) -> tuple[str, ...]:
-        """All files and folders that are named without a wildcard."""
+        """All entries for files and folders that have no wildcard."""
         return tuple(name for name in (*self.files, *self.folders) if not _WILDCARDS.search(name))
 
     def find(self, path: str) -> Line | None:
-        """Return the line that `path` falls under, by its own name or by a folder above it."""
+        """Return the line that matches `path`, by its own name or by a folder above it."""
         return self.find_file(path) or self.find_folder(path)
 
     def find_file(self, path: str) -> Line | None:
-        """Return the line that names the file `path`, whatever folder it is in."""
+        """Return the line that matches the name of the file `path`, whatever folder it is in."""
         names = plain_names(path)
         name = names[-1]
         found = self._ending(self._paths, names) or self._globbed(name)
@@ -78,19 +78,19 @@ class Table:
         return None if bare == name else self._ending(self._paths, [*names[:-1], bare]) or self._globbed(bare)
 
     def find_folder(self, path: str) -> Line | None:
-        """Return the line of the folder that `path` is, or is in."""
+        """Return the line that matches `path` as a folder, or a folder above it."""
         names = plain_names(path)
         found = (self._ending(self._places, names[: index + 1]) for index, name in enumerate(names) if name in self._places)
         return next((line for line in found if line), None)
 
     def tells(self, name: str) -> bool:
-        """Whether a path that ends in `name` may fall under the table by that name; a walk asks this of each name first."""
+        """Whether a path that ends in `name` may match a line by that name. A walk asks this first, because it is quick."""
         plain = plain_names(name)[-1]
         names = {plain, _BACKUP.sub("", plain)} if self._copies else {plain}
         return any(one in self._paths or one in self._places or self._globbed(one) for one in names)
 
     def _globbed(self, name: str) -> Line | None:
-        """Return the first line that has a glob of `name`."""
+        """Return the first line with a glob that matches `name`."""
         wild = next((line for piece, glob, line in self._wild if piece in name and fnmatchcase(name, glob)), None)
         found = [line for line in (self._literals.get(name), wild) if line]
         return min(found, key=self.lines.index, default=None)
@@ -105,9 +105,9 @@ class Table:
 
     @cached_property
     def _wild(self) -> list[tuple[str, str, Line]]:
-        """Each glob behind a piece that stands in all that it matches: few files have any of the pieces.
+        """Each glob, after a piece of text that all of its matches contain. Few names contain any of the pieces.
 
-        To compile all globs would cost the first call of a process 7 ms.
+        This avoids compiling all globs, which would add 7 ms to the first call of a process.
         """
         return [(_piece(name), name, line) for line in self.lines for name in _names(line) if _WILDCARDS.search(name)]
 
@@ -125,7 +125,7 @@ def _names(line: Line) -> list[str]:
 
 
 def _piece(glob: str) -> str:
-    """Return the longest piece of text that stands in every name which `glob` matches."""
+    """Return the longest piece of text in `glob`; every name that `glob` matches contains it."""
     return max(_NO_TEXT.split(glob.lower()), key=len)
 
 
@@ -143,10 +143,10 @@ _BACKUP = re.compile(r"(~|\.(bak|backup|old|orig|save|swp|tmp|copy))$")
 
 
 def plain_names(path: str) -> list[str]:
-    """Return the names of `path` as the most forgiving volume sees them; at least one.
+    """Return the names in `path`, at least one, in the form in which the most lenient file system compares them.
 
-    Case, invisible characters, a trailing slash, spaces, dots and a stream (``:name``) hide nothing: some file systems,
-    and people, make the same file of them. A target's text (``vault:/a``) loses its kind.
+    Case, invisible characters, a trailing slash, spaces, dots and a stream (``:name``) make no difference, because some file
+    systems, and people, take such names for the same file. The kind of a target's text (``vault:/a``) is removed.
     """
     if not path.isascii():
         visible = "".join(c for c in unicodedata.normalize("NFKC", path) if unicodedata.category(c) != "Cf")
@@ -255,7 +255,7 @@ SECRETS = Table(
     ),
     copies=True,
 )
-"""What holds secrets, not the code that speaks of them: ``secrets.yaml``, but not ``secrets.py``.
+"""Files with secrets, but not code about secrets: ``secrets.yaml``, but not ``secrets.py``.
 
 ``*.env[!i]*`` and its neighbour are ``*.env*`` without ``my.environment.md``."""
 
@@ -366,7 +366,7 @@ RUNS_LATER = Table(
         ),
     )
 )
-"""What changes what runs later."""
+"""Files and folders that change which code runs later."""
 
 
 _CREDENTIALS = re.compile(
@@ -375,12 +375,12 @@ _CREDENTIALS = re.compile(
 
 
 def sensitive(path: str) -> bool:
-    """Whether `path` (a name, a path or a target's text, with ``/`` between names) looks like a file of secrets."""
+    """Whether `path` (a name, a path or a target's text, with ``/`` between names) looks like a file with secrets."""
     return SECRETS.find(path) is not None
 
 
 def sensitive_among(paths: Iterable[str]) -> set[str]:
-    """Return those of many `paths` that are :func:`sensitive`; looks at each piece once, not at each path."""
+    """Return the `paths` that are :func:`sensitive`. For many paths this is quick: it searches for each piece only once."""
     every = list(paths)
     plain = [path for path in every if path.isascii()]
     suspects = set(_containing("\0".join(["", *plain, ""]))) | {path for path in every if not path.isascii()}
@@ -389,13 +389,13 @@ def sensitive_among(paths: Iterable[str]) -> set[str]:
 
 @cache
 def _telling() -> tuple[str, ...]:
-    """Return pieces of the globs, one of which stands in every name that any of them matches."""
+    """Return pieces of the globs in :data:`SECRETS`; every name that one of these globs matches contains at least one piece."""
     pieces = {_piece(name) for glob in (*SECRETS.files, *SECRETS.folders) for name in braces(glob)}
     return tuple(sorted(piece for piece in pieces if not any(other in piece for other in pieces - {piece})))
 
 
 def _containing(listing: str) -> Iterator[str]:
-    """Yield the paths of a listing, each between two NUL characters, in which a telling piece stands."""
+    """Yield the paths in a listing, where each stands between two NUL characters, that contain one of the pieces."""
     lower = listing.lower()
     for piece in _telling():
         found = lower.find(piece)
@@ -406,7 +406,7 @@ def _containing(listing: str) -> Iterator[str]:
 
 
 def without_git_credentials(text: str) -> str:
-    """Return a configuration of git (``.git/config``) without the tokens and passwords in it; most have none."""
+    """Return the text of a git configuration (``.git/config``) without the tokens and passwords in it."""
     return _CREDENTIALS.sub("", text)
 
 
@@ -428,16 +428,16 @@ _ESCAPES = {"n": "\n", "t": "\t", "b": "\b"}
 def read_start(path: Path | str, most: int) -> bytes:
     """Return the first `most` bytes of a file.
 
-    :raises OSError: there is none, or it is not an ordinary file.
+    :raises OSError: there is no such file, or it is not an ordinary file.
     """
     with open_regular(path) as stream:
         return stream.read(most)
 
 
 def named_by_git(vault: Path) -> tuple[str, ...]:
-    """Return the paths, from `vault`, that its ``.git/config`` names: the folder of hooks, included files, programs.
+    """Return the paths, relative to `vault`, that its ``.git/config`` names: the folder of hooks, included files, programs.
 
-    A folder of hooks need not be there yet.
+    The folder of hooks is returned even if it does not exist yet.
     """
     try:
         text = read_start(f"{vault}/.git/config", _LONGEST).decode("utf-8", "surrogateescape")
@@ -452,9 +452,9 @@ def named_by_git(vault: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=4)  # every call that is judged asks, and the text is nearly always the same
+@lru_cache(maxsize=4)  # every judged call needs this, and the text is nearly always the same
 def _names_in(text: str) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-    """Return the settings in a git configuration that may name a file: name, value, and the words of it to look for."""
+    """Return the settings in a git configuration that may name a file: name, value, and the words in it that may be paths."""
     found: list[tuple[str, str, tuple[str, ...]]] = []
     for line in text.replace("\r\n", "\n").replace("\\\n", "").split("\n"):
         key, _, written = line.partition("=")
@@ -467,7 +467,7 @@ def _names_in(text: str) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
 
 
 def _value(written: str) -> str:
-    """Return what git reads: without quotes and a comment behind it, its escapes replaced."""
+    """Return the value as git reads it: without quotes and the comment after it, and with its escapes replaced."""
     value, end, quoted = "", 0, False
     signs = iter(written)
     for sign in signs:
@@ -484,7 +484,7 @@ def _value(written: str) -> str:
 
 
 def _inside(vault: Path, word: str, *, there: bool) -> list[str]:
-    """Return what `word` may lead to below `vault`, from there or from ``.git``; `there`: only files that are there."""
+    """Return the paths below `vault` that `word` may name, from the vault or from ``.git``; `there`: only existing files."""
     if not word or "\0" in word:
         return []
     places = (os.path.normpath(os.path.join(base, os.path.expanduser(word))) for base in (vault, vault / ".git"))  # noqa: PTH111, PTH118

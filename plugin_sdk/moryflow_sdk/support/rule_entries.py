@@ -1,6 +1,7 @@
-"""Permission rules as a person writes them: what is not understood makes its domain ask, and never allows.
+"""Read permission rules as a person writes them. A rule that is not understood makes its domain ask; it never allows.
 
-One reader for the configuration, agent files and the commands that predict, so that a mistake costs the same everywhere.
+The configuration, agent files and commands such as ``permission test`` all use this reader, so that a mistake has the same
+effect everywhere.
 """
 
 from __future__ import annotations
@@ -19,32 +20,32 @@ from moryflow_sdk.verdicts import Rule
 DECISIONS = ("allow", "ask", "deny")
 MAX_PATTERN = 4096
 ANY_DOMAIN = "*"
-"""The domain of a rule that names none: until it is fixed every call is asked about."""
+"""The domain of a rule that names none: until the rule is corrected, every call is asked about."""
 
 MEANWHILE = "meanwhile every call is asked about"
-"""What every report of a rule that names no domain ends with."""
+"""The end of every message about a rule that names no domain."""
 
 _KEYS = ("domain", "pattern", "decision")
 _BOUND = ("folder", "contents")
-"""What a rule for commands may be bound to, as *always* stores it."""
+"""The keys that bind a rule for commands to a folder and to files, as *always* stores it."""
 
 _PLACES = ("vault:/", "fs:/")
 _STATE = re.compile(r"absent|is:/.+|sha256:[0-9a-f]{64}")
 DOMAINS_ELSEWHERE = {"write": "edit", "webfetch": "web_fetch", "websearch": "web_search", "shell": "bash"}
-"""Domains by the names that other systems give them."""
+"""The names that other systems use for domains, and ours."""
 
 _MAY_FAIL = ("regex:", "{", "[")
-"""What stands in patterns that can be wrong; compiling all of them just to look would slow every start. A deny is always
-looked at."""
+"""Only patterns with one of these can be wrong; compiling all patterns to check them would slow every start. Patterns of deny
+rules are always checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One mistake in a list of rules.
 
-    :param key: the key of the entry that is to blame; ``None`` for all of it.
-    :param code: ``rule_invalid``, ``rule_unusable`` (a pattern that no engine takes) or ``config_unknown_key``.
-    :param harmless: nothing can have got looser: an allow in a domain that nobody knows is left out.
+    :param key: the key of the entry that is wrong; ``None`` for the whole entry.
+    :param code: ``rule_invalid``, ``rule_unusable`` (no engine accepts the pattern) or ``config_unknown_key``.
+    :param harmless: whether the entry was left out, because without it no call can be treated less strictly.
     """
 
     index: int
@@ -67,11 +68,11 @@ class _Bad(Exception):
 def read_entries(
     entries: Sequence[Any], source: str, file: str | None = None, *, line: _Line = lambda _: None, elsewhere: bool = False
 ) -> tuple[list[Rule], list[Fault]]:
-    """Return the rules that hold for `entries`, in order, and what is wrong with them.
+    """Return the rules for `entries`, in order, and the mistakes in them.
 
-    :param line: says on which line an entry begins, by its index.
-    :param elsewhere: the rules are written as another system has them, which knows domains that are none here; one that
-        asks or allows there is left out.
+    :param line: returns the line on which an entry begins, by its index.
+    :param elsewhere: whether the rules are written for another system, with domains that do not exist here; a rule that asks
+        or allows in such a domain is left out.
     """
     rules: list[Rule] = []
     faults: list[Fault] = []
@@ -90,9 +91,9 @@ def read_entries(
 
 
 def not_understood(domain: str, problem: str, **fields: Any) -> Rule:
-    """Return the rule that stands for one that could not be read: it matches nothing, and `domain` asks.
+    """Return a rule that replaces one that could not be read: it matches nothing, and `domain` asks.
 
-    :param fields: more fields; a ``decision`` of ``deny`` lets no mode lift the question.
+    :param fields: more fields; with a ``decision`` of ``deny``, no mode lifts the question.
     """
     return Rule.model_validate({"pattern": "*", "decision": "deny", **fields, "domain": domain, "problem": problem})
 
@@ -126,7 +127,7 @@ def _rule(raw: Any, place: dict[str, Any], faults: list[Fault]) -> Rule:
 
 
 def _bound(entry: Mapping[Any, Any], domain: str, decision: str) -> dict[str, Any]:
-    """Return the folder and the contents that a rule is bound to."""
+    """Return the folder and the contents of a rule, checked."""
     found: dict[str, Any] = {key: entry[key] for key in _BOUND if key in entry}
     if found and domain != "bash":
         raise _Bad(f'only a rule of bash has "{next(iter(found))}"', key=next(iter(found)))
@@ -142,9 +143,10 @@ def _bound(entry: Mapping[Any, Any], domain: str, decision: str) -> dict[str, An
 
 
 def _names_folder(text: str, decision: str) -> bool:
-    """Whether `text` is a folder in its one form: any other spelling would never be the one that is compared with it.
+    """Whether `text` names a folder in the canonical spelling; a rule with any other spelling would never match.
 
-    What nobody sees may be in a name that *always* stored, but not in one that is typed to forbid something.
+    Invisible characters are accepted in an allow, because *always* stores names as they are, but not in a rule that a person
+    types to forbid something.
     """
     path = text.partition(":")[2]
     if not text.startswith(_PLACES) or path.startswith("//") or posixpath.normpath(path) != path:
@@ -153,7 +155,7 @@ def _names_folder(text: str, decision: str) -> bool:
 
 
 def _instead(raw: Any, bad: _Bad, place: dict[str, Any], faults: list[Fault], *, elsewhere: bool) -> list[Rule]:
-    """Return what holds in place of an entry that is not understood: its domain asks, and a deny that can be read denies."""
+    """Return the rules that replace an entry that is not understood: its domain asks, and a deny that can be read denies."""
     said = _said(raw)
     domain = _domain(raw, said, elsewhere=elsewhere)
     rest = "the rule is ignored" if domain is None else _meanwhile(domain)
@@ -170,7 +172,7 @@ def _instead(raw: Any, bad: _Bad, place: dict[str, Any], faults: list[Fault], *,
 
 
 def _said(raw: Any) -> str:
-    """Return the decision of an entry where it can be read; what does not plainly say allow or ask may be a deny."""
+    """Return the decision that an entry probably means; an entry that does not clearly say allow or ask may be a deny."""
     entry: Mapping[Any, Any] = cast("Mapping[Any, Any]", raw) if isinstance(raw, Mapping) else {}
     words = {str(key): item.strip().casefold() for key, item in entry.items() if isinstance(item, str) and len(item) < 20}
     if any(nearest(word, ["deny"], 0.75) for word in words.values()):
@@ -180,7 +182,7 @@ def _said(raw: Any) -> str:
 
 
 def _domain(raw: Any, said: str, *, elsewhere: bool) -> str | None:
-    """Return which domain asks for an entry that is not understood; ``None`` where it could have made none stricter."""
+    """Return the domain that asks because an entry is not understood; ``None`` if the entry could not restrict any domain."""
     given = cast("Mapping[Any, Any]", raw).get("domain") if isinstance(raw, Mapping) else None
     if isinstance(given, str) and given in DOMAINS:
         return given
@@ -194,7 +196,7 @@ def _domain(raw: Any, said: str, *, elsewhere: bool) -> str | None:
 
 
 def may_deny(raw: Any) -> bool:
-    """Whether `raw`, which is no rule, may have been meant as a deny."""
+    """Whether `raw`, which is not a valid rule, may be meant as a deny."""
     if not isinstance(raw, Mapping):
         return "deny" in json.dumps(raw, default=str).casefold()
     return _said(raw) == "deny"
@@ -209,7 +211,7 @@ def _decision(value: Any) -> Literal["allow", "ask", "deny"]:
 
 
 def _check_pattern(pattern: Any) -> None:
-    """Refuse a pattern that is none. Whether it can be used is another question."""
+    """Refuse a value that cannot be a pattern. Whether the pattern can match anything is checked later."""
     if not isinstance(pattern, str) or not pattern:
         raise _Bad("the pattern must be a text that is not empty")
     if len(pattern) > MAX_PATTERN:
@@ -222,13 +224,13 @@ def _check_pattern(pattern: Any) -> None:
 
 
 _JOINED = re.compile(r"(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
-"""Joiners between letters or emoji, as names in some scripts hold them."""
+"""Joiners between letters or emoji; some scripts need them in names."""
 
 
 def hidden_character(pattern: str) -> str:
-    """Return the name of a character in `pattern` that has no width, turns the text around or is a control; else nothing.
+    """Return the name of a character in `pattern` that has no width, reverses the text or is a control; or an empty text.
 
-    A rule that holds one looks right and never matches what it seems to speak of.
+    A rule with such a character looks right, but does not match what a person reads in it.
     """
     from unicodedata import name
 
@@ -245,7 +247,7 @@ def _plain(text: str) -> bool:
 
 
 def _unusable(rule: Rule) -> str:
-    """Say why the pattern of a rule can match nothing."""
+    """Return why the pattern of a rule can match nothing; empty if it can."""
     from .patterns import KINDS, PREFIXES, compile_rule
 
     foreign = rule.pattern.startswith(KINDS) and not rule.pattern.startswith(PREFIXES[rule.domain])
@@ -263,7 +265,7 @@ def _shown(value: Any) -> str:
 
 
 def _guess(given: Any) -> str:
-    """Return the domain that was probably meant by a name that is none; empty where none is near."""
+    """Return the domain that an unknown name probably means; empty if no domain has a similar name."""
     if not isinstance(given, str) or len(given) > 40:
         return ""
     plain = given.strip().casefold().replace("-", "_")

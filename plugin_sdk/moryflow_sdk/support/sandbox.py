@@ -1,7 +1,7 @@
-"""A place for shell commands where only the vault can be written and secrets cannot be seen: bubblewrap, where it works.
+"""The sandbox for shell commands: with bubblewrap, if it works here, only the vault is writable and secrets are invisible.
 
-The host's own folder is hidden in it, and what runs later (hooks, editor and CI configuration) is read-only. It is
-tried with a real start, because containers and some distributions forbid what it needs.
+The host's own folder is hidden, and files that run later (hooks, editor and CI configuration) are read-only. Whether bubblewrap
+works is tested by starting it, because containers and some distributions forbid what it needs.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from .patterns import Pattern, compile_rule
 from .protected_files import RUNS_LATER, SECRETS, read_start
 
 SECRET_PLACES: tuple[str, ...] = SECRETS.literal
-"""Below a person's home; hidden in the sandbox."""
+"""Files and folders below a person's home that are hidden in the sandbox."""
 
 READ_ONLY: tuple[str, ...] = (
     ".git/hooks", ".git/config", ".git/info", ".git/modules", "memory-bank",
     *(name for name in RUNS_LATER.literal if name != ".git"),
 )  # fmt: skip
-"""Below the vault; what exists of it is read-only in the sandbox. Of ``.git`` only what makes code run, so that a
-commit works."""
+"""Files and folders below the vault that are read-only in the sandbox, if they exist. From ``.git`` only those that make code
+run, so that a commit works."""
 
 COMMANDS, NETWORK = "sandbox:commands", "sandbox:network"
-"""Patterns of domain ``bash`` that speak of the sandbox itself. ``commands``: allow lets what runs inside go unasked,
-deny does without the sandbox. ``network``: allow opens it."""
+"""Patterns of domain ``bash`` for the sandbox itself. ``commands``: with allow, commands in the sandbox run without a question;
+with deny, no sandbox is used. ``network``: with allow, commands have the network."""
 
 _PROBE_SECONDS = 5
 
 _CONTROLS = ("/proc/sys", "/proc/sysrq-trigger")
-"""What changes the running system; read-only, because root could write there without a capability."""
+"""Files that change the running system; they are read-only, because root could write them without a capability."""
 
 _OF_RUN = ("current-system", "wrappers", "systemd/resolve", "resolvconf", "NetworkManager", "nscd")
-"""What programs need below ``/run``, whose sockets (buses, Docker) lead out of a sandbox."""
+"""The parts of ``/run`` that programs need; all else is hidden, because its sockets (buses, Docker) lead out of the sandbox."""
 
 _SOCKETS = Path("/proc/net/unix")
 _EXPECTED_SOCKETS = frozenset({"/nix/var/nix/daemon-socket/socket"})
-"""What programs need of the sockets that lie elsewhere."""
+"""Sockets outside ``/run`` that programs need."""
 
 _OWNERSHIP = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")
-"""What lets root work in a folder of somebody else, as in containers; no other capability is left to a command."""
+"""Capabilities that root needs to work in another user's folder, as in containers; a command gets no others."""
 
 
 class Confinement(NamedTuple):
-    """What the rules say of the sandbox; the last rule that names a part of it decides, as everywhere."""
+    """What the rules decide about the sandbox; as everywhere, the last rule that matches counts."""
 
     used: bool = True
     unasked: bool = False
@@ -61,9 +61,9 @@ class Confinement(NamedTuple):
 
 
 def confinement(rules: Iterable[Rule]) -> Confinement:
-    """Return what `rules` say of the sandbox; by default it is used, every command asks, and the network is off.
+    """Return what `rules` decide about the sandbox; by default it is used, every command asks, and the network is off.
 
-    So it is, too, while one of them cannot be understood: it may have been about the sandbox.
+    These defaults also apply while a rule for commands cannot be understood, because it may be about the sandbox.
     """
     rules = tuple(rules)
     if any(rule.problem and rule.domain in ("bash", "*") for rule in rules):
@@ -74,13 +74,13 @@ def confinement(rules: Iterable[Rule]) -> Confinement:
 
 
 class FileRules:
-    """What rules say of files by their targets' texts, ``vault:/a/b``; the built-in defaults are not among them.
+    """The rules for files, by the texts of targets, ``vault:/a/b``; without the built-in defaults.
 
     :ivar allowing: whether any rule of a person allows reading.
     """
 
     def __init__(self, rules: Iterable[Rule], narrowing: Iterable[Rule] = ()) -> None:
-        """Take the rules of a person and of the session, and those of agents, each source of which can only narrow."""
+        """Use the `rules` of the person and the session, and those of agents (`narrowing`), which can only restrict."""
         sources: dict[str, list[Rule]] = {}
         for rule in narrowing:
             sources.setdefault(rule.source, []).append(rule)
@@ -92,12 +92,12 @@ class FileRules:
         self.allowing = any(rule.domain == "read" and rule.decision == "allow" for rule in own)
 
     def decision(self, domain: str, text: str) -> str | None:
-        """Return what holds: the last rule that matches, the most severe of all layers; ``None`` where none matches."""
+        """Return the decision of the last rule that matches, the most severe one of all sources; ``None`` if none matches."""
         said = [_last(layer, domain, text) for layer in self._layers]
         return max(filter(None, said), key=("allow", "ask", "deny").index, default=None)
 
     def allows(self, domain: str, text: str) -> bool:
-        """Whether a person's own rule allows it, and no agent's rule says otherwise."""
+        """Whether a rule of the person allows it, and no rule of an agent restricts that."""
         return _last(self._layers[0], domain, text) == "allow" and self.decision(domain, text) == "allow"
 
     @property
@@ -111,7 +111,7 @@ def _last(layer: list[tuple[str, str, Pattern]], domain: str, text: str) -> str 
 
 
 class Sandbox(NamedTuple):
-    """A bubblewrap that works here; `program` is its path."""
+    """A bubblewrap that works on this machine; `program` is its path."""
 
     program: str
 
@@ -128,14 +128,14 @@ class Sandbox(NamedTuple):
         network: bool = False,
         workdir: Path | None = None,
     ) -> list[str]:
-        """Return the argument list that runs `argv` inside.
+        """Return the argument list that runs `argv` in the sandbox.
 
-        :param vault: the one folder that can be written; in one of `hidden`, or being it, it cannot.
+        :param vault: the only writable folder; if it is, or is in, one of the `hidden` folders, it is read-only.
         :param hidden: files and folders that appear empty, for example Moryflow's own home.
-        :param read_only: paths inside the vault that cannot be written, beside :data:`READ_ONLY`.
-        :param opened: those of :data:`READ_ONLY` that can be written all the same.
-        :param kept: folders inside the vault that can be written and neither moved nor removed.
-        :param replaced: files inside the vault, each with the file that is there instead, read-only.
+        :param read_only: paths inside the vault that are read-only, beside :data:`READ_ONLY`.
+        :param opened: paths in :data:`READ_ONLY` that are writable this time.
+        :param kept: folders inside the vault that are writable, but cannot be moved or removed.
+        :param replaced: files inside the vault, each with the file that appears in its place, read-only.
         """
         inside = ["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
         inside += [] if network else ["--unshare-net"]
@@ -143,7 +143,7 @@ class Sandbox(NamedTuple):
         inside += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
         inside += [word for path in _CONTROLS for word in ("--ro-bind-try", path, path)]
         inside += ["--tmpfs", "/run", *(word for name in _OF_RUN for word in ("--ro-bind-try", f"/run/{name}", f"/run/{name}"))]
-        home = Path.home()  # what follows is made of texts: as paths these 450 take 7 ms
+        home = Path.home()  # the rest uses texts: 450 `Path` objects would take 7 ms
         hidden = list(map(_lowest_reached, hidden))
         above = [str(path) for path in hidden if vault != path and vault.is_relative_to(path)]
         bind = "--ro-bind" if above or vault in hidden else "--bind"
@@ -155,8 +155,8 @@ class Sandbox(NamedTuple):
         inside += [bind, str(vault), str(vault), *(word for path in above for word in ("--remount-ro", path))]
         git = vault / ".git"
         if git.is_dir() and not git.is_symlink():
-            (git / "hooks").mkdir(exist_ok=True)  # it must exist to be closed
-            inside += [bind, str(git), str(git)]  # nobody moves what something is bound to
+            (git / "hooks").mkdir(exist_ok=True)  # only an existing folder can be made read-only
+            inside += [bind, str(git), str(git)]  # a mount point cannot be moved away
         for path in _existing(kept):
             inside += [bind, str(path), str(path)]
         closed = {f"{vault}/{name}" for name in READ_ONLY}.difference(map(str, opened))
@@ -169,13 +169,13 @@ class Sandbox(NamedTuple):
 
 
 def _capabilities(vault: Path) -> list[str]:
-    """Return the options that leave root without its powers, and nobody else with any."""
+    """Return the options that drop all capabilities, except those that root needs in another user's vault."""
     other = not os.geteuid() and vault.exists() and vault.stat().st_uid != 0
     return ["--cap-drop", "ALL", *(word for name in _OWNERSHIP if other for word in ("--cap-add", name))]
 
 
 def _hiding(paths: Iterable[Path]) -> list[str]:
-    """Return the options that show nothing of `paths`, and let nobody believe that something was written there."""
+    """Return the options that make `paths` appear empty, and read-only, so that writing to them fails visibly."""
     words: list[str] = []
     for path in map(str, sorted(paths)):
         folder = Path(path).is_dir()
@@ -184,9 +184,9 @@ def _hiding(paths: Iterable[Path]) -> list[str]:
 
 
 def _sockets(covered: set[str]) -> list[str]:
-    """Return the sockets outside the folders `covered` that this user can speak to: a read-only place does not close them.
+    """Return the sockets outside the folders `covered` that this user can connect to, which a read-only mount does not prevent.
 
-    Most lie below ``/run`` and ``/tmp``; an agent for keys or a Docker of one person has its own below the home.
+    Most sockets are below ``/run`` and ``/tmp``, but a key agent or a rootless Docker may have its own below the home.
     """
     try:
         lines = _SOCKETS.read_bytes().split(b"\n")
@@ -210,7 +210,7 @@ def _can_speak_to(path: str) -> bool:
 
 
 def secret_places(home: Path) -> list[Path]:
-    """Return where a person's secrets usually lie below `home`."""
+    """Return the paths below `home` where a person's secrets usually are."""
     return [home / name for name in SECRET_PLACES]
 
 
@@ -219,10 +219,10 @@ _finding = threading.Lock()
 
 
 def find_sandbox(memory: Path | None = None) -> Sandbox | None:
-    """Return the sandbox of this machine, or ``None`` where none works; the first call of a process starts it, to be sure.
+    """Return the sandbox of this machine, or ``None`` if none works. The first call in a process tests it with a real start.
 
-    :param memory: a file that says which program was started since the machine was; that one is not tried again. Only a good
-        answer is kept: where it does not hold any more, commands do not start, and none starts without a sandbox.
+    :param memory: a file that records which program worked since the machine was started; it is then not tested again. Only a
+        success is recorded. If the program does not work any more, commands fail to start, but none runs without a sandbox.
     """
     with _finding:
         if not _found:
@@ -231,15 +231,15 @@ def find_sandbox(memory: Path | None = None) -> Sandbox | None:
 
 
 def known_sandbox() -> Sandbox | None:
-    """Return what :func:`find_sandbox` found; starts nothing, and is ``None`` before the first search."""
+    """Return what :func:`find_sandbox` found, without starting anything; ``None`` before the first search."""
     return _found[0] if _found else None
 
 
 def starts_no_more(sandbox: Sandbox, memory: Path) -> bool:
-    """Try a sandbox again in which a command did not start; where it does not work, the next process looks anew.
+    """Test a sandbox again after a command did not start in it, and return whether it is broken; then forget it in `memory`.
 
-    This process goes on with it, so that nothing that was judged for a sandbox runs without one. A machine that is too busy
-    for the trial says nothing.
+    The next process then searches again. This process keeps the sandbox, so that no command that was judged for a sandbox runs
+    without one. A test that runs out of time, on a busy machine, proves nothing.
     """
     if _starts(sandbox.program, in_time=False):
         return False
@@ -261,7 +261,7 @@ def _working(memory: Path | None) -> Sandbox | None:
 
 
 def _holds(memory: Path, known: bytes) -> bool:
-    """Whether `known` is all that stands in a file, whatever stands there or lies there in its place."""
+    """Whether the content of a file is exactly `known`; anything else at that path is safe to read, and counts as no."""
     try:
         return read_start(memory, len(known) + 1) == known
     except OSError:
@@ -269,10 +269,10 @@ def _holds(memory: Path, known: bytes) -> bool:
 
 
 def _remember(memory: Path, known: bytes) -> None:
-    """Write a file anew; where another process is faster, or nothing can be written, the next one tries again."""
+    """Replace the file `memory`; if another process is faster, or it cannot be written, the next process tries again."""
     with suppress(OSError):
         memory.unlink(missing_ok=True)
-        with memory.open("xb") as file:  # not into what a link or a pipe in its place leads to
+        with memory.open("xb") as file:  # never through a link or into a pipe at that path
             file.write(known)
 
 
@@ -288,7 +288,7 @@ def _starts(program: str, *, in_time: bool = True) -> bool:
 
 
 def _identity(program: str) -> bytes:
-    """Return what is another where the program, the user, the container or the start of the machine is; empty if unknown."""
+    """Return bytes that differ for another program, user, container or boot of the machine; empty if they are unknown."""
     try:
         found, mounts = Path(program).stat(), Path("/proc/self/ns/mnt").stat()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -313,12 +313,12 @@ AnyPath = TypeVar("AnyPath", str, Path)
 
 
 def _existing(paths: Iterable[AnyPath]) -> list[AnyPath]:
-    """Return those that are there and are not links; a link's target is judged by where it really is."""
+    """Return the paths that exist and are not links; the target of a link is judged by its real place."""
     return [path for path in dict.fromkeys(paths) if _is_there(path)]
 
 
 def _lowest_reached(path: AnyPath) -> AnyPath:
-    """Return `path`, or the folder above it that this user cannot enter: a command could open its own one with ``chmod``."""
+    """Return `path`, or the folder above it that this user cannot enter: a command could ``chmod`` a folder of its own."""
     try:
         os.lstat(path)
     except PermissionError:

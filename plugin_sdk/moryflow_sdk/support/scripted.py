@@ -30,14 +30,14 @@ ASIDE: dict[Purpose, str] = {
     "title": "Scripted session",
     "compact": "## Goal\nA scripted conversation.\n## Progress\nIt goes on.",
 }
-"""Answers for calls that the host makes by itself; they use up no turn unless one names their purpose."""
+"""Answers for calls that the host makes by itself; they use no turn of the script unless a turn names their purpose."""
 
 
 _Seconds = Annotated[float, Between(0, math.inf)]
 
 
 class ScriptedCall(Frozen):
-    """A tool call; `arguments` is an object, or text that is sent as it is, however broken."""
+    """A tool call; `arguments` is an object, or a text that is sent as it is, even if it is not JSON."""
 
     name: str
     arguments: FrozenMapping | str = {}
@@ -57,9 +57,9 @@ class ScriptedError(Frozen):
 class ScriptedTurn(Frozen):
     """One answer.
 
-    :param delay: seconds before the first piece; `pause`, between two pieces of the text.
-    :param purpose: only for a call of that purpose; without it for any but ``title`` and ``compact``.
-    :param finish: end reason, ``tool_calls`` or ``stop`` by itself.
+    :param delay: seconds before the first piece; `pause`: seconds between two pieces of the text.
+    :param purpose: answer only calls with this purpose; by default, all calls except ``title`` and ``compact``.
+    :param finish: the finish reason; by default ``tool_calls`` or ``stop``.
     """
 
     text: str = ""
@@ -128,7 +128,7 @@ def _turn(value: Any, where: str) -> ScriptedTurn:
 
 
 def _written_out(turn: Any) -> Any:
-    """Return a turn with its short forms written out: a text alone, and an error by its code."""
+    """Return a turn with its short forms expanded: a text instead of an object, and a code instead of an error."""
     if isinstance(turn, str):
         return {"text": turn}
     fields = cast("dict[str, Any]", turn)
@@ -137,9 +137,9 @@ def _written_out(turn: Any) -> Any:
 
 
 class ScriptedModel(BaseProvider):
-    """Answers each call with the next turn that is for it, then fails and says so.
+    """Answers each call with the next turn for its purpose; when all turns are used, calls fail.
 
-    :ivar requests: what it was asked, for tests.
+    :ivar requests: the requests that it received, for tests.
     """
 
     name = "scripted"
@@ -152,16 +152,16 @@ class ScriptedModel(BaseProvider):
 
     @property
     def left(self) -> int:
-        """How many turns were not used yet."""
+        """How many turns have not been used yet."""
         return len(self._turns)
 
     def add(self, *turns: str | Mapping[str, Any] | ScriptedTurn) -> None:
-        """Append turns."""
+        """Append turns to the script."""
         self._turns += [_turn(turn, f"turn {self._total + number}") for number, turn in enumerate(turns, 1)]
         self._total += len(turns)
 
     def find(self, model: str) -> ModelInfo | None:
-        """Know the one model."""
+        """Return the model if `model` is its id."""
         return self.info if model == self.info.id else None
 
     def default(self, environ: Mapping[str, str]) -> str | None:
@@ -175,7 +175,7 @@ class ScriptedModel(BaseProvider):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Yield the next turn.
 
-        :raises ModelError: the turn says so, or there is none left.
+        :raises ModelError: the turn has an error, or no turn is left.
         """
         self.requests.append(request)
         async for event in play(self._next(request.purpose), number=len(self.requests)):

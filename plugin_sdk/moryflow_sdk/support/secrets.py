@@ -1,4 +1,4 @@
-"""Which settings hold secrets, and the secrets that this process knows: they are left out of what people and logs see.
+"""Keep secrets out of what people and logs see: the secrets in settings, and all others that this process knows.
 
 A setting is a secret because of its name (``api_key``, ``weatherToken``, ``db_password``) or its type (``SecretStr``).
 """
@@ -23,9 +23,9 @@ _LAST = frozenset(
 _ANYWHERE = ("password", "passwd", "passphrase", "secret")
 _PASSWORD = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
 _NOT_WITH = frozenset({"public", "env"})
-"""Words with which a name says that what it stands for is no secret: a public key, the name of a variable."""
+"""Words in a name that mean that its value is no secret: a public key, the name of an environment variable."""
 _COUNTED = frozenset({"key", "keys", "token", "tokens"})
-"""Words that also name numbers (``max_token``), which are shown."""
+"""Words that also occur in the names of numbers (``max_token``); numbers are not hidden."""
 _FOLDERS = frozenset({"PWD", "OLDPWD"})
 _SHORTEST = 4
 _TYPES = ("SecretStr", "SecretBytes")
@@ -37,7 +37,7 @@ _lock = threading.Lock()
 
 @lru_cache(maxsize=4096)
 def names_secret(name: str) -> bool:
-    """Whether a setting, a header or a variable of this name holds a secret."""
+    """Whether a setting, a header or a variable with this name contains a secret."""
     words = [word.lower() for word in _WORDS.findall(name)]
     if not words or _NOT_WITH & set(words):
         return False
@@ -45,17 +45,17 @@ def names_secret(name: str) -> bool:
 
 
 def variable_holds_secret(name: str) -> bool:
-    """Whether a variable of the environment holds a secret by its name; ``PWD`` is a folder there."""
+    """Whether an environment variable contains a secret, judged by its name; ``PWD`` is a folder there."""
     return name not in _FOLDERS and names_secret(name)
 
 
 def is_secret_type(annotation: Any) -> bool:
-    """Whether a type is, or is made of, ``SecretStr`` or ``SecretBytes``."""
+    """Whether a type is, or contains, ``SecretStr`` or ``SecretBytes``."""
     return any(getattr(part, "__name__", "") in _TYPES for part in _parts(annotation))
 
 
 def masked(value: Any, models: Sequence[Any] = (), *, name: str = "") -> Any:
-    """Return a JSON value with ``[redacted]`` in the place of every secret, however deep it stands.
+    """Return a JSON value with every secret in it replaced by ``[redacted]``, at any depth.
 
     :param models: the pydantic models, or types, that the value is for.
     :param name: the setting's own name.
@@ -65,7 +65,7 @@ def masked(value: Any, models: Sequence[Any] = (), *, name: str = "") -> Any:
 
 
 def secret_values(value: Any, models: Sequence[Any] = (), *, name: str = "") -> list[str]:
-    """Return the texts of all secrets in a JSON value; see :func:`masked`."""
+    """Return all secrets in a JSON value, as texts; for the parameters see :func:`masked`."""
     found: list[str] = []
 
     def passwords(text: str) -> None:
@@ -105,7 +105,7 @@ def _can_be_one(value: Any, name: str) -> bool:
 
 
 def _below(models: Sequence[Any], key: str) -> list[Any]:
-    """Return the types of what stands at `key`: of the models' fields, and of the values of mappings."""
+    """Return the types of the value at `key`: the types of the models' fields, and of the values of mappings."""
     found: list[Any] = []
     for part in (part for model in models for part in _parts(model)):
         fields: Any = getattr(part, "model_fields", None)
@@ -118,7 +118,7 @@ def _below(models: Sequence[Any], key: str) -> list[Any]:
 
 
 def _parts(annotation: Any) -> list[Any]:
-    """Return a type and all it is made of."""
+    """Return a type and all types that it is made of."""
     found = [annotation]
     for part in found:  # grows while it is walked
         if not isinstance(part, type):
@@ -130,7 +130,7 @@ def _parts(annotation: Any) -> list[Any]:
 
 
 def know(texts: Iterable[str]) -> None:
-    """Keep these secrets out of everything that :func:`hide` sees from now on."""
+    """Remember these secrets: from now on :func:`hide` removes them from every text."""
     fresh = {text for text in texts if _telling(text)}
     if fresh - _known:
         with _lock:
@@ -138,20 +138,20 @@ def know(texts: Iterable[str]) -> None:
 
 
 def know_environment(environ: Mapping[str, str]) -> None:
-    """Do the same for the variables whose names say that they hold secrets; paths, as to the file of a key, are none."""
+    """Remember the values of the environment variables whose names mark them as secrets, except paths (to a key file)."""
     named = [value for name, value in environ.items() if variable_holds_secret(name)]
     know(value for value in named if len(value) >= 2 * _SHORTEST and not value.startswith(("/", "~", ".")))
 
 
 def _telling(text: str) -> bool:
-    """Whether a text is one that nobody writes by chance: ``sort_key: name`` may not take a word out of every message."""
+    """Whether a text is long enough not to occur by chance: ``sort_key: name`` must not remove a word from every message."""
     text = text.strip()
     mixed = any(char.isdigit() for char in text) and not text.isdigit()
     return len(text) >= (_SHORTEST if mixed else 2 * _SHORTEST)
 
 
 def hide(text: str) -> str:
-    """Return `text` without the secrets that this process knows."""
+    """Return `text` with the secrets that this process knows replaced by ``[redacted]``."""
     if not _known:
         return text
     for secret in sorted(_known, key=len, reverse=True):
@@ -162,7 +162,7 @@ def hide(text: str) -> str:
 
 
 def hidden(value: Any) -> Any:
-    """Return a JSON value without the secrets that this process knows."""
+    """Return a JSON value with the secrets that this process knows replaced by ``[redacted]``."""
     if not _known:
         return value
     if isinstance(value, str):

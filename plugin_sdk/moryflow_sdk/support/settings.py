@@ -1,10 +1,10 @@
-"""Settings: what a section of the configuration may say, read without pydantic where nothing is wrong.
+"""Settings: classes for sections of the configuration, which need pydantic only for a section that is wrong.
 
-pydantic takes 100 ms to import, and most configurations are right. So a section is read by the checks of the SDK's values,
-which take less than pydantic does; whatever they refuse goes to a pydantic model made of the same class. So the
-values that are accepted, and the messages about others, are pydantic's.
+Pydantic takes 100 ms to import, and most configurations are valid. So the checks of the SDK's values read a section first.
+They accept less than pydantic does; whatever they refuse goes to a pydantic model made from the same class. Pydantic therefore
+decides which values are accepted, and writes the messages about the others.
 
-At the end stand the settings that several share: MCP servers, and the services and models of ``models``.
+At the end are the settings that several plugins share: MCP servers, and the services and models of the section ``models``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FieldLimits(TypedDict, total=False):
-    """What :class:`Meta` takes; each means what it means in pydantic's ``Field``."""
+    """The limits that :class:`Meta` accepts; each means the same as in pydantic's ``Field``."""
 
     gt: float
     ge: float
@@ -39,9 +39,9 @@ class FieldLimits(TypedDict, total=False):
 
 
 class Meta(Narrowing):
-    """What a hint says beside the type: ``Annotated[int, Meta("lines", gt=0, le=100)]``. pydantic reads it too.
+    """The description and the limits of a field: ``Annotated[int, Meta("lines", gt=0, le=100)]``. Pydantic reads it too.
 
-    :param then: a function that a good value goes through; it may raise :class:`ValueError`.
+    :param then: a function that converts a value within the limits; it may raise :class:`ValueError`.
     """
 
     __is_annotated_types_grouped_metadata__ = True
@@ -52,7 +52,7 @@ class Meta(Narrowing):
         self.description, self.then, self.limits = description, then, limits
 
     def narrow(self, check: Check) -> Check:
-        """Return a check that refuses what is beyond the limits."""
+        """Return a check that refuses values beyond the limits."""
         if self.then is None and self.limits.keys() <= {"strict"}:
             return check
 
@@ -70,7 +70,7 @@ class Meta(Narrowing):
         return Check(frozenset(), convert, check.name)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield what pydantic knows for it."""
+        """Yield pydantic's metadata for the same limits."""
         from pydantic import AfterValidator, Field
 
         field = Field(description=self.description, **self.limits)
@@ -82,7 +82,7 @@ class Meta(Narrowing):
     def _holds(self, value: Any) -> bool:
         limits = self.limits
         if isinstance(value, str):
-            value.encode()  # half a character is refused
+            value.encode()  # raises for a lone surrogate
             return len(value) >= limits.get("min_length", 0) and bool(re.fullmatch(limits.get("pattern", "(?s:.*)"), value))
         if not isinstance(value, int | float):
             return not limits
@@ -100,16 +100,16 @@ class Setting(NamedTuple):
 
     @property
     def annotation(self) -> Any:
-        """The type, with what is said beside it."""
+        """The type hint of the field, with its :class:`Meta`."""
         return self.owner.model_hint(self.name)
 
 
 class Settings(Frozen):
-    """Base of settings: camelCase in the configuration, read-only in the program; what it does not know is left out.
+    """Base of settings: camelCase in the configuration, read-only in the program; unknown settings are ignored.
 
-    Limits and descriptions are written as ``Annotated[int, Meta("lines shown", gt=0)]``.
+    Write limits and descriptions as ``Annotated[int, Meta("lines shown", gt=0)]``.
 
-    :ivar aliases: names in the configuration that are not the field's own in camelCase.
+    :ivar aliases: names in the configuration, for fields whose name there is not their own in camelCase.
     """
 
     model_fields: ClassVar[Mapping[str, Setting]] = {}
@@ -129,7 +129,7 @@ class Settings(Frozen):
 
     @property
     def model_fields_set(self) -> frozenset[str]:
-        """The fields that were given; all others are at their defaults."""
+        """The fields that were given; all others have their defaults."""
         return cast("frozenset[str]", vars(self)["model_fields_set"])
 
     def __eq__(self, other: object) -> bool:
@@ -139,9 +139,9 @@ class Settings(Frozen):
 
     @classmethod
     def model_quick(cls, values: Mapping[str, Any]) -> Self:
-        """Return the settings that a section of the configuration gives, without pydantic.
+        """Return the settings in a section of the configuration, without pydantic.
 
-        :raises ValidationError: a value is wrong, or takes pydantic to understand.
+        :raises ValidationError: a value is wrong, or only pydantic can convert it.
         """
         given: dict[str, Any] = {}
         for name, field in cls.model_fields.items():
@@ -153,9 +153,9 @@ class Settings(Frozen):
 
     @classmethod
     def model_validate(cls, value: Any) -> Self:
-        """Return the settings that a section of the configuration gives.
+        """Return the settings in a section of the configuration.
 
-        :raises pydantic.ValidationError: it is not valid.
+        :raises pydantic.ValidationError: the section is not valid.
         """
         if isinstance(value, cls):
             return value
@@ -166,7 +166,7 @@ class Settings(Frozen):
 
     @classmethod
     def model_pydantic(cls) -> type[pydantic.BaseModel]:
-        """Return the pydantic model that says the same: it has the messages and the JSON Schema."""
+        """Return a pydantic model with the same fields; it has the error messages and the JSON Schema."""
         if cls._pydantic is None:
             from pydantic import ConfigDict, Field, create_model
 
@@ -181,7 +181,7 @@ class Settings(Frozen):
 
     @classmethod
     def _of(cls, made: pydantic.BaseModel) -> Self:
-        """Return the settings that hold what `made` does, which is a :meth:`model_pydantic`."""
+        """Return the settings with the values of `made`, an instance of :meth:`model_pydantic`."""
         self = cls.__new__(cls)
         vars(self).update({name: freeze(getattr(made, name)) for name in cls.model_fields})
         vars(self)["model_fields_set"] = frozenset(made.model_fields_set)
@@ -200,14 +200,14 @@ def pydantic_model(model: Any) -> type[pydantic.BaseModel]:
 
 
 def from_json(model: Any, section: Mapping[str, Any], *, strict: bool = False) -> Any:
-    """Return what `model` makes of a section as it stands in a file; a ``config_model`` may be a pydantic model too.
+    """Return an instance of `model` made from a section of a JSON file; a ``config_model`` may be a pydantic model too.
 
-    :param strict: ``"2000"`` is not 2000.
-    :raises pydantic.ValidationError: it is not valid.
+    :param strict: whether ``"2000"`` is refused as a number.
+    :raises pydantic.ValidationError: the section is not valid.
     """
     if issubclass(model, Settings):
         try:
-            json.dumps(section, ensure_ascii=False, allow_nan=False).encode()  # half a character is not JSON
+            json.dumps(section, ensure_ascii=False, allow_nan=False).encode()  # raises for a lone surrogate
             return model.model_quick(section)
         except ValueError:
             pass
@@ -215,7 +215,7 @@ def from_json(model: Any, section: Mapping[str, Any], *, strict: bool = False) -
 
 
 def not_valid() -> type[pydantic.ValidationError]:
-    """Return the error of :func:`from_json`, imported when one was raised: ``except not_valid() as error``."""
+    """Return the class of the error that :func:`from_json` raises, imported only then: ``except not_valid() as error``."""
     from pydantic import ValidationError
 
     return ValidationError
@@ -229,12 +229,12 @@ Text = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*$")]
 
 
 class ServerSettings(Settings):
-    """One MCP server: a program that is started, or an address.
+    """One MCP server: a program that Moryflow starts, or the address of a server.
 
     :ivar args: arguments of the program.
     :ivar url: the address of a server that Moryflow does not start.
     :ivar timeout: seconds that a call may take.
-    :ivar enabled: false keeps the entry, but does not use it.
+    :ivar enabled: if false, the entry stays but the server is not used.
     :ivar always_load: offer its tools in every request, however many tokens they cost.
     """
 
@@ -270,14 +270,14 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def wrong_name(name: str) -> str:
-    """Say why `name` cannot be that of a server; empty where it can."""
+    """Return why a server cannot have this name; empty if it can."""
     if _NAME.fullmatch(name):
         return ""
     return "a name has 1 to 64 letters, digits, dots, dashes, underscores and @, and begins with one of the first"
 
 
 def wrong_values(server: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield what no type tells, each with its place: a server needs one way to be reached, and stays in the vault."""
+    """Yield the mistakes that types do not find, each with its path: no clear way to reach the server, a folder elsewhere …"""
     command, url = server.get("command"), server.get("url")
     if (command is None) == (url is None):
         near = next((key for key in server if nearest(key.casefold(), ("command", "url"), 0.7)), None)
@@ -313,9 +313,9 @@ Price = Annotated[float, Meta(ge=0, le=1_000_000, strict=True)]
 
 
 class ModelLimits(Settings):
-    """What is known about one model; prices are US dollars per million tokens.
+    """Limits, prices and abilities of one model; prices are US dollars per million tokens.
 
-    :param custom_context: tokens of the window, before what is known about the model.
+    :param custom_context: tokens of the context window; this goes before all other values for it.
     :param context_window: tokens of prompt and answer together.
     :param max_output: tokens of one answer.
     :param input_price: per million tokens of the prompt.
@@ -347,7 +347,7 @@ class ProviderSettings(Settings):
     """One service: ``models.providers.<prefix>``.
 
     :param managed: limits come from the registry only; ``customContext`` is ignored.
-    :param system_messages: whether the service takes ``several``, or ``one``; else what is known about it.
+    :param system_messages: whether the service accepts ``several``, or ``one``; by default what is known about the service.
     :param base_url: the address, such as ``http://127.0.0.1:8080/v1``.
     :param api_key_env: the environment variable that holds the key.
     :param api_key: the key itself; a variable is safer.
@@ -381,10 +381,10 @@ class ModelsSettings(Settings):
 
 
 def with_limits(info: ModelInfo, settings: ProviderSettings) -> ModelInfo:
-    """Return `info` with what `settings` say about the model.
+    """Return `info` changed by what `settings` says about the model.
 
-    The window is ``customContext`` first, then ``contextWindow``, then what the registry says; of a managed
-    service it is what the registry says, ``customContext`` is not read.
+    The context window is ``customContext``, else ``contextWindow``, else the registry's value; for a managed service
+    ``customContext`` is ignored.
     """
     own = settings.models.get(info.name, ModelLimits())
     window = own.context_window if settings.managed else own.custom_context or own.context_window

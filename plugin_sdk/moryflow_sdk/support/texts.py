@@ -1,4 +1,4 @@
-"""What counts as text, which texts are the same, which name was meant, and which time: one rule for all."""
+"""Common rules for texts: what is binary, what is shown, how lines are wrapped, which name or time somebody meant."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 HEAD_BYTES = 256 * 1024
-"""How much of a file's beginning is looked at; one NUL far behind, as a crash leaves it in a log, makes nothing binary."""
+"""How much of a file is examined; a NUL further behind, such as a crash leaves in a log, does not make it binary."""
 
 MARKS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -19,21 +19,21 @@ MARKS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-"""Byte-order marks; the longer ones first, because one begins with another."""
+"""Byte-order marks. UTF-32 stands before UTF-16, because its mark begins with that of UTF-16."""
 
 _UNSEEN = re.compile(
     r"[\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
     r"\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Controls, what turns a line around, what has no width, and letters that are blank."""
+"""Control characters, marks that reverse the direction of a line, characters without width, and blank letters."""
 _SIGNS = re.compile(
     r"[0-9#*]\ufe0f\u20e3|(\A|[\s\S])"
     r"([^\w\s\x00-\x7f\u2010-\u2027\u2500-\u259f\u3001-\u3020\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]+)"
 )
-"""A keycap, or what stands before signs and combining marks, and these: marks are not letters, nor in the ranges."""
+"""A keycap, or a run of signs and combining marks with the character before it; common signs are left out of the run."""
 MARKS_IN_A_ROW = 4
-"""Combining marks that one character may carry (UTS 39, 5.4); more of them reach into other lines."""
+"""How many combining marks one character may carry (UTS 39, 5.4); more of them would reach into other lines."""
 _STRANGE = bytes(byte for byte in range(32) if byte not in b"\t\n\r\f\x1b\x08")
 
 
@@ -43,9 +43,9 @@ def mark_of(data: bytes) -> tuple[bytes, str]:
 
 
 def looks_binary(data: bytes) -> bool:
-    """Whether the beginning of `data`, a file or its first :data:`HEAD_BYTES`, is not text.
+    """Whether `data`, a file or its first :data:`HEAD_BYTES`, is not text.
 
-    It is not text when it has a NUL or is full of control characters; what begins with a byte-order mark is text.
+    It is binary if it has a NUL or many control characters; data with a byte-order mark is text.
     """
     if mark_of(data)[0]:
         return False
@@ -56,10 +56,10 @@ def looks_binary(data: bytes) -> bool:
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    """Return `text` with its control characters, and others that nobody sees, spelled out as in Python.
+    """Return `text` with control characters and other invisible ones escaped as in Python.
 
-    For all that a command prints and a model, a file or its name may have chosen: nothing of it drives the terminal, turns
-    a line around or hides in it. A combining mark stays on a character that may carry one, and no more than a few.
+    Use it for everything that a command prints and that a model, a file or a file's name determined, so that nothing in it
+    controls the terminal, reverses a line or hides. A character that may carry combining marks keeps a few of them.
 
     :param keep: characters that stay as they are; ``"\\n\\t"`` for text of several lines.
     """
@@ -68,14 +68,14 @@ def visible(text: str, *, keep: str = "") -> str:
 
 
 def without_unseen(text: str) -> str:
-    """Return `text` without the characters that :func:`visible` spells out because nobody sees them."""
+    """Return `text` without the invisible characters that :func:`visible` escapes."""
     if text.isascii() and text.isprintable():  # most are: three times as fast
         return text
     return _UNSEEN.sub(lambda found: found[0] if found[0] in "\n\t\r" else "", text)
 
 
 def _carried(found: re.Match[str]) -> str:
-    """Return signs with what changes none of them, or something that it must not change, spelled out."""
+    """Return a match of :data:`_SIGNS` with the marks escaped that change no sign, or one that they must not change."""
     if found[2] is None:
         return found[0]
     from unicodedata import category
@@ -96,7 +96,7 @@ def _carried(found: re.Match[str]) -> str:
 
 
 def columns_of(text: str) -> int:
-    """Return how many columns of a terminal `text` takes; East Asian characters take two."""
+    """Return how many columns of a terminal `text` needs; East Asian characters need two."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width
@@ -105,11 +105,11 @@ def columns_of(text: str) -> int:
 
 
 def wrapped(text: str, width: int, below: str = "") -> list[str]:
-    """Return `text` as lines that a terminal of `width` columns need not wrap, broken at blanks and in East Asian text.
+    """Return `text` as lines that fit a terminal of `width` columns, broken at blanks and between East Asian characters.
 
-    A word that is longer than a line is left to the terminal, so that it can be copied; so is a path.
+    Words and paths that are longer than a line are not broken, so that they can be copied.
 
-    :param below: what all lines but the first begin with.
+    :param below: the beginning of all lines but the first.
     """
     lines: list[str] = []
     line, taken = "", 0
@@ -124,7 +124,7 @@ def wrapped(text: str, width: int, below: str = "") -> list[str]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Return the words of `text`, each with the blanks before it; East Asian text, which has none, in characters."""
+    """Yield the words of `text`, each with the blanks before it; East Asian text, which has no blanks, by character."""
     for blanks, word in re.findall(r"([ \t]*)([^ \t]+)", text):
         first, *others = [word] if word.isascii() or re.search(r"[./\\]", word) else _UNBROKEN.findall(word)
         yield from (blanks + first, *others)
@@ -134,13 +134,13 @@ _EAST_ASIAN = r"\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff00-\uffef\U00020000-\
 _UNBROKEN = re.compile(
     rf"(?:[{_EAST_ASIAN}]|[^{_EAST_ASIAN}]+)[\u3001\u3002\u3009\u300b\u300d\u300f\u3011\uff01\uff09\uff0c\uff1a\uff1b\uff1f]*"
 )
-"""An East Asian character, or others in a row, with the closing signs behind, with which no line begins."""
+"""An East Asian character, or a run of others, with the closing punctuation after it: no line may begin with that."""
 
 
 def hung(row: str, width: int) -> str:
-    """Return a row of a table as lines that a terminal of `width` columns need not wrap.
+    """Return a row of a table as lines that fit a terminal of `width` columns.
 
-    All but the first stand below its last column, or, where that leaves too little room, below one before it.
+    The following lines begin below the last column or, if that leaves too little room, below an earlier one.
     """
     if not 0 < width < columns_of(row):
         return row
@@ -151,13 +151,13 @@ def hung(row: str, width: int) -> str:
 
 _GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
 _READABLE = 20
-"""Columns below which a text is not wrapped any more."""
+"""A text is never wrapped to fewer columns than this."""
 
 
 def aligned(rows: Iterable[Sequence[str]], width: int, indent: str = "") -> list[str]:
-    """Return `rows`, whose cells have one line each, in aligned columns; a row that is too wide goes on below itself.
+    """Return `rows`, whose cells have one line each, as lines in aligned columns; a row that is too wide is wrapped.
 
-    A cell that takes more than half of a terminal of `width` columns makes no other wider; 0 is a terminal without an end.
+    A cell that takes more than half of the `width` does not widen its column. A `width` of 0 means without a limit.
     """
     cells = list(rows)
     most = max(width // 2, _READABLE) if width else sys.maxsize
@@ -168,14 +168,14 @@ def aligned(rows: Iterable[Sequence[str]], width: int, indent: str = "") -> list
 
 
 def stdout_width() -> int:
-    """Return how wide the terminal is that standard output goes to; 0 where it goes to none."""
+    """Return the width of the terminal on standard output; 0 if it is not a terminal."""
     import shutil
 
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of a JSON object; the ``object_pairs_hook`` of a reader that refuses what others read otherwise.
+    """Return the members of a JSON object; use it as ``object_pairs_hook``, to refuse what parsers read differently.
 
     :raises ValueError: a key is given twice.
     """
@@ -186,7 +186,7 @@ def keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def composed(text: str) -> str:
-    """Return `text` with its accents in one form (NFC), to compare names however they are stored and written."""
+    """Return `text` with its accents in composed form (NFC), to compare names regardless of how they are stored."""
     if text.isascii():
         return text
     from unicodedata import normalize
@@ -202,9 +202,9 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str | None = None) -> str:
-    """Return the end of a message about an unknown name: what was probably meant, or an empty text.
+    """Return the end of a message about an unknown name: ``; did you mean 'x'?``, or an empty text if no name is near.
 
-    :param prefix: stands before the name, which is quoted where there is none.
+    :param prefix: a text before the suggested name, which is then not quoted.
     """
     near = nearest(name, known)
     if not near:
@@ -218,7 +218,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 def moment(text: str, now: datetime | None = None) -> datetime:
     """Return the time that `text` names: ``30m``, ``2h``, ``7d`` ago, or a date or time in ISO 8601 (local without a zone).
 
-    :raises ValueError: it names none; the text says what would.
+    :raises ValueError: `text` is not a time; the message gives examples.
     """
     ago = re.fullmatch(r"(\d{1,6})\s*([smhdw])", text.strip())
     try:

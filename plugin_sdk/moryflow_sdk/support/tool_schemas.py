@@ -1,7 +1,7 @@
-"""JSON Schemas: whether that of a tool can be sent to a model service, looked at once; and what in a value does not fit one.
+"""JSON Schemas: check once whether the schema of a tool can be sent to a model service; find what in a value does not fit.
 
-Nothing is fetched for it. A schema that one service refuses makes every request of the turn fail, not only calls of
-the tool; so what they refuse, and what a validator or a converter would never end with, is refused here with its reason.
+Nothing is fetched. If a service refuses a schema, every request of the turn fails, not only calls of the tool. So this
+module refuses, with a reason, what services refuse and what a validator or a converter would never finish with.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ MOST_DEPTH = 32
 _ARGUMENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
 _AT_THE_TOP = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "if")
-"""What services do not take beside ``"type": "object"``: the arguments are always one object with named members."""
+"""Keywords that services refuse beside ``"type": "object"``: the arguments are always one object with named members."""
 
 
 RULES = 2
-"""Of the checks below: what an earlier one has found usable is looked at again."""
+"""The version of the checks below: a stored schema that an earlier version accepted is checked again."""
 
 
 class CheckedSchema(dict[str, Any]):
-    """A schema that :func:`plain_schema` has found usable; a built-in plugin that stores it need not have it checked again."""
+    """A schema that :func:`plain_schema` has accepted; a built-in plugin that stores it need not check it again."""
 
 
 def plain_schema(schema: Any) -> dict[str, Any]:
-    """Return `schema` as plain JSON of our own, which nobody else can change.
+    """Return a copy of `schema` as plain JSON, which its owner cannot change afterwards.
 
-    :raises ValueError: a tool cannot have it; the text says why.
+    :raises ValueError: a tool cannot have this schema; the message says why.
     """
     plain = _plain(schema)
     if plain.setdefault("type", "object") != "object" or any(word in plain for word in ("$ref", *_AT_THE_TOP)):
@@ -69,7 +69,7 @@ def _listed(value: Any) -> Any:
 
 
 def _only_names(schema: Any) -> None:
-    """Refuse keys that JSON would quietly make text of, and text that cannot be sent."""
+    """Refuse keys that JSON would silently convert to text, and text that cannot be sent."""
     waiting: list[tuple[Any, int]] = [(schema, 0)]
     while waiting:
         part, depth = waiting.pop()
@@ -87,7 +87,7 @@ def _only_names(schema: Any) -> None:
 
 
 def can_be_sent(text: str) -> bool:
-    """Whether `text` is Unicode that a request can carry."""
+    """Whether `text` can be encoded as UTF-8, and so be sent in a request."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -99,9 +99,10 @@ def can_be_sent(text: str) -> bool:
 
 
 def _check(part: Any, root: dict[str, Any], depth: int, place: str) -> None:
-    """Go through one schema and those inside it.
+    """Check one schema and those inside it.
 
-    :param place: where it stands, as a person finds it.
+    :param place: the path to the schema, for the message.
+    :raises ValueError: a keyword has a value that it cannot have.
     """
     if depth > MOST_DEPTH:
         raise ValueError(f"it is nested deeper than {MOST_DEPTH}")
@@ -124,7 +125,7 @@ def _check(part: Any, root: dict[str, Any], depth: int, place: str) -> None:
 
 
 def _inside(keyword: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the schemas that stand under a keyword, each with the rest of its place."""
+    """Yield the schemas below a keyword, each with the end of its path."""
     if keyword in _MAPS:
         yield from ((f".{_short(name)}", inner) for name, inner in value.items())
     elif keyword in _LISTS:
@@ -192,9 +193,11 @@ _CHECKS: dict[str, Check] = {
 
 
 def _target(reference: str, root: dict[str, Any]) -> Any:
-    """Return what a reference within the schema leads to; nothing is fetched.
+    """Return the schema that a reference within `root` leads to; nothing is fetched.
 
-    It leads only to where a schema stands: what stands elsewhere, such as in a ``default``, was not looked at.
+    Only places for schemas are accepted: other values, such as a ``default``, have not been checked as schemas.
+
+    :raises ValueError: the reference leads to something else.
     """
     if reference != "#" and not reference.startswith("#/"):
         raise ValueError(f"the reference {_said(reference)} does not lead to a part of it")
@@ -212,9 +215,9 @@ def _target(reference: str, root: dict[str, Any]) -> Any:
 
 
 def _endless(root: dict[str, Any]) -> str:
-    """Return a reference that no finite value can satisfy, because one must come back to it; empty when there is none.
+    """Return a reference that every value must follow back to itself, so that no finite value fits; empty if there is none.
 
-    A tree that refers to itself through members it may lack, or through a list, is fine.
+    A tree that refers to itself through optional members or through a list is fine.
     """
     leads = {reference: set(_forced(_target(reference, root))) for reference in _references(root)}
     while ends := [reference for reference, following in leads.items() if not following & leads.keys()]:
@@ -260,19 +263,19 @@ def _short(name: str) -> str:
 
 MOST_FAULTS = 10
 MOST_REFERENCES = 50_000
-"""That are followed to hold a value against a schema: less than a second."""
+"""How many references are followed to check one value: less than a second."""
 _followed: ContextVar[Iterator[int]] = ContextVar("followed")
 
 
 def misfits(schema: Mapping[str, Any], value: Any) -> list[tuple[Iterable[str | int], str]]:
-    """Return what in `value` does not fit a JSON Schema, as place and sentence; nothing that it refers to is fetched."""
+    """Return the places in `value` that do not fit a JSON Schema, each with a message; no reference is fetched."""
     validators: Any = import_module("jsonschema.validators")
     kind = validators.validator_for(schema, default=validators.Draft202012Validator)
     validator = _counting(kind)(schema, registry=import_module("jsonschema_specifications").REGISTRY)
     started = _followed.set(count(1))
     try:
         return [(error.absolute_path, error.message[:300]) for error in islice(validator.iter_errors(value), MOST_FAULTS)]
-    except Exception as error:  # somebody else's schema: a pattern that is none, values nested without end
+    except Exception as error:  # a foreign schema: an invalid pattern, or endless nesting
         return [((), f"the schema cannot be held against it: {type(error).__name__}: {error}"[:300])]
     finally:
         _followed.reset(started)
@@ -280,8 +283,8 @@ def misfits(schema: Mapping[str, Any], value: Any) -> list[tuple[Iterable[str | 
 
 @lru_cache(maxsize=8)
 def _counting(kind: Any) -> Any:
-    """Return a validator that ends when it has followed :data:`MOST_REFERENCES`: thirty that each lead twice to the next are
-    a billion."""
+    """Return a validator that stops after :data:`MOST_REFERENCES` references: thirty that each lead twice to the next make a
+    billion."""
     plain = kind.VALIDATORS.get("$ref")
     if plain is None:
         return kind

@@ -1,11 +1,11 @@
-"""URLs in the one form that is matched, shown and connected to, and which network addresses are public.
+"""Parse URLs into the one form that is matched, shown and connected to, and tell which network addresses are public.
 
 Whatever two parsers may read differently is refused: user names, backslashes, control characters, odd numbers.
-Nothing here resolves a name; :func:`vetted` checks what a name resolved to.
+Nothing here resolves a name; :func:`vetted` checks the addresses that a name resolved to.
 
-The standard library's ``is_global`` follows older registries and calls some special addresses global, so the special
-blocks are listed here, from the IANA special-purpose address registries. The metadata services of clouds are in them, with
-two exceptions that are listed too.
+The standard library's ``is_global`` follows older registries and calls some special addresses global, so this module lists
+the special blocks itself, from the IANA special-purpose address registries. They contain the metadata services of clouds,
+except for two, which are listed in addition.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SPECIAL_4 = tuple(
         "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
         "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
         "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
-        # Not in the registries, but of the machine's own cloud: Azure's wire server, Equinix's metadata.
+        # Not in the registries, but services of the cloud that the machine runs in: Azure's wire server, Equinix's metadata.
         "168.63.129.16/32", "192.80.8.124/32",
     )
 )  # fmt: skip
@@ -37,19 +37,19 @@ _SPECIAL_6 = tuple(
 )
 _NAT64 = IPv6Network("64:ff9b::/96")
 _ISATAP = (0x00005EFE, 0x02005EFE)
-"""What stands before an IPv4 address in the lower half of an ISATAP address."""
+"""The 32 bits before the IPv4 address in the lower half of an ISATAP address."""
 
 
 class NotPublic(ValueError):
-    """An address, or one of several, must not be connected to; the message names it."""
+    """One of the addresses is not public, so that nothing may connect to them; the message names it."""
 
 
 @lru_cache(maxsize=1024)
 def public(address: Address) -> bool:
-    """Whether `address` is one that anybody on the internet may have.
+    """Whether `address` is a public address of the internet.
 
-    Addresses that carry an IPv4 address (mapped, compatible, 6to4, Teredo) are not; those of the well-known NAT64
-    prefix are as public as the address they carry.
+    Addresses that contain an IPv4 address (mapped, compatible, 6to4, Teredo) are not; with the well-known NAT64 prefix, an
+    address is public if the IPv4 address in it is.
     """
     if isinstance(address, IPv4Address):
         return not any(address in block for block in _SPECIAL_4)
@@ -62,9 +62,9 @@ def public(address: Address) -> bool:
 
 
 def vetted(answers: Iterable[str]) -> tuple[Address, ...]:
-    """Return the addresses a name resolved to, when every one of them is public; connect to one of these.
+    """Return the addresses that a name resolved to, if all of them are public; connect to one of these.
 
-    :raises NotPublic: there is none, one is not public, or one is not an address.
+    :raises NotPublic: there is no address, one is not public, or one is not an address.
     """
     addresses: list[Address] = []
     for answer in answers:
@@ -82,7 +82,7 @@ def vetted(answers: Iterable[str]) -> tuple[Address, ...]:
 
 MAX_URL = 8192
 PORTS: frozenset[int] = frozenset({80, 443, 8080, 8443})
-"""Ports a page may be fetched from without a rule that names another; others speak other protocols."""
+"""Ports from which a page may be fetched without a rule that names the port; other ports serve other protocols."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HEAD = re.compile(r"(https?)://([^/?#]+)([^?#]*)(\?[^#]*)?(?:#.*)?", re.IGNORECASE | re.DOTALL | re.ASCII)
@@ -102,11 +102,11 @@ _PRIVATE_SUFFIXES = frozenset(
 
 
 class RefusedUrl(ValueError):
-    """The URL is not fetched; the message says why.
+    """The URL must not be fetched; the message says why.
 
-    :ivar malformed: no tool would accept it, as opposed to an address that is off limits.
-    :ivar service: the URL, where it is one of this machine or a public one of an unusual port: a rule that names host and port
-        may open it.
+    :ivar malformed: whether the URL itself is not acceptable, as opposed to the place that it names.
+    :ivar service: the URL, if it names this machine, or a public host with an unusual port: a rule that names host and port
+        may allow it.
     """
 
     def __init__(self, message: str, *, malformed: bool = True, service: Url | None = None) -> None:
@@ -127,7 +127,7 @@ class Url:
 
     @property
     def address(self) -> IPv4Address | IPv6Address | None:
-        """The address, where the host is written as one."""
+        """The IP address, if the host is one."""
         try:
             return IPv6Address(self.host) if ":" in self.host else IPv4Address(self.host)
         except AddressValueError:
@@ -142,7 +142,7 @@ class Url:
 def parse_url(text: str) -> Url:
     """Return `text` parsed, without its fragment.
 
-    :raises RefusedUrl: it is not a plain http or https URL, or not one of a public place.
+    :raises RefusedUrl: `text` is not a plain http or https URL, or its host or port is not public.
     """
     _check_characters(text)
     parts = _HEAD.fullmatch(text)
@@ -157,9 +157,9 @@ def parse_url(text: str) -> Url:
 
 
 def follow(url: Url, location: str) -> Url:
-    """Return where a redirect from `url` leads, checked like a URL of its own.
+    """Return the target of a redirect from `url`, checked like any URL.
 
-    :raises RefusedUrl: as :func:`parse_url`, and for a step from https down to http.
+    :raises RefusedUrl: as :func:`parse_url`, and for a redirect from https to http.
     """
     _check_characters(location)
     if _SCHEME.match(location):
@@ -190,7 +190,7 @@ def _check_characters(text: str) -> None:
 
 
 def _check_end_of_authority(text: str) -> None:
-    """Refuse ``http://a?@b/`` and ``http://a#@b/``: who seeks the ``@`` before the first ``/`` takes ``b`` for the host."""
+    """Refuse ``http://a?@b/`` and ``http://a#@b/``: a parser that seeks ``@`` before the first ``/`` finds the host ``b``."""
     before_path = text.partition("://")[2].partition("/")[0]
     if "@" in unicodedata.normalize("NFKC", unquote(unquote(before_path))):
         raise RefusedUrl("a URL with an @ before its path is read differently by different programs; write a / behind the host")
@@ -235,7 +235,7 @@ def _host(name: str) -> str:
 
 
 def _ipv4(text: str) -> str:
-    """Return an address in its ordinary form; octal, hexadecimal, short and whole-number forms are refused."""
+    """Return an IPv4 address in its ordinary form; octal, hexadecimal, short and single-number forms are refused."""
     parts = text.split(".")
     plain = all(part.isascii() and part.isdigit() and (part == "0" or not part.startswith("0")) for part in parts)
     try:
@@ -247,7 +247,7 @@ def _ipv4(text: str) -> str:
 
 
 def _ascii(name: str) -> str:
-    """Return an international name in its ASCII form, when there is only one way to read it."""
+    """Return an international name in its ASCII form; refuse it if there is more than one way to read it."""
     for char in name:
         ordinary = char.isascii() or unicodedata.category(char) in ("Ll", "Lo", "Lu", "Lm", "Mn", "Mc")
         if not ordinary or any(part.isascii() for part in unicodedata.normalize("NFKC", char) if not char.isascii()):
@@ -278,7 +278,7 @@ def _path(path: str) -> str:
 
 
 def _encoded(text: str, kept: str) -> str:
-    """Return `text` with what need not be escaped unescaped, and what must be escaped escaped."""
+    """Return `text` with canonical escapes: unreserved characters are unescaped, and others escaped where they must be."""
     plain = _PERCENT.sub(_unescaped, text)
     try:
         return quote(plain, safe=kept)
