@@ -1,7 +1,7 @@
 """Search: ``glob``, ``grep`` and ``search_in_file``.
 
-Ignore files are respected, sensitive files are left out and counted, stored outputs too. ``rg`` is used
-where it is installed; nothing is needed.
+Ignore files are respected. Sensitive files and stored outputs are left out, sensitive files are counted. ``rg`` is used if it
+is installed, but not needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _path(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
 
 
 def _glob_folder(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
-    """The folder that a pattern reaches, ``..`` included."""
+    """Return the folder that a pattern starts from, with its ``..`` resolved."""
     from .engines import split
 
     return (file_target(split(args["pattern"], args.get("path", "."))[0], "read"),)

@@ -1,12 +1,12 @@
-"""What ``glob``, ``grep`` and ``search_in_file`` do: one search over a folder or a file, with the best engine there is.
+"""The bodies of ``glob``, ``grep`` and ``search_in_file``: search a folder or a file with the best engine available.
 
-That is ``rg`` where it is installed, else google-re2 in this process, else the standard library in a worker process.
+That is ``rg`` if it is installed, else google-re2 in this process, else the standard library in a worker process.
 
-``rg`` is started with an argument list, in the judged folder itself, and stopped when it says too much. A tool's argument is
-never an option: patterns are part of ``--regexp=``, and ``--`` stands before operands. A pattern of a model may keep the
-standard library's engine busy for ever, so that engine never runs where the host runs.
+``rg`` is started with an argument list, in the judged folder itself, and stopped when it prints too much. A tool's argument is
+never an option: patterns are part of ``--regexp=``, and ``--`` comes before operands. A model's pattern may keep the standard
+library's engine busy for ever, so that engine never runs in the host's process.
 
-A pattern of ``glob`` is a folder and what is looked for below it; the folder is what is judged.
+A pattern of ``glob`` is split into a folder, which is judged, and a pattern for the files below it.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ COMMON = (
     "--no-config", "--no-messages", "--color=never", "--hidden", "--no-require-git", "--no-ignore-global",
     "--no-ignore-exclude", "--glob=!.git", "--glob=!.agent-output", "--glob=!*\n*", "--null",
 )  # fmt: skip
-"""The person's configuration does not count; ignore files do, in a repository or not. A line end in a name
-could pass the file's lines off as another's."""
+"""The user's configuration of ``rg`` is not read. Ignore files count, in a repository or not. Names with a line end are left
+out: lines of such a file could look like another file's."""
 
 _LINE = re.compile(rb"([^\0\n]*)\0(\d+)([:-])([^\n]*)")
 _ENDED_EARLY = re.compile(rb"([^\0\n]*): WARNING: stopped searching binary file after match")
@@ -62,7 +62,7 @@ CHUNK = 256 * 1024
 
 
 def find_rg(vault: Path) -> str | None:
-    """Return the program: from ``PATH``, or beside this Python; never one that the vault brings along."""
+    """Return the path of ``rg``, from ``PATH`` or beside this Python; never one inside the vault."""
     found = _find_rg()
     return found if found and not Path(found).resolve().is_relative_to(vault) else None
 
@@ -77,7 +77,7 @@ def _find_rg() -> str | None:
 
 
 async def list_files(ctx: ToolContext, target: Target, program: str, *options: str) -> list[str] | None:
-    """Return the paths of the files below `target`, in any order, or nothing when ``rg`` cannot say."""
+    """Return the paths of the files below `target`, in any order, or ``None`` if ``rg`` fails or takes too long."""
     with ctx.files.folder(target) as folder:
         try:
             async with _running_rg(ctx, program, (*COMMON, *options, "--files"), folder, target) as process:
@@ -90,7 +90,7 @@ async def list_files(ctx: ToolContext, target: Target, program: str, *options: s
 async def search_folder(
     ctx: ToolContext, target: Target, wish: SearchRequest, program: str, reader: FolderReader
 ) -> SearchResult:
-    """Search the files below `target` that `reader` shows; meanwhile it is found out which it does not."""
+    """Search the files below `target`, and leave out those that `reader` does not show, which are found meanwhile."""
     wants = wish.wants
     with ctx.files.folder(target) as folder:
         async with _running_rg(ctx, program, (*COMMON, *_options(wish), "--", "."), folder, target) as process:
@@ -110,7 +110,10 @@ async def search_folder(
 async def _not_shown(
     ctx: ToolContext, target: Target, program: str, reader: FolderReader, wants: Callable[[str], object] | None
 ) -> set[str]:
-    """Return the files below `target` that `reader` does not show. One thread is enough beside a search, which is slower."""
+    """Return the files below `target` that `reader` does not show.
+
+    One thread of ``rg`` is enough: the search that runs beside it is slower.
+    """
     files = await list_files(ctx, target, program, "--threads=1")
     if files is None:
         raise ToolError("the files could not be listed", code="io", next_step="call it again, or search a smaller folder")
@@ -118,7 +121,7 @@ async def _not_shown(
 
 
 async def search_open_file(ctx: ToolContext, file: IO[Any], name: str, wish: SearchRequest, program: str) -> SearchResult:
-    """Search one file that has been opened and is text; ``rg`` reads it as its standard input."""
+    """Search one open text file; ``rg`` reads it from standard input."""
     arguments = (*COMMON, *_options(wish), "--text", "--", "-")
     process = await asyncio.create_subprocess_exec(
         program, *arguments, env=marked_environment(ctx.mark), stdin=file, stdout=PIPE, stderr=PIPE
@@ -135,7 +138,7 @@ def _options(wish: SearchRequest) -> tuple[str, ...]:
     options += ["--ignore-case"] if wish.ignore_case else ["--case-sensitive"]
     options += ["--fixed-strings"] if wish.literal else []
     if wish.glob and _PLAIN_GLOB.fullmatch(wish.glob):
-        # A type, not --glob: that would bring back files which are ignored.
+        # A type, not --glob, which would include ignored files.
         options += [f"--type-add=wanted:{wish.glob}", "--type=wanted"]
     return (*options, f"--regexp={wish.pattern}")
 
@@ -144,7 +147,7 @@ def _options(wish: SearchRequest) -> tuple[str, ...]:
 async def _running_rg(
     ctx: ToolContext, program: str, arguments: tuple[str, ...], folder: int, target: Target
 ) -> AsyncIterator[Process]:
-    """Start ``rg`` in the folder behind the descriptor, whatever its name leads to by now."""
+    """Start ``rg`` in the folder behind the descriptor, wherever its path leads by now."""
     where = f"/proc/self/fd/{folder}" if Path("/proc/self/fd").is_dir() else str(target.path)
     process = await asyncio.create_subprocess_exec(
         program,
@@ -162,7 +165,7 @@ async def _running_rg(
 
 @asynccontextmanager
 async def _killed_at_exit(process: Process) -> AsyncIterator[None]:
-    """Leave no process behind, also when the call is cancelled."""
+    """End the process on leaving, also if the call is cancelled."""
     try:
         yield
     finally:
@@ -170,7 +173,7 @@ async def _killed_at_exit(process: Process) -> AsyncIterator[None]:
 
 
 async def _collect(process: Process) -> SearchResult:
-    """Take lines until the end, until there is no more room, or until it takes too long; note each file that has a NUL."""
+    """Collect lines until the end, until the result is full or until time is up; note each file that has a NUL."""
     assert process.stdout is not None and process.stderr is not None
     found, rest = SearchResult(), b""
     complaint = asyncio.ensure_future(_complaint(process.stderr))
@@ -191,7 +194,7 @@ async def _collect(process: Process) -> SearchResult:
 
 
 def _parse(data: bytes) -> tuple[list[SearchLine], list[str], bytes]:
-    """Return the complete lines of `data`, the files that ``rg`` did not search to their end, and what is left of it."""
+    """Return the complete lines of `data`, the files that ``rg`` did not search to their end, and the incomplete last line."""
     complete, newline, rest = data.rpartition(b"\n")
     lines = [
         SearchLine(_name(path), int(number), sign == b":", text.decode("utf-8", "replace").removesuffix("\r"))
@@ -205,7 +208,7 @@ def _name(path: bytes) -> str:
 
 
 async def _complaint(stream: asyncio.StreamReader) -> str:
-    """Return the beginning of what ``rg`` writes to standard error, read to its end."""
+    """Read the standard error of ``rg`` to its end, and return its beginning."""
     text = b""
     while chunk := await stream.read(CHUNK):
         text = (text + chunk)[:CHUNK]
@@ -213,14 +216,15 @@ async def _complaint(stream: asyncio.StreamReader) -> str:
 
 
 def _refuse(complaint: str) -> None:
-    """Raise when ``rg`` did not take the pattern; a file that could not be read is nothing to stop for."""
+    """Raise if ``rg`` refused the pattern; an unreadable file is no reason to stop."""
     text = complaint.strip()
     if "regex" in text or "pattern" in text or "glob" in text:
         raise _unusable(text.splitlines()[-1].removeprefix("error:").strip())
 
 
 MAX_FILE = 16 * 1024 * 1024
-"""Larger files below a folder are not searched, for each is read as a whole; one that is named is, and ``rg`` searches all."""
+"""Larger files below a folder are not searched, because each file is read whole. A file that is named, and all files with
+``rg``, are searched at any size."""
 
 SLOW_SECONDS = 20.0
 BATCH = 64
@@ -240,9 +244,9 @@ async def scan_folder(ctx: ToolContext, target: Target, wish: SearchRequest, rea
 async def scan(
     contents: Contents, wish: SearchRequest, cancelled: Callable[[], bool] = lambda: False, *, mark: str = ""
 ) -> SearchResult:
-    """Search `contents` with the best engine there is.
+    """Search `contents` with google-re2, or with the worker process if that is not installed.
 
-    :param mark: that of the call, for a process that it may take.
+    :param mark: the mark of the call, by which its processes are found.
     :raises ToolError: ``invalid_pattern``.
     """
     search = _linear(wish)
@@ -252,7 +256,7 @@ async def scan(
 
 
 def _linear(wish: SearchRequest) -> Callable[[bytes, int], Any] | None:
-    """Return the search of google-re2, or nothing where it is not installed."""
+    """Return the search function of google-re2, or ``None`` if it is not installed."""
     try:
         import re2
     except ImportError:
@@ -286,7 +290,7 @@ def _scan_texts(
 
 
 def _texts(contents: Contents) -> Iterator[tuple[str, bytes]]:
-    """Yield those files that are text, as UTF-8; a byte-order mark is no part of the first line."""
+    """Yield the text files, as UTF-8 without a byte-order mark."""
     for path, data in contents:
         mark, encoding = mark_of(data)
         if encoding.startswith(("utf-16", "utf-32")):
@@ -296,7 +300,7 @@ def _texts(contents: Contents) -> Iterator[tuple[str, bytes]]:
 
 
 async def _in_worker(contents: Contents, wish: SearchRequest, mark: str) -> SearchResult:
-    """Send the files to a process that uses the standard library, and stop it when it takes too long."""
+    """Send the files to a process that searches with the standard library, and stop it after :data:`SLOW_SECONDS`."""
     pattern = re.escape(wish.pattern) if wish.literal else wish.pattern
     try:
         re.compile(pattern)
@@ -321,7 +325,7 @@ async def _in_worker(contents: Contents, wish: SearchRequest, mark: str) -> Sear
 
 
 async def _feed(process: Process, contents: Contents, wish: dict[str, Any]) -> None:
-    """Write the wish and then the files; they are read in a thread."""
+    """Write the request, then the files, which are read in a thread, to the worker's standard input."""
     assert process.stdin is not None
     process.stdin.write(json.dumps(wish).encode() + b"\n")
     files = _texts(contents)
@@ -333,7 +337,7 @@ async def _feed(process: Process, contents: Contents, wish: dict[str, Any]) -> N
                 await process.stdin.drain()
         process.stdin.close()
     except ConnectionError:
-        return  # it was stopped
+        return  # the worker was stopped
 
 
 async def _take(process: Process, found: SearchResult) -> None:
@@ -350,11 +354,11 @@ _MAGIC = frozenset("*?[{\\")
 
 
 def split(pattern: str, path: str) -> tuple[str, str]:
-    """Return the folder that `pattern` (relative to `path`) reaches, and the rest of it.
+    """Return the folder that `pattern` (relative to `path`) starts from, and the rest of the pattern.
 
-    ``..`` is taken out first, also behind a wildcard, so that no part of the rest can leave the folder.
+    ``..`` is resolved first, also after a wildcard, so no part of the rest can leave the folder.
 
-    :raises ToolError: one of the alternatives in its braces leads elsewhere, which is not one folder.
+    :raises ToolError: an alternative in the braces leads out of the folder.
     """
     _check_alternatives(pattern)
     plain = posixpath.normpath(posixpath.join(path, pattern)) if pattern else path
@@ -370,7 +374,7 @@ _UP = re.compile(r"(?<![^/{,])\.\.(?![^/},])")
 
 
 def _check_alternatives(pattern: str) -> None:
-    """Refuse ``{../a,b}`` and ``{/a,b}``: taken as names, which no file has, half of the answer would be missing."""
+    """Refuse ``{../a,b}`` and ``{/a,b}``: no file has such a name, so half of the matches would silently be missing."""
     places = [found.start() for found in _UP.finditer(pattern)]
     inside = any(pattern.count("{", 0, place) > pattern.count("}", 0, place) for place in places)
     if inside or (pattern.startswith("{") and any(one.startswith(("/", "~/")) for one in alternatives(pattern))):
@@ -382,7 +386,7 @@ def _check_alternatives(pattern: str) -> None:
 
 
 async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | None) -> ToolResult:
-    """List the files below the call's target that `pattern` names."""
+    """List the files below the call's target that `pattern` matches."""
     target = ctx.call.targets[0]
     folder, rest = split(pattern, path)
     matches, program, began = glob_matcher(rest), find_rg(ctx.vault), change_time()
@@ -411,13 +415,13 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
 
 
 async def _moved(ctx: ToolContext, target: Target, paths: Iterable[str], began: int) -> bool:
-    """Whether ``rg`` may have gone another way to `paths` than was judged; it is then not believed."""
+    """Whether ``rg`` may have followed a link on the way to `paths`; its result is then not used."""
     with ctx.files.folder(target) as folder:
         return await asyncio.to_thread(moved_since, folder, list(paths), began)
 
 
 def _walk_files(ctx: ToolContext, target: Target) -> tuple[list[str], bool]:
-    """List by walking, for as long as is reasonable."""
+    """Return the files below `target` by walking, and whether these are all: the walk ends at a limit of files and time."""
     paths: list[str] = []
     end = time.monotonic() + WALK_SECONDS
     for path, _ in ctx.files.walk(target):
@@ -476,6 +480,6 @@ async def _search_file(ctx: ToolContext, target: Target, wish: SearchRequest) ->
         head = os.pread(file.fileno(), HEAD_BYTES, 0)
         if looks_binary(head):
             return SearchResult(notes=[f"{target.given} is not text; it was not searched"])
-        if program is not None and not mark_of(head)[1].startswith("utf-32"):  # which rg takes for UTF-16
+        if program is not None and not mark_of(head)[1].startswith("utf-32"):  # rg would read UTF-32 as UTF-16
             return await search_open_file(ctx, file, target.given, wish, program)
     return await scan([(target.given, ctx.files.read(target, limit=WHOLE_FILE))], wish, mark=ctx.mark)

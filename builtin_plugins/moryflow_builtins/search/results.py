@@ -1,7 +1,7 @@
-"""What a search was asked, what it found from whichever engine, and which of that may be shown.
+"""The request of a search, its result from any engine, and which of the files found may be shown.
 
-The person has agreed to the folder. A file in it is left out when its name looks like secrets and no rule allows it, or
-when a rule, the person's or the agent's, asks or denies; and counted, so that nobody wonders.
+The folder itself has been judged. A file in it is left out if its name looks like secrets and no rule allows it, or if a rule
+of the user or of the agent asks or denies. The files left out are counted, and the output says so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Compiled = Sequence[tuple[Rule, Pattern]]
 
 @dataclass
 class FolderReader:
-    """Answers for one search and counts what it refused."""
+    """Decides which files one search may show, and counts those that it may not."""
 
     ctx: ToolContext
     target: Target
@@ -40,7 +40,7 @@ class FolderReader:
         return {path for path in suspects if not self.shows(path)}
 
     def shows(self, path: str) -> bool:
-        """Whether one file may be shown; each that may not is counted, so ask once."""
+        """Whether a file may be shown. A file that may not is counted, so ask only once for each."""
         secret = sensitive(path)
         if self._may_show(path, secret=secret):
             return True
@@ -50,7 +50,7 @@ class FolderReader:
 
     @property
     def notes(self) -> list[str]:
-        """What to say about the files that were left out."""
+        """Sentences about the files that were left out."""
         counts = (
             (self.secrets, "sensitive", "their names look like secrets"),
             (self.by_rule, "other", "a rule asks or denies"),
@@ -58,7 +58,7 @@ class FolderReader:
         return [f"{count} {kind} file{'s' * (count != 1)} not searched: {why}" for count, kind, why in counts if count]
 
     def _may_show(self, path: str, *, secret: bool) -> bool:
-        """Answer as ``read`` of the file would be answered, but for where it is: that has been agreed to."""
+        """Decide as for ``read`` of the file, but without the rules about its place: the folder has been judged."""
         if self._home_below is not None and f"{path}/".startswith(self._home_below):
             return False
         text = f"{self.target.text.rstrip('/')}/{path}"
@@ -70,7 +70,7 @@ class FolderReader:
 
     @cached_property
     def _layers(self) -> list[Compiled]:
-        """The person's rules, and each agent's own, which can only make it stricter; none where there are none."""
+        """The user's rules, then each agent's own, which can only be stricter; empty if there are none of either."""
         configured = _read_rules(self.ctx.rules.all())
         agents = _read_rules(self.ctx.agent.rules)
         sources = dict.fromkeys(rule.source for rule, _ in agents)
@@ -79,7 +79,10 @@ class FolderReader:
 
     @cached_property
     def _home_below(self) -> str | None:
-        """Moryflow's own folder as a path below the target: it holds tokens, and no search looks into it."""
+        """Moryflow's own folder, relative to the target: empty if the target is in it, ``None`` if it is elsewhere.
+
+        The folder holds tokens and is never searched.
+        """
         home, folder = str(self.ctx.home).rstrip("/") + "/", (self.target.path or "").rstrip("/") + "/"
         if home.startswith(folder):
             return home.removeprefix(folder)
@@ -87,21 +90,21 @@ class FolderReader:
 
 
 _CLOCK_REALTIME_COARSE = 5
-"""The clock that Linux stamps files with; ``time`` has no name for it. The exact one is ahead of it by up to a tick, 10 ms."""
+"""The clock that Linux uses for the times of files; ``time`` has no name for it. The exact clock is up to 10 ms ahead of it."""
 
 
 def change_time() -> int:
-    """Return what a change of a file would be stamped with now, in nanoseconds since the epoch."""
+    """Return the time that a change of a file would get now, in nanoseconds since the epoch."""
     return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) if sys.platform == "linux" else time.time_ns() - 10_000_000
 
 
 def moved_since(folder: int, paths: Iterable[str], began: int) -> bool:
-    """Whether something on the way to one of `paths`, below the open `folder`, may have been a link since `began`.
+    """Whether a folder on the way to one of `paths`, below the open `folder`, may have been a link since `began`.
 
-    ``rg`` opens what it has listed by name. To put a link there changes the folder around it, which the system notes, and
-    nobody can set that time back.
+    ``rg`` lists files and then opens them by name. Putting a link there changes the folder around it; the system records the
+    time of that change, and no program can set it back.
 
-    :param began: the :func:`change_time` before.
+    :param began: the :func:`change_time` before the search.
     """
     places = {posixpath.dirname(path) for path in paths}
     return any(_moved(folder, place.split("/"), began) for place in places)
@@ -129,27 +132,27 @@ def _read_rules(rules: Iterable[Rule]) -> Compiled:
 
 
 def _last(layer: Compiled, text: str) -> str | None:
-    """Return what the last matching rule decides; what one that cannot be used would have said is not known."""
+    """Return the decision of the last rule that matches. With a broken rule, deny if it was a deny; else ask."""
     if doubts := {rule.decision for rule, pattern in layer if pattern.problem}:
         return "deny" if "deny" in doubts else "ask"
     return next((rule.decision for rule, pattern in reversed(layer) if pattern.matches(text)), None)
 
 
 MAX_BYTES = 32 * 1024 * 1024
-"""What is kept of lines before they are sorted and handed on; a search that finds more stops, for memory has an end."""
+"""How many bytes of lines are kept in memory until they are sorted; a search that finds more is stopped."""
 
 _EACH = 100
-"""Bytes that a line costs beside its text."""
+"""Bytes that a line takes beside its text."""
 
 _MANY = 1000
-"""With more lines than this the remarks come first: what is cut off a long output is its end."""
+"""With more lines than this the notes come first, because truncation cuts off the end of a long output."""
 
 SEARCH_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """A search: the pattern and how to read it, and which files count."""
+    """A search: the pattern, how it is read, and which files are searched (`glob`)."""
 
     pattern: str
     ignore_case: bool = False
@@ -159,14 +162,17 @@ class SearchRequest:
 
     @property
     def wants(self) -> Callable[[str], object] | None:
-        """Whether the glob names a path; one without a slash is about names, wherever the file is. Nothing: all count."""
+        """A function that says whether the glob matches a path; ``None`` if all files are searched.
+
+        A glob without a slash matches names in any folder.
+        """
         if not self.glob:
             return None
         return glob_matcher(self.glob if "/" in self.glob else f"**/{self.glob}")
 
 
 def glob_matcher(pattern: str) -> Callable[[str], object]:
-    """Return whether a path is named by a glob: ``*`` stops at ``/``, ``**`` does not, ``{a,b}`` is either.
+    """Return a function that says whether a glob matches a path: ``*`` stops at ``/``, ``**`` does not, ``{a,b}`` is either.
 
     :raises ToolError: ``invalid_pattern``.
     """
@@ -177,7 +183,7 @@ def glob_matcher(pattern: str) -> Callable[[str], object]:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Return the globs that the braces of `pattern` stand for.
+    """Return the globs that the braces of `pattern` expand to.
 
     :raises ToolError: ``invalid_pattern``.
     """
@@ -203,7 +209,7 @@ class SearchLine:
 
 @dataclass
 class SearchResult:
-    """Lines in the order they came; `more` says that the search stopped early, and `why`; `notes`, what it left out."""
+    """The lines found, in the order they came; `more`: the search stopped early, for the reason `why`; `notes`: remarks."""
 
     lines: list[SearchLine] = field(default_factory=list[SearchLine])
     more: bool = False
@@ -212,7 +218,7 @@ class SearchResult:
     size: int = 0
 
     def take(self, lines: Iterable[SearchLine]) -> bool:
-        """Add `lines` as far as there is room, and say whether there is more."""
+        """Add `lines`; return false, and stop the search, once :data:`MAX_BYTES` is reached."""
         for line in lines:
             self.lines.append(line)
             self.size += len(line.text) + _EACH
@@ -222,14 +228,14 @@ class SearchResult:
         return True
 
     def stop(self, why: str) -> None:
-        """Note that the search ends before it has seen everything."""
+        """Record that the search stopped early."""
         self.more, self.why = True, why
 
 
 def result_of(found: SearchResult, pattern: str, limit: int | None, *, files_only: bool, tool: str) -> ToolResult:
-    """Return the lines sorted by path, at most `limit` matches if the model wants no more, and what was left out.
+    """Return the lines sorted by path, at most `limit` matches if the model set one, and the notes.
 
-    How much of it the model is shown is decided where all outputs are cut; the rest is stored there.
+    The plugin ``truncation`` cuts a long output and stores the rest, as for every tool.
     """
     lines = sorted(found.lines, key=lambda line: line.path)
     matches = sum(line.matches for line in lines)
@@ -253,7 +259,7 @@ def result_of(found: SearchResult, pattern: str, limit: int | None, *, files_onl
 
 
 def with_notes(shown: Sequence[str], notes: Sequence[str]) -> list[str]:
-    """Return what was found with the remarks on it, where they are seen."""
+    """Return the lines with the notes, which come first if there are many lines."""
     marked = [f"[{note}]" for note in notes]
     return [*marked, *shown] if len(shown) > _MANY else [*shown, *marked]
 
@@ -266,7 +272,7 @@ def _files(lines: Sequence[SearchLine], files: dict[str, None], limit: int) -> l
 
 
 def _lines(lines: Sequence[SearchLine], limit: int) -> list[str]:
-    """Return ``path:12:text`` for matches and ``path-11-text`` around them, with ``--`` between what is apart."""
+    """Return ``path:12:text`` for matches and ``path-11-text`` for context, with ``--`` between groups of lines."""
     shown: list[str] = []
     previous: SearchLine | None = None
     with_context = any(not line.matches for line in lines)
@@ -284,5 +290,5 @@ def _lines(lines: Sequence[SearchLine], limit: int) -> list[str]:
 
 
 def one_line(path: str) -> str:
-    """Return a path as it is shown: a line end in a name must not look like another entry."""
+    """Return `path` with line ends escaped: one in a name must not look like another entry."""
     return path.replace("\n", "\\n").replace("\r", "\\r")

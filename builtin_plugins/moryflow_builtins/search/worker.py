@@ -1,6 +1,6 @@
-"""Finds lines in text. Run as a program it does so in a process that can be stopped, whatever the pattern.
+"""Find lines in texts. As a program, it does so in a process of its own, which can be stopped whatever the pattern is.
 
-It imports nothing but the standard library, so that it starts at once.
+It imports only the standard library, so it starts quickly.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, BinaryIO
 MAX_LINE = 500
 Search = Callable[[Any, int], Any]
 Line = tuple[int, bool, str]
-"""Line number, whether it matches or stands around a match, and its text."""
+"""Line number, whether the line matches (else it is context), and its text."""
 
 
 def find_lines(text: Any, search: Search, context: int) -> Iterator[Line]:
-    """Yield the lines of `text` (bytes or str) in which `search` finds something, with `context` lines around each.
+    """Yield the lines of `text` (bytes or str) with a match, and `context` lines around each.
 
     :param search: ``(text, position) -> match or None``; it must not look across line ends for a match it starts.
     """
@@ -26,7 +26,7 @@ def find_lines(text: Any, search: Search, context: int) -> Iterator[Line]:
     size, number, position, shown_to, seen_to = len(text), 1, 0, 0, 0
     while position <= size and (match := search(text, position)) is not None:
         if match.start() >= size and text[-1:] in (newline, newline[:0]):
-            return  # behind the last line end there is no line
+            return  # no line follows the last line end
         start = text.rfind(newline, 0, match.start()) + 1
         end = _line_end(text, newline, match.start())
         number += text.count(newline, seen_to, start)
@@ -49,7 +49,7 @@ def _line_end(text: Any, newline: Any, position: int) -> int:
 
 
 def _back(text: Any, newline: Any, start: int, context: int, shown_to: int) -> int:
-    """Return where the lines before `start` begin that have not been shown."""
+    """Return where the context before `start` begins: at most `context` lines, without those already yielded."""
     first = start
     for _ in range(context):
         if first <= shown_to:
@@ -73,7 +73,7 @@ def _cut_line(line: Any) -> str:
 
 
 def by_line(regex: re.Pattern[str]) -> Search:
-    """Return a search that finds only what stands within one line, as the other engines do."""
+    """Return a search that finds only matches within one line, as the other engines do."""
 
     def search(text: str, position: int) -> re.Match[str] | None:
         while (match := regex.search(text, position)) is not None:
@@ -91,14 +91,14 @@ def by_line(regex: re.Pattern[str]) -> Search:
 
 
 def _frames(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
-    """Yield (path, content): two lengths in a line, then both."""
+    """Yield (path, content) from a stream of: a line with both lengths, the path, the content."""
     while header := stream.readline():
         path, data = (int(number) for number in header.split())
         yield stream.read(path).decode("utf-8", "replace"), stream.read(data)
 
 
 def main() -> None:
-    """Answer each file with its lines as JSON, one file a line."""
+    """Read the request and the files from standard input; print the lines found in each file as one line of JSON."""
     wish = json.loads(sys.stdin.buffer.readline())
     flags = re.MULTILINE | (re.IGNORECASE if wish["ignore_case"] else 0)
     search = by_line(re.compile(wish["pattern"], flags))

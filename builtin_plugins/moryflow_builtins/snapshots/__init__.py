@@ -1,7 +1,7 @@
-"""Undo for files: what they were before and after each step that may change them, in a shadow git repository.
+"""Undo for files: a shadow git repository holds the files before and after each step that may change them.
 
-The repository lies in the plugin's data folder, outside the vault. A step is recorded when its first call that may change
-files is about to run; steps that only read cost nothing. Without git there is no undo of files, and one notice says so.
+The repository is in the plugin's data folder, outside the vault. A step is recorded when its first call that may change files
+is about to run; steps that only read cost nothing. Without git there is no undo of files, and one notice says so.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ config_model = SnapshotSettings
 config_path = "agents.runtime.snapshots"
 
 _ELSEWHERE = frozenset({"read", "web_fetch", "web_search"})
-"""Domains whose tools change no files of the vault."""
+"""Domains whose tools do not change files of the vault."""
 
 
 @hookimpl(timeout=60.0, events=("turn.start", "tool.start", "tool.result", "step.finish", "turn.finish", "session.deleted"))
 async def event(event: Event, turn: Turn | None) -> None:
-    """Record the files when the first call of a step that may change them begins, and when the step has ended; forget them
-    with their session.
+    """Record the files before the first call of a step that may change them, and after the step.
+
+    When a session is deleted, delete its records.
     """
     if turn is None:
         return
@@ -33,7 +34,7 @@ async def event(event: Event, turn: Turn | None) -> None:
         case "tool.start" if event.data["state"] == "running" and event.data["domain"] not in _ELSEWHERE:
             from . import recorder
 
-            if event.data["domain"] == "task":  # a child records its own changes
+            if event.data["domain"] == "task":  # the child session records its own changes
                 recorder.mark(turn)
             elif turn.config.enabled:
                 await recorder.begin(turn, event.data["call_id"], event.data["tool"], event.data["domain"])
@@ -61,7 +62,7 @@ async def event(event: Event, turn: Turn | None) -> None:
 
 @hookimpl
 def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> None:
-    """Note which files a call has written, so that they are told apart from what a person saves meanwhile."""
+    """Record which files a call has written, to distinguish them from files that a person saves meanwhile."""
     if call.domain == "edit" and result.status == "ok" and "segment" in turn.state:
         from .recorder import name
 

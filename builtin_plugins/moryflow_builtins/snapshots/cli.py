@@ -1,4 +1,4 @@
-"""``moryflow session undo`` and ``redo``, ``/undo`` and ``/redo``, and what they show before a person confirms."""
+"""``moryflow session undo`` and ``redo``, ``/undo`` and ``/redo``, and the plan that a person sees before confirming."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .recorder import shadow_of
 from .undo import Plan, UndoChange, UndoResult, carry_out, plan_redo, plan_undo
 
 _LINES = 200
-"""Lines of the diff that are shown; the rest is counted."""
+"""How many lines of the diff are shown; the rest is counted."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def visible(line: str) -> str:
-    """Return one line with control characters made visible: contents and names of files drive no terminal."""
+    """Return one line with control characters escaped, so no content or name of a file can control the terminal."""
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], line)
 
 
 async def describe(turn: Turn, plan: Plan) -> str:
-    """Return the plan in words, with the diff that carrying it out would make."""
+    """Return the plan in words, with the diff of the files that it would change."""
     lines = [visible(f"{plan.verb}: {plan.title or '(no text)'}")]
     changes = [change for change in plan.changes if change.now != change.then]
     if not changes:
@@ -42,7 +42,7 @@ async def describe(turn: Turn, plan: Plan) -> str:
 
 
 def document(plan: Plan, touched: Sequence[str] | None) -> dict[str, Any]:
-    """Return the plan as JSON; `touched` is what was restored, ``None`` when nothing was done."""
+    """Return the plan as JSON; `touched` are the files that were restored, ``None`` if nothing was done."""
     return {
         "session": plan.session,
         "active": plan.target if touched is not None else plan.source,
@@ -57,12 +57,12 @@ def document(plan: Plan, touched: Sequence[str] | None) -> dict[str, Any]:
 
 
 def overwritten_files(done: UndoResult) -> list[str]:
-    """Return how to see what was overwritten of somebody else's."""
+    """Return the commands that show the contents which were overwritten although someone else had changed them."""
     return [visible(f"what was overwritten is kept: {command}") for command in done.kept]
 
 
 def _left_out(plan: Plan) -> list[str]:
-    """Return what stays as it is, a line each."""
+    """Return a line for each file that is left alone or not included, and for each note."""
     others = [f"left alone: {path} was changed by somebody else while the agent worked" for path in plan.others]
     missing = [f"not included: {path}: {reason}" for path, reason in plan.missing]
     return [visible(line) for line in (*others, *missing, *(f"not included: {note}" for note in plan.notes))]
@@ -101,7 +101,7 @@ _YES = frozenset({"yes", "y", "force", "keep"})
 
 
 async def slash(verb: str, rest: str, turn: Turn) -> SlashResult:
-    """Show what would change, or do it; files that a person changed since need ``force`` or ``keep``."""
+    """Show the plan of ``/undo`` or ``/redo``, or carry it out; files changed since need ``force`` or ``keep``."""
     words = set(rest.split())
     plan = await plan_redo(turn) if verb == "redo" else await plan_undo(turn, step="step" in words)
     if not words & _YES:
@@ -151,7 +151,7 @@ def redo(context: Any, session: str | None, force: bool, keep: bool, dry_run: bo
 
 
 class How(NamedTuple):
-    """What to do with files that someone else has changed since, and whether to do anything at all."""
+    """The options: what to do with files that someone else has changed since, and whether to do anything at all."""
 
     force: bool
     keep: bool
@@ -178,7 +178,7 @@ def _run(context: Any, session: str | None, make: Any, *, how: How) -> None:
 
 
 def _agree(plan: Plan, *, yes: bool, force: bool) -> None:
-    """Ask, unless ``-y`` was given; what somebody else changed needs ``--force`` or a yes of its own.
+    """Ask unless ``-y`` was given; to overwrite files that someone else changed, ask unless ``--force`` was given too.
 
     :raises ConfigError: nobody can be asked.
     :raises click.Abort: the answer was no.

@@ -1,10 +1,10 @@
-"""What each session changed, a file per session with one line of JSON for each thing that happened.
+"""The journal of a session's changes to files: one file for each session, one line of JSON for each record.
 
-A *segment* is a span of a step in which calls that may change files ran. A *link* says that a turn of a child session was
-started by an answer of this one. A *gap* is an answer whose changes were not recorded. *Taken* names a deleted session whose
-records of shared answers are here. *Begun* says from which answer on this file has what the session changed. A *span* joins
-what the segments of some answers, and of the children they started, did to one file. They are named tuples: as dataclasses
-they cost the first change of a process 4 ms.
+A *segment* is a part of a step in which calls that may change files ran. A *link* says that an answer of this session started
+a turn of a child session. A *gap* is an answer whose changes were not recorded. *Taken* names a deleted session whose records
+of shared answers were copied here. *Begun* says from which answer on this file records the session's changes. A *span* joins
+the changes of one file in the segments of some answers, and of the children they started. All are named tuples: as
+dataclasses they would cost the first change of a process 4 ms.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .shadow import UNRECORDED, Blob, BlobChange, Shadow
 
 
 class Begun(NamedTuple):
-    """The first line: when this file was begun, by which answer, and what recorded the turns before that.
+    """The first line: the answer for which this file was created, and when; and where earlier answers are recorded.
 
-    :ivar at: ISO 8601, as nodes have it.
-    :ivar before: the sessions a fork or an import was made from; the session itself where an import brought it back.
+    :ivar at: ISO 8601, as in nodes.
+    :ivar before: the sessions that a fork or an import was made from; the session itself if it was imported again.
     """
 
     node: str
@@ -32,19 +32,19 @@ class Begun(NamedTuple):
     before: tuple[str, ...] = ()
 
     def covers(self, nodes: Collection[str], since: str) -> bool:
-        """Whether `nodes`, a part of a turn or all of it, came not before this; `since` is when the first of them did."""
+        """Whether this file covers `nodes`, which are a turn or a part of one; `since`: when the first of them was made."""
         return self.node in nodes or since >= self.at
 
 
 class Segment(NamedTuple):
     """The files of the vault before and after calls of one answer.
 
-    :ivar node: the model's answer whose calls changed them.
-    :ivar before: the tree when the first of them was about to run; `began` is its place in the order of all snapshots.
-    :ivar after: the tree when the last one had ended; empty while they run, and for ever when the host was killed.
-    :ivar named: the files that they said they would write, relative to the vault, or absolute where they lie outside.
-    :ivar commands: the tools that may write what they like, such as ``bash``.
-    :ivar mixed: those of `named` that somebody else wrote too before the segment ended.
+    :ivar node: the model's answer with the calls.
+    :ivar before: the tree before the first call ran; `began` is its number in the order of all snapshots.
+    :ivar after: the tree after the last call; empty while calls run, and for ever if the host was killed.
+    :ivar named: the files that the calls declared to write, relative to the vault; absolute if outside.
+    :ivar commands: the tools that may write any file, such as ``bash``.
+    :ivar mixed: those of `named` that someone else wrote too before the segment ended.
     """
 
     node: str
@@ -59,9 +59,9 @@ class Segment(NamedTuple):
 
 
 class SpawnLink(NamedTuple):
-    """A turn of a child session, `by`, which `node` of this session's `turn` started.
+    """The turn `by` of a child `session`, which the answer `node` in this session's `turn` started.
 
-    :ivar pid: the process that runs it; `over` once it has ended.
+    :ivar pid: the process that runs the child's turn; `over`: the turn has ended.
     """
 
     node: str
@@ -74,7 +74,7 @@ class SpawnLink(NamedTuple):
 
     @property
     def running(self) -> bool:
-        """Whether it still works: one that was killed with its process does not."""
+        """Whether the child's turn is running: it has not ended, and its process lives."""
         if self.over:
             return False
         try:
@@ -95,7 +95,7 @@ class Gap(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a deleted session, from which this one was made, had recorded of its answers is here now."""
+    """The records of a deleted session, about answers that this session shares, have been copied here."""
 
     session: str
 
@@ -105,7 +105,7 @@ _KINDS: Mapping[str, type[JournalLine]] = {"begun": Begun, "segment": Segment, "
 
 
 class Log:
-    """What is recorded of one session; of each thing, the line that came last."""
+    """The records of one session; a later line about the same thing replaces an earlier one."""
 
     def __init__(self) -> None:
         self.segments: dict[int, Segment] = {}
@@ -128,25 +128,25 @@ class Log:
                 self.taken.add(line.session)
 
     def nodes(self) -> set[str]:
-        """Return the answers of which anything is recorded."""
+        """Return the answers that have a record."""
         lines: Iterable[Segment | SpawnLink | Gap] = (*self.segments.values(), *self.links.values(), *self.gaps.values())
         return {line.node for line in lines}
 
 
 class JournalFiles:
-    """The records of one session."""
+    """The file with the records of one session."""
 
     def __init__(self, folder: Path, session: str) -> None:
         self._file = folder / "sessions" / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', session)}.jsonl"
 
     @property
     def exist(self) -> bool:
-        """Whether anything was recorded here."""
+        """Whether this session has records."""
         return self._file.exists()
 
     @property
     def changed(self) -> float:
-        """When something was last recorded here."""
+        """The time of the last record, in seconds since the epoch."""
         return self._file.stat().st_mtime
 
     def clear(self) -> None:
@@ -159,7 +159,7 @@ class JournalFiles:
             file.write(json.dumps({"is": kind, **line._asdict()}) + "\n")
 
     def log(self) -> Log:
-        """Return what is recorded; a line that was cut off is left out."""
+        """Return the records; an incomplete line is skipped."""
         log = Log()
         for line in self._lines():
             log.add(line)
@@ -180,11 +180,11 @@ class JournalFiles:
 
 
 class FoundSegments:
-    """What is recorded of some answers.
+    """The records of some answers.
 
-    :ivar segments: the calls that may have changed files, of children too, in their order.
-    :ivar cut_off: those of `segments` that a killed host left open.
-    :ivar running: children that still work.
+    :ivar segments: the segments of these answers and of their children, in order.
+    :ivar cut_off: the numbers (`began`) of segments that a killed host left open.
+    :ivar running: children that are still running.
     """
 
     def __init__(self) -> None:
@@ -195,10 +195,10 @@ class FoundSegments:
 
 
 class Span(NamedTuple):
-    """One file over all segments.
+    """The change of one file over all segments.
 
-    :ivar broken: somebody else wrote it too between two of them, or in one.
-    :ivar commands: the tools that may have changed it, where no call named it; a person may have as well.
+    :ivar broken: someone else wrote the file too, between two segments or during one.
+    :ivar commands: if no call named the file, the tools that may have changed it; a person may have too.
     """
 
     path: str
@@ -209,27 +209,27 @@ class Span(NamedTuple):
 
     @property
     def unrecorded(self) -> bool:
-        """Whether the content on one side is not recorded, so that it can be brought back in no direction."""
+        """Whether the content on one side is not recorded, so the file cannot be restored in either direction."""
         return UNRECORDED in {blob.mode for blob in (self.before, self.after) if blob is not None}
 
 
 def found_for(shadow: Shadow, sessions: Sequence[str], nodes: Collection[str]) -> FoundSegments:
-    """Return what is recorded of `nodes` and of the children they started.
+    """Return the records of `nodes` and of the children they started.
 
-    :param sessions: the session itself and those it was forked or imported from, which recorded what it inherited.
+    :param sessions: the session itself, and those it was forked or imported from, which recorded the shared answers.
     """
     found = FoundSegments()
     for session in sessions:
         _gather(shadow, found, JournalFiles(shadow.folder, session).log(), nodes=nodes)
-    once = {segment.began: segment for segment in found.segments}  # a fork whose original was deleted has what others have, too
+    once = {segment.began: segment for segment in found.segments}  # forks of a deleted session have copies of the same records
     found.segments = [once[began] for began in sorted(once)]
     return found
 
 
 def not_here(shadow: Shadow, session: str, sessions: Sequence[str], nodes: Collection[str], since: str) -> list[str]:
-    """Return which of `sessions` may have recorded `nodes` of `session`, but not here: an import brought their answers.
+    """Return which of `sessions` may have recorded `nodes` of `session` elsewhere: an import brought their answers alone.
 
-    :param sessions: those that say that they recorded something.
+    :param sessions: the sessions that the session's state lists as having records (``recorded_as``).
     :param since: when the first of `nodes` was made.
     """
     logs = {name: records.log() for name in (*sessions, session) if (records := JournalFiles(shadow.folder, name)).exist}
@@ -241,12 +241,12 @@ def not_here(shadow: Shadow, session: str, sessions: Sequence[str], nodes: Colle
 
 
 def _came_back(session: str, log: Log, nodes: Collection[str], since: str) -> bool:
-    """Whether an import brought `session` back after `nodes` were made: what is recorded of it was begun anew."""
+    """Whether `session` was imported again after `nodes` were made, which began a new file for it."""
     return any(session in begun.before and not begun.covers(nodes, since) for begun in log.begun)
 
 
 def _gather(shadow: Shadow, found: FoundSegments, log: Log, *, nodes: Collection[str] = (), turn: str = "") -> None:
-    """Take from `log` what belongs to `nodes` or to `turn`, including their children."""
+    """Add the records in `log` that belong to `nodes` or to `turn` to `found`, with those of their children."""
     ordered = sorted(log.segments.values(), key=lambda segment: segment.began)
     found.gaps += [gap for gap in log.gaps.values() if gap.node in nodes or gap.turn == turn]
     for place, segment in enumerate(ordered):
@@ -263,7 +263,7 @@ def _gather(shadow: Shadow, found: FoundSegments, log: Log, *, nodes: Collection
 
 
 def _until(segment: Segment, following: Segment | None, shadow: Shadow) -> Segment:
-    """End a segment that was cut off where the next one of its session began, or now."""
+    """Return a segment that was cut off with an end: where the next segment of its session began, or now."""
     if following is not None:
         after, ended = following.before, following.began
     else:
@@ -273,7 +273,7 @@ def _until(segment: Segment, following: Segment | None, shadow: Shadow) -> Segme
 
 
 def spans(shadow: Shadow, found: FoundSegments) -> tuple[list[Span], list[str]]:
-    """Return what became of each file that the calls changed, and the files that somebody else changed meanwhile."""
+    """Return the span of each file that the calls changed, and the files that someone else changed meanwhile."""
     named = {name for segment in found.segments for name in segment.named}
     own: dict[str, list[tuple[Segment, BlobChange]]] = {}
     others: set[str] = set()
@@ -288,7 +288,7 @@ def spans(shadow: Shadow, found: FoundSegments) -> tuple[list[Span], list[str]]:
 
 
 def _names_during(segment: Segment, found: FoundSegments) -> set[str]:
-    """Return what calls that ran while `segment` lasted said they would write: its own and those of children."""
+    """Return the files that calls during `segment` declared to write: its own calls and those of children."""
     at_once = (other for other in found.segments if other.began < segment.ended and segment.began < other.ended)
     return {name for other in at_once for name in other.named}
 
@@ -312,14 +312,14 @@ def _join(path: str, changes: Sequence[tuple[Segment, BlobChange]], found: Found
 def _changed_between(
     first: tuple[int, Blob | None], second: tuple[int, Blob | None], changes: Sequence[tuple[Segment, BlobChange]]
 ) -> bool:
-    """Whether a file changed between two moments in which none of the calls ran."""
+    """Whether a file changed between two moments although none of the calls ran then."""
     if first[1] == second[1]:
         return False
     return not any(segment.began <= first[0] and second[0] <= segment.ended for segment, _ in changes)
 
 
 def unseen(shadow: Shadow, found: FoundSegments, seen: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the files that calls wrote but no snapshot has, each with the reason."""
+    """Yield the files that calls wrote but that no snapshot holds, each with the reason."""
     names = {name for segment in found.segments for name in segment.named if not _above(name, seen)}
     if not names:
         return

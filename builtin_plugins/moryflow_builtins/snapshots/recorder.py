@@ -1,7 +1,7 @@
-"""Record what the calls of a step change: a snapshot before and after them, and the names of what they say they write.
+"""Record the changes of a step's calls: a snapshot before and after them, and the files that they declare to write.
 
-The time between two calls, in which a person may be asked and may save files of their own, lies in no segment: a command
-that may write what it likes has one of its own, and the names tell the files of the others apart from a person's.
+Between two calls a person may be asked, and may save files. Such a file must not count as the agent's. So a command, which may
+write any file, has a segment of its own; the files of other calls are known by their names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .journal import Begun, Gap, JournalFiles, JournalLine, Segment, SpawnLink, 
 from .shadow import Shadow, VaultTree
 
 _FRESH = 1.0
-"""Seconds for which a snapshot counts as the state right before a call."""
+"""How many seconds a snapshot counts as the state right before a call."""
 
 
 def shadow_of(turn: Turn) -> Shadow:
@@ -28,7 +28,7 @@ def shadow_of(turn: Turn) -> Shadow:
 
 
 async def begin(turn: Turn, call: str, tool: str, domain: str) -> None:
-    """Note that `call` is about to run; where no snapshot shows the files as they are now, take one."""
+    """Record that `call` is about to run; take a snapshot unless there is a fresh one."""
     if "off" in turn.session_state:
         _write(turn, Gap(turn.node, turn.id, turn.session_state["off"]))
         return
@@ -47,7 +47,7 @@ async def begin(turn: Turn, call: str, tool: str, domain: str) -> None:
 
 
 def name(turn: Turn, targets: Iterable[Target]) -> None:
-    """Note which files a call that has ended said it would write."""
+    """Record the files that a call, which has ended, declared to write."""
     segment = _open(turn)
     if segment is None:
         return
@@ -57,7 +57,7 @@ def name(turn: Turn, targets: Iterable[Target]) -> None:
 
 
 async def end(turn: Turn, call: str) -> None:
-    """Note that `call` has ended: how it left the files it named, or, after a command, all of them."""
+    """Record that `call` has ended, with the state of the files it named; after a command, take a snapshot."""
     segment = _open(turn)
     if segment is None:
         return
@@ -70,7 +70,7 @@ async def end(turn: Turn, call: str) -> None:
 
 
 async def finish(turn: Turn) -> None:
-    """Record the files as the step left them."""
+    """End the open segment of a step with a snapshot of the files."""
     segment = _open(turn)
     turn.state.pop("segment", None)
     if segment is not None and segment["used"] and (taken := await _taken(turn)):
@@ -78,19 +78,19 @@ async def finish(turn: Turn) -> None:
 
 
 def mark(turn: Turn) -> JournalFiles:
-    """Return the records of the turn's session, which knows from now on that it has some: an export takes that along."""
+    """Return the file of the turn's records, and mark the session as having records; an export includes that mark."""
     kept: list[str] = turn.session_state.setdefault("recorded_as", [])
     records = JournalFiles(shadow_of(turn).folder, turn.session)
     if not records.exist:
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         records.add(Begun(turn.node, now, tuple(kept)))
-    if turn.session not in kept:  # a fork or an import has what the session it was made from recorded
+    if turn.session not in kept:  # a fork or an import inherits the list of the session it was made from
         kept.append(turn.session)
     return records
 
 
 def link(turn: Turn, *, over: bool = False) -> None:
-    """Note in the session that started this turn that it did, so that its undo takes this turn's changes along."""
+    """Record in the parent session that it started this turn, so its undo includes this turn's changes."""
     if turn.spawned is not None and turn.parent is not None:
         by = turn.spawned
         line = SpawnLink(by.node, by.turn, turn.session, turn.id, turn.agent.id, os.getpid(), over)
@@ -98,7 +98,7 @@ def link(turn: Turn, *, over: bool = False) -> None:
 
 
 def switched_off(turn: Turn) -> None:
-    """Note that a step may change files while the configuration wants nothing recorded."""
+    """Record that a step may change files while recording is switched off in the configuration."""
     _write(turn, Gap(turn.node, turn.id, "agents.runtime.snapshots.enabled was false"))
 
 
@@ -106,20 +106,20 @@ def switched_off(turn: Turn) -> None:
 
 
 def _open(turn: Turn) -> dict[str, Any] | None:
-    """Return the segment of this turn that is open; one that a killed host left is not ours."""
+    """Return the open segment of this step, but not one that a killed host left."""
     found = turn.state.get("segment")
     return found if found and found["turn"] == turn.id and found["node"] == turn.node else None
 
 
 def _is_stale(segment: dict[str, Any], command: bool) -> bool:
-    """Whether files may have changed since the snapshot that no call of the segment accounts for."""
+    """Whether files may have changed since the snapshot by something other than the segment's calls."""
     if segment["running"]:
         return False
     return (command and segment["used"]) or abs(time.time() - segment["at"]) > _FRESH
 
 
 async def _next_segment(turn: Turn) -> dict[str, Any] | None:
-    """End the open segment, and begin another with the files as they are now."""
+    """End the open segment and begin another, both with a snapshot of the files as they are now."""
     before = _open(turn)
     taken = await _taken(turn)
     if taken is None:
@@ -135,7 +135,7 @@ async def _next_segment(turn: Turn) -> dict[str, Any] | None:
 
 
 async def _taken(turn: Turn) -> VaultTree | None:
-    """Take a snapshot; where that is not possible, say so and leave it for the rest of the session."""
+    """Take a snapshot; if that fails, emit a notice and record no more files in this session."""
     taking = asyncio.create_task(asyncio.to_thread(shadow_of(turn).snapshot))
     if not (await asyncio.wait((taking,), timeout=1.0))[0]:
         turn.emit("notice", text=f"recording the files of {turn.vault}, so that changes can be undone")
@@ -165,7 +165,7 @@ def _write(turn: Turn, line: JournalLine) -> None:
 
 
 def _spellings(vault: Path, target: Target) -> Iterable[str]:
-    """Return what `target` may be called in a tree: the file that links lead to, and the name that was given."""
+    """Yield the names that `target` may have in a tree: the file that its links lead to, and the path as given."""
     assert target.path is not None
     path = Path(target.path)
     yield path.relative_to(vault).as_posix() if path.is_relative_to(vault) else str(path)
@@ -174,7 +174,7 @@ def _spellings(vault: Path, target: Target) -> Iterable[str]:
 
 
 def _state_of(path: Path) -> str:
-    """Return what changes when somebody writes a file."""
+    """Return a text about a file's status that changes whenever the file is written."""
     try:
         found = path.lstat()
     except OSError:
@@ -183,7 +183,7 @@ def _state_of(path: Path) -> str:
 
 
 async def forget(turn: Turn, sessions: Sequence[str], heirs: Mapping[str, Sequence[str]]) -> None:
-    """Remove what is recorded of `sessions`, but for the nodes that `heirs` were made with."""
+    """Remove the records of `sessions`; those of nodes that other sessions share are first copied to these (`heirs`)."""
     try:
         await asyncio.to_thread(_forget, shadow_of(turn), sessions, heirs)
     except (ToolError, OSError) as error:
@@ -207,7 +207,7 @@ def _forget(shadow: Shadow, sessions: Sequence[str], heirs: Mapping[str, Sequenc
 
 
 def _hand_over(shadow: Shadow, heir: str, nodes: Sequence[str], gone: Sequence[str]) -> None:
-    """Copy to `heir` what any session recorded of `nodes`, as if its own calls had done what those of sub-agents did."""
+    """Copy the records of `nodes` from all sessions to `heir`; changes of sub-agents become changes of its own calls."""
     taken = set(gone)
     for name in _recorded(shadow):
         log = JournalFiles(shadow.folder, name).log()

@@ -1,6 +1,6 @@
-"""The shadow repository of a vault: trees of its files, kept outside it; and what `agents.runtime.snapshots` may say.
+"""The shadow repository of a vault, which holds trees of its files; and the settings in `agents.runtime.snapshots`.
 
-git is the store of the contents. Nothing of the vault's own repository, of the system or of the person is read.
+git stores the contents. The git configuration of the vault's own repository, of the system and of the user is not read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SETTINGS = [part for name, value in _OFF.items() for part in ("-c", f"{name}={v
 
 
 class Git:
-    """Runs git on a repository of our own with a foreign folder as its work tree."""
+    """Runs git on our own repository, with the vault as its work tree."""
 
     def __init__(self, repository: Path, tree: Path, *, timeout: float) -> None:
         self.repository = repository
@@ -51,11 +51,11 @@ class Git:
         self._timeout = timeout
 
     def __call__(self, *arguments: str, given: bytes = b"", repository: Path | None = None, where: Path | None = None) -> bytes:
-        """Return what git prints.
+        """Return the output of git.
 
-        :param repository: another git folder, for reading its index; its hooks, monitors and filters stay off.
-        :param where: the folder to work in, where the tree may be gone.
-        :raises ToolError: ``git_missing``, ``timeout`` or ``git``, with git's own last line.
+        :param repository: another git directory, to read its index; its hooks, monitors and filters stay off.
+        :param where: the folder to work in, if the work tree may not exist any more.
+        :raises ToolError: ``git_missing``, ``timeout``, or ``git`` with the last line of its error output.
         """
         command = ["git", *_SETTINGS, *arguments]
         try:
@@ -94,14 +94,14 @@ class Git:
 
 
 def split(output: bytes) -> Sequence[str]:
-    """Return the names that git printed with ``-z``."""
+    """Return the names in the output of git with ``-z``."""
     return [os.fsdecode(name) for name in output.split(b"\0") if name]
 
 
 def refuse_pipes(vault: Path) -> None:
-    """Name a file of git's own that is a pipe, as nobody would make by mistake; looks for a second at most.
+    """Look for a pipe in the place of a file that git reads, for at most a second; nobody creates one by mistake.
 
-    :raises ToolError: there is one; git waited for it.
+    :raises ToolError: there is one, and git waited for it.
     """
     until = time.monotonic() + 1.0
     for folder, _, files in os.walk(vault):
@@ -140,20 +140,20 @@ _PLAIN = b"* -text -eol -ident -filter -working-tree-encoding -diff -merge\n"
 """Bytes are stored as they are, whatever ``.gitattributes`` in the vault says; this file beats all of them."""
 
 UNRECORDED = "160000"
-"""The mode of what stands in a tree for a file that is too large or cannot be read; git keeps no content for it. Its hash is
-that of the file's size and time, so that a change of the file is a change of the tree.
+"""The mode of a tree entry for a file that is too large or cannot be read; git stores no content for it. Its hash is made from
+the file's size, time and inode, so a change of the file changes the tree.
 """
 
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _DAY = 86400.0
 FRESH = 2.0
-"""Seconds for which a snapshot may have been taken whose record is not yet written."""
+"""How many seconds may pass between a snapshot and the record of it; younger contents are not pruned."""
 
 
 class Blob(NamedTuple):
     """A file in a tree: its mode as git writes it (``100644``, ``100755``, ``120000``) and the hash of its content.
 
-    Of a file whose content is not recorded, see :data:`UNRECORDED`.
+    For a file whose content is not recorded, the mode is :data:`UNRECORDED`.
     """
 
     mode: str
@@ -161,14 +161,14 @@ class Blob(NamedTuple):
 
 
 class VaultTree(NamedTuple):
-    """The files at one moment: the tree's id, and its place in the order of the vault's snapshots."""
+    """A snapshot: the id of its tree, and its number in the order of the vault's snapshots."""
 
     tree: str
     number: int
 
 
 class BlobChange(NamedTuple):
-    """A file that differs between two trees; ``None`` where there is none."""
+    """A file that differs between two trees; ``None`` if a tree does not hold it."""
 
     path: str
     before: Blob | None
@@ -176,9 +176,9 @@ class BlobChange(NamedTuple):
 
 
 class Shadow:
-    """One vault's repository below the plugin's data folder. Blocking: use it in a thread.
+    """The shadow repository of one vault, below the plugin's data folder. Its methods block: call them in a thread.
 
-    :param home: Moryflow's own folder, which is never recorded: it changes by itself, and nothing may be restored in it.
+    :param home: Moryflow's own folder. It is never recorded, because it changes by itself and no file in it may be restored.
     """
 
     def __init__(self, data: Path, vault: Path, settings: SnapshotSettings, *, home: Path | None = None) -> None:
@@ -190,9 +190,9 @@ class Shadow:
         self.git = Git(self._repository, vault, timeout=settings.timeout)
 
     def snapshot(self) -> VaultTree:
-        """Record the files as they are.
+        """Record the files as they are now.
 
-        :raises ToolError: git is missing, failed, or the vault is too large for it.
+        :raises ToolError: git is missing or failed, or took too long.
         """
         self._refuse_if_slow()
         for name in READ_BY_GIT:
@@ -236,9 +236,9 @@ class Shadow:
         return found
 
     def prune(self, trees: Collection[str], forgotten: Collection[str], at: float) -> None:
-        """Remove every content that none of `trees` has, and no snapshot taken this instant; the next one reads all files.
+        """Remove all contents except those of `trees` and of very recent snapshots. The next snapshot reads all files again.
 
-        :param forgotten: trees that nothing leads to any more; the last of them was recorded `at`.
+        :param forgotten: trees that no session refers to any more; the last of them was recorded `at`.
         :raises ToolError: git is missing or failed.
         """
         with self._locked():
@@ -252,7 +252,7 @@ class Shadow:
         return frozenset(split(self.git("ls-tree", "-r", "-z", "--name-only", tree)))
 
     def why_unrecorded(self, path: str) -> str:
-        """Return why no snapshot has a file that a call wrote; empty where one would have it."""
+        """Return why no snapshot holds a file that a call wrote; empty if a snapshot would."""
         place = Path(self.vault, path)
         if not place.is_relative_to(self.vault):
             return "it is outside this folder"
@@ -268,7 +268,7 @@ class Shadow:
     # ---------------------------------------------------------------- inside
 
     def _let_expire(self, trees: Collection[str], at: float) -> None:
-        """Make what `trees` have as old as is needed to remove it at once; what git writes once more is young again."""
+        """Date the objects of `trees` back, so pruning removes them at once; an object that git writes again is new again."""
         given = "".join(f"{tree}\n" for tree in trees).encode()
         options = ("--objects", "--no-object-names", "--missing=allow-any", "--stdin")
         for name in self.git("rev-list", *options, given=given, where=self.folder).decode().split():
@@ -280,7 +280,7 @@ class Shadow:
     def _is_ignored(self, path: str) -> bool:
         try:
             return bool(self.git("check-ignore", "--no-index", "--", path))
-        except ToolError:  # git ends with an error where it is not
+        except ToolError:  # git fails if the path is not ignored
             return False
 
     @property
@@ -297,7 +297,7 @@ class Shadow:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Let one process at a time use the index; what a killed one left of its lock is removed."""
+        """Let one process at a time use the index; the lock file of a git that was killed is removed."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -308,7 +308,7 @@ class Shadow:
             os.close(descriptor)
 
     def _prepare(self) -> None:
-        """Make the repository; its attributes come last and say that it is whole."""
+        """Create the repository. Its attributes are written last: if they exist, it is complete."""
         attributes = self._repository / "info" / "attributes"
         if attributes.exists():
             return
@@ -326,7 +326,7 @@ class Shadow:
             self.git("update-index", "--replace", "-z", "--index-info", given=b"".join(lines))
 
     def _tree_of(self, stand_ins: Mapping[str, Blob]) -> str | None:
-        """Return the newest tree if the index is still the one it was made from; two runs of git are spared then."""
+        """Return the newest tree if the index has not changed since, which saves two runs of git; else ``None``."""
         try:
             known = json.loads((self.folder / "tree").read_bytes())
             return known["tree"] if known["of"] == self._made_from(stand_ins) else None
@@ -337,7 +337,7 @@ class Shadow:
         (self.folder / "tree").write_text(json.dumps({"tree": tree, "of": self._made_from(stand_ins)}))
 
     def _made_from(self, stand_ins: Mapping[str, Blob]) -> list[Any]:
-        """Return what tells the index and the files that it does not hold from all others, as JSON gives it back."""
+        """Return the identity of the index and of the files that it does not hold, as JSON values."""
         try:
             found = (self._repository / "index").stat()
             index = [found.st_mtime_ns, found.st_size, found.st_ino]
@@ -346,17 +346,17 @@ class Shadow:
         return [*index, {path: blob.hash for path, blob in stand_ins.items()}]
 
     def _next_number(self) -> int:
-        """Return the place of this snapshot among all of the vault; the caller has the lock."""
+        """Return the next number for a snapshot of the vault; the caller has the lock."""
         file = self.folder / "number"
         try:
             number = int(file.read_text()) + 1
         except (OSError, ValueError):
-            number = time.time_ns()  # above every number before, should the file have been lost
+            number = time.time_ns()  # greater than every earlier number, if the file was lost
         file.write_text(str(number))
         return number
 
     def _changed(self) -> Sequence[str]:
-        """Return the paths whose record is out of date; what cannot or may not be recorded is left out."""
+        """Return the paths whose record is out of date, without those that cannot or may not be recorded."""
         if self._home == self.vault:
             return ()
         ignore = () if self._settings.ignored else ("--exclude-standard",)
@@ -366,9 +366,9 @@ class Shadow:
         return [path for path in paths if (tracked is None or path in tracked) and self._recordable(path)]
 
     def _recordable(self, path: str) -> bool:
-        """Whether a path is a file or link that can be restored, or is gone, also where a folder has its name.
+        """Whether `path` is a file or link that can be restored, or was one: it is gone, or a folder has its name now.
 
-        A nested repository is listed with a slash at its end; a name that is not UTF-8 has no target to restore it by.
+        git lists a nested repository with a slash at the end. A name that is not UTF-8 cannot be restored.
         """
         if path.endswith("/") or _SURROGATES.search(path):
             return False
@@ -379,7 +379,7 @@ class Shadow:
         return stat.S_ISLNK(mode) or stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
     def _stand_in(self, path: str) -> Blob | None:
-        """Return what stands in the tree for a file whose content is not recorded."""
+        """Return the tree entry for a file whose content is not recorded; ``None`` if the content is."""
         try:
             found = os.lstat(self.vault / path)
         except OSError:
@@ -390,13 +390,13 @@ class Shadow:
         return None
 
     def _tracked(self) -> frozenset[str] | None:
-        """Return the files in the index of the vault's own repository, ``None`` where there is none."""
+        """Return the files in the index of the vault's own repository; ``None`` if there is no repository."""
         own = self.vault / ".git"
         return frozenset(split(self.git("ls-files", "-z", repository=own))) if own.is_dir() else None
 
 
 def blob_of(path: Path, limit: int | None = None) -> tuple[Blob, bytes] | None:
-    """Return what a snapshot would hold for a file as it is now, and its content; ``None`` where there is no file.
+    """Return the tree entry of a file as it is now, and its content; ``None`` if there is no file.
 
     :param limit: the content of a larger file is not read.
     """
@@ -426,13 +426,13 @@ def _hash(content: bytes) -> str:
 
 
 def _replaced(vault: Path, path: str) -> bool:
-    """Whether a file has become a folder, or a folder above it a link: what is recorded there is gone, whatever that holds."""
+    """Whether a file has become a folder, or a folder above it a link, so the recorded file is gone."""
     place = vault / path
     return (place.is_dir() and not place.is_symlink()) or any((vault / folder).is_symlink() for folder in Path(path).parents)
 
 
 def _difference(facts: str, path: str) -> BlobChange:
-    """Read a line of ``diff-tree``: ``:mode mode hash hash status``."""
+    """Parse an entry of ``diff-tree -z``: ``:mode mode hash hash status``, and the path."""
     mode_before, mode_after, before, after, _ = facts.lstrip(":").split(" ")
     return BlobChange(path, _blob(mode_before, before), _blob(mode_after, after))
 

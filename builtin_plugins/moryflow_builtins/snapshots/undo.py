@@ -1,4 +1,4 @@
-"""What an undo or a redo would change, and doing it: conversation and files together."""
+"""Plan and carry out an undo or a redo, of the conversation and the files together."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from .shadow import UNRECORDED, Blob, Shadow, blob_of
 
 _FOLDER = "040000"
 OUTSIDE = Blob("outside", "")
-"""What stands for a file where something of somebody else's is in the way, or that somebody else wrote too."""
+"""Stands for a file that someone else wrote too, or whose place is taken by something else."""
 
 
 @dataclass(frozen=True)
 class UndoChange:
-    """One file: what it becomes, what the agent made of it, and what it is now; ``None`` where there is no file.
+    """The change of one file; ``None`` stands for no file.
 
-    :ivar commands: the tools while which it changed, where it may as well have been a person who did it.
+    :ivar then: the file as it will be; `left`: as the agent left it; `now`: as it is.
+    :ivar commands: the tools that ran when the file changed, if a person may have changed it instead.
     """
 
     path: str
@@ -43,16 +44,16 @@ class UndoChange:
 
     @property
     def stuck(self) -> bool:
-        """Whether a folder with files that stay, a link or the like is where the file or a folder above it belongs."""
+        """Whether something is in the way of the file or of a folder above it: a folder that is not empty, a link …"""
         return self.now is not None and self.now.mode in (_FOLDER, OUTSIDE.mode)
 
     def touches(self, path: str) -> bool:
-        """Whether this file and `path` cannot both stay: one is a folder of the other."""
+        """Whether this file and `path` exclude each other: one would be a folder of the other."""
         return path.startswith(f"{self.path}/") or self.path.startswith(f"{path}/")
 
 
 def changes_of(vault: Path, spans: Sequence[Span], *, forward: bool, limit: int) -> list[UndoChange]:
-    """Compare files with what is on the disk; one that was changed between two steps counts as someone else's."""
+    """Return the change of each span, compared with the disk; a broken span counts as changed by someone else."""
     goes = {span.path for span in spans if (span.after if forward else span.before) is None}
     return [_change(vault, span, forward, limit, goes) for span in spans]
 
@@ -60,7 +61,7 @@ def changes_of(vault: Path, spans: Sequence[Span], *, forward: bool, limit: int)
 def _change(vault: Path, span: Span, forward: bool, limit: int, goes: Collection[str]) -> UndoChange:
     then, left = (span.after, span.before) if forward else (span.before, span.after)
     blocked = _blocked_by(vault, span.path)
-    if blocked:  # nothing recorded lies behind a link or a file
+    if blocked:  # below a link or a file there is no recorded file
         in_the_way = then is not None and blocked not in goes
         return UndoChange(span.path, then, left, OUTSIDE if in_the_way else None, commands=span.commands)
     found = blob_of(vault / span.path, limit)
@@ -73,7 +74,7 @@ def _change(vault: Path, span: Span, forward: bool, limit: int, goes: Collection
 
 
 def _blocked_by(vault: Path, path: str) -> str:
-    """Return what is a link or a file where a folder above `path` was, nearest to the vault; empty where none is."""
+    """Return the first folder above `path` that is now a link or a file; empty if none is."""
     for above in reversed([parent.as_posix() for parent in Path(path).parents if parent != Path()]):
         try:
             mode = (vault / above).lstat().st_mode
@@ -85,7 +86,7 @@ def _blocked_by(vault: Path, path: str) -> str:
 
 
 def _will_be_empty(vault: Path, path: str, goes: Collection[str]) -> bool:
-    """Whether a folder holds nothing but folders and files that go."""
+    """Whether a folder holds only folders, and files that will be removed."""
     for folder, links, files in os.walk(vault / path):
         names = [*files, *(name for name in links if Path(folder, name).is_symlink())]
         if any(Path(folder, name).relative_to(vault).as_posix() not in goes for name in names):
@@ -98,15 +99,15 @@ _ROOM = "move it away, or leave such files as they are with --keep"
 
 @dataclass(frozen=True)
 class Plan:
-    """A step back or forth.
+    """An undo or a redo, before it is carried out.
 
-    :ivar target: the node that becomes the active one; ``None`` is the place before the first.
+    :ivar target: the node that will be active; ``None``: the place before the first node.
     :ivar source: the node that is active now.
-    :ivar title: the prompt that is taken back or done again.
+    :ivar title: the prompt that is undone or redone.
     :ivar since: when the first of `nodes` was made.
-    :ivar others: files that somebody else changed while the calls ran; they stay as they are.
-    :ivar missing: files that were changed and cannot be brought back, each with the reason.
-    :ivar notes: what else is not included.
+    :ivar others: files that someone else changed while the calls ran; they stay as they are.
+    :ivar missing: files that were changed and cannot be restored, each with the reason.
+    :ivar notes: sentences about what else is not included.
     """
 
     verb: str
@@ -127,7 +128,7 @@ class Plan:
         return [change for change in self.changes if change.foreign]
 
     def without_foreign(self) -> Plan:
-        """Return the plan that leaves the files alone which someone else has changed since."""
+        """Return the plan without the files that someone else has changed since."""
         left = {change.path for change in self.foreign}
         left |= {change.path for change in self.changes if any(change.touches(path) for path in left)}
         kept = [change for change in self.changes if change.path not in left]
@@ -136,16 +137,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class UndoResult:
-    """The files that were restored, and the commands that show what was overwritten of somebody else's."""
+    """The files that were restored, and the commands that show the overwritten contents of someone else."""
 
     touched: Sequence[str]
     kept: Sequence[str]
 
 
 async def plan_undo(turn: Turn, *, step: bool = False) -> Plan:
-    """Return what taking back the last turn, or only its last step with tool calls, would change.
+    """Return the plan to undo the last turn, or only its last step with tool calls.
 
-    :raises ToolError: there is nothing to take back.
+    :raises ToolError: there is nothing to undo.
     """
     path = await turn.history.path()
     first = next((at for at in range(len(path) - 1, -1, -1) if _begins(path[at], step)), None)
@@ -157,9 +158,9 @@ async def plan_undo(turn: Turn, *, step: bool = False) -> Plan:
 
 
 async def plan_redo(turn: Turn) -> Plan:
-    """Return what taking back the last undo would change.
+    """Return the plan to redo what the last undo took back.
 
-    :raises ToolError: nothing was undone, or the conversation has gone on since.
+    :raises ToolError: nothing was undone, or the conversation has continued since.
     """
     undone: list[dict[str, Any]] = turn.session_state.get("undone", [])
     path = await turn.history.path()
@@ -172,9 +173,9 @@ async def plan_redo(turn: Turn) -> Plan:
 
 
 async def _planned(turn: Turn, plan: Plan) -> Plan:
-    """Add to a plan what it does to files.
+    """Return `plan` with its changes to files.
 
-    :raises ToolError: a sub-agent of what is taken back still works.
+    :raises ToolError: a sub-agent that the undone answers started is still running.
     """
     sessions: Sequence[str] = turn.session_state.get("recorded_as", ())
     return await asyncio.to_thread(_with_files, shadow_of(turn), plan, sessions, turn.config.max_file_bytes)
@@ -196,7 +197,7 @@ def _with_files(shadow: Shadow, plan: Plan, sessions: Sequence[str], limit: int)
 
 
 def _notes(found: FoundSegments, absent: Sequence[str]) -> list[str]:
-    """Return in sentences what an undo leaves out that no name can be given of."""
+    """Return sentences about changes that an undo leaves out and whose files are unknown."""
     said = [f"changes to files were not recorded: {reason}" for reason in dict.fromkeys(gap.reason for gap in found.gaps)]
     if absent:
         why = "it ran elsewhere, or what was recorded went when it was deleted here"
@@ -210,8 +211,8 @@ def _notes(found: FoundSegments, absent: Sequence[str]) -> list[str]:
 async def carry_out(turn: Turn, plan: Plan) -> UndoResult:
     """Restore the files, then move the conversation.
 
-    :raises ToolError: something of somebody else's is where a file belongs; nothing is done then. Or a file cannot be
-        written; what was restored before it stays restored, and it can be tried again.
+    :raises ToolError: something else is in the place of a file; then nothing is done. Or a file cannot be written; the
+        files restored before it stay restored, and the undo can be tried again.
     """
     if stuck := [change.path for change in plan.changes if change.stuck]:
         names = ", ".join(stuck)
@@ -221,7 +222,7 @@ async def carry_out(turn: Turn, plan: Plan) -> UndoResult:
     touched = [change.path for change in plan.changes if change.now != change.then]
     wanted = [change.then.hash for change in plan.changes if change.then is not None] if touched else []
     contents = await asyncio.to_thread(shadow.contents, wanted) if touched else {}
-    for change in sorted(plan.changes, key=lambda change: change.then is not None):  # what goes makes room
+    for change in sorted(plan.changes, key=lambda change: change.then is not None):  # removed files make room for others
         if change.now != change.then:
             await asyncio.to_thread(_restore, turn, change, contents)
     await turn.history.switch(plan.target)
@@ -235,7 +236,7 @@ async def carry_out(turn: Turn, plan: Plan) -> UndoResult:
 
 
 def _keep(shadow: Shadow, plan: Plan) -> Sequence[str]:
-    """Record what somebody else wrote and is about to be overwritten; return the commands that show it."""
+    """Record the files of someone else that are about to be overwritten; return the commands that show them."""
     tree = shadow.snapshot().tree
     lost = [change for change in plan.foreign if change.now is not None and change.now.mode not in (UNRECORDED, OUTSIDE.mode)]
     return [shlex.join(["git", "-C", str(shadow.folder / "git"), "show", f"{tree}:{change.path}"]) for change in lost]
@@ -248,14 +249,14 @@ def _begins(node: NodeView, step: bool) -> bool:
 
 
 def _gist(node: NodeView) -> str:
-    """Return the words of a node; of an answer that only called tools, their names."""
+    """Return the beginning of a node's text; for an answer that only called tools, their names."""
     text = " ".join(str(node.payload.get("text") or "").split())
     text = text or ", ".join(str(call.get("name")) for call in node.payload.get("calls") or ())
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _restore(turn: Turn, change: UndoChange, contents: dict[str, bytes]) -> None:
-    """Write or remove one file through the walk that follows no links."""
+    """Write or remove one file, without following links."""
     target = turn.files.resolve(change.path, domain="edit")
     if change.now is not None and (change.then is None or "120000" in (change.now.mode, change.then.mode)):
         turn.files.remove(target)
@@ -274,7 +275,10 @@ def _restore(turn: Turn, change: UndoChange, contents: dict[str, bytes]) -> None
 
 
 def _remove_empty_folders(turn: Turn, path: str) -> bool:
-    """Remove the folder that stands where a file comes, if there is one; one that is not empty stays, and is an error."""
+    """Remove a folder at `path`, with the empty folders in it, to make room for a file; return whether there was one.
+
+    :raises ToolError: it holds a file.
+    """
     place = turn.vault / path
     if place.is_symlink() or not place.is_dir():
         return False
