@@ -1,1 +1,1 @@
-"""What plugin authors use: call one hook chain, see what each implementation did."""
+"""Tools for plugin authors: scaffold, call one hook chain, trace a session, replay and bisect it."""

@@ -69,7 +69,7 @@ async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: Path |
 
     :param given: JSON of the hook's arguments by name, for example ``{"call": {"tool": "read", "args": {…}}}``; for a
         hook with one value, the value itself will do.
-    :param hook: its name, or that of an event (``session.idle``), of which the observers are told then.
+    :param hook: the hook's name, or another host's name for an event (``session.idle``), which is then given to the observers.
     :raises ConfigError: there is no such hook, it cannot be fired, or the input does not fit.
     """
     if hook in OTHER_NAMES and not given.keys() & {"event"}:
@@ -109,9 +109,9 @@ async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: Path |
 
 
 def _check_names(hook: str, given: Mapping[str, Any]) -> None:
-    """Refuse what is not an argument of `hook`, unless it can be the one value itself.
+    """Refuse a name that is not an argument of `hook`, unless `given` can be the hook's one value itself.
 
-    :raises ConfigError: a name is not known.
+    :raises ConfigError: there is such a name.
     """
     info = HOOKS[hook]
     names = (*_CONTEXT.get(hook, ()), info.value or ("event" if info.kind == "observe" else ""))
@@ -125,9 +125,9 @@ def _check_names(hook: str, given: Mapping[str, Any]) -> None:
 
 
 def _judged(scope: TurnContext, call: ToolCall) -> ToolCall:
-    """Return `call` as gates see it: validated, with its targets and hash. One that says its targets stays as it is.
+    """Return `call` as gates see it: validated, with its targets and hash. A call that has targets stays as it is.
 
-    :raises ConfigError: the arguments do not fit the tool, or there is none of that name: no gate is asked about it.
+    :raises ConfigError: there is no such tool, or the arguments do not fit it: no gate would be asked about such a call.
     """
     if call.targets:
         return call

@@ -1,4 +1,4 @@
-"""Replay a stored session's hook inputs against a changed plugin (``moryflow replay``), and say where they first differ."""
+"""Call a changed plugin's hooks with the inputs of a stored session (``moryflow replay``), and report what differs."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 GATES = tuple(name for name, info in HOOKS.items() if info.kind == "gate")
 REPLAYED = ("system_blocks", *(name for name, info in HOOKS.items() if info.kind in ("transform", "gate", "observe")))
-"""The hooks that turns call. The others are called while a plugin loads, with nothing that a session knows."""
+"""The hooks that turns call. The others are called while a plugin loads, without any input from a session."""
 PATIENCE = 10.0
-"""Seconds in which the changed plugin must be imported: as long as ``plugin check`` gives it."""
+"""Seconds within which the changed plugin must be imported, as many as in ``plugin check``."""
 LOST = "its input was not recorded (a redactor, or too large)"
 
 
 @dataclass
 class Replay:
-    """What came of it: how many hook calls were compared, what differs, and what could not be compared.
+    """The result of a replay: how many hook calls were compared, what differs, and what could not be compared.
 
-    :ivar left_out: hooks of the plugin, or parts of what they do, that no replay looks at, and why.
+    :ivar left_out: hooks, events and tools of the plugin that no replay compares, each with the reason.
     """
 
     plugin: str
@@ -56,15 +56,15 @@ class Replay:
 async def replay(
     host: Host, family: Sequence[tuple[RecordedSession, Sequence[RecordedTurn]]], path: Path, recorded_as: str | None = None
 ) -> Replay:
-    """Call the hooks of the plugin at `path` with what turns of a session and of those it started gave to the plugin of its
-    name.
+    """Call the hooks of the plugin at `path` with the inputs that the plugin of its name got in turns of a session and of its
+    sub-agents.
 
-    Earlier turns are gone through as well, for what the plugin keeps from turn to turn, but not compared.
+    Earlier turns are run as well, because the plugin may keep state from turn to turn, but not compared.
 
-    :param family: the session first.
-    :param recorded_as: the plugin of the session to compare with, when it had another name.
+    :param family: the turns of the session, then those of its sub-agents.
+    :param recorded_as: the name that the plugin had in the session, if it was another.
     :raises ConfigError: there is no plugin at `path`, or there are several.
-    :raises PluginError: it does not load.
+    :raises PluginError: the plugin does not load.
     """
     candidate = _candidate(path)
     await _tried_out(host, candidate, path)
@@ -83,7 +83,7 @@ async def replay(
 
 
 def _name_session(result: Replay, recorded: RecordedSession, found: int, skipped: int) -> None:
-    """Say of what is new in `result` that it was in a sub-agent."""
+    """Add the sub-agent's session to the new entries of `result`, those after the first `found` and `skipped`."""
     id = recorded.session.id
     for place, one in enumerate(result.found[found:], found):
         result.found[place] = replace(
@@ -105,9 +105,9 @@ def _candidate(path: Path) -> Candidate:
 
 
 async def _tried_out(host: Host, candidate: Candidate, path: Path) -> None:
-    """Let the probe import it first: code that hangs or ends the process is named, and costs the replay nothing.
+    """Let the probe import the plugin first: code that hangs or ends the process is reported and cannot hurt the replay.
 
-    :raises PluginError: it does not load.
+    :raises PluginError: the plugin does not load.
     """
     from moryflow.plugins.preflight.policy import probe
 
@@ -120,7 +120,7 @@ async def _tried_out(host: Host, candidate: Candidate, path: Path) -> None:
 
 
 async def _loaded(host: Host, home: Path, candidate: Candidate) -> PluginSet:
-    """Load the one plugin beside the built-in ones, in a home that is thrown away afterwards."""
+    """Load the one plugin beside the built-in ones, in the temporary folder `home`; only its hooks are kept."""
     from moryflow.base.builtins import BUILTINS
 
     name = candidate.name
@@ -148,7 +148,7 @@ async def _through(rerun: Rerun, recorded: RecordedSession, turns: Sequence[Reco
 
 
 async def _compare(rerun: Rerun, moment: Moment, result: Replay, counts: bool) -> None:
-    """Call the plugin's hook as it was called then, and note whether it does the same."""
+    """Call the plugin's hook with its recorded input, and note whether it does the same as then."""
     implementations = rerun.plugin_set.ordered(moment.hook)
     own = [row for row in moment.rows if row.plugin == result.recorded_as]
     called = wants(implementations, moment.values[0]) if moment.hook == "event" else bool(implementations)
@@ -175,7 +175,7 @@ async def _compare(rerun: Rerun, moment: Moment, result: Replay, counts: bool) -
 
 
 def _leave_out(rerun: Rerun, turns: Sequence[RecordedTurn], result: Replay) -> None:
-    """Note what the plugin does that is not looked at, and why."""
+    """Note which of the plugin's hooks, events and tools are not compared, and why."""
     plugin_set = rerun.plugin_set
     loading = [HOOKS[hook].dotted for hook in HOOKS if hook not in REPLAYED and plugin_set.ordered(hook)]
     left_out = [(hook, "called while a plugin loads, not in a turn") for hook in loading]
@@ -187,9 +187,10 @@ def _leave_out(rerun: Rerun, turns: Sequence[RecordedTurn], result: Replay) -> N
 
 
 def _compare_state(rerun: Rerun, recorded: RecordedSession, turn: RecordedTurn, result: Replay) -> None:
-    """Compare what the plugin keeps after `turn`: all that an observer may do shows there.
+    """Compare the plugin's state after `turn`, because an observer can change nothing else.
 
-    The session's is known as the session was left. What is not called again may have changed it too.
+    The session's state is stored only as it was last, so it is compared after the last turn. Nothing is compared if calls were
+    skipped or left out, because they may have changed the state too.
     """
     if result.skipped or any(hook.startswith(("event ", "tool ")) for hook, _ in result.left_out):
         return
@@ -206,7 +207,7 @@ def _compare_state(rerun: Rerun, recorded: RecordedSession, turn: RecordedTurn, 
 
 
 AROUND = 30
-"""Characters of a text that are shown on either side of the first difference."""
+"""Characters of a text that are shown before the first difference; from there on, three times as many are shown."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,7 @@ def _in_mapping(before: dict[str, Any], after: dict[str, Any], path: str) -> Val
         found = first_difference(before.get(key), after.get(key), place)
         if found is not None:
             return found
-    return ValueDifference(path, before, after)  # a field that is there and null is not one that is missing
+    return ValueDifference(path, before, after)  # a field that is null differs from one that is missing
 
 
 def _in_list(before: list[Any], after: list[Any], path: str) -> ValueDifference | None:
@@ -277,14 +278,14 @@ def _cut(text: str, start: int) -> str:
 
 
 NOT_CALLED = ("quarantined", "skipped")
-"""Outcomes of a plugin that the host passed over."""
+"""The outcomes that mean that the host did not call the plugin."""
 
 
 @dataclass(frozen=True)
 class HookDifference:
-    """Something that would have been otherwise; `file` is where its code is now.
+    """A difference between what the plugin did then and what it does now; `file` is where its code is now.
 
-    :ivar place: where it was, for people; `about` says it for programs.
+    :ivar place: where in the session it is, for people; `about` says it for programs.
     """
 
     place: str
@@ -300,7 +301,7 @@ class HookDifference:
 
 
 def at(moment: Moment, difference: ValueDifference, file: str = "", line: int = 0) -> HookDifference:
-    """Return what was found in a hook."""
+    """Return `difference` as one of the hook of `moment`."""
     place: dict[str, Any] = {"turn": moment.turn.number, "step": moment.step, "hook": HOOKS[moment.hook].dotted}
     if moment.call is not None:
         place |= {"call_id": moment.call.id, "tool": moment.call.tool}
@@ -310,7 +311,7 @@ def at(moment: Moment, difference: ValueDifference, file: str = "", line: int = 
 
 
 def given_to(moment: Moment, own: Rows) -> Any:
-    """Return the value that the plugin was given; one that was not there, or said nothing, what came before truncation."""
+    """Return the value that the plugin was given; if it has no row, the value before truncation, else the last value."""
     if HOOKS[moment.hook].kind != "transform":
         return None
     if own:
@@ -320,7 +321,7 @@ def given_to(moment: Moment, own: Rows) -> Any:
 
 
 def outcome_difference(moment: Moment, outcome: RerunResult, failed: str) -> HookDifference | None:
-    """Return the difference between a call that failed and one that did not; of two that failed, none."""
+    """Return the difference between a call that failed and one that did not; ``None`` if both failed."""
     if failed and outcome.failures:
         return None
     if failed:
@@ -330,7 +331,7 @@ def outcome_difference(moment: Moment, outcome: RerunResult, failed: str) -> Hoo
 
 
 def result_difference(moment: Moment, own: Rows, given: Any, made: Any) -> ValueDifference | None:
-    """Return where what a hook made now differs from what it made of `given` then."""
+    """Return the first difference between what a hook made of `given` then and what it made of it now."""
     match HOOKS[moment.hook].kind:
         case "gate":
             said = next((row.delta for row in own if row.delta), None)
@@ -347,7 +348,7 @@ def result_difference(moment: Moment, own: Rows, given: Any, made: Any) -> Value
 
 
 def _of_blocks(then: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> ValueDifference | None:
-    """Compare blocks of the system prompt; of those then only id, length and hash are known."""
+    """Compare blocks of the system prompt; of the recorded blocks, only id, length and hash are known."""
     for index, (old, new) in enumerate(zip_longest(then, now)):
         path = f"blocks[{index}]"
         if old is None or new is None:

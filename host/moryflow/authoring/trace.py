@@ -1,6 +1,6 @@
-"""The ledger of a session for people: who changed what, how long it took, from which file, and what it costs.
+"""The ledger of a session for people: which plugin changed what, how long it took, in which file it is, and what it costs.
 
-It begins with what the store knows of a session, put together turn by turn: nodes, calls, and the ledger of its hooks.
+The first part reads what the store knows of a session, turn by turn: nodes, calls, and the ledger of its hooks.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 LONGEST_OUTPUT = 32 * 2**20
-"""Bytes of a stored output that are read; longer ones never were in memory whole."""
+"""The most bytes of a stored output that are read; a longer output was never in memory as a whole."""
 
 
 @dataclass(frozen=True)
 class RecordedTurn:
-    """One turn of the past.
+    """A turn as it was recorded.
 
-    :ivar number: counted from 1; what ``--turn`` means. 0 for a compaction, which is recorded like a turn but is none.
-    :ivar answers: step to the id of the node that the model's answer became.
-    :ivar events: what observers were told, as far as it is stored, oldest first.
+    :ivar number: counted from 1, as in ``--turn``. 0 for a compaction, which is recorded like a turn but is none.
+    :ivar answers: by step, the id of the node with the model's answer.
+    :ivar events: the turn's events that are stored, oldest first.
     """
 
     number: int
@@ -47,16 +47,16 @@ class RecordedTurn:
 
     @property
     def place(self) -> str:
-        """What it is called, for people."""
+        """The turn's name, for people."""
         return f"turn {self.number}" if self.number else "a compaction"
 
 
 @dataclass(frozen=True)
 class RecordedSession:
-    """A session of the past.
+    """A session as it was recorded.
 
-    :ivar outputs: by id, the whole of outputs that were too long for the conversation, as far as they are still stored.
-    :ivar state: what plugins keep, by plugin and scope, as it was when the session was left.
+    :ivar outputs: by id, the whole outputs that were too long for the conversation, as far as they are still stored.
+    :ivar state: the state of plugins, by plugin and scope, as it was last.
     """
 
     session: SessionRow
@@ -68,7 +68,7 @@ class RecordedSession:
     def turn(self, name: str) -> RecordedTurn:
         """Return a turn by its number, or a turn or a compaction by its id.
 
-        :raises ConfigError: there is none.
+        :raises ConfigError: there is no such turn.
         """
         for turn in self.turns:
             if turn.run.id == name or (turn.number and str(turn.number) == name):
@@ -82,7 +82,7 @@ class RecordedSession:
         )
 
     def until(self, last: RecordedTurn) -> Sequence[RecordedTurn]:
-        """Return what was recorded up to `last`, and that."""
+        """Return the turns and compactions up to and including `last`."""
         return self.turns[: self.turns.index(last) + 1]
 
     def path(self, node: str | None) -> list[Node]:
@@ -99,10 +99,10 @@ class RecordedSession:
 
 
 async def recorded(store: Store, session: str, *, outputs: bool = False) -> RecordedSession:
-    """Return a session with all that was recorded of its turns.
+    """Return a session with everything that was recorded of its turns.
 
-    :param outputs: read stored outputs and states too; only those who run hooks again need them.
-    :raises StoreError: there is none of that name.
+    :param outputs: read stored outputs and states too; only running hooks again needs them.
+    :raises StoreError: there is no such session.
     """
     row = await store.session(session)
     nodes = {node.id: node for node in await store.nodes(row.id)}
@@ -128,16 +128,16 @@ async def recorded(store: Store, session: str, *, outputs: bool = False) -> Reco
 
 
 async def recorded_family(store: Store, session: str, *, outputs: bool = False) -> list[RecordedSession]:
-    """Return a session as :func:`recorded` does, and behind it the sessions that it started, at any depth."""
+    """Return a session as :func:`recorded` does, followed by the sessions that it started, at any depth."""
     row = await store.session(session)
     return [await recorded(store, id, outputs=outputs) for id in await store.family(row.id)]
 
 
 def chosen(family: Sequence[RecordedSession], name: str | None) -> list[tuple[RecordedSession, Sequence[RecordedTurn]]]:
-    """Return which turns of which sessions of a family belong to the turn of that `name`: its own, and all of those
-    sub-agents' that it started; without a name, all.
+    """Return the turns of a family that belong to the turn called `name`: that turn itself, and all turns of the sub-agents
+    that it started. Without a name, return all turns.
 
-    :raises ConfigError: the first of the family has no such turn.
+    :raises ConfigError: the first session of the family has no such turn.
     """
     if name is None:
         return [(each, each.turns) for each in family]
@@ -171,7 +171,7 @@ async def _outputs(store: Store, session: str) -> dict[str, str]:
 
 
 def _answers(calls: Sequence[CallRow], events: Sequence[Event]) -> dict[str, dict[int, str]]:
-    """Return, by turn and step, the node of the answer: a step's end names it, and so does each call of it."""
+    """Return, by turn and step, the node of the answer: the end of the step names it, and so does each call of the step."""
     found: dict[str, dict[int, str]] = {}
     for call in calls:
         found.setdefault(call.turn, {})[call.step] = call.node
@@ -191,7 +191,7 @@ class Bill:
     """What a plugin cost in the turns shown. Tokens are estimates.
 
     :ivar per_request: what its tools and its part of the system prompt add to every request of the session itself.
-    :ivar sent: that, times the requests.
+    :ivar sent: what these added to all requests, those of sub-agents included.
     :ivar messages: what it put into single requests; `results`, what it added to tool results (less than 0: saved).
     """
 
@@ -219,7 +219,7 @@ class Bill:
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> Bill:
-        """Return what :meth:`as_json` gave, in another process."""
+        """Return the bill from which :meth:`as_json`, in another process, made `found`."""
         spent = {name: number for name, number in found["tokens"].items() if name != "tokens"}
         return cls(**{name: value for name, value in found.items() if name != "tokens"}, **spent)
 
@@ -228,7 +228,7 @@ class Bill:
 class Trace:
     """What :func:`trace` found, by turn and by plugin.
 
-    :ivar compactions: recorded like turns, and none; of sub-agents both have ``session`` and ``agent`` as well.
+    :ivar compactions: recorded like turns, but listed apart. In both, entries of sub-agents have ``session`` and ``agent``.
     """
 
     session: str
@@ -243,13 +243,13 @@ class Trace:
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> Trace:
-        """Return what :meth:`as_json` gave, in another process."""
+        """Return the trace from which :meth:`as_json`, in another process, made `found`."""
         bills = [Bill.of_json(bill) for bill in found["plugins"]]
         return cls(found["session"], found["turns"], found["compactions"], bills)
 
 
 async def traced(host: Host, session: str, turn: str = "", plugin: str | None = None) -> Trace:
-    """Return the ledger of a stored session and of those it started: of a turn, of the ``last`` one, or of all.
+    """Return the ledger of a stored session and its sub-agents: for one turn, for the ``last`` turn, or for all turns.
 
     :raises ConfigError: there is no such turn.
     """
@@ -261,9 +261,9 @@ async def traced(host: Host, session: str, turn: str = "", plugin: str | None = 
 
 
 def trace(host: Host, family: Sequence[tuple[RecordedSession, Sequence[RecordedTurn]]], plugin: str | None = None) -> Trace:
-    """Return the ledger of turns of a session and of those it started; of one plugin alone when it is named.
+    """Return the ledger of turns of a session and its sub-agents; if `plugin` is named, of that plugin alone.
 
-    :param family: the session first.
+    :param family: the turns of the session, then those of its sub-agents.
     """
     bills: dict[str, Bill] = {}
     found = Trace(family[0][0].session.id)
@@ -392,7 +392,7 @@ def _grown(delta: Mapping[str, Any]) -> int:
 
 
 def _size(value: Any) -> int:
-    """Return the characters of a recorded value, also of one of which only the size was written down."""
+    """Return the number of characters of a recorded value, even if only its size was recorded."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, list | tuple):
@@ -406,7 +406,7 @@ def _size(value: Any) -> int:
 def _schemas(host: Host, session: SessionRow) -> dict[str, int]:
     """Return how many characters the tools of each plugin take in a request of this session, as they are now."""
     scope = read_only_scope(host, session, None)
-    with suppress(ConfigError):  # a model that nobody knows any more: the tools that any model gets
+    with suppress(ConfigError):  # no provider knows the model any more: count the tools that any model gets
         scope.model = host.models(host.plugin_set).choose(session.model)[1]
     sizes: dict[str, int] = {}
     for name, owned in offered_tools(scope).items():
@@ -416,9 +416,9 @@ def _schemas(host: Host, session: SessionRow) -> dict[str, int]:
 
 
 def snapshot(trace: Trace, places: Mapping[str, str]) -> str:
-    """Return what plugins that are not built in changed, said and failed, one line each, in the order of the calls.
+    """Return a line for each hook call in which a plugin that is not built in changed or said something or failed, in order.
 
-    :param places: text that differs from run to run, and what to write instead: ``{str(vault): "<vault>"}``.
+    :param places: text that differs from run to run, and its replacement: ``{str(vault): "<vault>"}``.
     """
     wanted = {bill.plugin for bill in trace.plugins if bill.tier != "builtin"}
     lines = [
@@ -442,7 +442,7 @@ def _line(turn: int, row: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return JSON without what is another in every run: ids of nodes, calls and stored outputs."""
+    """Return a JSON value without what differs in every run: ids of nodes, calls and stored outputs."""
     if isinstance(value, dict):
         kept = {key: _plain(item) for key, item in value.items() if key not in ("node", "id", "call_id", "output_id")}
         return "<stored>" if set(value) == {"stored"} else kept
