@@ -1,4 +1,4 @@
-"""Which plugin made a turn bad: its hooks again, with halves of the plugins on (``moryflow plugin bisect``)."""
+"""Find the plugin that made a turn bad: run its hooks again with halves of the plugins on (``moryflow plugin bisect``)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from .trace import RecordedSession, RecordedTurn
 
 Judge = Callable[[str, Sequence[str], str], bool]
-"""The turn as text, the plugins that were on, and the sections that are others than without any; whether it is good."""
+"""Takes the turn as text, the plugins that were on, and the sections that differ from a run without any; returns whether the
+turn is good."""
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """What :func:`bisect` found.
+    """What :meth:`Bisection.find` found.
 
-    :ivar needs: other plugins without which it does no harm.
-    :ivar rounds: the plugins that were on, and whether the turn was good then.
-    :ivar changed: the sections of the turn's text that it made others: place, before, after.
+    :ivar needs: other plugins without which the plugin does no harm.
+    :ivar rounds: for each run, the plugins that were on and whether the turn was good.
+    :ivar changed: the sections of the turn's text that the plugin changed: place, before, after.
     """
 
     plugin: str
@@ -40,7 +41,7 @@ class Culprit:
 
 
 class Bisection:
-    """Runs the hooks of one turn with some plugins on, and remembers what came of it."""
+    """Runs the hooks of one turn with some plugins on, and remembers the result of each run."""
 
     def __init__(self, host: Host, recorded: RecordedSession, turn: RecordedTurn, judge: Judge) -> None:
         self._host = host
@@ -51,7 +52,7 @@ class Bisection:
         self._judged: dict[tuple[str, ...], bool] = {}
 
     def suspects(self) -> list[str]:
-        """Return the plugins that may have changed the turn, in the order they are called: not the host's own."""
+        """Return the plugins that may have changed the turn, in the order they are called, without the built-in ones."""
         plugins = self._host.plugin_set.plugins
         called = [item.plugin for hook in REPLAYED for item in self._host.plugin_set.ordered(hook)]
         return [name for name in dict.fromkeys(called) if plugins[name].tier != "builtin" or name in AMONG_USER]
@@ -59,7 +60,7 @@ class Bisection:
     async def find(self) -> Culprit:
         """Return the plugin that made the turn bad.
 
-        :raises ConfigError: it is good with all of them, or bad without any.
+        :raises ConfigError: the turn is good with all plugins, or bad without any, or a plugin is not loaded yet.
         """
         self._check_complete()
         suspects = self.suspects()
@@ -104,7 +105,7 @@ class Bisection:
         return self._judged[on]
 
     async def _run(self, plugins: Sequence[str]) -> list[tuple[str, str]]:
-        """Return the turn, place by place, as these plugins would have made it."""
+        """Return the turn's text, place by place, as these plugins would have made it."""
         rerun = Rerun(self._host, self._recorded, only(self._host.plugin_set, frozenset(plugins)))
         found: list[tuple[str, str]] = []
         results: dict[str, str] = {}
@@ -129,9 +130,9 @@ def _joined(sections: Sequence[tuple[str, str]]) -> str:
 
 
 async def _text(rerun: Rerun, moment: Moment, results: dict[str, str]) -> str:
-    """Return what the hook of `moment` comes to, as text; empty when its input is not known or nobody says anything.
+    """Return the result of the hook of `moment` as text; empty if its input is not known or no plugin says anything.
 
-    :param results: by call, what these plugins made of results so far: later requests show them so.
+    :param results: by call id, the results as these plugins have changed them so far, for the messages of later requests.
     """
     if moment.hook in GATES:
         verdicts = (await rerun.call(moment)).value

@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 
 UNKNOWN: Any = object()
-"""A value that was not written down: a redactor was to see it first, or it was too large."""
+"""A value that was not recorded: a redactor had to see it first, or it was too large."""
 CHAT = ("chat_messages", "chat_system", "system_blocks", "chat_params")
 TOOL = ("tool_before", "tool_gate", "tool_decided", "tool_after")
 
 
 @dataclass(frozen=True)
 class Moment:
-    """One hook at one place of a past turn.
+    """One call of a hook chain in a past turn.
 
-    :ivar call: of a hook of tools, the record of the call.
+    :ivar call: for a hook of tools, the record of the tool call.
     :ivar rows: the ledger's rows of this chain that changed, said or failed something, by position.
-    :ivar values: of a transform, its value before each of `rows` and after the last; :data:`UNKNOWN` where it is lost.
-        Of an observer, the event.
+    :ivar values: for a transform, the value before each of `rows` and after the last; :data:`UNKNOWN` if it is lost.
+        For an observer, the event.
     :ivar node: the active node then.
     """
 
@@ -54,7 +54,7 @@ class Moment:
 
     @property
     def place(self) -> str:
-        """Where it was, for people."""
+        """Where in the session it was, for people."""
         about = f" {self.call.tool} ({self.call.id})" if self.call else ""
         about = f" {self.values[0].type}" if self.hook == "event" else about
         return f"{self.turn.place}, step {self.step}, {self.hook.replace('_', '.', 1)}{about}"
@@ -67,9 +67,9 @@ class Moment:
 
 @dataclass(frozen=True)
 class Base:
-    """What a turn began with before any plugin: it is not stored, and is as the host would make it today.
+    """What a turn began with before any plugin changed it. That is not stored, so it is what the host would make today.
 
-    :ivar plan: of a turn that is a compaction, what was planned; like `params`, :data:`UNKNOWN` when it is lost.
+    :ivar plan: for a turn that is a compaction, its plan; like `params`, :data:`UNKNOWN` if it is lost.
     """
 
     prompt: SystemPrompt
@@ -91,7 +91,7 @@ def moments(recorded: RecordedSession, turn: RecordedTurn, base: Base) -> Iterat
 
 
 def _of_compaction(turn: RecordedTurn, base: Base) -> Iterator[Moment]:
-    """Yield the hook that was shown the plan, and that of the summary's requests if any were made."""
+    """Yield the hook that got the plan, and ``chat_params`` if a summary was requested."""
     step = next((row.step for row in turn.rows), 0)
     anchor = next((str(event.data["anchor"]) for event in turn.events if "anchor" in event.data), None)
     for hook, first in (("compaction", base.plan), ("chat_params", base.params)):
@@ -140,7 +140,7 @@ def _rows(turn: RecordedTurn, step: int, hook: str, call_id: str | None) -> list
 
 
 def _arguments(recorded: RecordedSession, call: CallRow, rows: Sequence[HookCallRow]) -> list[Any]:
-    """Return what ``tool_before`` was given: the arguments as the model wrote them."""
+    """Return the calls between the implementations of ``tool_before``, from the arguments that the model wrote onwards."""
     node = recorded.nodes.get(call.node)
     wanted = (node.payload.get("calls") or ()) if node else ()
     written = next((item for item in wanted if item["id"] == call.id), None)
@@ -166,7 +166,7 @@ def _stored_result(node: Node) -> ToolResult:
 
 
 def _as_it_was(base: Any, rows: Sequence[HookCallRow]) -> Any:
-    """Return `base` with the fields that changes found in place."""
+    """Return `base` with the recorded values of the fields that plugins changed, as they were before the changes."""
     for row in reversed(rows):
         base = _with(base, (row.delta or {}).get("was", {})) if row.outcome == "changed" else base
     return base
@@ -202,7 +202,7 @@ def _after(value: Any, delta: Any) -> Any:
 
 
 def _with(value: Any, fields: Mapping[str, Any]) -> Any:
-    """Return `value` with other `fields`, :data:`UNKNOWN` when one of them was not written down."""
+    """Return `value` with other `fields`; :data:`UNKNOWN` if one of them was not recorded."""
     if value is UNKNOWN or any(name not in type(value).model_fields or _lost(item) for name, item in fields.items()):
         return UNKNOWN
     return type(value).model_validate({**value.model_dump(mode="json"), **fields})
@@ -213,9 +213,9 @@ def _lost(item: Any) -> bool:
 
 
 def compaction_base(recorded: RecordedSession, turn: RecordedTurn, config: Config, model: ModelInfo | None) -> Base:
-    """Return the plan and the parameters of the compaction that `turn` is; instructions and limits are those of today.
+    """Return the plan and the parameters of the compaction `turn`; instructions and limits are those of today.
 
-    :param model: what wrote the summary; ``None`` when it is not known here.
+    :param model: the model that wrote the summary; ``None`` if no provider knows it any more.
     """
     settings = CompactionSettings.model_validate(dict(config.section(COMPACTION_PATH)))
     params = first_params(model, settings.max_output_tokens) if model is not None else UNKNOWN
@@ -235,10 +235,10 @@ def _plan(recorded: RecordedSession, turn: RecordedTurn, settings: CompactionSet
 
 
 def with_events(turn: RecordedTurn, hooks: Iterable[Moment]) -> Iterator[Moment]:
-    """Yield `hooks` and between them the events: observers hear of one when it is committed.
+    """Yield `hooks` with the events between them, because observers get an event when it is committed.
 
-    An answer with its calls is committed when the first of them is about to run, a result with what follows it. So a hook
-    comes after the event that let it be called, and after all that stand before that one.
+    An answer with its calls is committed when the first call is about to run, and a result together with what follows it. So a
+    hook comes after the event that led to its call, and after all events before that one.
     """
     waiting, reached, since = deque(turn.events), 0, _marks(turn)
     for moment in hooks:
@@ -251,12 +251,12 @@ def with_events(turn: RecordedTurn, hooks: Iterable[Moment]) -> Iterator[Moment]
 
 
 def wants(implementations: Iterable[Implementation], event: Event) -> bool:
-    """Whether one of these observers asks to be told of an event of this type."""
+    """Return whether one of these observers asks for events of this type."""
     return any(not item.options.events or event.is_one_of(item.options.events) for item in implementations)
 
 
 def deltas_of(implementations: Iterable[Implementation]) -> list[str]:
-    """Return the types of events that these observers are told of although no store keeps them."""
+    """Return the types of events that these observers get although no store keeps them."""
     options = [item.options for item in implementations]
     return [
         name
@@ -266,7 +266,7 @@ def deltas_of(implementations: Iterable[Implementation]) -> list[str]:
 
 
 def _marks(turn: RecordedTurn) -> Mapping[tuple[str, str | int], int]:
-    """Return where the events stand that let hooks be called."""
+    """Return the sequence numbers of the events that led to calls of hooks, by kind and by step or call."""
     marks: dict[tuple[str, str | int], int] = {}
     for event in turn.events:
         match event.type:

@@ -1,4 +1,4 @@
-"""Call hooks again with what they were given in a past turn. No model and no tool is called, and nothing is stored."""
+"""Call hooks again with the inputs they got in a past turn. No model and no tool is called, and nothing is stored."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from .trace import RecordedSession, RecordedTurn
 
 READING = ("files", "history", "resolve")
-"""Services that a hook may use while it is run again; of files only what reads, of history what was there then."""
+"""Services that a hook may use while it is run again: files only for reading, and the history only as it was then."""
 
 
 @dataclass(frozen=True)
 class RerunResult:
-    """What a chain came to: JSON of the value, or of the verdicts by plugin, and which implementations failed."""
+    """The result of a hook chain: the value, or the verdicts by plugin, as JSON; and the implementations that failed."""
 
     value: Any
     failures: tuple[HookFailure, ...] = ()
 
 
 class Rerun:
-    """A past session and the plugins that its hooks are called with again.
+    """Calls the hooks of a past session again, with the plugins of `plugin_set`.
 
-    One object goes through the turns in order, so that what plugins keep in ``turn.state`` builds up as it did.
+    One object goes through the turns in order, so that the ``turn.state`` of plugins builds up as it did then.
     """
 
     def __init__(self, host: Host, recorded: RecordedSession, plugin_set: PluginSet) -> None:
@@ -58,16 +58,16 @@ class Rerun:
         return self._scope.plugin_set
 
     def state(self, plugin: str) -> tuple[Any, Any]:
-        """Return what a plugin keeps by now for the turn and for the session."""
+        """Return a plugin's state at this point, for the turn and for the session."""
         live = self._scope.live
         return live.turn_states.get(plugin, {}), live.state.get(plugin, {})
 
     def moments(self, turn: RecordedTurn) -> Iterator[Moment]:
-        """Begin `turn` and yield the hooks that it called."""
+        """Begin `turn`, and return the hooks that it called and its events, in order."""
         run, host = turn.run, self._host
         compact = run.is_compaction
         if not compact:
-            self._scope.live.turn_states = {}  # a compaction is a part of the turn that it stands in
+            self._scope.live.turn_states = {}  # a compaction is part of the turn around it
         fresh: dict[str, Any] = {"turn": run.id, "purpose": run.purpose, "step": 0, "offered": None, "_views": {}, "_saved": {}}
         agent = COMPACT_AGENT if compact else host.agents.get(run.agent) or host.agent(None)
         self._scope = scope = replace(self._scope, agent=agent, model=_model(host, run.model), **fresh)
@@ -78,7 +78,7 @@ class Rerun:
         return with_events(turn, moments(self._recorded, turn, base))
 
     async def call(self, moment: Moment, value: Any = None) -> RerunResult:
-        """Call the hook of `moment` with `value`; of a gate, with the recorded call."""
+        """Call the hook of `moment` with `value`, or a gate with the recorded call."""
         scope, dispatcher = self._scope, self._host.surroundings.dispatcher
         scope.step, scope.failures, scope.notices = moment.step, [], []
         if moment.node is not None:
@@ -125,7 +125,7 @@ async def _transformed(scope: TurnContext, hook: str, value: Any, context: dict[
 
 
 def verdict_json(verdict: Any) -> dict[str, Any]:
-    """Return a verdict as the ledger writes it down."""
+    """Return a verdict as the ledger records it."""
     return {"decision": verdict.decision, **verdict.model_dump(mode="json", exclude_defaults=True)}
 
 
@@ -144,7 +144,7 @@ def _model(host: Host, name: str) -> Any:
 
 
 def _harmless(services: Mapping[str, Any]) -> dict[str, Any]:
-    """Return services of which none changes anything; those that would, say so when they are used."""
+    """Return services that change nothing. A hook that uses one of the others gets an error."""
 
     def refusing(name: str) -> Any:
         return lambda scope, plugin: _Refusing(name)
@@ -159,7 +159,7 @@ def _harmless(services: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Refusing:
-    """A service that is not there while hooks are run again."""
+    """Stands for a service that may not be used while hooks are run again; each call of it raises a ``ToolError``."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -172,7 +172,7 @@ class _Refusing:
 
 
 class _CommandsAlone(_Refusing):
-    """The rules are not those of then; what stands in a command is."""
+    """The service ``rules`` without its rules, which may have changed since then; it can still parse a command."""
 
     def __init__(self, rules: Any) -> None:
         super().__init__("rules")
@@ -180,7 +180,7 @@ class _CommandsAlone(_Refusing):
 
 
 class _ReadOnly:
-    """The files of the vault, without what changes them."""
+    """The files of the vault, without the methods that change them."""
 
     def __init__(self, files: Any) -> None:
         self._files = files
@@ -196,7 +196,7 @@ class _AsItWas:
         self._history, self._scope = history, scope
 
     async def path(self, session: str | None = None) -> Sequence[NodeView]:
-        """Return the path that was active then; of another session, as it is."""
+        """Return the path that was active then; for another session, its path as it is now."""
         if session not in (None, self._scope.session):
             return await self._history.path(session)
         return [node_view(node) for node in self._scope.live.hold.path]

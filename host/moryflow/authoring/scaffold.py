@@ -1,4 +1,4 @@
-"""Scaffold a tool, an agent or a plugin. The templates are files beside this one; they know only ``$name``."""
+"""Scaffold a tool, an agent or a plugin. The templates are files in ``templates``; they have only ``$name`` placeholders."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ _AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
 _SPOKEN = frozenset(dir(builtins)) | {
     "config_model", "create_tools", "default", "hookimpl", "tool", "tool_after", "tools",
 }  # fmt: skip
-"""What a name means already in the files that are written: a function of that name would take its place."""
+"""Names that already mean something in the files that are written: a function of such a name would replace it."""
 _PLUGIN = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\Z")
 
 
 @dataclass(frozen=True)
 class Scaffold:
-    """Files that are about to be written, by path, and what to type next."""
+    """Files that are about to be written, by path, and the commands to type next."""
 
     files: Mapping[Path, str]
     following: tuple[str, ...]
 
     @property
     def existing(self) -> list[Path]:
-        """Files of these that are there already, with other content."""
+        """Those of the files that exist already, with other content."""
         return [path for path, text in self.files.items() if path.exists() and not _same(path, text)]
 
     def write(self) -> None:
-        """Write the files and their folders; only their owner may change them, as running them asks for.
+        """Write the files and their folders. Only their owner may change them, or Moryflow would refuse to run them.
 
-        :raises OSError: one cannot be written.
+        :raises OSError: a file cannot be written.
         """
         for path, text in self.files.items():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -50,7 +50,7 @@ class Scaffold:
 
 
 def _replace(path: Path, text: str, mode: int) -> None:
-    """Write a file at once or not at all: half of one, on a full disk, would be complained about from then on."""
+    """Write a file whole or not at all: half a file, left by a full disk, would be reported as broken from then on."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")  # not where somebody else has put a link
     try:
         with fresh.open("x", encoding="utf-8") as file:
@@ -65,14 +65,14 @@ def _replace(path: Path, text: str, mode: int) -> None:
 
 
 LANGUAGES = {"python": "py", "bash": "sh", "javascript": "js"}
-"""What a tool can be written in, and how the name of its file ends."""
+"""The languages a tool can be written in, with the suffix of its file."""
 
 
 def tool_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset(), language: str = "python") -> Scaffold:
     """Return a tool in one file.
 
-    :param taken: names of tools there are.
-    :raises ConfigError: the name cannot be one of a tool.
+    :param taken: the names of built-in tools.
+    :raises ConfigError: the name cannot be that of a tool.
     """
     _check(name, _TOOL, "a tool", "lower-case letters, digits and _, beginning with a letter", name.lower().replace("-", "_"))
     if keyword.iskeyword(name):
@@ -88,7 +88,7 @@ def tool_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset(), 
 def agent_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset()) -> Scaffold:
     """Return an agent: a Markdown file.
 
-    :param taken: ids of agents there are.
+    :param taken: the ids of built-in agents.
     :raises ConfigError: the name cannot be an agent's id.
     """
     from moryflow_sdk.support.agent_files import RESERVED
@@ -107,8 +107,9 @@ def plugin_scaffold(
     """Return a plugin: a project with its package, manifest, tests and settings.
 
     :param folder: where the project's own folder is made.
-    :param taken: names of plugins there are, and `tools` those of tools: its own tool is called otherwise then.
-    :raises ConfigError: the name cannot be one of a plugin.
+    :param taken: the names of built-in plugins.
+    :param tools: the names of built-in tools; if the plugin's tool would have one of them, it gets another name.
+    :raises ConfigError: the name cannot be that of a plugin.
     """
     short = name.removeprefix("moryflow-")
     near = re.sub(r"[\s_]+", "-", name.strip().lower())
