@@ -1,4 +1,4 @@
-"""Inside the probe: import, register, contribute, compare. Runs in a forked process that may end in any way."""
+"""Inside the probe: import, register, contribute, compare. This runs in a forked process, which may end in any way."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FILES = 256
 
 
 class ProbeSettings:
-    """The person's settings, as JSON: enough of a configuration for one plugin."""
+    """The person's settings as JSON: the part of a configuration that loading one plugin needs."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
@@ -56,14 +56,14 @@ class ProbeSettings:
 def examine(request: Mapping[str, Any], shared: SharedCode, mark: Mark) -> dict[str, Any]:
     """Return the verdict on one candidate, as JSON.
 
-    :param shared: what the helper had loaded before it forked.
-    :param mark: told the stage that begins.
+    :param shared: the code that the helper had loaded before it forked.
+    :param mark: called with the name of each stage when it begins.
     """
     sys.path[:] = request["path"]
     sys.dont_write_bytecode = True
     importlib.invalidate_caches()
     leave_as_it_is()
-    atexit._clear()  # of the helper, which this fork never ends as
+    atexit._clear()  # drop the helper's functions: this fork must not run them
     atexit.register(_stand_in)
     forked: list[bool] = []
     os.register_at_fork(before=lambda: forked.append(True))
@@ -76,10 +76,10 @@ def examine(request: Mapping[str, Any], shared: SharedCode, mark: Mark) -> dict[
     except BaseException as error:  # the isolation boundary of the probe, where nobody can press Ctrl-C
         raised = True
         found = _error_report(error, str(request.get("root") or request.get("file")))
-    harmed = _find_harm(before, shared)  # also of one that failed: the host would import it once more to say how
+    harmed = _find_harm(before, shared)  # also if it failed: the host would import it again to report the error
     harmed += ["what runs: it forks this process"] if forked else []
     if found["ok"] or raised:
-        with suppress(BaseException):  # what it is told with may be broken by now
+        with suppress(BaseException):  # the plugin may have broken what this needs
             found["changed"] = list(remarks(before, take()))
     if harmed:
         hint = _HARM_IN_TOOLS if "file" in request else _HARM_HINT
@@ -88,14 +88,14 @@ def examine(request: Mapping[str, Any], shared: SharedCode, mark: Mark) -> dict[
         found |= {"ok": False, "fatal": True, "stage": "import", "hint": hint}
         found["error"] = f"{failed}it changes something that all code shares: {'; '.join(harmed[:3])}"
     elif found["ok"]:
-        mark("atexit")  # a hang or an exit there would be the host's
+        mark("atexit")  # if they hang or exit, so would the host
         atexit._run_exitfuncs()
     found["ms"] = round((time.perf_counter() - started) * 1000, 1)
     return found
 
 
 def _error_report(error: BaseException, root: str) -> dict[str, Any]:
-    """Say what was raised, and where, unless what says so is broken by now."""
+    """Return the verdict for an exception, with its text and place unless the plugin broke what reads them."""
     found = {"ok": False, "stage": "import", "error": type(error).__name__, "file": root, "fatal": _is_fatal(error)}
     with suppress(BaseException):
         found["error"], file, found["line"] = describe(error, root_of(root))
@@ -104,10 +104,10 @@ def _error_report(error: BaseException, root: str) -> dict[str, Any]:
 
 
 def _find_harm(before: ProcessState, shared: SharedCode) -> list[str]:
-    """Return what was changed that others rely on; that the comparison itself cannot go on is one such change."""
+    """Return what the plugin changed that others rely on. If the comparison itself fails, that counts as a change."""
     found: list[str] = []
     try:
-        found.extend(shared.changes())  # first: it fixes what the rest needs
+        found.extend(shared.changes())  # first: it restores what the rest needs
         found.extend(harm(before, take()))
         if not atexit._ncallbacks():
             found.append("what runs at the end of the program (atexit)")
@@ -117,20 +117,20 @@ def _find_harm(before: ProcessState, shared: SharedCode) -> list[str]:
 
 
 def _stand_in() -> None:
-    """Stand for what the host has registered to run at its end."""
+    """Do nothing: this represents the functions that the host has registered with atexit."""
 
 
 _FATAL = (MemoryError, RecursionError, SystemExit)
 
 
 def _is_fatal(error: BaseException | None) -> bool:
-    """Whether code ran out of memory or stack, wanted to end the process or to read the terminal, also where it then raised
-    something else."""
+    """Whether `error` or one of its causes means that code ran out of memory or stack, tried to end the process, or read
+    the terminal."""
     return any(isinstance(each, _FATAL) or _reads_terminal(each) for each in _behind(error))
 
 
 def _behind(error: BaseException | None) -> list[BaseException]:
-    """Return `error` and what it was raised because of."""
+    """Return `error` and the chain of its causes."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
         seen.append(error)
@@ -139,7 +139,7 @@ def _behind(error: BaseException | None) -> list[BaseException]:
 
 
 def _reads_terminal(error: BaseException) -> bool:
-    """Whether `error` is what reading standard input gives here (:func:`silence`)."""
+    """Whether `error` is the one that reading standard input raises here; see :func:`silence`."""
     return isinstance(error, OSError) and error.errno == errno.EBADF
 
 
@@ -151,7 +151,7 @@ _HARM_IN_TOOLS = "do it in the function of the tool and undo it there, or not at
 
 
 def _import_file(path: Path) -> dict[str, Any]:
-    """Import a file that is not a plugin: one with tools."""
+    """Import a file with tools, which is not a plugin."""
     try:
         import_sources(Candidate.at(path), None)
     except LoadFailure as failure:
@@ -168,7 +168,7 @@ def _load_plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     except LoadFailure as failure:
         if failure.stage != "config":
             return _failure_report(failure)
-        # Settings are not part of the code: the host holds them against the plugin itself.
+        # Settings are not part of the code: the host reports them itself.
         return {"ok": True, "stage": "register", "file": failure.file, "notes": [failure_line(failure)]}
     record = plugin_set.records[0]
     remarks = [failure_line(record)] if record.error else []
@@ -186,9 +186,9 @@ def _load_plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
 
 
 async def _contribute(plugin_set: PluginSet, contexts: Callable[[Any], PluginContext]) -> LoadRecord:
-    """Call the contribute hooks. What they raise is no failure of the plugin; what they do to the process is.
+    """Call the contribute hooks. If they raise, the plugin has not failed; if they harm the process, it has.
 
-    ``plugin_start`` is not called: it is where a plugin does what has effects.
+    ``plugin_start`` is not called, because a plugin may have effects there.
     """
     for plugin in plugin_set.plugins.values():
         plugin.life.started = True
@@ -196,7 +196,7 @@ async def _contribute(plugin_set: PluginSet, contexts: Callable[[Any], PluginCon
 
 
 def _with_notes(plugin_set: PluginSet, raised: list[BaseException]) -> PluginSet:
-    """Return the set with hooks that say what they raise."""
+    """Return the set with hooks that add what they raise to `raised`."""
     hooks = {
         hook: tuple(replace(item, function=_note_errors(item.function, raised)) for item in items)
         for hook, items in plugin_set.hooks.items()
@@ -228,12 +228,12 @@ def _failure_report(failure: LoadFailure, file: str = "") -> dict[str, Any]:
 
 
 def silence(output: int) -> None:
-    """Let nothing that a plugin prints or reads reach the helper's own streams.
+    """Keep a plugin away from the helper's own streams.
 
     Standard input cannot be read at all: in the host it is the terminal, and an import that reads it would never end.
+    Each stream is a file of its own, so that replacing one by another is noticed.
 
-    :param output: takes what it prints, so that it can be told; each stream is a file of its own, so that one that is
-        put in the place of another is noticed.
+    :param output: the descriptor that receives what the plugin prints, so that it can be reported.
     """
     unread, nowhere = os.open(os.devnull, os.O_WRONLY), os.open(os.devnull, os.O_RDWR)
     for number, target in enumerate((unread, output, nowhere)):
@@ -244,7 +244,7 @@ def silence(output: int) -> None:
 
 
 def machine_memory() -> int:
-    """Return the bytes of memory that there are for this process and all others beside it."""
+    """Return the bytes of memory of this machine, or of this container if that has fewer."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     with suppress(OSError, ValueError):
         found.append(int(Path("/sys/fs/cgroup/memory.max").read_text("ascii")))
@@ -252,9 +252,9 @@ def machine_memory() -> int:
 
 
 def limit(seconds: float) -> None:
-    """Set limits: processor time, files, no core. Memory is watched: code may catch the error that a limit gives.
+    """Limit processor time, open files and core dumps. Memory is watched instead: code may catch the error of a limit.
 
-    The one set here is what a host would meet, too.
+    The memory limit that is set here is the whole machine's, which a host would meet too.
     """
     import resource
 
@@ -272,7 +272,7 @@ def limit(seconds: float) -> None:
 
 
 def memory_of(pid: int) -> int:
-    """Return the bytes that a process and those that it began have filled by now; 0 where the system does not say."""
+    """Return the bytes of memory that a process and its children use; 0 if the system does not tell."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
     except OSError:

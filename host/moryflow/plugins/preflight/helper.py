@@ -1,8 +1,9 @@
-"""The warm helper: a small process with one thread that has imported the SDK and forks once per probe.
+"""The helper process: it has one thread, has imported the SDK already, and forks once per probe.
 
-It reads requests from standard input and writes verdicts to standard output, a JSON object a line each. Two probes run
-at a time; each has limits, a deadline and a process group of its own that is killed whole. While many wait, one that is
-not done at a glance is begun again behind them. The helper ends when its standard input does, and takes its children along.
+It reads requests from standard input and writes verdicts to standard output, one JSON object per line. Two probes run at a
+time. Each has limits, a deadline and its own process group, which is killed as a whole. While many probes wait, one that
+does not finish within a glance is restarted behind them. When its standard input ends, the helper ends itself and its
+children.
 """
 
 from __future__ import annotations
@@ -30,34 +31,35 @@ if TYPE_CHECKING:
 
 AT_ONCE = 2
 _CROWD = 8
-"""Probes that wait for their first try, above which none gets more than a glance: those that hang would take all the time."""
+"""If more probes than this wait for their first try, each gets only a glance: those that hang would take all the time."""
 _GLANCE = 0.1
-"""Seconds of a glance; most plugins take less, and the others are begun again."""
+"""Seconds of a glance. Most plugins take less; the others are restarted later."""
 _MEMORY = min(512 << 20, machine_memory() // 4)
-"""Bytes: importing torch or pandas takes half of that. Files that are only mapped, as large libraries are, do not count."""
+"""The most bytes of memory of a probe; torch or pandas take half of that. Files that are only mapped, such as large libraries,
+do not count."""
 _FRAME = re.compile(rb'File "([^"]+)", line (\d+)')
 _MOST_READS = 64
-"""Times that 64 KB are read of a pipe at the end: what a child left behind may write into it for ever."""
+"""The most blocks of 64 KB to read from a pipe at the end: a process that a child left behind may write to it forever."""
 _PRINTED = 200
-"""Bytes of what it prints that are told."""
+"""Bytes of a child's output that are reported."""
 _MOST_PRINTED = 1 << 16
-"""Bytes it may print while it is imported; of more, nothing is shown when the host imports it."""
+"""Bytes that code may print during its import; if it prints more, the host shows none of it."""
 _VERDICT = b"="
-_write, _leave, _packed = os.write, os._exit, marshal.dumps  # as they are before a plugin may have changed them
+_write, _leave, _packed = os.write, os._exit, marshal.dumps  # kept here before a plugin can replace them
 _USUAL = 2.0
-"""Seconds of a probe that nobody asked for; one that a person asks for has more."""
+"""Seconds of a probe that the host begins by itself; one that a person asks for has more."""
 _LOOK = 0.02
-"""Seconds between two looks at children that have neither reported nor reached their deadline."""
+"""Seconds between two checks of running children."""
 _FOR_A_TRACE = 0.2
-"""Seconds that a child is given to say where it stands."""
+"""Seconds that a child has to write its traceback."""
 
 _ROUNDS, _BETWEEN = 100, 0.002
-"""Times to look for strays, for one that ends may leave others; and seconds between two of them."""
+"""How often to look for stray processes, since one that ends may leave others; and the seconds between two looks."""
 
 
 @dataclass
 class RunningProbe:
-    """A child: what it was asked, what it has said so far."""
+    """A child process: its request, its pipes, and what it has written so far."""
 
     pid: int
     group: int
@@ -87,7 +89,7 @@ class RunningProbe:
 
 
 def main() -> None:
-    """Serve until standard input ends."""
+    """Run the helper until standard input ends."""
     source, sink = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
@@ -97,7 +99,7 @@ def main() -> None:
 
 
 def _preload() -> SharedCode:
-    """Import what every probe needs, and what plugins are tempted to replace, for only what is loaded is compared."""
+    """Import what every probe needs, and modules that plugins tend to change: only loaded modules are compared."""
     import asyncio.runners
     import random
     import shutil
@@ -116,10 +118,10 @@ def _preload() -> SharedCode:
 
 @dataclass
 class ProbeHelper:
-    """Forks a child per request and writes what became of it.
+    """Forks a child per request and writes its verdict.
 
-    :param source: where requests come from; `sink` takes verdicts.
-    :param shared: what is loaded, which no plugin may change.
+    :param source: the descriptor that requests come from; `sink` receives the verdicts.
+    :param shared: the loaded code, which no plugin may change.
     """
 
     source: int
@@ -131,7 +133,7 @@ class ProbeHelper:
     rest: bytes = b""
 
     def serve(self) -> None:
-        """Answer until the source ends."""
+        """Answer requests until the source ends."""
         _write_line(self.sink, b"{}")  # callers measure their wait from here
         while self._step():
             for each in [each for each in self.running if _answer_if_done(each, self.sink)]:
@@ -143,7 +145,7 @@ class ProbeHelper:
         _end_strays([])
 
     def _step(self) -> bool:
-        """Begin what waits, and take what has been said meanwhile; return whether the source still gives."""
+        """Start waiting probes, and read from children and the source; return whether the source is still open."""
         while self.waiting and len(self.running) < AT_ONCE:
             self.running.append(self._fork(self.waiting.popleft()))
         pipes = {pipe: each for each in self.running for pipe in each.pipes}
@@ -160,7 +162,7 @@ class ProbeHelper:
         return bool(data)
 
     def _accept(self, message: dict[str, Any]) -> None:
-        """Let a request wait for its turn, or move one to the front."""
+        """Queue a request, or move a queued one to the front."""
         if "hurry" not in message:
             self.waiting.append(message)
             return
@@ -171,7 +173,10 @@ class ProbeHelper:
             self.waiting.appendleft({**request, "whole": True})
 
     def _let_others_pass(self) -> None:
-        """Put what is not done at a glance behind a crowd, and say so, that it comes last the next time, too."""
+        """While many requests wait, restart behind them each probe that takes longer than a glance.
+
+        The host is told that it is slow, so that it comes last the next time too.
+        """
         new = sum(not request["whole"] for request in self.waiting)
         self.crowded = new > _CROWD or (self.crowded and new > 0)
         for each in list(self.running) if self.crowded else ():
@@ -205,7 +210,7 @@ def _patience(running: list[RunningProbe]) -> float | None:
 
 
 def _be_child(request: dict[str, Any], shared: SharedCode, report: int, trace: int, output: int) -> None:
-    """Do the probe and leave. Never returns."""
+    """Run the probe and end the process. Never returns."""
     import faulthandler
 
     with suppress(OSError):
@@ -214,7 +219,7 @@ def _be_child(request: dict[str, Any], shared: SharedCode, report: int, trace: i
     _TRACES.append(trace)
     silence(output)
     limit(seconds)
-    signal.alarm(int(seconds) + 2)  # should the helper be gone
+    signal.alarm(int(seconds) + 2)  # in case the helper has ended
     faulthandler.enable(trace, all_threads=False)
     faulthandler.dump_traceback_later(seconds * 0.9, file=trace)
     try:
@@ -228,11 +233,11 @@ def _be_child(request: dict[str, Any], shared: SharedCode, report: int, trace: i
 
 
 _TRACES: list[int] = []
-"""In a child, the descriptor that takes where it stands."""
+"""In a child, the descriptor that its traceback is written to."""
 
 
 def _leave_traced(status: int) -> NoReturn:
-    """Leave as ``os._exit`` does, but say where the process stands, so that the line can be named."""
+    """Exit as ``os._exit`` does, but write a traceback first, so that the verdict can name the line."""
     import faulthandler
 
     with suppress(BaseException):
@@ -247,7 +252,7 @@ def _write_line(report: int, line: bytes) -> None:
 
 
 def _read_pipe(child: RunningProbe, pipe: int) -> None:
-    """Take what a child has written; at its end close our side."""
+    """Read what a child has written to `pipe`; at its end close the helper's side."""
     data = os.read(pipe, 1 << 16)
     if pipe == child.report:
         child.said += data
@@ -262,7 +267,7 @@ def _read_pipe(child: RunningProbe, pipe: int) -> None:
 
 
 def _drain(child: RunningProbe, pipe: int) -> None:
-    """Take what it wrote just before it ended, which has not been read yet."""
+    """Read what a child wrote just before it ended."""
     for _ in range(_MOST_READS):
         if pipe not in child.pipes or not select.select([pipe], (), (), 0)[0]:
             return
@@ -275,14 +280,14 @@ def _close(pipe: int) -> int:
 
 
 def _answer_if_done(child: RunningProbe, sink: int) -> bool:
-    """Whether a child is done, in one way or another; then its verdict is written."""
+    """If a child has finished, ended or reached a limit, write its verdict; return whether that is so."""
     verdict = child.verdict
     if verdict is None:
         verdict = _memory_verdict(child) or _timeout_verdict(child) or _exit_verdict(child)
         if verdict is None:
             return False
     _drain(child, child.output)
-    if _kill(child) > 2 * _MEMORY and not verdict.get("fatal"):  # filled and given back between two looks
+    if _kill(child) > 2 * _MEMORY and not verdict.get("fatal"):  # used and freed between two checks
         verdict = {**verdict, "ok": False, "fatal": True, "error": _TOO_FULL, "hint": _LESS}
     verdict["loud"] = child.length > _MOST_PRINTED
     if child.printed.strip():
@@ -301,7 +306,7 @@ def _memory_verdict(child: RunningProbe) -> dict[str, Any] | None:
     if not child.pid or memory_of(child.pid) <= _MEMORY:
         return None
     with suppress(OSError):
-        os.kill(child.pid, signal.SIGABRT)  # at which it says where it stands
+        os.kill(child.pid, signal.SIGABRT)  # makes it write its traceback
     if child.trace in select.select([child.trace], (), (), _FOR_A_TRACE)[0]:
         _drain(child, child.trace)
     return _fatal_verdict(child, _TOO_FULL) | {"hint": _LESS}
@@ -318,7 +323,7 @@ def _timeout_verdict(child: RunningProbe) -> dict[str, Any] | None:
 
 
 def _exit_verdict(child: RunningProbe) -> dict[str, Any] | None:
-    """Say how a child ended without a verdict, ``None`` while it runs."""
+    """Return the verdict on a child that ended without writing one, ``None`` while it runs."""
     pid, status = os.waitpid(child.pid, os.WNOHANG)
     if pid == 0:
         return None
@@ -337,7 +342,7 @@ def _exit_verdict(child: RunningProbe) -> dict[str, Any] | None:
 
 
 def _fatal_verdict(child: RunningProbe, error: str) -> dict[str, Any]:
-    """Return the verdict on a child that did not give one itself, with the line it stood at if that is known."""
+    """Return a fatal verdict on a child that wrote none, with the line of its traceback if that is known."""
     stages = [line.decode("utf-8", "replace") for line in child.lines]
     root = str(child.request.get("root") or child.request.get("file") or "")
     file, line = root, 0
@@ -350,11 +355,11 @@ def _fatal_verdict(child: RunningProbe, error: str) -> dict[str, Any]:
 
 
 def _kill(child: RunningProbe) -> int:
-    """End a child and its whole process group, and close the pipes; return the most bytes it had in memory, if known."""
+    """Kill a child and its whole process group, and close its pipes; return its peak memory in bytes, 0 if unknown."""
     for pipe in child.pipes:
         os.close(pipe)
     with suppress(OSError):
-        os.killpg(child.group, signal.SIGKILL)  # also when it has ended itself: others may be in it
+        os.killpg(child.group, signal.SIGKILL)  # also if the child has ended: others may be in its group
     if child.pid:
         with suppress(OSError):
             os.kill(child.pid, signal.SIGKILL)
@@ -364,7 +369,7 @@ def _kill(child: RunningProbe) -> int:
 
 
 def _end_strays(running: list[RunningProbe]) -> None:
-    """End what a probe left behind in a group of its own; the system makes it a child of this process."""
+    """Kill the processes that probes left behind in groups of their own; the system makes them children of this process."""
     known = {each.pid for each in running}
     for _ in range(_ROUNDS):
         strays = [pid for pid in children(os.getpid()) if pid not in known]

@@ -1,4 +1,4 @@
-"""Which code a host imports: code that a person agreed to and that passed the probe."""
+"""Decide which code a host imports: code that a person consented to and that passed the probe."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from .prober import Prober, ProbeVerdict, VerdictCache, shared_prober
 SECONDS = 2.0
 """Seconds a probe may take."""
 Item = Candidate | Path
-"""What can be probed: a plugin, or a file with tools."""
+"""What can be probed: a plugin or a file with tools."""
 
 
 class AdmissionPolicy:
-    """Says what may be imported; an :class:`~moryflow.plugins.consent.Admission` of one host.
+    """Decides what one host may import; an :class:`~moryflow.plugins.consent.Admission`.
 
-    :param news: called, from any thread, when a probe ended that somebody had stopped waiting for.
+    :param news: called, from any thread, when a probe ended that nobody waited for any more.
     """
 
     def __init__(self, home: Path, *, prober: Prober | None = None, news: Callable[[], None] | None = None) -> None:
@@ -41,13 +41,13 @@ class AdmissionPolicy:
         self.prints = Fingerprints(self.cache.stamps)
         self.news = news
         self.doubted: set[Path] = set()
-        """Code elsewhere that changed while a shell command ran; it is not loaded anew until a person says so."""
+        """Code outside the home that changed while a shell command ran; it is not loaded again until a person consents."""
         self._prober = prober or shared_prober()
         self._running: dict[str, tuple[Future[ProbeVerdict], Future[ProbeVerdict]]] = {}
-        """By key: what the prober will answer, and what becomes of that."""
+        """By key: the future of the prober's answer, and that of the verdict once it is cached."""
 
     def look_again(self) -> None:
-        """Forget what was known when something has been installed or removed since."""
+        """Forget all verdicts if a package was installed or removed since."""
         surroundings = look_around(self.home / "cache").surroundings
         if surroundings != self.cache.surroundings:
             self.cache = VerdictCache(self.home, surroundings)
@@ -56,18 +56,18 @@ class AdmissionPolicy:
     # ---------------------------------------------------------------- admission
 
     def place(self, candidate: Candidate) -> None:
-        """Refuse code that appeared while a host ran and that a person has not agreed to.
+        """Refuse code that appeared while a host ran and that a person has not consented to.
 
-        :raises Pending: with the command that says yes.
+        :raises Pending: it waits for consent; the hint is the command that gives it.
         """
         if candidate.tier == "user" and self.consents.is_waiting(candidate.target):
             raise Pending("consent", WAITS, file=candidate.file, hint=f"moryflow plugin enable {candidate.name}")
 
     def code(self, candidate: Candidate, digest: str) -> bool:
-        """Refuse code that has not been probed, or that the host would not survive; return whether it prints too much.
+        """Refuse code that has not been probed, or that would break the host; return whether it prints too much.
 
-        :raises Pending: it has not been probed.
-        :raises LoadFailure: it was, with what came out.
+        :raises Pending: it has not been probed, or changed during a shell command and waits for consent.
+        :raises LoadFailure: the probe failed; the error is that of its verdict.
         """
         if self.doubted and _root(candidate) in self.doubted:
             text = "it changed while a shell command ran, so the new version waits for your consent"
@@ -85,7 +85,7 @@ class AdmissionPolicy:
     # ---------------------------------------------------------------- probing
 
     def digest(self, item: Item) -> str:
-        """Return the content hash of an item's code; empty when there is none that may be run."""
+        """Return the content hash of an item's code; empty if it has no code that may be run."""
         if isinstance(item, Candidate) and item.tier != "user":
             unit = unit_of(item.target)
             return self.prints.of(unit) if unit is not None else ""
@@ -96,16 +96,16 @@ class AdmissionPolicy:
             return ""
 
     def cached(self, item: Item) -> ProbeVerdict | None:
-        """Return what is known of an item as it is now, ``None`` when it has to be probed."""
+        """Return the cached verdict on an item in its current version; ``None`` if that has to be probed."""
         digest = self.digest(item)
         return self.cache.get(_key(item, digest)) if digest else None
 
     def is_slow(self, item: Item) -> bool:
-        """Whether an item as it is now was tried and kept others waiting."""
+        """Whether the current version of an item was tried before and kept other probes waiting."""
         return self.cache.is_slow(_key(item, self.digest(item)))
 
     def unknown(self, items: Iterable[Item]) -> list[Item]:
-        """Return those that may be run and have not been probed as they are now."""
+        """Return the items that may be run and whose current version has not been probed."""
         return [item for item in items if self._is_unknown(item)]
 
     def _is_unknown(self, item: Item) -> bool:
@@ -120,11 +120,10 @@ class AdmissionPolicy:
         return bool(digest) and self.cache.get(_key(item, digest)) is None
 
     async def examine(self, items: Sequence[Item], config: Mapping[str, Any], *, wait: float, first: bool = False) -> None:
-        """Probe `items`; those that take longer than `wait` seconds go on behind, and :attr:`news` tells of them.
+        """Probe `items`. Probes that take longer than `wait` seconds go on in the background, and :attr:`news` is called.
 
-        :param first: before all others that wait for a probe.
-
-        They are counted from when the helper has begun: a short command that gave up before would learn nothing for the next.
+        :param wait: counted from when the helper is ready: a short command that gave up before would cache no verdict.
+        :param first: probe them before all others that wait.
         """
         futures = {self.ask(item, config) for item in items}
         for asked, kept in [*self._running.values()] if first else ():
@@ -141,7 +140,7 @@ class AdmissionPolicy:
                 future.add_done_callback(self._late)
 
     def ask(self, item: Item, config: Mapping[str, Any], *, seconds: float = SECONDS) -> Future[ProbeVerdict]:
-        """Begin a probe, or join the one that runs; its verdict is kept."""
+        """Begin a probe of `item`, or join one that runs; the verdict is cached."""
         digest = self.digest(item)
         key = _key(item, digest)
         running = self._running.get(key)
@@ -170,12 +169,12 @@ class AdmissionPolicy:
 
 
 def _key(item: Item, digest: str) -> str:
-    """Name code by what it is and where it lies: the lines of a verdict are those of one file."""
+    """Return the cache key of an item: hash and path, because a verdict names lines of one file."""
     return f"{digest}:{item.target if isinstance(item, Candidate) else item}"
 
 
 def _root(candidate: Candidate) -> Path:
-    """Return where the code of a candidate lies: its file, or the folder of its package."""
+    """Return the root of a candidate's code: its file, or the folder of its package."""
     unit = unit_of(candidate.target) if candidate.tier != "user" else None
     return unit.root if unit is not None else Path(candidate.target)
 
@@ -190,7 +189,7 @@ def _request(item: Item, home: Path, config: Mapping[str, Any], seconds: float) 
 
 
 async def probe(item: Item, *, home: Path, config: Mapping[str, Any] | None = None, seconds: float = SECONDS) -> ProbeVerdict:
-    """Return the verdict on a plugin that was found, or on a file with tools: what is known, else what the probe says.
+    """Return the verdict on a plugin or a file with tools, from the cache or else from a probe.
 
     :param config: the person's settings as one object.
     """
@@ -204,7 +203,7 @@ async def probe(item: Item, *, home: Path, config: Mapping[str, Any] | None = No
 
 
 def probe_all(items: Sequence[Item], *, home: Path, config: Mapping[str, Any], seconds: float = SECONDS) -> list[ProbeVerdict]:
-    """Probe all of `items` again, as many at a time as the probe takes, for code that runs on a thread."""
+    """Probe all `items` again and block until all verdicts are there; for code that runs on a thread."""
     policy = AdmissionPolicy(home)
     asked = [policy.ask(item, config, seconds=seconds) for item in items]
     verdicts = [future.result() for future in asked]

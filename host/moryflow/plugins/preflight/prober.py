@@ -1,4 +1,4 @@
-"""The host's side of the probe: verdicts, kept by content hash, and the one warm helper of a process that finds them."""
+"""The host's side of the probe: verdicts, cached by content hash, and the helper process that finds them."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from moryflow.base.paths import keep
 
 _VERSION = 3
 AGAIN = 3600.0
-"""Seconds after which code that did not finish in time is given another try: the machine may have been busy."""
+"""Seconds after which code that did not finish in time is probed again: the machine may have been busy."""
 _KEPT = 500
-"""Verdicts that are kept; those that were not used for the longest time go first."""
+"""How many verdicts are cached; the least recently used ones are dropped."""
 
 
 @dataclass(frozen=True)
 class ProbeVerdict:
-    """What became of code in the probe.
+    """The result of probing code.
 
-    :param stage: how far it came: ``import``, ``register``, ``contribute``.
-    :param fatal: the host itself would not have survived it, or not unharmed; such code is not imported. Other failures
-        happen again, harmlessly, when the host imports it.
-    :param notes: what it contributes and the host leaves out, each with its place.
-    :param failed_hooks: contribute hooks that raised, took too long or returned nonsense; the host goes on without them.
-    :param changed: what it changed that belongs to everyone but does no harm (``os.environ`` and the like).
-    :param loud: it prints so much while it is imported that none of it is shown.
-    :param lost: nothing was found out, because the probe itself could not be made; not kept.
+    :param stage: the stage it reached: ``import``, ``register``, ``contribute``.
+    :param fatal: it would have ended or harmed the host, so it is not imported. Other failures happen again, harmlessly, when
+        the host imports the code.
+    :param notes: contributions that the host leaves out, each with its place.
+    :param failed_hooks: contribute hooks that raised, took too long or returned an invalid value; the host leaves them out.
+    :param changed: shared state that it changed without harm, such as ``os.environ``.
+    :param loud: its import prints so much that none of it is shown.
+    :param lost: there is no result, because the probe itself could not run; not cached.
     :param fresh: found by this process, not read from the cache.
     """
 
@@ -64,12 +64,12 @@ class ProbeVerdict:
 
     @property
     def stands(self) -> bool:
-        """Whether the code may be imported; if not, the record is made of this verdict."""
+        """Whether the code may be imported; if not, its load record is made from this verdict."""
         return self.ok or not (self.fatal or self.fresh)
 
 
 def verdict_of(values: Mapping[str, Any]) -> ProbeVerdict:
-    """Return the verdict in a JSON object."""
+    """Return the verdict from a JSON object."""
     lists = {name: tuple(values.get(name, ())) for name in ("hooks", "tools", "changed", "notes", "failed_hooks")}
     return ProbeVerdict(**{**values, **lists})
 
@@ -77,7 +77,7 @@ def verdict_of(values: Mapping[str, Any]) -> ProbeVerdict:
 class VerdictCache:
     """``cache/probes.json`` of a home: verdicts by hash, and hashes of installed code by the state of its files.
 
-    :param surroundings: hash of the Python version and of what is installed; verdicts of others do not count.
+    :param surroundings: hash of the Python version and the installed packages; verdicts found under another one do not count.
     """
 
     def __init__(self, home: Path, surroundings: str) -> None:
@@ -89,23 +89,23 @@ class VerdictCache:
         self._lock = threading.Lock()
 
     def get(self, digest: str) -> ProbeVerdict | None:
-        """Return the verdict on code with this hash, ``None`` when there is none or it is due again."""
+        """Return the verdict on code with this hash; ``None`` if there is none or the code is to be probed again."""
         found = self._verdicts.pop(digest, None)
         if found is not None:
-            self._verdicts[digest] = found  # the last one used is the last one dropped
+            self._verdicts[digest] = found  # moved to the end: the first ones are dropped
         return None if found is None or (found.timeout and time.time() - found.at > AGAIN) else found
 
     def note_slow(self, digest: str) -> None:
-        """Keep that code was not done at a glance: a verdict that is due again at once."""
+        """Note that code did not finish within a glance, as a verdict after which it is probed again at once."""
         self._verdicts[digest] = ProbeVerdict(ok=False, timeout=True, hash=digest)
         self._dirty = True
 
     def is_slow(self, digest: str) -> bool:
-        """Whether code was not done at a glance, or in time, when it was last tried."""
+        """Whether code did not finish within a glance, or in time, when it was last probed."""
         return digest in self._verdicts and self._verdicts[digest].timeout
 
     def put(self, verdict: ProbeVerdict) -> None:
-        """Keep a verdict; one that was lost says less than that its code is slow."""
+        """Cache a verdict. A lost verdict does not replace the note that the code is slow."""
         if verdict.lost and self.is_slow(verdict.hash):
             return
         self._verdicts.pop(verdict.hash, None)
@@ -113,7 +113,7 @@ class VerdictCache:
         self._dirty = True
 
     def save(self) -> None:
-        """Write what is new, beside what other processes have written; a home that cannot be written loses nothing."""
+        """Write new verdicts and stamps, merged with what other processes wrote. If that fails, they stay in memory."""
         if not self._dirty and self.stamps == self._stamped:
             return
         with self._lock:
@@ -146,7 +146,7 @@ class VerdictCache:
 
 
 _TRIES = 2
-"""Times a probe is given a helper: one that kills it may have met another's bad luck."""
+"""How often a request is sent to a helper: if the helper dies, another probe beside it may have been the cause."""
 
 
 @dataclass(eq=False)
@@ -158,7 +158,7 @@ class _Asked:
 
 
 class Prober:
-    """Passes requests to the helper and answers to the waiting callers, from any thread."""
+    """Passes requests to the helper process, and its answers to the waiting callers; for any thread."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -167,12 +167,12 @@ class Prober:
         self._asked: dict[int, _Asked] = {}
         self._suspects: deque[_Asked] = deque()
         self.begun: Future[None] = Future()
-        """Done when the helper has imported what it needs, which takes its time on a busy machine."""
+        """Done when the helper has imported what it needs, which takes long on a busy machine."""
 
     def ask(self, request: Mapping[str, Any], slow: Callable[[], None]) -> Future[ProbeVerdict]:
-        """Probe a candidate; the answer comes in any case.
+        """Begin a probe. The returned future always gets a verdict.
 
-        :param slow: called, from another thread, when it was put behind others because it was not done at a glance.
+        :param slow: called, from another thread, if the probe was put behind others because it did not finish in a glance.
         """
         number = next(self._numbers)
         asked = _Asked({**request, "id": number, "path": list(sys.path)}, slow)
@@ -182,14 +182,14 @@ class Prober:
         return asked.future
 
     def hurry(self, future: Future[ProbeVerdict]) -> None:
-        """Let a request that waits be the next one."""
+        """Move a waiting request to the front."""
         with self._lock, suppress(OSError):
             for number, asked in self._asked.items():
                 if asked.future is future:
                     self._tell({"hurry": number})
 
     def close(self) -> None:
-        """End the helper, and tell callers that still wait."""
+        """End the helper, and answer callers that still wait with a lost verdict."""
         with self._lock:
             process, self._process = self._process, None
             asked, self._asked = [*self._asked.values(), *self._suspects], {}
@@ -250,7 +250,7 @@ class Prober:
         self._bereft(process)
 
     def _bereft(self, process: subprocess.Popen[bytes]) -> None:
-        """Take care of those whose helper has gone: once more each, alone, and then it was that one."""
+        """Handle the end of the helper: probe its requests again, one at a time. If it ends again, that one was the cause."""
         with self._lock:
             if self._process is not process:
                 return
@@ -265,7 +265,7 @@ class Prober:
             self._next_suspect()
 
     def _next_suspect(self) -> None:
-        """Ask again for one whose helper has gone, when nothing else is asked that it could take along."""
+        """Send the next request whose helper ended, once no other request runs that it could take down with it."""
         if self._suspects and not self._asked:
             asked = self._suspects.popleft()
             self._asked[asked.request["id"]] = asked
@@ -289,7 +289,7 @@ def _lost(error: str, *, fatal: bool = False) -> ProbeVerdict:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Close the helper's input, at which it ends; it is not waited for longer than a moment."""
+    """Close the helper's input, which ends it, and wait for it at most 0.2 seconds."""
     with suppress(OSError):
         if process.stdin is not None:
             process.stdin.close()

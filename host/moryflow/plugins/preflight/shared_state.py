@@ -1,7 +1,7 @@
-"""What all code of a process shares, recorded before a plugin is tried and compared afterwards.
+"""State that all code of a process shares, recorded before a plugin is tried and compared afterwards.
 
-Of the seven plugins with side effects in the corpus of broken ones, five load without an error and break the host later,
-where nobody connects that with the plugin: they replace ``open`` or ``json.loads``, turn warnings into errors, leave an
+Of the seven plugins with side effects in the corpus of broken plugins, five load without an error and break the host later,
+when nobody connects that with the plugin: they replace ``open`` or ``json.loads``, turn warnings into errors, leave an
 audit hook or a thread behind. Only this comparison names them, with the line. It costs 4 ms of a probe (13,000 names of
 1,700 modules and classes) and nothing at a start whose code was probed before.
 """
@@ -33,13 +33,13 @@ _FACTS = (
     "prefix", "version_info",
 )  # fmt: skip
 _NEEDED = ("HOME", "MORYFLOW_")
-"""Beginnings of the variables that may not be changed; others may be set, but not taken away."""
+"""Prefixes of the environment variables that must not be changed; others may be set but not removed."""
 _ALARM = 0.5
-"""Seconds by which two looks at the same alarm may differ."""
+"""Seconds by which two readings of the same alarm may differ."""
 
 
 def _streams() -> list[Any]:
-    """Return the streams, and what was set on them: a ``write`` of somebody else, for example."""
+    """Return the identity of each standard stream and of functions that were set on it, such as a replaced ``write``."""
     streams = [getattr(sys, f"{kept}{name}{kept}") for name in ("stdin", "stdout", "stderr") for kept in ("", "__")]
     return [(id(stream), *_own(stream)) for stream in streams]
 
@@ -49,7 +49,7 @@ def _own(stream: Any) -> list[tuple[str, int]]:
 
 
 def _descriptors() -> list[Any]:
-    """Return which files the standard streams are, however they are called now."""
+    """Return device and inode of the files behind the standard streams."""
     return [(status.st_dev, status.st_ino) for status in map(os.fstat, range(3))]
 
 
@@ -80,7 +80,7 @@ def _logging() -> Any:
 
 
 def _alarms() -> list[float]:
-    """Return when each alarm rings; the clock stands in for an alarm that is off, so that only the difference counts."""
+    """Return the time at which each alarm fires, 0 for one that is off."""
     now = time.monotonic()
     kinds = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
     return [now + left if (left := signal.getitimer(kind)[0]) else 0.0 for kind in kinds]
@@ -91,7 +91,7 @@ def _moved(before: list[float], after: list[float]) -> bool:
 
 
 def _errors() -> int:
-    """Return how many filters turn warnings into errors, no matter who set them."""
+    """Return the number of filters that turn all warnings of a category into errors."""
     return sum(action == "error" and not (module or message) for action, message, _, module, _ in warnings.filters)
 
 
@@ -104,7 +104,7 @@ def _pushed(before: list[Any], after: list[Any]) -> bool:
 
 
 class _State(NamedTuple):
-    """One state: what it is called, how it is read, which calls change it, and which difference counts."""
+    """One piece of state: its name, how to read it, the calls that change it, and which difference counts."""
 
     name: str
     read: Callable[[], Any]
@@ -141,19 +141,19 @@ _HARMFUL = (
     _State("sys.path_hooks", lambda: list(sys.path_hooks), differs=_lost),
     _State("the warnings filter (warnings become errors)", _errors, r"warnings\.", lt),
 )
-"""What others rely on."""
+"""State that other code relies on."""
 _IMPOLITE = (
     _State("the beginning of sys.path", lambda: list(sys.path), differs=_pushed),
     _State("the recursion limit", sys.getrecursionlimit, differs=lt),
     _State("the warnings filter", lambda: list(warnings.filters)),
     _State("the root logger", _logging),
 )
-"""What others can live with."""
+"""State whose change does other code no harm."""
 
 
 @dataclass(frozen=True)
 class ProcessState:
-    """One moment of it."""
+    """The shared state at one moment."""
 
     harmful: tuple[Any, ...]
     impolite: tuple[Any, ...]
@@ -163,14 +163,14 @@ class ProcessState:
 
 
 def take() -> ProcessState:
-    """Return the state of this moment."""
+    """Return the shared state now."""
     harmful, impolite = (tuple(_read(state.read) for state in states) for states in (_HARMFUL, _IMPOLITE))
     threads = {thread.ident for thread in threading.enumerate()}
     return ProcessState(harmful, impolite, dict(os.environ), threads, _has_children())
 
 
 def _read(read: Callable[[], Any]) -> Any:
-    """Return one state; what it is read with may be broken by now, which is a state too."""
+    """Return one piece of state; if a plugin broke what reads it, the name of the error counts as the state."""
     try:
         return read()
     except BaseException as error:
@@ -178,7 +178,7 @@ def _read(read: Callable[[], Any]) -> Any:
 
 
 def harm(before: ProcessState, after: ProcessState) -> Iterator[str]:
-    """Say what was changed that others rely on."""
+    """Yield the name of each state that was changed and that other code relies on."""
     yield from _different(_HARMFUL, before.harmful, after.harmful)
     lost = [name for name in _set(before, after) if name not in after.environ or name.startswith(_NEEDED)]
     if lost:
@@ -190,7 +190,7 @@ def harm(before: ProcessState, after: ProcessState) -> Iterator[str]:
 
 
 def remarks(before: ProcessState, after: ProcessState) -> Iterator[str]:
-    """Say what was changed that is bad manners and no more."""
+    """Yield the name of each state that was changed without harm."""
     if names := _set(before, after):
         yield f"os.environ ({', '.join(names[:5])})"
     yield from _different(_IMPOLITE, before.impolite, after.impolite)
@@ -203,20 +203,20 @@ def _different(states: tuple[_State, ...], before: tuple[Any, ...], after: tuple
     for state, then, now in zip(states, before, after, strict=True):
         try:
             different = bool(state.differs(then, now))
-        except BaseException:  # what is compared may be a plugin's
+        except BaseException:  # a compared object may be a plugin's
             different = True
         if different:
             yield state.name
 
 
 def _set(before: ProcessState, after: ProcessState) -> list[str]:
-    """Return the variables that are others now."""
+    """Return the environment variables whose values differ."""
     names = {*before.environ, *after.environ}
     return sorted(name for name in names if before.environ.get(name) != after.environ.get(name))
 
 
 def _has_children() -> bool:
-    """Whether this process has children that run."""
+    """Whether this process has running children."""
     if not hasattr(os, "waitid"):
         return False
     with suppress(ChildProcessError):
@@ -225,25 +225,25 @@ def _has_children() -> bool:
 
 
 def _new_threads(before: ProcessState) -> list[threading.Thread]:
-    """Return the threads that began since and are not the host's."""
+    """Return the threads that have begun since `before` and are not the host's."""
     found = [thread for thread in threading.enumerate() if thread.ident not in before.threads]
     return [each for each in found if each is not threading.current_thread() and not each.name.startswith("moryflow-")]
 
 
 def _unusable() -> Iterator[str]:
-    """Try what everyone needs."""
+    """Yield what other code needs and no longer works: opening files, finding modules, the standard streams."""
     try:
         with Path(os.devnull).open("rb"):
             pass
     except BaseException:  # an audit hook may raise anything
         yield "open(): files cannot be opened any more"
     try:
-        find_spec("moryflow_sdk_and_no_more")  # there is none, so every finder is asked
-    except BaseException:  # a finder of somebody else
+        find_spec("moryflow_sdk_and_no_more")  # it does not exist, so every finder is asked
+    except BaseException:  # a finder may raise anything
         yield "sys.meta_path: modules cannot be found any more"
     try:
         closed = any(getattr(stream, "closed", False) for stream in (sys.stdin, sys.stdout, sys.stderr))
-    except BaseException:  # a stream of somebody else
+    except BaseException:  # a stream may raise anything
         closed = True
     if closed:
         yield "the standard streams: they are closed"
@@ -256,17 +256,17 @@ _CALLS = (
     ("what runs at the end", r"atexit"),
     ("what runs: it forks", r"fork"),
 )
-"""By the beginning of what is said: the calls that do it."""
+"""By the beginning of a message: the calls that cause it."""
 _NAME = re.compile(r"([A-Za-z_]\w*)\W*$")
 _OTHER = re.compile(r"\s*(import|from|def|class|async def|#|@)\b")
 
 
 def line_of(what: str, file: str) -> int:
-    """Return the line, 0 when there is none to be sure of."""
+    """Return the line of `file` that makes the change `what`, 0 if none is found."""
     calls = next((calls for beginning, calls in _CALLS if what.startswith(beginning)), "")
     named = _NAME.search(what.partition(" (")[0])
     pattern = re.compile(rf"\b({calls})" if calls else rf"\b{named[1]}\b" if named else "(?!)")
-    with suppress(BaseException):  # what reads files may be what was changed
+    with suppress(BaseException):  # the plugin may have broken reading files
         for number, line in enumerate(Path(file).read_text("utf-8", "replace").splitlines(), 1):
             if pattern.search(line) and not _OTHER.match(line):
                 return number
@@ -276,12 +276,12 @@ def line_of(what: str, file: str) -> int:
 _IMMUTABLE = 1 << 8
 """Flag of types that cannot be changed."""
 _MOVING = frozenset({"_", "__abstractmethods__", "__signature__"})
-"""Names that Python and libraries set when they are first needed."""
+"""Names that Python and libraries set on first use."""
 
 
 @dataclass
 class SharedCode:
-    """The modules that are loaded when this is made, and their classes, each with what it holds."""
+    """Records the modules that are loaded now, and their classes, each with its functions."""
 
     modules: dict[str, Any] = field(default_factory=lambda: dict(sys.modules))
     _held: list[tuple[str, Any, dict[str, Any]]] = field(default_factory=list[tuple[str, Any, dict[str, Any]]])
@@ -297,7 +297,7 @@ class SharedCode:
         self._held += [(name, each, _callables(each)) for each, name in classes.items()]
 
     def changes(self) -> Iterator[str]:
-        """Say what is not any more as it was. Python's own names are put back first: the comparison needs them too."""
+        """Yield what was replaced since. The builtins are restored first, because the comparison needs them too."""
         held, now = next((held, vars(module)) for _, module, held in self._held if module is builtins)
         replaced = [name for name, value in held.items() if now.get(name) is not value]
         now.update((name, held[name]) for name in replaced)
@@ -313,7 +313,7 @@ class SharedCode:
 
 
 def _callables(where: Any) -> dict[str, Any]:
-    """Return what is called by name: functions and classes of a module, methods and properties of a class."""
+    """Return the functions and classes of a module, or the methods and properties of a class, by name."""
     if isinstance(where, ModuleType):
         kinds: tuple[type, ...] = (FunctionType, BuiltinFunctionType, type)
     else:
