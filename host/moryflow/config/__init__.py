@@ -1,6 +1,6 @@
-"""The configuration: its layers, the settings that hold, where each comes from, and what is wrong with it.
+"""The configuration: its layers, the effective settings, the origin of each, and what is wrong with them.
 
-:func:`load_config` reads the layers (``load.py``) and holds them against the settings that are known (``checks.py``).
+:func:`load_config` reads the layers (``load.py``) and checks them against the known settings (``checks.py``).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MISSING: Any = object()
 
 @dataclass(frozen=True)
 class Layer:
-    """Values of one source; `text` is kept to find lines, `lines` says them where there is no text.
+    """The values of one source. `text` is kept to find lines; without a text, `lines` has them.
 
-    :param file: the file, or the name to show in its place (``--config``, a flag).
-    :param lost: why rules that stand in the source may be missing in `value`; empty where none can be.
-    :param names: top-level key → the variable it comes from, for the environment.
+    :param file: the file, or the name to show instead (``--config``, a flag).
+    :param lost: why rules of the source may be missing in `value`; empty if none can be missing.
+    :param names: for the environment: top-level key → the variable it comes from.
     """
 
     source: SourceName
@@ -60,7 +60,7 @@ class Layer:
         return value_at(self.value, path)
 
     def position(self, path: Place) -> tuple[int | None, int | None]:
-        """Return line and column of `path`, or of the nearest container that stands in the text."""
+        """Return line and column of `path`, or of the nearest container that is in the text."""
         node = self._tree
         if node is None:
             return self.lines.get(tuple(path)), None
@@ -74,7 +74,7 @@ class Layer:
 
     @cached_property
     def _line_starts(self) -> list[int]:
-        """Where each line begins: counting them anew for each of thousands of rules takes seconds."""
+        """The offset of each line. Cached: counting lines again for each of thousands of rules takes seconds."""
         return [0, *(match.end() for match in re.finditer("\n", self.text))]
 
     def label(self, path: Place) -> str:
@@ -82,7 +82,7 @@ class Layer:
         return self.names.get(dotted(path[:1]), self.file) if self.names else self.file
 
     def problem(self, path: Place, message: str, hint: str = "", *, code: str, fatal: bool = False) -> Problem:
-        """Return a problem that stands at `path`."""
+        """Return a problem with the line and column of `path`."""
         line, column = self.position(path)
         return Problem(self.label(path), line, column, message, hint, fatal, code)
 
@@ -114,14 +114,14 @@ def step_into(value: Any, name: str | int) -> Any:
 
 
 def value_at(value: Any, path: Place) -> Any:
-    """Return what stands at `path` in `value`, or :data:`MISSING`."""
+    """Return the value at `path` in `value`, or :data:`MISSING`."""
     for name in path:
         value = step_into(value, name)
     return value
 
 
 def dotted(path: Place) -> str:
-    """Spell a path as people write it: ``agents.runtime.hooks.tool.after[0].prependText``."""
+    """Return a path as people write it: ``agents.runtime.hooks.tool.after[0].prependText``."""
     text = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in path)
     return text.removeprefix(".")
 
@@ -134,7 +134,7 @@ def nested(path: Sequence[str], value: Any) -> dict[str, Any]:
 
 
 def merged(below: Any, above: Any) -> Any:
-    """Lay `above` over `below`: mappings join, anything else replaces."""
+    """Merge `above` into `below`: mappings are merged, any other value of `above` replaces that of `below`."""
     if not isinstance(below, Mapping) or not isinstance(above, Mapping):
         return above
     return {**below, **{key: merged(below[key], item) if key in below else item for key, item in above.items()}}
@@ -143,15 +143,15 @@ def merged(below: Any, above: Any) -> Any:
 SourceName = Literal["default", "user", "secrets", "environment", "inline", "flag"]
 
 MOST = 50
-"""Problems reported per file; more are counted."""
+"""How many problems are reported per file; the others are only counted."""
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong: where, what, and what helps.
+    """One thing that is wrong: where, what, and a hint.
 
-    :param code: the class of the report, for example ``config_syntax`` or ``rule_invalid``.
-    :param fatal: a deny, a limit or a plugin that is switched off may be lost, so ``config check`` fails and runs say
-        so.
+    :param code: the kind of problem, for example ``config_syntax`` or ``rule_invalid``.
+    :param fatal: a deny rule, a limit or the disabling of a plugin may be lost, so ``config check`` fails and runs report
+        the problem.
     """
 
     file: str
@@ -172,7 +172,7 @@ class Problem(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Which layer a value comes from; `file` is the variable's name for the environment."""
+    """The layer that a value comes from. For the environment, `file` is the name of the variable."""
 
     source: SourceName
     file: str | None = None
@@ -180,19 +180,19 @@ class Origin(NamedTuple):
 
 
 RULES = ("agents", "runtime", "permission", "rules")
-"""Where the rules stand."""
+"""The path of the permission rules."""
 
 UNUSABLE = "rule_unusable"
-"""The code of a deny rule that was read but whose pattern no engine takes."""
+"""The problem code of a deny rule whose pattern no engine accepts."""
 
 _OF_OTHERS = ("plugins", "models", "mcp")
-"""Sections in which a name like ``rules`` is somebody else's."""
+"""Sections in which a key like ``rules`` belongs to someone else, for example a plugin."""
 
 _NAMES = ("permission", "permissions", "rules")
 
 
 def read_rules(layer: Layer) -> tuple[list[Rule], list[Problem]]:
-    """Return the rules of `layer` in order, one for what could not be read among them, and what is wrong."""
+    """Return the rules of `layer` in order, and the problems. A rule that cannot be read is replaced by a stand-in."""
     entries = layer.find(RULES)
     rules, faults = read_entries(
         entries if isinstance(entries, list) else [],
@@ -211,9 +211,9 @@ def read_rules(layer: Layer) -> tuple[list[Rule], list[Problem]]:
 
 
 def lost_rules(layer: Layer) -> list[Rule]:
-    """Return what stands for rules of `layer` that nobody reads, because they stand under another name or in another shape.
+    """Return a stand-in rule for rules of `layer` that are not read, because they have another name or another shape.
 
-    What is wrong there is reported where unknown keys and wrong types are.
+    What is wrong with them is reported together with unknown keys and wrong types.
     """
     fields = {"source": _source(layer), "file": layer.file if layer.is_file else None}
     if layer.lost:
@@ -228,7 +228,7 @@ def lost_rules(layer: Layer) -> list[Rule]:
 
 
 def _unread(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield what stands where rules were probably meant to be and are not."""
+    """Yield the place and value of what are probably rules in a place where no rules are read."""
     for key, item in value.items():
         place = (*path, key)
         if place == RULES and isinstance(item, list):
@@ -251,10 +251,10 @@ def _source(layer: Layer) -> Literal["inline", "user"]:
 
 
 def holds_deny(value: Any) -> bool:
-    """Whether `value`, which stands where nothing is read, holds what may have been meant as a deny."""
+    """Whether `value`, which is in a place that is not read, holds what may be meant as a deny."""
     if isinstance(value, Mapping):
         is_entry = "decision" in value and may_deny(value)
-        return is_entry or any(map(holds_deny, (*value, *value.values())))  # {"deny": [...]} is how others write it
+        return is_entry or any(map(holds_deny, (*value, *value.values())))  # other systems write {"deny": [...]}
     if isinstance(value, list):
         return any(map(holds_deny, value))
     return isinstance(value, str) and value.strip().casefold() == "deny"
@@ -267,11 +267,11 @@ def _holds_ask(value: Any) -> bool:
 
 
 _TORN = ("config_missing", "config_syntax", "config_encoding", "config_unreadable", "config_limits")
-"""Classes of reports on a file of which nothing can be taken as it stands."""
+"""Problem codes of a file that cannot be used at all."""
 
 
 def config_file(home: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """Return the user's file: ``config.jsonc`` in `home`, or what ``MORYFLOW_CONFIG`` names."""
+    """Return the path of the user's file: ``config.jsonc`` in `home`, or what ``MORYFLOW_CONFIG`` names."""
     named = (os.environ if environ is None else environ).get("MORYFLOW_CONFIG", "").strip()
     return Path(named).expanduser() if named else home / "config.jsonc"
 
@@ -283,7 +283,7 @@ def load_config(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Read all layers; whatever is wrong in the user's file becomes a problem, and the defaults hold.
+    """Read all layers. An error in the user's file becomes a problem, and the default applies.
 
     :param inline: ``--config``: JSON text or a path.
     :param flags: dotted key → value; ``None`` values are flags that were not given.
@@ -308,9 +308,9 @@ def load_config(
 
 
 class Config:
-    """The settings that hold, and where each comes from. Never changes; :meth:`checked` makes a new one.
+    """The effective settings, and the origin of each. A configuration never changes; :meth:`checked` makes a new one.
 
-    :ivar path: the user's file, whether it exists or not; edits go there.
+    :ivar path: the user's file, whether it exists or not; edits are written to it.
     """
 
     def __init__(self, layers: tuple[Layer, ...], problems: tuple[Problem, ...], path: Path) -> None:
@@ -322,12 +322,12 @@ class Config:
             self._value = merged(self._value, layer.value)
 
     def get(self, dotted: str, default: Any = None) -> Any:
-        """Return the value at `dotted` (``agents.runtime.mode.default``), or `default` where no layer sets it."""
+        """Return the value at `dotted` (``agents.runtime.mode.default``), or `default` if no layer sets it."""
         value = value_at(self._value, dotted.split(".") if dotted else ())
         return default if value is MISSING else value
 
     def section(self, dotted: str) -> Mapping[str, Any]:
-        """Return the object at `dotted`; an empty one where there is none."""
+        """Return the object at `dotted`; an empty one if there is no object."""
         value = self.get(dotted)
         return value if isinstance(value, Mapping) else {}
 
@@ -346,16 +346,16 @@ class Config:
         ]
 
     def rules(self) -> list[Rule]:
-        """Return the permission rules in matching order: the user's, then inline ones."""
+        """Return the permission rules in matching order: the user's rules, then inline rules."""
         return list(self._rules)
 
     @property
     def torn(self) -> Problem | None:
-        """Why the user's file could not be read as a configuration, where that is so."""
+        """The problem because of which the user's file could not be read as a configuration, if there is one."""
         return next((item for item in self.problems if item.code in _TORN and item.file == str(self.path)), None)
 
     def after(self, newer: Config) -> Config:
-        """Return the settings that hold once `newer` was read: those, unless its file is torn and this one's was not."""
+        """Return `newer`; if its file is torn and this one's was not, return these settings with that problem added."""
         if newer.torn is None or (self.torn is not None and not self._outlived):
             return newer
         torn = newer.torn._replace(hint="the previous settings apply until it is fixed")
@@ -365,7 +365,7 @@ class Config:
         return kept
 
     def keep(self, home: Path) -> None:
-        """Keep the user's file as it is now, for a start at which it cannot be read; a host does so when it begins."""
+        """Store a copy of the user's file if it is good, in case a later start cannot read it. A host calls this at start."""
         from .load import good_copy, keep
 
         if self.torn is None and all(item.code != "config_permissions" for item in self.problems):
@@ -373,7 +373,7 @@ class Config:
             keep(good_copy(home, self.path), own)
 
     def checked(self, known: Iterable[Known]) -> Config:
-        """Return the configuration held against the plugins' settings too: bad values dropped, unknown keys reported."""
+        """Return the configuration checked against the plugins' settings too: bad values dropped, unknown keys reported."""
         if not any(layer.value for layer in self.layers):
             return self
         from .checks import drop_bad_values, unknown_keys

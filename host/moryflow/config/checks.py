@@ -1,6 +1,6 @@
 """Check a layer: correct slips that would loosen something, drop and report bad values and MCP servers, keep the rest.
 
-Keys that no setting has are reported with what was probably meant.
+Unknown keys are reported with the name that was probably meant.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 _ROUNDS = 5
-"""Dropping one value may bring another error to light; after this many rounds the whole section goes."""
+"""Dropping one value may reveal another error; after this many rounds the whole section is dropped."""
 
 TIGHTENING = (("disabledPlugins",), ("onlyPlugins",), ("safeMode",), ("profile",), ("limits",))
-"""Settings whose defaults are looser than whatever was meant: one that is lost fails the check, as a lost deny does."""
+"""Settings whose defaults are looser than any other value: if one is dropped, the check fails, as for a lost deny."""
 
 
 def drop_bad_values(layer: Layer, known: Iterable[Known], *, strict: bool = False) -> tuple[Layer, list[Problem]]:
-    """Return `layer` with only values that its models accept, and what was dropped.
+    """Return `layer` with only values that its models accept, and a problem for each value that was dropped.
 
-    :param strict: ``"2000"`` is not 2000. A plugin's model says so itself, as it does when the plugin is loaded.
+    :param strict: do not accept ``"2000"`` for 2000. A plugin's model decides that itself, as when the plugin is loaded.
     """
     problems: list[Problem] = []
     for path, model in known:
@@ -74,7 +74,7 @@ def _checked(layer: Layer, path: tuple[str, ...], model: Any, problems: list[Pro
 
 
 def _remarks(layer: Layer, path: tuple[str, ...], made: Any) -> Iterable[Problem]:
-    """Return what a model that drops bad values itself has to say; each sentence begins with the key."""
+    """Yield the problems of a model that drops bad values itself; each sentence begins with the key."""
     for sentence in getattr(made, "problems", ()):
         key = str(sentence).partition(":")[0]
         yield layer.problem((*path, *key.split(".")), f"{dotted(path)}.{sentence}", code="config_value")
@@ -87,7 +87,7 @@ def _own(section: Mapping[str, Any], model: Any) -> dict[str, Any]:
 
 
 def _may_stand_elsewhere(detail: Mapping[str, Any]) -> bool:
-    """Whether what is missing may be given by another layer, as a key is; lists are not put together."""
+    """Whether a missing value may be in another layer, as a key is; not for an item of a list, since lists are not merged."""
     return detail["type"] == "missing" and not any(isinstance(step, int) for step in detail["loc"])
 
 
@@ -108,7 +108,7 @@ def _without_bad(
 
 
 def _fault(layer: Layer, place: tuple[str | int, ...], location: tuple[str | int, ...], message: str) -> str:
-    """Say what is wrong at `location`, and what is left out for it: the value, or the entry of a list at `place`."""
+    """Return what is wrong at `location`, and what is dropped because of it: the value, or the entry of a list at `place`."""
     if isinstance(place[-1] if place else "", int):
         value, name, left_out = layer.find(location), dotted(location), "the entry is left out"
     else:
@@ -125,7 +125,7 @@ def _last_first(place: tuple[str | int, ...]) -> tuple[Any, ...]:
 
 
 def deepest(value: Any, location: tuple[str | int, ...]) -> list[str | int]:
-    """Follow `location` as far as it exists; union members and missing keys are steps that do not."""
+    """Follow `location` as far as it exists. Steps for union members and missing keys do not exist and are skipped."""
     place: list[str | int] = []
     for step in location:
         inner = step_into(value, step)
@@ -136,7 +136,7 @@ def deepest(value: Any, location: tuple[str | int, ...]) -> list[str | int]:
 
 
 def _whole_entry(place: list[str | int]) -> list[str | int]:
-    """Half an entry of a list is not what somebody wrote: drop the entry."""
+    """Cut `place` at the first entry of a list: an entry is dropped as a whole, because half of it was never meant."""
     for index, step in enumerate(place):
         if isinstance(step, int):
             return place[: index + 1]
@@ -144,13 +144,13 @@ def _whole_entry(place: list[str | int]) -> list[str | int]:
 
 
 def sentence(message: str) -> str:
-    """Return what pydantic says as the end of a sentence."""
+    """Return pydantic's message as the end of a sentence."""
     message = message.removeprefix("Value error, ").removeprefix("Input ")
     return message[:1].lower() + message[1:]
 
 
 def kind(value: Any) -> str:
-    """Name the JSON type of `value`."""
+    """Return the JSON type of `value`, with its article."""
     names = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
     return names.get(type(value), "null")
 
@@ -161,7 +161,7 @@ _YES = ("1", "true", "yes", "on")
 
 
 def as_meant(layer: Layer) -> tuple[Layer, list[Problem]]:
-    """Return `layer` with slips put right, and what they are."""
+    """Return `layer` with slips corrected, and a problem for each."""
     if layer.find(_MODE) == "ask":  # the older name of the mode `agent`
         layer = replace(layer, value=merged(layer.value, nested(_MODE, "agent")))
     layer = _with_hooks_apart(layer)
@@ -174,7 +174,7 @@ def as_meant(layer: Layer) -> tuple[Layer, list[Problem]]:
 
 
 def _with_hooks_apart(layer: Layer) -> Layer:
-    """Return `layer` with hooks that are named in one word (``"chat.params": {…}``) where ``chat: {params: {…}}`` is."""
+    """Return `layer` with hooks that are written in one word (``"chat.params": {…}``) written as ``chat: {params: {…}}``."""
     hooks = layer.find(_HOOKS)
     if not isinstance(hooks, Mapping) or not any("." in name for name in hooks):
         return layer
@@ -187,14 +187,14 @@ def _with_hooks_apart(layer: Layer) -> Layer:
 
 
 def _joined(first: Any, second: Any) -> Any:
-    """Return both spellings of a hook as one; lists follow each other."""
+    """Merge the two spellings of a hook; lists are concatenated."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return {**first, **{key: _joined(first[key], item) if key in first else item for key, item in second.items()}}
     return [*first, *second] if isinstance(first, list) and isinstance(second, list) else second
 
 
 def _slips(layer: Layer) -> Iterator[tuple[Place, Any]]:
-    """Yield where something that tightens is written oddly, and what was meant."""
+    """Yield the path of each tightening setting that is written in a wrong form, and the value that was meant."""
     for name in ("disabledPlugins", "onlyPlugins"):
         value = layer.find((name,))
         if isinstance(value, str):
@@ -221,7 +221,7 @@ Fault = tuple[Place, str]
 
 
 def checked_servers(layer: Layer) -> tuple[Layer, list[Problem]]:
-    """Return `layer` without servers that are written wrongly, and what is wrong; whole entries go, never parts of one."""
+    """Return `layer` without invalid MCP servers, and the problems. A server is dropped as a whole, never a part of it."""
     section = layer.find(("mcp",))
     if section is MISSING:
         return layer, []
@@ -275,30 +275,30 @@ ELSEWHERE = {
     "tools": "agents.runtime.tools",
     "plugin": "plugins",
 }
-"""Names that other systems, and agent files, have for settings; in lower-case letters."""
+"""Names of settings in other systems and in agent files, in lower case → the setting here."""
 
 _VARIABLE = re.compile(r"\$\{[^}]*\}|\$[A-Za-z_]\w*|\{env:[^}]*\}|%[A-Za-z_]\w*%")
 
 _ALL: Any = object()
-"""In the place of a value: every section is wanted."""
+"""Stands for a value that has every section."""
 
 FEW = 6
-"""As many names are listed where none is near."""
+"""The most names that a hint lists if no name is similar."""
 
 
 def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:
-    """Report every key that no model declares, with the name that was probably meant."""
+    """Return a problem for every key that no model declares, with the name that was probably meant."""
     known = list(known)
     shape = _shape_below(known, layer.value)
     found = list(_Search(layer, shape).compare((), layer.value, shape))
-    if found:  # what was meant may stand in any section
+    if found:  # the key that was meant may be in any section
         shape = _shape_below(known, _ALL)
         found = list(_Search(layer, shape).compare((), layer.value, shape))
     return [*found, *_unfilled(layer, (), layer.value)]
 
 
 def _shape_below(known: Iterable[Known], value: Any) -> dict[str, Any]:
-    """Return the names of all settings; those of a section only where `value` has it: to read types takes time at a start."""
+    """Return the names of all settings; of a section only if `value` has it, because reading types slows down a start."""
     shape: dict[str, Any] = nested(RULES_PATH.split("."), None)
     for path, model in reversed(list(known)):
         names = path.split(".") if path else []
@@ -307,12 +307,12 @@ def _shape_below(known: Iterable[Known], value: Any) -> dict[str, Any]:
 
 
 def _unfilled(layer: Layer, path: tuple[str | int, ...], value: Any) -> Iterator[Problem]:
-    """Report texts that look as if a variable were filled in, which is done for MCP servers alone."""
+    """Yield a problem for each text that looks like a variable: variables are filled in only for MCP servers."""
     if isinstance(value, Mapping | list) and ".".join(map(str, path)) != RULES_PATH:
         for name, item in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from _unfilled(layer, (*path, name), item)
     elif path[:2] == SECTION and str(value).startswith("${"):
-        return  # of a server they are filled in
+        return  # in a server they are filled in
     elif isinstance(value, str) and len(value) < 80 and _VARIABLE.fullmatch(value):
         text = f"{dotted(path)}: {value!r} is taken as it stands: variables are not filled in"
         yield layer.problem(path, text, "write the value itself", code="config_value")
@@ -326,14 +326,14 @@ class Entries:
 
 
 class _Search:
-    """One comparison of a layer with the settings there are; it ends with the fiftieth report."""
+    """Compares a layer with the known settings; stops after :data:`MOST` reports."""
 
     def __init__(self, layer: Layer, shape: Mapping[str, Any]) -> None:
         self._layer, self._whole = layer, shape
         self._reports = 0
 
     def compare(self, path: tuple[str | int, ...], value: Any, shape: Any) -> Iterator[Problem]:
-        """Yield a report for each key of `value`, which stands at `path`, that is not in `shape`."""
+        """Yield a problem for each key of `value`, the value at `path`, that is not in `shape`."""
         if isinstance(value, list) and isinstance(shape, Entries):
             for index, item in enumerate(value):
                 yield from self.compare((*path, index), item, shape.shape)
@@ -341,7 +341,7 @@ class _Search:
             return
         for key, item in value.items():
             if self._reports >= MOST:
-                return  # looking for what was meant takes time, and nobody reads on
+                return  # finding the key that was meant takes time, and nobody reads on
             place, inner = (*path, key), shape.get(key, shape.get("*"))
             if key in shape or inner is not None:
                 yield from self.compare(place, item, inner)
@@ -353,7 +353,7 @@ class _Search:
             yield self._layer.problem(place, text, hint, code="config_unknown_key", fatal=lost)
 
     def _meant(self, path: tuple[str | int, ...], key: str, shape: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str]:
-        """Return where `key` probably belongs, if that can be said: in the same section or elsewhere; and a hint."""
+        """Return the path that was probably meant by `key`, in the same section or elsewhere, if any; and a hint."""
         names = [name for name in shape if name != "*"]
         folded = {name.casefold().replace("_", "").replace("-", ""): name for name in names}
         plain = key.casefold().replace("_", "").replace("-", "")
@@ -378,7 +378,7 @@ def _places(shape: Mapping[str, Any], path: str = "") -> Iterator[str]:
 
 
 def _below(value: Any, key: str) -> Any:
-    """Return what `value` has in a section, nothing where it has none."""
+    """Return the section `key` of `value`, or ``None``."""
     return value if value is _ALL else value.get(key) if isinstance(value, Mapping) else None
 
 
@@ -392,7 +392,7 @@ def _shape(model: Any, value: Any) -> dict[str, Any]:
 
 
 def _inner(annotation: Any, value: Any) -> Any:
-    """Return the shape below a field: of a model, ``{"*": …}`` for a mapping, else nothing."""
+    """Return the shape below a field: that of a model or list, ``{"*": …}`` for a mapping, else ``None``."""
     if hasattr(annotation, "model_fields"):
         return _shape(annotation, value)
     origin, inner = get_origin(annotation), get_args(annotation)

@@ -1,6 +1,6 @@
-"""JSON with comments and trailing commas: read into values, and into a tree of spans for lines and for edits.
+"""JSON with comments and trailing commas: parse it into values, and into a tree of spans for line numbers and edits.
 
-Comments are blanked in place, so that every position the standard library reports is the position in the file.
+Comments are replaced by spaces, so that every position the standard library reports is the position in the file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 MAX_DEPTH = 64
-"""Deeper than any configuration needs, and far from the interpreter's own limit."""
+"""The deepest nesting: more than any configuration needs, and far from the interpreter's own limit."""
 
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|//[^\n\r]*|/\*.*?\*/|[{}\[\]:,]|[^\s{}\[\]:,"/]+|\s+|.', re.DOTALL)
 _NOT_A_LINE_END = re.compile(r"[^\n\r]")
@@ -19,7 +19,7 @@ _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class JsoncError(ValueError):
-    """Text that is not JSON with comments: what is wrong and at which line and column, from 1."""
+    """A text is not JSON with comments. `line` and `column` count from 1."""
 
     def __init__(self, message: str, line: int, column: int) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class JsoncError(ValueError):
 
 
 class JsoncNode:
-    """Where one value stands: ``text[start:end]``; `key` is where its name begins, `comma` the comma after it."""
+    """The span of one value, ``text[start:end]``; `key` and `comma` are the offsets of its name and of the comma after it."""
 
     __slots__ = ("comma", "end", "items", "key", "last", "members", "start")
 
@@ -40,7 +40,7 @@ class JsoncNode:
 
     @property
     def begin(self) -> int:
-        """Where the entry begins: its key if it has one."""
+        """The offset at which the entry begins: at its key, if it has one."""
         return self.start if self.key is None else self.key
 
     @property
@@ -71,7 +71,7 @@ def _is_comment(token: str) -> bool:
 
 
 def blank(text: str) -> str:
-    """Return `text` with comments and trailing commas as spaces; every other character stays where it was.
+    """Return `text` with spaces instead of comments and trailing commas; every other character keeps its position.
 
     :raises JsoncError: it is nested too deeply, or a comment is not closed.
     """
@@ -100,9 +100,9 @@ def blank(text: str) -> str:
 
 
 def parse(text: str) -> Any:
-    """Return the value of `text`; no text at all is an empty object.
+    """Return the value of `text`; an empty text is an empty object.
 
-    :raises JsoncError: it is not JSON with comments, or a key stands twice, or a number or a character is impossible.
+    :raises JsoncError: it is not JSON with comments, an object has a key twice, or a number or character is invalid.
     """
     plain = blank(text)
     if not plain.strip():
@@ -144,7 +144,7 @@ def _readable(error: json.JSONDecodeError, plain: str) -> str:
 
 
 def _second(text: str, key: str) -> int:
-    """Return where `key` stands for the second time in one object (the last place that is not the first)."""
+    """Return the offset at which `key` occurs for the second time in one object."""
     seen: list[set[str]] = []
     previous = (0, "")
     for start, token in _tokens(text):
@@ -173,7 +173,7 @@ def _refuse_half_characters(text: str, value: Any) -> None:
 
 
 def tree(text: str) -> JsoncNode | None:
-    """Return the spans of a text that :func:`parse` accepts, ``None`` for one without a value."""
+    """Return the spans of a text that :func:`parse` accepts; ``None`` if it has no value."""
     root: JsoncNode | None = None
     open_nodes: list[JsoncNode] = []
     key: tuple[int, str] | None = None

@@ -1,4 +1,4 @@
-"""Build the layers: user file, environment, inline, flags. Nothing in a file can stop the host.
+"""Build the layers: user file, secrets, environment, inline, flags. Nothing in a file can stop the host.
 
 From a file that is not trusted or does not parse, deny rules and settings that loosen nothing are salvaged.
 """
@@ -26,7 +26,7 @@ from .jsonc import JsoncError, blank, parse, position
 
 
 def user_layers(home: Path, path: Path, problems: list[Problem]) -> list[Layer]:
-    """Read the user's file; one that is missing means defaults, and while one cannot be read its last good copy holds."""
+    """Read the user's file. If it is missing, the defaults apply; if it cannot be read, its last good copy does."""
     layer = Layer("user", {}, str(path), is_file=True)
     try:
         found = read_source(path)
@@ -51,7 +51,7 @@ def user_layers(home: Path, path: Path, problems: list[Problem]) -> list[Layer]:
 
 
 def _instead(home: Path, layer: Layer, fault: Problem, problems: list[Problem], *, trusted: bool = True) -> list[Layer]:
-    """Return what holds in place of a file that cannot be read, and say so; where others may write to it, no allow rules."""
+    """Return the layers that replace a file that cannot be read, and report it. If it is not `trusted`, they allow nothing."""
 
     kept, json5 = salvage_layer(layer)
     kept = _finite(kept, problems)
@@ -82,14 +82,15 @@ def _good(copy: Path) -> Layer | None:
 
 
 def _distrusted(layer: Layer, why: Doubt, problems: list[Problem], *, good: Layer | None = None) -> Layer:
-    """Return of a file that others may have written what loosens nothing, and say so."""
+    """Return the settings that loosen nothing, from a file that others may have written, and report it."""
     message = f"this file gives no allow rules and loosens nothing, because {why.reason}"
     problems.append(Problem(layer.file, None, None, message, why.step, code="config_permissions"))
     return _loosening_nothing(layer, good)
 
 
 def _loosening_nothing(layer: Layer, good: Layer | None) -> Layer:
-    """Keep asks, denies and what is harmless; plugins stay off that are off in `good` too, for they may be gates."""
+    """Return the asks, denies and harmless settings of `layer`. Only plugins that `good` disables too stay disabled: others may
+    be gates."""
 
     kept = without_allows(layer)
     before, now = (each.find(("disabledPlugins",)) if each else MISSING for each in (good, layer))
@@ -101,7 +102,7 @@ def _loosening_nothing(layer: Layer, good: Layer | None) -> Layer:
 def _parsed_layer(layer: Layer, problems: list[Problem]) -> Layer:
     """Return `layer` with the values of its text.
 
-    :raises JsoncError: it is no configuration.
+    :raises JsoncError: the text is not a configuration.
     """
     value = parse(layer.text)
     if not isinstance(value, dict):
@@ -129,11 +130,11 @@ def _walk(value: Any, path: tuple[str | int, ...], report: Callable[[tuple[str |
 
 
 SECRETS = "secrets.json"
-"""Keys of plugins, apart from the file that people show each other; its name is one that no tool may read."""
+"""The file for the keys of plugins: people show each other the other file. No tool may read a file of this name."""
 
 
 def secrets_layer(home: Path, problems: list[Problem]) -> list[Layer]:
-    """Read the keys that ``plugin key set`` keeps; nothing else in that file counts."""
+    """Read the keys that ``plugin key set`` stored; anything else in that file is ignored."""
     path = home / SECRETS
     layer = Layer("secrets", {}, str(path), is_file=True)
     hint = "fix it, or move it away and set the keys again: moryflow plugin key set"
@@ -160,7 +161,7 @@ def secrets_layer(home: Path, problems: list[Problem]) -> list[Layer]:
 def inline_layer(inline: str, problems: list[Problem]) -> Layer:
     """Read ``--config``: JSON text, or the path of a file.
 
-    :raises ConfigError: it cannot be read or parsed; a wrong flag ends the command.
+    :raises ConfigError: it cannot be read or parsed. Unlike an error in the user's file, this ends the command.
     """
     if not inline.lstrip().startswith(("{", "[")):
         return _inline_file(Path(inline).expanduser(), problems)
@@ -202,11 +203,11 @@ ENVIRONMENT: Mapping[str, tuple[str, Callable[[str], Any], bool]] = {
     "MORYFLOW_TRACE": ("trace", _switch, False),
     "MEMORY_BANK_GUARD_MODE": ("agents.runtime.memoryBank.guardMode", lambda text: text.strip().casefold(), False),
 }
-"""Variable → its dotted key, how it is read, and whether it counts when it is empty."""
+"""Variable → its dotted key, how it is parsed, and whether it counts if it is empty."""
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
-    """Return what the environment sets."""
+    """Return the layer of settings in the environment."""
     value: dict[str, Any] = {}
     names: dict[str, str] = {}
     for variable, (key, read, even_empty) in ENVIRONMENT.items():
@@ -217,7 +218,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
 
 
 def flag_layer(flags: Mapping[str, Any]) -> Layer:
-    """Return what the command line's flags set; ``None`` is a flag that was not given."""
+    """Return the layer of the command line's flags; ``None`` is a flag that was not given."""
     value: dict[str, Any] = {}
     for key, setting in flags.items():
         if setting is not None:
@@ -226,11 +227,11 @@ def flag_layer(flags: Mapping[str, Any]) -> Layer:
 
 
 MAX_BYTES = 4 * 1024 * 1024
-"""A configuration of more than 4 MiB is a mistake."""
+"""The most bytes of a configuration file; a larger one is a mistake."""
 
 
 class Unreadable(Exception):
-    """The file gives no text; `code` is the class of the report."""
+    """A file cannot be read as text; `code` is the problem code."""
 
     def __init__(self, message: str, code: str, hint: str = "") -> None:
         super().__init__(message)
@@ -238,7 +239,7 @@ class Unreadable(Exception):
 
 
 class Source(NamedTuple):
-    """The text of a file, and why it may not loosen anything (``None``: it may)."""
+    """The text of a file, and why it must not loosen anything (``None``: it may); `mark`: it has a byte-order mark."""
 
     text: str
     distrust: Doubt | None = None
@@ -264,7 +265,7 @@ def read_source(path: Path) -> Source:
 
 def _read(path: Path) -> tuple[bytes, Doubt | None]:
     try:
-        # Without O_NONBLOCK a named pipe in place of the file would hold the host for ever.
+        # Without O_NONBLOCK a named pipe instead of the file would block the host forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError) as error:
         lost = leads_nowhere(path)
@@ -290,7 +291,7 @@ def _read(path: Path) -> tuple[bytes, Doubt | None]:
 
 
 def good_copy(home: Path, path: Path) -> Path:
-    """Return where the last good version of `path` is kept, in Moryflow's own folder."""
+    """Return the path of the last good copy of `path`, in Moryflow's home folder."""
     if path == home / "config.jsonc":
         return home / "config.good.jsonc"
     from hashlib import sha256
@@ -299,7 +300,7 @@ def good_copy(home: Path, path: Path) -> Path:
 
 
 def text_of(copy: Path) -> str:
-    """Return the text that was kept; empty where there is none, or where somebody else could have written it."""
+    """Return the text of a good copy; empty if there is none, or if someone else could have written it."""
     with contextlib.suppress(FileNotFoundError, Unreadable):
         found = read_source(copy)
         return "" if found.distrust else found.text
@@ -307,7 +308,7 @@ def text_of(copy: Path) -> str:
 
 
 def keep(copy: Path, text: str) -> None:
-    """Keep `text`, or nothing where it is empty. A folder that cannot be written to is no reason to stop."""
+    """Store `text` as the good copy, or remove the copy if `text` is empty. Errors of writing are ignored."""
     if not text:
         with contextlib.suppress(OSError):
             copy.unlink(missing_ok=True)
@@ -317,7 +318,7 @@ def keep(copy: Path, text: str) -> None:
     from moryflow.base.atomic_write import write_atomically
 
     with contextlib.suppress(OSError, ConfigError):
-        copy.unlink(missing_ok=True)  # its mode would be taken over, and it may be a link
+        copy.unlink(missing_ok=True)  # writing would keep its mode, and it may be a link
         copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomically(copy, text.encode("utf-8"))
 
@@ -337,17 +338,17 @@ HARMLESS: Mapping[str, Fits] = {
     "strict": lambda value: value is True,
     "profile": lambda value: value == "remote",
 }
-"""What a file that others can write to, or that is not plain JSONC, may still set; none of it loosens anything."""
+"""Settings that are taken even from a file that others can write to, or that is not plain JSONC: they loosen nothing."""
 
 _JSON5_BYTES = 64 * 1024
-"""json5 needs about 15 ms a kilobyte; a larger file is not tried."""
+"""The largest file that is tried as JSON5: json5 needs about 15 ms per kilobyte."""
 _FLAT_OBJECT = re.compile(r'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\}', re.DOTALL)
 _SPEAKS_OF_RULES = re.compile(r"permission|decision|deny", re.IGNORECASE)
 _SWITCH = re.compile(r'"(disabledPlugins|onlyPlugins|safeMode|profile)"\s*:\s*(\[[^\[\]{}]*+\]|true|"remote")')
 
 
 def salvage_layer(layer: Layer) -> tuple[Layer, bool]:
-    """Return what holds of a text that is not JSONC, and whether it is JSON5."""
+    """Return the settings that are taken from a text that is not JSONC, and whether it is JSON5."""
     value = _as_json5(layer.text)
     if value is not None:
         kept = without_allows(Layer(layer.source, value, layer.file, is_file=True))
@@ -362,7 +363,7 @@ def salvage_layer(layer: Layer) -> tuple[Layer, bool]:
 
 
 def without_allows(layer: Layer) -> Layer:
-    """Return of `layer` what loosens nothing, and of its rules all that are not plainly an allow."""
+    """Return `layer` with only the settings that loosen nothing and the rules that are not plainly an allow."""
     lost = next((rule.problem for rule in lost_rules(layer)), "")
     value: dict[str, Any] = {}
     for name, fits in HARMLESS.items():
@@ -382,7 +383,7 @@ def without_allows(layer: Layer) -> Layer:
 
 
 def denies_of(layer: Layer) -> Layer:
-    """Return the denies of a salvaged layer alone, and what may be one: what was written last is added to what held before."""
+    """Return only the denies of a salvaged layer, and rules that may be one, to add them to the last good version."""
     rules = layer.find(RULES)
     kept = [rule for rule in rules if not _plainly(rule, "ask")] if isinstance(rules, list) else []
     return Layer(layer.source, nested(RULES, kept) if kept else {}, layer.file, is_file=True, lines=layer.lines)
@@ -395,14 +396,14 @@ def _as_json5(text: str) -> dict[str, Any] | None:
 
     try:
         value = json5.loads(text, allow_duplicate_keys=False)
-        json.dumps(value, ensure_ascii=False).encode()  # half a character could not be printed later
+        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair could not be printed later
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
 def _plainly(rule: Any, decision: str) -> bool:
-    """Whether `rule` is one that says `decision`, without a word that nobody knows."""
+    """Whether `rule` has this `decision`, and no unknown key."""
     return isinstance(rule, Mapping) and rule.keys() == {"domain", "pattern", "decision"} and rule["decision"] == decision
 
 
@@ -413,7 +414,7 @@ def _blanked(text: str) -> str:
 
 
 def _switches(text: str) -> Iterator[tuple[str, Any]]:
-    """Yield which plugins a person does not want, as far as that can still be read."""
+    """Yield the settings that restrict plugins or the profile, as far as they can still be read."""
     for match in _SWITCH.finditer(_blanked(text)):
         with contextlib.suppress(ValueError):
             value = json.loads(match[2])
@@ -422,7 +423,7 @@ def _switches(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def salvage_denies(text: str) -> Iterator[tuple[dict[str, str], int]]:
-    """Yield what can still be read as a deny rule in a text that does not parse, with its line."""
+    """Yield each deny rule that can still be read in a text that does not parse, with its line."""
     text = _blanked(text)
     for match in _FLAT_OBJECT.finditer(text):
         try:

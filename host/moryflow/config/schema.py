@@ -1,6 +1,6 @@
 """The host's own settings by path, their defaults, and the JSON Schema of the whole configuration.
 
-A setting is known because a model stands at its path; each plugin brings its own.
+A setting is known if the model at its path declares it; each plugin has a model of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from moryflow_sdk.support.settings import Meta, Settings, pydantic_model
 from moryflow.config import RULES
 
 Known = tuple[str, Any]
-"""A dotted path and the :class:`Settings`, or the pydantic model, of what stands there."""
+"""A dotted path, and the :class:`Settings` or pydantic model of the settings there."""
 
 
 class LimitSettings(Settings):
@@ -122,7 +122,7 @@ Positive = Annotated[int, Meta(gt=0, le=100_000_000)]
 Count = Annotated[int, Meta(ge=0, le=100_000_000)]
 
 UNKNOWN_WINDOW = 32_000
-"""Tokens to reckon with where a model's window is unknown, about as much as `fallback_char_limit`."""
+"""Tokens to assume if a model's window is unknown, about as much as `fallback_char_limit`."""
 
 
 class CompactionSettings(Settings):
@@ -157,7 +157,7 @@ class CompactionSettings(Settings):
 
     @property
     def automatic(self) -> bool:
-        """Whether anything happens without being asked for."""
+        """Whether conversations are compacted without a person asking for it."""
         return self.enabled and self.auto and self.mode != "off"
 
 
@@ -169,11 +169,11 @@ class ExternalToolSettings(Settings):
 
 COMPACTION_PATH = "agents.runtime.compaction"
 RULES_PATH = ".".join(RULES)
-"""Read rule by rule (see :func:`.layers.read_rules`), so that one bad rule does not take the others with it."""
+"""Rules are read one by one (see :func:`moryflow.config.read_rules`), so that one bad rule does not invalidate the others."""
 
 
 def host_models() -> tuple[Known, ...]:
-    """Return the host's own settings by path."""
+    """Return the models of the host's own settings, by path."""
     return (
         ("", RootSettings),
         ("chat", ChatSettings),
@@ -188,7 +188,7 @@ def host_models() -> tuple[Known, ...]:
 
 
 def defaults(known: Iterable[Known]) -> dict[str, Any]:
-    """Return every default as one tree; what has no default is left out."""
+    """Return all defaults as one tree, without settings that have none."""
     from pydantic_core import to_jsonable_python
 
     root: dict[str, Any] = {}

@@ -1,8 +1,8 @@
-"""Single settings by their dotted keys: the value that holds, what may be shown of it, and a change of it and of nothing else.
+"""Single settings by their dotted keys: read the effective value, show it without secrets, change it and nothing else.
 
-A change is checked first: whether the key is known and the value valid for it. Comments, order, trailing commas, line ends,
-byte-order mark, mode bits and a symbolic link all stay. The result is parsed and compared with what was meant before it is
-written; a file that does not parse is never written to.
+A change is checked first: the key must be known and the value valid. Comments, order, trailing commas, line ends,
+byte-order mark, mode bits and a symbolic link are kept. The new text is parsed and compared with the expected value before
+it is written; a file that does not parse is never written to.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .schema import Known, defaults, host_models
 
 
 def effective(config: Config, known: Sequence[Known]) -> dict[str, Any]:
-    """Return the settings that hold: those of the layers, over the defaults of `known`."""
+    """Return the effective settings: those of the layers, over the defaults of `known`."""
     return merged(defaults(known), config.get(""))
 
 
 def leaves(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every setting with its dotted key; lists are one value."""
+    """Yield every setting with its dotted key; a list is one value."""
     for key, item in value.items():
         dotted = f"{path}.{key}" if path else key
         if isinstance(item, Mapping) and item:
@@ -44,7 +44,7 @@ def leaves(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
 
 
 def without_secrets(tree: Mapping[str, Any], known: Sequence[Known]) -> dict[str, Any]:
-    """Return settings with ``[redacted]`` in the place of every secret: by its name, or by its type in a model of `known`."""
+    """Return settings with ``[redacted]`` for every secret, recognised by its name or by its type in a model of `known`."""
     shown = masked(tree)
     for path, model in known:
         place = path.split(".") if path else ()
@@ -55,19 +55,19 @@ def without_secrets(tree: Mapping[str, Any], known: Sequence[Known]) -> dict[str
 
 
 def shown_at(key: str, value: object, known: Sequence[Known]) -> Any:
-    """Return what is shown of the value of `key`."""
+    """Return the value of `key` as it may be shown, without secrets."""
     path = key.split(".")
     return value_at(without_secrets(nested(path, value), known), path)
 
 
 def default_of(known: Sequence[Known], key: str) -> Any:
-    """Return the default of `key`, ``None`` where it has none."""
+    """Return the default of `key`, ``None`` if it has none."""
     found = value_at(defaults(known), key.split("."))
     return None if found is MISSING else found
 
 
 def check_value(known: Sequence[Known], key: str, text: str) -> Any:
-    """Return `text` as the value of `key`: as JSON where that is valid, else as plain text.
+    """Return `text` as a value for `key`: as JSON if that is valid, else as plain text.
 
     :raises ConfigError: the key is not known, or the value is not valid for it.
     """
@@ -89,9 +89,9 @@ def check_value(known: Sequence[Known], key: str, text: str) -> Any:
 
 
 def refuse_unknown(known: Sequence[Known], key: str) -> None:
-    """Say so when no setting is called `key`.
+    """Check that a setting called `key` exists.
 
-    :raises ConfigError: likewise.
+    :raises ConfigError: there is no such setting.
     """
     for problem in unknown_keys(Layer("user", nested(key.split("."), None), key), known):
         where = "" if key in problem.message else key
@@ -114,11 +114,11 @@ def _wrong_rules(layer: Layer) -> list[Any]:
 
 
 Change = Callable[[str, Any], tuple[str, Any] | None]
-"""Text and value in, new text and expected value out; ``None``: nothing to do."""
+"""Takes text and value of a file, returns the new text and the expected value; ``None`` if there is nothing to change."""
 
 
 def append_rule(file: Path, rule: Mapping[str, Any]) -> bool:
-    """Append a permission rule; return ``False`` when it is in force already.
+    """Append a permission rule; return ``False`` if it is in force already.
 
     :raises ConfigError: the file does not parse or cannot be written.
     """
@@ -141,9 +141,9 @@ def append_rule(file: Path, rule: Mapping[str, Any]) -> bool:
 
 
 def remove_rule(file: Path, rule: Rule) -> None:
-    """Remove the permission rule `rule` from where it was read.
+    """Remove the permission rule `rule` from the file it was read from.
 
-    :raises ConfigError: it does not stand there now, or the file does not parse or cannot be written.
+    :raises ConfigError: the rule is no longer there, or the file does not parse or cannot be written.
     """
 
     def change(text: str, value: Any) -> tuple[str, Any]:
@@ -160,7 +160,7 @@ def remove_rule(file: Path, rule: Rule) -> None:
 
 
 def line_of_rule(file: Path, rule: Mapping[str, Any]) -> int:
-    """Return the line at which the last rule stands that is `rule`; 0 when there is none.
+    """Return the line of the last rule that equals `rule`; 0 if there is none.
 
     :raises ConfigError: the file does not parse.
     """
@@ -174,11 +174,11 @@ def line_of_rule(file: Path, rule: Mapping[str, Any]) -> int:
 
 
 def set_value(file: Path, setting: str | Sequence[str], value: Any) -> bool:
-    """Set a value, creating the objects on the way; return whether the file changed.
+    """Set a value, creating the objects above it; return whether the file changed.
 
-    :param setting: a dotted key, or the names on the way.
+    :param setting: a dotted key, or its names one by one.
 
-    :raises ConfigError: the file does not parse, something on the way is not an object, or it cannot be written.
+    :raises ConfigError: the file does not parse, a value above it is not an object, or the file cannot be written.
     """
     path = _path(setting)
 
@@ -220,7 +220,7 @@ def _node(text: str, path: tuple[str, ...]) -> Any:
 
 
 def _in_force(rules: list[Any], entry: Mapping[str, Any]) -> bool:
-    """Whether `entry` stands there and no later rule of its domain may overrule it: the last match decides."""
+    """Whether `rules` has `entry` and no later rule of its domain may overrule it: the last match decides."""
     same = [rule for rule in rules if isinstance(rule, dict) and rule.get("domain") == entry["domain"]]
     while same and same[-1].get("decision") == entry["decision"]:
         if same.pop() == entry:
@@ -262,9 +262,9 @@ def _edit(file: Path, change: Change) -> bool:
 
 
 def _target(file: Path) -> Path:
-    """Return the file that is to be changed, links followed.
+    """Return the file to change, with links resolved.
 
-    :raises ConfigError: one of them leads nowhere: what is lost, perhaps for a while, is not begun anew.
+    :raises ConfigError: a link leads nowhere. The file behind it may be away only for a while, so no new one is made.
     """
     lost = leads_nowhere(Path(file))
     if lost:
@@ -300,7 +300,7 @@ _SPACE = " \t"
 
 
 def insert(text: str, container: JsoncNode | None, value: Any, *, key: str | None = None) -> str:
-    """Return `text` with `value` as the last entry of `container` (of the document itself when that is ``None``)."""
+    """Return `text` with `value` as the last entry of `container`; ``None`` means that the document is still empty."""
     end = _line_end(text)
     if container is None:
         body = _entry({key: value} if key is not None else value, None, _unit(text), "", end)
@@ -315,7 +315,7 @@ def _insert_first(text: str, container: JsoncNode, value: Any, key: str | None) 
     end, unit, base = _line_end(text), _unit(text), _indent_at(text, container.start)
     entry = _entry(value, key, unit, base + unit, end)
     rest = text[container.start + 1 : container.end - 1]
-    # What stands between the brackets is a comment at most; it follows the entry on its own line.
+    # There is at most a comment between the brackets; it follows the entry on its own line.
     after = "" if rest.lstrip(_SPACE).startswith(("\n", "\r")) else end + base
     if rest.strip():
         after = end + base + unit if after else ""
@@ -336,7 +336,7 @@ def _insert_after(text: str, container: JsoncNode, last: JsoncNode, value: Any, 
 
 
 def _after_remark(text: str, start: int, stop: int) -> int:
-    """Return where the line's own comment ends, which belongs to the entry before; `start` when there is none."""
+    """Return where the comment of the line ends, which belongs to the entry before it; `start` if there is none."""
     match = _REST_OF_LINE.match(text, start, stop)
     place = match.end() if match else start
     while place > start and text[place - 1] in _SPACE:
@@ -345,13 +345,13 @@ def _after_remark(text: str, start: int, stop: int) -> int:
 
 
 def put(text: str, node: JsoncNode, value: Any) -> str:
-    """Return `text` with `value` in place of what stands at `node`."""
+    """Return `text` with `value` instead of the value at `node`."""
     indent = _indent_at(text, node.begin)
     return text[: node.start] + _dump(value, _unit(text), indent, _line_end(text)) + text[node.end :]
 
 
 def remove(text: str, container: JsoncNode, key: str | int) -> str:
-    """Return `text` without the member or item `key`; comments stay, a line that would be left empty goes."""
+    """Return `text` without the member or item `key`. Comments stay; a line that would be empty is removed."""
     node = container.child(key)
     if node is None:
         return text
@@ -389,7 +389,7 @@ def _entry(value: Any, key: str | None, unit: str, indent: str, end: str) -> str
 
 
 def _dump(value: Any, unit: str, indent: str, end: str) -> str:
-    """Write `value` as a person would: an object of plain values on one line, anything else one entry a line."""
+    """Return `value` as a person would write it: an object of plain values on one line, else one entry per line."""
     if isinstance(value, dict) and len(value) > 1 and not any(isinstance(item, dict | list) for item in value.values()):
         return "{ " + json.dumps(value, ensure_ascii=False)[1:-1] + " }"
     if isinstance(value, dict) and value:
@@ -410,7 +410,7 @@ def _line_end(text: str) -> str:
 
 
 def _unit(text: str) -> str:
-    """Return one level of indentation: that of the first line that has any."""
+    """Return one level of indentation: that of the first indented line."""
     match = _INDENT.search(text)
     return match.group(1) if match else "  "
 
