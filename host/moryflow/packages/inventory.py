@@ -1,4 +1,4 @@
-"""All plugins and what is known about them, without importing third-party code."""
+"""List all plugins with what is known about them, without importing third-party code."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ WAITING = "waits for your consent: moryflow plugin enable {name}"
 class Row:
     """One plugin that was found.
 
-    :param record: what became of it when it was last loaded, or what is known of it without that.
-    :param known: the remembered load; ``None`` when it has never been loaded as it is.
+    :param record: its last load record, or one made from its metadata if it has never been loaded.
+    :param known: its remembered last load; ``None`` if it has never been loaded.
     :param card: its manifest.
     """
 
@@ -48,14 +48,14 @@ class Row:
 
     @property
     def package(self) -> str:
-        """The distribution that brings it, empty where none does."""
+        """The distribution that the plugin is installed with; empty if it is not installed."""
         return self.candidate.package if self.candidate is not None else ""
 
 
 def rows(home: Path, config: Config, settings: PluginSettings, development: Sequence[Path] = ()) -> list[Row]:
-    """Return every plugin in the order in which they are loaded, what is absent though it judged calls included.
+    """Return every plugin in loading order, then those that had a gate when they were last loaded and are missing.
 
-    :param development: plugins that lie elsewhere and are being written.
+    :param development: plugins under development elsewhere.
     """
     known = recall(home)
     reader = _RowReader(home, known, _builtins(home, config, known), settings)
@@ -64,7 +64,7 @@ def rows(home: Path, config: Config, settings: PluginSettings, development: Sequ
 
 
 def _builtins(home: Path, config: Config, known: Mapping[str, LastLoad]) -> dict[str, LoadRecord]:
-    """Load those of our own that nothing is known of, and remember them; they do not begin and do not contribute."""
+    """Load the built-ins whose last load is unknown, and remember them. They are neither started nor asked to contribute."""
     missing = [dotted for dotted in BUILTINS if key_of("builtin", "", dotted) not in known]
     if not missing:
         return {}
@@ -74,7 +74,7 @@ def _builtins(home: Path, config: Config, known: Mapping[str, LastLoad]) -> dict
 
 
 class _RowReader:
-    """Says what is known of each candidate; what a person wants comes first."""
+    """Makes the row of each candidate. A person's choice, such as disabling it, comes before the result of its last load."""
 
     def __init__(
         self, home: Path, known: Mapping[str, LastLoad], own: Mapping[str, LoadRecord], settings: PluginSettings
@@ -86,7 +86,7 @@ class _RowReader:
         self._consents = Consents(home)
 
     def row(self, candidate: Candidate) -> Row:
-        """Return what is known of one candidate."""
+        """Return the row of one candidate."""
         before = self._known.get(key_of(candidate.tier, candidate.name, candidate.source))
         base = before.record if before else self._own.get(candidate.source) or _unknown(candidate)
         card = manifest_card(candidate)
@@ -120,14 +120,14 @@ def _pending_record(base: LoadRecord, reason: str) -> LoadRecord:
 
 
 def _unknown(candidate: Candidate) -> LoadRecord:
-    """Return what there is to say of a plugin that has not been loaded yet."""
+    """Return the record of a plugin that has not been loaded yet."""
     record = LoadRecord(candidate.name, candidate.version, candidate.tier, "pending", candidate.source)
     gate = looks_like_gate(candidate.manifest, candidate.file if candidate.tier == "user" else "")
     return record._replace(file=candidate.file, line=candidate.line, gate=gate)
 
 
 def manifest_card(candidate: Candidate) -> Card | None:
-    """Return what the ``plugin.toml`` of a candidate says, ``None`` when it has none."""
+    """Return the card of a candidate's ``plugin.toml``; ``None`` if it has none or it cannot be read."""
     if not candidate.manifest:
         return None
     try:
@@ -139,7 +139,7 @@ def manifest_card(candidate: Candidate) -> Card | None:
 
 
 def _absent(home: Path, found: Iterable[Row], settings: PluginSettings) -> Iterable[Row]:
-    """Name what judged calls when it was last loaded and is not there any more."""
+    """Yield a row for each plugin that had a gate when it was last loaded and is not found any more."""
     here = {row.name for row in found}
     for tier, name in GateMemory(home).names():
         if name in here or name in settings.disabled:
@@ -148,18 +148,18 @@ def _absent(home: Path, found: Iterable[Row], settings: PluginSettings) -> Itera
 
 
 RECENT = 5000
-"""Rows of the ledger that are looked at, the newest ones."""
+"""How many rows of the ledger are read, newest first."""
 LOOKED_THROUGH = 50_000
-"""The same where only quarantines are looked for."""
+"""The same when only quarantines are searched."""
 _GOOD = ("ok", "changed")
 
 
 @dataclass(frozen=True)
 class HookStats:
-    """One hook of one plugin.
+    """Statistics of one hook of one plugin.
 
-    :param p95_us: 95 of 100 calls were faster; quiet calls of one step count with their mean.
-    :param failures: calls that ended neither well nor with a change, by outcome.
+    :param p95_us: microseconds within which 95 of 100 calls ended; calls without a change count with their mean per step.
+    :param failures: outcome → number of calls that failed with it.
     """
 
     hook: str
@@ -169,7 +169,7 @@ class HookStats:
 
 
 async def quarantined_of(store: Store, home: Path, plugin: str) -> list[str]:
-    """Return the hooks that are in quarantine in a session."""
+    """Return the hooks of `plugin` that are in quarantine in at least one session."""
     since = released_at(home, plugin)
     last: dict[tuple[str, str], str] = {}
     for row in await store.hook_calls(None, plugin=plugin, newest=RECENT):  # the newest first
@@ -183,7 +183,7 @@ async def quarantined_of(store: Store, home: Path, plugin: str) -> list[str]:
 
 
 def all_quarantined(home: Path) -> dict[str, list[str]]:
-    """Return, by plugin, the hooks that are in quarantine in a session."""
+    """Return, by plugin, the hooks that are in quarantine in at least one session."""
     store = existing_store(home)
     if store is None:
         return {}
@@ -199,12 +199,12 @@ def all_quarantined(home: Path) -> dict[str, list[str]]:
 
 
 async def hook_stats_of(store: Store, plugin: str) -> list[HookStats]:
-    """Return the figures of a plugin over all sessions."""
+    """Return the statistics of a plugin's hooks over all sessions."""
     return hook_stats(await store.hook_calls(None, plugin=plugin, newest=RECENT))
 
 
 def hook_stats(rows: Iterable[HookCallRow]) -> list[HookStats]:
-    """Return the figures of some rows of the ledger, by hook."""
+    """Return the statistics of rows of the ledger, one entry per hook."""
     by_hook: dict[str, list[HookCallRow]] = {}
     for row in rows:
         by_hook.setdefault(row.hook, []).append(row)
@@ -221,7 +221,7 @@ def _stats_of(hook: str, rows: list[HookCallRow]) -> HookStats:
 
 
 def _percentile_95(ran: list[tuple[int, int]]) -> int:
-    """Return the time that 95 of 100 calls stay within; `ran` is (time, number of calls), sorted."""
+    """Return the time within which 95 of 100 calls ended; `ran` is (time, number of calls), sorted."""
     total, seen = sum(count for _, count in ran), 0
     for us, count in ran:
         seen += count

@@ -1,6 +1,6 @@
-"""``plugins.lock`` in the home: what was installed, from where, its hash, and what a person agreed to.
+"""``plugins.lock`` in the home: each installed package, its origin, its hash, and what a person agreed to.
 
-How that differs from what is installed is cached, so that every start can say it.
+The differences between the lock and what is installed are cached, so that every start can report them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FORMS = "a name, ./FOLDER, -e ./FOLDER, git+https://…, FILE.whl or FILE.py"
 class PackageOrigin(NamedTuple):
     """Where a plugin is installed from.
 
-    :param text: what the installer is given: a requirement, an absolute path or a ``git+…`` address.
+    :param text: the argument for the installer: a requirement, an absolute path or a ``git+…`` address.
     """
 
     kind: Kind
@@ -45,9 +45,9 @@ class PackageOrigin(NamedTuple):
 
 
 def origin_of(given: str, *, editable: bool = False) -> PackageOrigin:
-    """Return what `given` names.
+    """Return the origin that `given`, as a person typed it, names.
 
-    :raises ConfigError: it names nothing that can be installed, or there is nothing there.
+    :raises ConfigError: it names nothing that can be installed, or nothing exists at that path.
     """
     if given.startswith("file://") and not given.partition("#")[0].endswith(".git"):
         given = unquote(urlsplit(given).path)
@@ -119,11 +119,11 @@ _ASKED = {"hooks": list, "tools": list, "services": list, "capabilities": dict}
 
 
 class Locked(NamedTuple):
-    """One installation a person agreed to.
+    """One installation that a person agreed to: a line of the lock.
 
-    :param name: the distribution's, or ``plugins/NAME.py`` for a file of the home.
-    :param hash: over what was installed; empty for an editable installation, whose files are meant to change.
-    :param plugins: by name, the hooks, tools, services and capabilities that were shown.
+    :param name: the name of the distribution, or ``plugins/NAME.py`` for a file of the home.
+    :param hash: the hash of the installed files; empty for an editable installation, whose files are meant to change.
+    :param plugins: by name, the hooks, tools, services and capabilities that the person saw.
     """
 
     name: str
@@ -144,15 +144,15 @@ class Locked(NamedTuple):
 
 
 class Lockfile:
-    """Reads and writes the lock; it is written only by commands a person typed."""
+    """Reads and writes the lock. Only commands that a person typed write it."""
 
     def __init__(self, home: Path) -> None:
         self.path = home / FILE
 
     def read(self) -> dict[str, Locked]:
-        """Return what is locked, by normal name.
+        """Return the lines of the lock, by normalised name.
 
-        :raises ConfigError: the file is not one of ours.
+        :raises ConfigError: the file cannot be read, or a newer Moryflow wrote it.
         """
         try:
             content = json.loads(self.path.read_bytes())
@@ -167,11 +167,11 @@ class Lockfile:
             raise ConfigError("plugins.lock cannot be read", where=f"{self.path}{line}", next_step=hint) from error
 
     def put(self, entry: Locked) -> None:
-        """Note an installation."""
+        """Add or replace the line of an installation."""
         self._change(lambda known: {**known, _key(entry.name): entry})
 
     def remove(self, name: str) -> None:
-        """Forget an installation."""
+        """Remove the line of an installation."""
         self._change(lambda known: {key: item for key, item in known.items() if key != _key(name)})
 
     def _change(self, change: Callable[[dict[str, Locked]], dict[str, Locked]]) -> None:
@@ -187,7 +187,7 @@ class Lockfile:
 def _entry(name: str, item: Mapping[str, Any]) -> Locked:
     """Return one line of the lock, which a person may have edited.
 
-    :raises ValueError: it is not what Moryflow writes; TypeError and AttributeError likewise.
+    :raises ValueError: it is not as Moryflow writes it; for other errors of this kind TypeError or AttributeError.
     """
     entry = Locked(name=name, **item)
     texts = (entry.version, entry.kind, entry.origin, entry.hash, entry.commit)
@@ -200,13 +200,13 @@ def _entry(name: str, item: Mapping[str, Any]) -> Locked:
 
 
 def entry_for(package: PluginPackage, origin: PackageOrigin, *, commit: str = "") -> Locked:
-    """Return the line of the lock for a package that was just agreed to."""
+    """Return the line of the lock for a package that a person has just agreed to."""
     plugins = {card.name: card.asks for card in package.cards}
     return Locked(package.name, package.version, origin.kind, origin.text, package.digest, plugins, commit)
 
 
 def plugin_named(known: Mapping[str, Locked], name: str) -> Locked | None:
-    """Return the installation called `name`, or the one that brings the plugin of that name."""
+    """Return the installation called `name`, or the one that has a plugin of that name."""
     if (found := known.get(_key(name))) is not None:
         return found
     return next((item for item in known.values() if name in item.plugins), None)
@@ -229,7 +229,7 @@ class Drift(NamedTuple):
 
 
 def quick_drifts(home: Path) -> list[Drift]:
-    """Return the differences as they were when the lock, an installation or a file of one last changed; cheap when none did."""
+    """Return all differences, from the cache if neither the lock nor an installation nor one of its files has changed."""
     try:
         status = (home / "plugins.lock").stat()
     except OSError:
@@ -244,14 +244,14 @@ def quick_drifts(home: Path) -> list[Drift]:
         pass
     stamps = {path: _stamp(path) for path in _locked_files(home)}
     found = drifts(home)
-    if just_changed(around):  # the rest of an installation may change no folder's time
+    if just_changed(around):  # an installation may be half done, and its rest may change no folder's time
         return found
     keep_start(home / "cache", "lock", key, {"files": stamps, "found": [item._asdict() for item in found]})
     return found
 
 
 def drifts(home: Path) -> list[Drift]:
-    """Return every difference, by reading what is installed.
+    """Return all differences, by reading the installed files.
 
     :raises ConfigError: the lock cannot be read.
     """
@@ -271,7 +271,7 @@ def drifts(home: Path) -> list[Drift]:
 
 
 def _locked_files(home: Path) -> list[str]:
-    """Return the files that the hashes of the lock are made of.
+    """Return the files that the hashes of the lock are made from.
 
     :raises ConfigError: the lock cannot be read.
     """
@@ -302,7 +302,7 @@ def _drift(entry: Locked, there: Mapping[str, Distribution], home: Path) -> Drif
 
 
 def _stamp(path: str) -> list[int]:
-    """Return what changes with every save; the change time cannot be set back as the modification time can."""
+    """Return change time and size of a file; unlike the modification time, the change time cannot be set back."""
     try:
         status = Path(path).stat()
     except OSError:

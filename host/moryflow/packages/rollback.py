@@ -1,4 +1,4 @@
-"""Keep a copy of what an installation changes until the new code has been tried.
+"""Keep a copy of the files that an installation changes until the new code has been tried.
 
 A process that finds the note of an unfinished installation restores the copy, so a killed process or pip does no harm.
 """
@@ -34,7 +34,7 @@ _NOTE = "note.json"
 
 @dataclass(frozen=True)
 class _Kept:
-    """One file as it was: where it belongs, and the name of its copy."""
+    """One file that was copied: its path, and the name of the copy."""
 
     place: str
     copy: str
@@ -43,7 +43,8 @@ class _Kept:
 class Rollback:
     """The packages that one installation changes, as they were before.
 
-    :param names: of all that is to be installed; what else appears meanwhile is removed with them when it is asked for.
+    :param names: the packages that are to be installed; :meth:`take_back` also removes others that have appeared.
+    :param files: the files that the installation writes.
     """
 
     def __init__(self, home: Path, names: Iterable[str], files: Iterable[str], entry: Locked | None, locked_name: str) -> None:
@@ -54,9 +55,9 @@ class Rollback:
         self._keep_copies(files, entry, locked_name)
 
     def _keep_copies(self, files: Iterable[str], entry: Locked | None, locked_name: str) -> None:
-        """Copy what is there, and write the note last: without it nothing has been changed yet.
+        """Copy the current files, and write the note last: while there is no note, nothing has been changed.
 
-        :raises InstallError: there is no room for it.
+        :raises InstallError: the files cannot be copied, for example because the disk is full.
         """
         purelib = Path(sysconfig.get_path("purelib"))
         fresh = [path for name in files if (path := _inside(purelib / name)) is not None]
@@ -81,22 +82,22 @@ class Rollback:
             raise InstallError(problem, where=str(error.filename or self._folder), next_step=step) from error
 
     def done(self) -> None:
-        """What was installed stays."""
+        """Keep the installation: drop the copies."""
         _drop(self._folder)
 
     def take_back(self) -> None:
-        """Put everything back as it was, and remove what came along.
+        """Restore everything as it was, and remove packages that came along.
 
-        :raises InstallError: it cannot be written; the note stays, and the next start tries again.
+        :raises InstallError: a file cannot be written; the note stays, and the next start tries again.
         """
         _restore(self._home, sorted(set(installed_packages()) - self._before))
 
 
 def recover(home: Path, held: InstallLock | None = None) -> list[str]:
-    """Put back what an installation was changing when it was killed; return what that was. Costs a look when there is none.
+    """Undo an installation that was killed; return the names of its packages. Costs one ``stat`` if there is none.
 
-    :param held: the lock, where the caller has it.
-    :raises InstallError: it cannot be written.
+    :param held: the lock, if the caller holds it.
+    :raises InstallError: a file cannot be written.
     """
     if not (_folder(home) / _NOTE).exists():
         return []
@@ -105,16 +106,16 @@ def recover(home: Path, held: InstallLock | None = None) -> list[str]:
     try:
         with InstallLock(home):
             return _restore(home, ())
-    except Busy:  # it runs; whoever starts meanwhile takes what is there
+    except Busy:  # it is still running: start with what is there
         return []
 
 
 class Busy(InstallError):
-    """Another installation runs, or the installer of one that was killed still does."""
+    """Another installation is running, or the installer of one that was killed still is."""
 
 
 class InstallLock:
-    """Held for the time of an installation; installers inherit it, so that it outlives a killed process as long as they do."""
+    """The lock of an installation. Installers inherit it, so that it is held until they end even if this process is killed."""
 
     def __init__(self, home: Path) -> None:
         self._file = home / f".{INSTALLING}.lock"
@@ -167,15 +168,15 @@ def _restore(home: Path, also: Iterable[str]) -> list[str]:
 
 
 def _drop(folder: Path) -> None:
-    """Remove the note first, for what stands without it is not taken back; then the copies."""
+    """Remove the note, then the copies: without the note nothing is restored."""
     (folder / _NOTE).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):  # another environment's are there
+    with suppress(OSError):  # copies of another environment are there
         folder.parent.rmdir()
 
 
 def _remove_new(note: dict[str, Any], also: Iterable[str]) -> None:
-    """Remove the files of what is there now under these names, whole or half, and what an installer put aside."""
+    """Remove the files of the packages with these names, even if half installed, and what an installer moved aside."""
     sites = [Path(folder) for folder in note["sites"]]
     names = {*note["names"], *also}
     found = [path for item in _distributions(names, sites) for path in _files(item)]
@@ -190,7 +191,7 @@ def _remove_new(note: dict[str, Any], also: Iterable[str]) -> None:
 
 
 def _remove(path: Path, sites: list[Path]) -> None:
-    """Remove a file with its byte code, and the folders that are empty then."""
+    """Remove a file and its byte code, and folders that are empty then."""
     with suppress(FileNotFoundError, NotADirectoryError):
         path.unlink()
     for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
@@ -198,7 +199,7 @@ def _remove(path: Path, sites: list[Path]) -> None:
     for folder in (path.parent / "__pycache__", path.parent, *path.parents):
         if folder in sites or not any(folder.is_relative_to(top) for top in sites):
             continue
-        with suppress(OSError):  # it is not empty, or not there
+        with suppress(OSError):  # it is not empty, or does not exist
             folder.rmdir()
 
 
@@ -210,7 +211,7 @@ def _put_back(copy: Path, place: Path) -> None:
 
 
 def _copy_file(path: Path, copy: Path) -> _Kept | None:
-    """Keep a copy of a file; links are kept as links."""
+    """Copy a file, links as links; return ``None`` if it is a folder or does not exist."""
     try:
         if stat.S_ISDIR(path.lstat().st_mode):
             return None
@@ -221,26 +222,26 @@ def _copy_file(path: Path, copy: Path) -> _Kept | None:
 
 
 def _files(item: Distribution) -> list[Path]:
-    """Return what an installed distribution consists of, as far as it lies in this environment."""
+    """Return the files of an installed distribution that are inside this environment."""
     named = [path for name in item.names() if (path := _inside(item.site / name)) is not None]
     own = [path for path in sorted(item.info.rglob("*")) if path.is_file()] if item.info.is_dir() else [item.info]
     return [*named, *own]
 
 
 def _folder(home: Path) -> Path:
-    """Return where copies are kept: one folder for each environment that uses this home."""
+    """Return the folder of the copies; each environment that uses this home has its own."""
     return home / INSTALLING / hashlib.sha256(sys.prefix.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
 def _inside(path: Path) -> Path | None:
-    """Return a path without ``..``, ``None`` when it leads out of the environment: metadata may say anything."""
+    """Return a path without ``..``; ``None`` if it leads out of the environment, as wrong metadata may."""
     plain = Path(os.path.normpath(path))
     roots = {Path(sys.prefix), *_sites()}
     return plain if any(plain.is_relative_to(root) for root in roots) else None
 
 
 def _distributions(names: Iterable[str], sites: Iterable[Path] | None = None) -> Iterator[Distribution]:
-    """Yield what is installed under these names; of a killed installation there may be two versions."""
+    """Yield the distributions with these names. A killed installation may have left two versions of one."""
     wanted = set(names)
     for folder in _sites() if sites is None else sites:
         with suppress(OSError):
@@ -258,7 +259,7 @@ def _sites() -> list[Path]:
 
 
 def _leftovers(sites: Iterable[Path]) -> list[Path]:
-    """Return what pip has moved aside for the time of an installation (``~name``)."""
+    """Return what pip has moved aside during an installation (``~name``)."""
     return [path for folder in sites if folder.is_dir() for path in sorted(folder.iterdir()) if path.name.startswith("~")]
 
 
@@ -270,7 +271,7 @@ def _read(file: Path) -> dict[str, Any] | None:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write a note so that it is whole or not there, also after a power cut."""
+    """Write a file so that it is complete or does not exist, even after a power cut."""
     fresh = file.with_name(f"{file.name}.new")
     with fresh.open("w", encoding="utf-8") as stream:
         stream.write(text)
