@@ -1,7 +1,7 @@
 """Manage plugins without running them: install, list, lock, update, remove.
 
-Nothing in this room imports a third-party plugin. What a plugin is, is read from its metadata, its ``plugin.toml`` and
-what was remembered of its last load; its code runs in the probe (``plugins/preflight/``) or in a host, nowhere else.
+Nothing in this room imports a third-party plugin. What is known about a plugin comes from its metadata, its ``plugin.toml``
+and its remembered last load; its code runs only in the probe (``plugins/preflight/``) or in a host.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ log = logging.getLogger(__name__)
 
 NO_SPACE = "free some space, then try again"
 INSTALLING = "installing"
-"""Folder of the home that is there while something is installed, and after an installation that was killed."""
+"""The folder of the home that exists during an installation, and after one that was killed."""
 
 
 class InstallError(MoryflowError):
-    """A plugin was not installed, updated or removed; what was there before is there still (exit code 1)."""
+    """A plugin was not installed, updated or removed, and nothing has changed (exit code 1)."""
 
     code = "install"
 
 
 def put_back(home: Path) -> None:
-    """Put back what an installation was changing when it was killed; nothing of it stops a start. Costs a look."""
+    """Undo an installation that was killed. Errors are logged and do not stop a start; otherwise it costs one ``stat``."""
     if not (home / INSTALLING).is_dir():
         return
     from .rollback import recover

@@ -1,6 +1,7 @@
 """Read packages without importing them: a wheel, an installed distribution, the folder of a project.
 
-What a plugin in one says of itself is what a person is shown, and what a new version is compared with.
+The manifest of each plugin in a package becomes a card, which a person sees before consenting, and with which the card of a
+new version is compared.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
 _OUTSIDE = re.compile(r"[^/]+\.data/(scripts|data)/(.+)")
 _INFO = re.compile(r"[^/]+\.dist-info/")
 _SAME_INFO = ("METADATA", "entry_points.txt")
-"""The files of the metadata folder that an installer copies as they are."""
+"""The files of the metadata folder that an installer copies unchanged."""
 
 
 # ---------------------------------------------------------------- wheels
 
 
 class Wheel:
-    """A wheel file as a tree, with names as they will be after installation; files are read when they are asked for."""
+    """The files of a wheel, under their names after installation. A file is read when it is asked for."""
 
     def __init__(self, path: Path) -> None:
         from zipfile import BadZipFile, ZipFile
@@ -76,14 +77,14 @@ class Wheel:
             raise InstallError(f"the wheel cannot be read: {error}", where=str(self._path)) from error
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._archive.close()
 
 
 def package_in_wheel(path: Path) -> PluginPackage:
-    """Return what a wheel holds; the hash only of one that brings a plugin.
+    """Return the package in a wheel; it has a hash only if it has a plugin.
 
-    :raises InstallError: it is not a wheel.
+    :raises InstallError: the file is not a wheel.
     """
     with closing(Wheel(path)) as wheel:
         info = next((match[0] for name in wheel.names() if (match := _INFO.match(name)) and name.endswith("/METADATA")), None)
@@ -98,13 +99,13 @@ def package_in_wheel(path: Path) -> PluginPackage:
 
 
 def _runs_at_start(name: str) -> bool:
-    """Whether Python runs this file, or this module, of a folder of packages at every start."""
+    """Whether Python runs this file or module of ``site-packages`` at every start."""
     top, _, rest = name.partition("/")
     return (top.endswith(".pth") and not rest) or top.partition(".")[0] in ("sitecustomize", "usercustomize")
 
 
 def _places(names: Iterable[str], points: str) -> tuple[str, ...]:
-    """Return where an installer writes a wheel's files: relative to the folder of packages, absolute outside of it."""
+    """Return where an installer writes a wheel's files: relative to ``site-packages``, absolute outside of it."""
     folders = {"scripts": sysconfig.get_path("scripts"), "data": sysconfig.get_path("data")}
     commands = [name for group in _groups(points, "console_scripts", "gui_scripts") for name in group]
     outside = {match[0]: match for name in names if (match := _OUTSIDE.fullmatch(name))}
@@ -113,22 +114,22 @@ def _places(names: Iterable[str], points: str) -> tuple[str, ...]:
 
 
 def _place(path: str) -> str:
-    """Return a path relative to the folder of packages if it leads there: data of a wheel may."""
+    """Return `path` relative to ``site-packages`` if it leads there, as data files of a wheel may."""
     real, site = Path(os.path.realpath(path)), os.path.realpath(sysconfig.get_path("purelib"))
     return str(real.relative_to(site)) if real.is_relative_to(site) else path
 
 
 def wheel_names(path: Path) -> list[str]:
-    """Return the names of a wheel's files as they will be after installation.
+    """Return the names that a wheel's files will have after installation.
 
-    :raises InstallError: it is not a wheel.
+    :raises InstallError: the file is not a wheel.
     """
     with closing(Wheel(path)) as wheel:
         return list(wheel.names())
 
 
 def _digest(files: Iterable[tuple[str, ReadFile]]) -> str:
-    """Return one hash over what a package puts on the path; the same for a wheel and for what was installed from it."""
+    """Return one hash of a package's own files; it is the same for a wheel and for what was installed from it."""
     total = hashlib.sha256()
     for name, read in sorted(files, key=lambda item: item[0]):
         if not _counts(name):
@@ -140,7 +141,7 @@ def _digest(files: Iterable[tuple[str, ReadFile]]) -> str:
 
 
 def _counts(name: str) -> bool:
-    """Whether a file is the package's own: not byte code, not a script, not a note of the installer."""
+    """Whether a file is the package's own: not byte code, not a script, not written by the installer."""
     if name.startswith(("..", "/")) or name.endswith(".pyc") or re.match(r"[^/]+\.data/", name):
         return False
     info = _INFO.match(name)
@@ -161,13 +162,13 @@ class Distribution:
     def names(self) -> list[str]:
         if self._rows is None:
             self._rows = []
-            with suppress(csv.Error):  # a RECORD may hold anything; what comes before the nonsense counts
+            with suppress(csv.Error):  # a RECORD may hold anything; the rows before an error count
                 rows = csv.reader(io.StringIO(self._text("RECORD")))
                 self._rows += (row[0] for row in rows if row and "\0" not in row[0])
         return self._rows
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content; that of an editable installation lies where that leads, and is not imported."""
+        """Return a file's content, in an editable installation from the project's folders; ``None`` if it cannot be read."""
         for root in (self.site, *self._roots):
             with suppress(OSError, ValueError), open_regular(Path(root, name)) as stream:
                 return stream.read()
@@ -179,16 +180,16 @@ class Distribution:
         return (*roots, f"{project}/src", project) if project else ()
 
     def files(self) -> list[Path]:
-        """Return the files that count as its content."""
+        """Return the paths of its own files, which its hash is made from."""
         return [self.site / name for name in self.names() if _counts(name)]
 
     def start_files(self) -> list[str]:
-        """Return those of its files that Python runs at every start."""
+        """Return the names of its files that Python runs at every start."""
         return list(filter(_runs_at_start, self.names()))
 
     @property
     def direct(self) -> DirectUrl:
-        """Return where it was installed from, if not from an index."""
+        """Where it was installed from, if not from an index."""
         return direct_url(self.info)
 
     @property
@@ -197,18 +198,18 @@ class Distribution:
 
     @property
     def metadata(self) -> tuple[str, str, tuple[str, ...]]:
-        """Return name, version and requirements."""
+        """Name, version and requirements."""
         return metadata_of(self._text("METADATA") or self._text("PKG-INFO"))
 
     @property
     def plugins(self) -> tuple[str, ...]:
-        """Return the names of its plugins, read from its metadata alone."""
+        """The names of its plugins, read from its metadata."""
         return tuple(_groups(self._text("entry_points.txt"), PLUGINS)[0])
 
     def package(self) -> PluginPackage:
-        """Return what is installed, with the hash of its files; an editable one has none, for it changes as it is edited.
+        """Return the installed package with the hash of its files; an editable one has no hash, because its files are edited.
 
-        It reads every file: a library of 100 MB takes a second.
+        This reads every file: a library of 100 MB takes a second.
         """
         name, version, requires = self.metadata
         digest = "" if self.editable else _digest((name, self.read) for name in self.names())
@@ -223,12 +224,12 @@ class Distribution:
 
 
 def installed_packages() -> dict[str, Distribution]:
-    """Return the installed distributions by normal name; of two with one name the first on the path counts."""
+    """Return the installed distributions by normalised name; of two with the same name the first on the path counts."""
     return {name: Distribution(folder) for name, folder in metadata_folders()}
 
 
 def start_files() -> frozenset[Path]:
-    """Return what Python runs at every start: ``.pth`` files, ``sitecustomize`` and ``usercustomize``."""
+    """Return the files that Python runs at every start: ``.pth`` files, ``sitecustomize`` and ``usercustomize``."""
     paths = (path for entry in map(Path, search_path()) if entry.is_dir() for path in entry.iterdir())
     return frozenset(path for path in paths if _runs_at_start(path.name))
 
@@ -237,9 +238,9 @@ def start_files() -> frozenset[Path]:
 
 
 def package_in_folder(folder: Path) -> PluginPackage:
-    """Return what ``pyproject.toml`` says, as far as it can be known without building anything.
+    """Return the package of a project's folder, as far as its ``pyproject.toml`` has it, without building it.
 
-    :raises InstallError: it cannot be read.
+    :raises InstallError: ``pyproject.toml`` cannot be read.
     """
     try:
         said = read_project(folder)
@@ -261,14 +262,14 @@ def package_in_folder(folder: Path) -> PluginPackage:
 
 
 CAPABILITIES = ("network", "subprocess", "files")
-"""What a manifest may say about a plugin's own doings, in the order in which it is shown."""
+"""The capabilities that a manifest may declare, in the order in which they are shown."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """One plugin of a package.
+    """One plugin of a package, as its manifest describes it.
 
-    :param manifest: whether there is a ``plugin.toml``; without one nothing else here is known.
+    :param manifest: whether it has a ``plugin.toml``; without one, hooks, tools, services and capabilities are unknown.
     :param capabilities: declared, not enforced.
     :param problem: what is wrong with the manifest.
     """
@@ -289,14 +290,14 @@ class Card:
 
     @property
     def asks(self) -> dict[str, Any]:
-        """What a person agrees to, as it is kept in the lock."""
+        """What a person agrees to, as the lock stores it."""
         lists = {"hooks": list(self.hooks), "tools": list(self.tools), "services": list(self.services)}
         return {"manifest": self.manifest, **lists, "capabilities": dict(self.capabilities)}
 
 
 @dataclass(frozen=True)
 class PluginPackage:
-    """A distribution, its plugins, and what it wants besides."""
+    """A distribution with its plugins and its requirements."""
 
     name: str
     version: str
@@ -304,15 +305,18 @@ class PluginPackage:
     requires: tuple[str, ...] = ()
     digest: str = ""
     start_files: tuple[str, ...] = ()
-    """What Python runs at every start: ``.pth`` files, ``sitecustomize`` and ``usercustomize``."""
+    """Its files that Python runs at every start: ``.pth`` files, ``sitecustomize`` and ``usercustomize``."""
     places: tuple[str, ...] = ()
-    """Where its files go: relative to the folder of packages, absolute outside of it."""
+    """Where its files are installed: relative to ``site-packages``, absolute outside of it."""
 
 
 def package_of(
     name: str, version: str, requires: Iterable[str], entry_points: str, read: ReadFile, **more: Any
 ) -> PluginPackage:
-    """Return a package from its metadata and its files, which `read` gives by their path in it; ``None`` for one not there."""
+    """Return a package from its metadata and its files.
+
+    :param read: returns the content of a file by its path in the package, ``None`` if there is no such file.
+    """
     plugins, manifests = _groups(entry_points, PLUGINS, MANIFESTS)
     cards = tuple(_card(plugin, target, version, manifests.get(plugin, ""), read) for plugin, target in plugins.items())
     return PluginPackage(name, version, cards, tuple(requires), **more)
@@ -325,14 +329,14 @@ def metadata_of(text: str) -> tuple[str, str, tuple[str, ...]]:
 
 
 class _EntryPoints(configparser.ConfigParser):
-    """``entry_points.txt``: like an INI file whose names keep their case."""
+    """Parser of ``entry_points.txt``, an INI file whose names are case-sensitive."""
 
     def optionxform(self, optionstr: str) -> str:
         return optionstr
 
 
 def _groups(text: str, *groups: str) -> list[dict[str, str]]:
-    """Return the entry points of each group."""
+    """Return the entry points of each of `groups`: name → value."""
     parser = _EntryPoints(delimiters=("=",), interpolation=None, strict=False)
     try:
         parser.read_string(text)
@@ -351,10 +355,10 @@ def _card(plugin: str, target: str, version: str, manifest: str, read: ReadFile)
 
 
 def card_of(plugin: str, target: str, version: str, data: bytes) -> Card:
-    """Return what the manifest `data` says; what cannot be understood is named, not raised."""
+    """Return the card of the manifest `data`. An error in it becomes the card's problem and is not raised."""
     try:
         said = tomllib.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: endless digits, endless nesting
+    except (ValueError, RecursionError) as error:  # also for numbers of thousands of digits and endless nesting
         return Card(plugin, target, version, manifest=True, problem=f"its manifest is not valid TOML: {error}")
     services = said.get("services", ())
     if isinstance(services, Mapping):
@@ -378,7 +382,7 @@ def _names(value: Any) -> tuple[str, ...]:
 
 
 def _problem(plugin: str, said: Mapping[str, Any]) -> str:
-    """Say what will keep this plugin from loading."""
+    """Return what in the manifest will keep this plugin from loading; empty if nothing will."""
     try:
         manifest_in(said, plugin)
     except LoadFailure as failure:
@@ -390,10 +394,10 @@ _CAPABILITY_WORDS = {"network": "uses the network", "subprocess": "starts progra
 
 
 class ConsentDiff(NamedTuple):
-    """What differs between what was agreed to and what would be installed.
+    """The difference between what a person agreed to and what would be installed.
 
     :param lines: for people, one difference each.
-    :param grew: whether it asks for a hook, a service or a capability that was not agreed to.
+    :param grew: whether it asks for a hook, a service or a capability that the person did not agree to.
     """
 
     lines: tuple[str, ...]
@@ -401,7 +405,7 @@ class ConsentDiff(NamedTuple):
 
 
 def screen(package: PluginPackage, *, origin: str, also: Sequence[tuple[str, str]] = (), editable: bool = False) -> str:
-    """Return the consent screen: everything a person needs to say yes or no."""
+    """Return the consent screen: everything a person needs to know to agree or refuse."""
     head = f"{package.name} {package.version}".rstrip()
     lines = [f"{head}  from {origin}" + (", editable" if editable else "")]
     if not package.cards:
@@ -417,7 +421,7 @@ def screen(package: PluginPackage, *, origin: str, also: Sequence[tuple[str, str
 
 
 def card_lines(card: Card) -> list[str]:
-    """Return what one plugin says of itself, a line for each kind of thing."""
+    """Return the card of one plugin as lines, one each for its hooks, tools, services and capabilities."""
     lines = [f"plugin {card.name} {card.version}".rstrip()]
     if card.problem:
         lines.append(f"  PROBLEM: {card.problem}")
@@ -444,7 +448,7 @@ def _capability(name: str, value: Any) -> str:
 
 
 def consent_diff(before: Mapping[str, Mapping[str, Any]], after: Iterable[Card]) -> ConsentDiff:
-    """Compare what was agreed to with the cards of another version."""
+    """Compare what a person agreed to, as the lock stores it, with the cards of another version."""
     lines: list[str] = []
     grew = False
     now = {card.name: card.asks for card in after}

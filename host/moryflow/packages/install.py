@@ -1,4 +1,4 @@
-"""Install, update and sync a package or a file, and agree to one that is there; see :mod:`.manager` for the steps."""
+"""Install, update and sync a package or a file, or lock a package that is installed already; see :mod:`.manager`."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ from .manager import Manager, content_of, file_digest, file_entry, plugin_name, 
 
 @dataclass(frozen=True)
 class InstallResult:
-    """What became of one installation.
+    """The result of one installation.
 
     :param action: ``installed``, ``unchanged`` or ``updated``.
-    :param changes: what differs from what was agreed to before, a line each.
+    :param also: name and version of the packages that were installed besides.
+    :param changes: the differences from what the person agreed to before, one line each.
     """
 
     action: str
@@ -51,7 +52,7 @@ class InstallResult:
 
 @dataclass(frozen=True)
 class Ready:
-    """A package that was read and may be installed: what it is, and what is handed to the installer."""
+    """A package that was read and may be installed, and the origin that the installer gets."""
 
     package: PluginPackage
     origin: PackageOrigin
@@ -59,9 +60,9 @@ class Ready:
 
 
 def install(origin: PackageOrigin, manager: Manager) -> InstallResult:
-    """Install a plugin after the person has seen what it is.
+    """Install a plugin after the person has seen its consent screen and agreed.
 
-    :raises InstallError: it cannot or must not be installed; the environment is as it was.
+    :raises InstallError: it cannot or must not be installed; the environment has not changed.
     :raises ConfigError: nobody can be asked.
     """
     if origin.kind == "file":
@@ -83,9 +84,9 @@ def install(origin: PackageOrigin, manager: Manager) -> InstallResult:
 
 
 def read(origin: PackageOrigin, folder: Path, manager: Manager) -> Ready:
-    """Fetch a package and read what it is; nothing is installed and nothing of it imported.
+    """Fetch a package and read it; nothing is installed or imported.
 
-    :raises InstallError: it cannot be fetched, or is not something to install.
+    :raises InstallError: it cannot be fetched, or must not be installed.
     """
     if origin.kind in ("folder", "editable", "git"):
         manager.tell(f"moryflow: building {origin.text}, which runs its build script")
@@ -100,9 +101,9 @@ def read(origin: PackageOrigin, folder: Path, manager: Manager) -> Ready:
 
 
 def refuse_older(manager: Manager, package: PluginPackage, also: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Say what would become older, a line each, and return those lines.
+    """Show each package that would be downgraded, and return these lines.
 
-    :raises ConfigError: nobody has said that it may.
+    :raises ConfigError: a package would be downgraded, and the person did not allow that.
     """
     found = older([(package.name, package.version), *also], manager.lock.read())
     for item in found:
@@ -115,7 +116,7 @@ def refuse_older(manager: Manager, package: PluginPackage, also: Sequence[tuple[
 
 
 def is_there(entry: Locked, package: PluginPackage) -> bool:
-    """Whether the package is installed exactly as the lock says."""
+    """Whether the package is installed exactly as the lock has it."""
     found = installed_packages().get(normal(entry.name))
     if found is None or entry.hash != package.digest:
         return False
@@ -125,7 +126,10 @@ def is_there(entry: Locked, package: PluginPackage) -> bool:
 
 
 def install_file(path: Path, manager: Manager) -> InstallResult:
-    """Copy a plugin in one file into the home; agreeing to it is agreeing that it runs."""
+    """Copy a plugin in one file into the home. The person's yes is also the consent to run it.
+
+    :raises InstallError: the file cannot be read, has an unusable name, or does not load.
+    """
     data, name = content_of(path), plugin_name(path)
     refuse_reserved(name, f"give the file another name: {path}")
     target = manager.home / "plugins" / f"{name}.py"
@@ -144,7 +148,7 @@ def install_file(path: Path, manager: Manager) -> InstallResult:
         alone = Path(folder, f"{name}.py")
         write_new(alone, data)
         manager.trial.file(name, alone)
-    manager.lock.put(entry)  # first: a host that runs and sees the file appear finds that a person agreed to it
+    manager.lock.put(entry)  # first: a running host that sees the file appear must find it agreed to
     try:
         put_file(manager.home, name, data)
     except (OSError, MoryflowError):
@@ -155,7 +159,7 @@ def install_file(path: Path, manager: Manager) -> InstallResult:
 
 
 def shown_origin(origin: PackageOrigin) -> str:
-    """Return where something comes from, in a person's words."""
+    """Return the origin as a text for people."""
     return f"the package index ({origin.text})" if origin.kind == "index" else origin.text
 
 
@@ -171,10 +175,10 @@ def _tell_notes(manager: Manager, package: PluginPackage, changes: tuple[str, ..
 
 
 def update(entry: Locked, manager: Manager) -> InstallResult:
-    """Bring one installation up to date with where it came from.
+    """Update one installation from its origin.
 
-    :raises InstallError: it cannot be had any more, or must not be installed.
-    :raises ConfigError: it wants more than before, and nobody can be asked.
+    :raises InstallError: it cannot be fetched any more, or must not be installed.
+    :raises ConfigError: it asks for more than before, and nobody can be asked.
     """
     if entry.is_file:
         return _update_file(entry, manager)
@@ -213,7 +217,7 @@ def _update_file(entry: Locked, manager: Manager) -> InstallResult:
 
 
 def lock_installed(home: Path, name: str) -> tuple[PluginPackage, Locked] | None:
-    """Write an installed package into the lock; ``None`` when it is there already, exactly as it is."""
+    """Write an installed package into the lock; return ``None`` if it is not installed or is locked exactly as it is."""
     item = installed_packages().get(normal(name))
     if item is None:
         return None
@@ -228,7 +232,7 @@ def lock_installed(home: Path, name: str) -> tuple[PluginPackage, Locked] | None
 
 
 def _origin(item: Distribution, package: PluginPackage) -> tuple[PackageOrigin, str]:
-    """Return where a package was installed from, as far as its metadata says, and the commit."""
+    """Return the origin of an installed package and its commit, as far as its metadata has them."""
     direct = item.direct
     if direct.vcs == "git":
         return PackageOrigin("git", f"git+{direct.url}"), direct.commit
@@ -249,7 +253,7 @@ class Synced:
 
 
 def sync(manager: Manager, *, dry_run: bool = False) -> list[Synced]:
-    """Install what the lock has and the environment has not, exactly as it was agreed to. What is too much stays."""
+    """Install what is locked and missing or different, exactly as the person agreed to it. Unlocked packages stay."""
     known = manager.lock.read()
     done: list[Synced] = []
     for drift in drifts(manager.home):
@@ -270,9 +274,9 @@ def sync(manager: Manager, *, dry_run: bool = False) -> list[Synced]:
 
 
 def _restore(entry: Locked, manager: Manager) -> None:
-    """Install what one line of the lock says.
+    """Install the package or file of one line of the lock.
 
-    :raises InstallError: it cannot be had any more as it was agreed to.
+    :raises InstallError: its origin no longer has what the person agreed to.
     """
     if entry.is_file:
         data = content_of(Path(entry.origin))
@@ -293,7 +297,7 @@ def _check_agreed(entry: Locked, digest: str, name: str) -> None:
 
 
 def _pinned_origin(entry: Locked) -> PackageOrigin:
-    """Return the origin with the version or commit that was agreed to."""
+    """Return the origin pinned to the version or commit that the person agreed to."""
     if entry.kind == "index":
         return PackageOrigin("index", f"{entry.name}=={entry.version}")
     if entry.kind == "git" and entry.commit:

@@ -1,4 +1,4 @@
-"""The one place that runs uv, pip and (through them) git: argument lists, operands behind ``--``."""
+"""Run uv, pip and, through them, git: only here, with argument lists and with operands behind ``--``."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _SETTINGS = {
     "UV_NO_PROGRESS": "1",
 }
 _SHARED = (("UV_DEFAULT_INDEX", "PIP_INDEX_URL"), ("UV_INDEX_URL", "PIP_INDEX_URL"), ("UV_FIND_LINKS", "PIP_FIND_LINKS"))
-"""What uv is told of where packages are, and the name under which pip is told the same."""
+"""The variables that tell uv where packages are, each with pip's variable for the same."""
 _NOWHERE = Path(sys.executable).anchor
-"""Where installers run: a folder that a person works in may hold a ``pip.py`` or a ``uv.toml`` of somebody else."""
+"""The folder in which installers run: a person's working folder may have someone else's ``pip.py`` or ``uv.toml``."""
 LONGEST = 1800.0
-"""Seconds after which an installation is given up."""
+"""Seconds after which an installation is stopped."""
 _COMMIT = re.compile(r"Resolved \S+ to commit ([0-9a-f]{40})")
 _PLANNED = re.compile(r"^ ?\+ ([A-Za-z0-9._-]+)==([^\s(]+)", re.MULTILINE)
 
@@ -58,9 +58,9 @@ class FetchedWheel:
 
 @dataclass
 class Installer:
-    """Installs into the environment of this interpreter: with uv when there is one, else with pip.
+    """Installs into the environment of this interpreter, with uv if it is there, else with pip.
 
-    :param pins: what must stay at its version.
+    :param pins: name → version of the packages that must not change.
     :param building: whether a package may be built from its sources, which runs its build script.
     """
 
@@ -68,7 +68,7 @@ class Installer:
     pins: Mapping[str, str]
     building: bool = False
     held: int = -1
-    """A descriptor that installers inherit: the lock of the installation lasts as long as they run."""
+    """The descriptor of the installation's lock; installers inherit it, so that the lock is held as long as they run."""
     uv: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -78,9 +78,9 @@ class Installer:
     # ---------------------------------------------------------------- verbs
 
     def fetch(self, origin: PackageOrigin, folder: Path) -> FetchedWheel:
-        """Put the wheel of `origin` alone into `folder`; nothing is installed.
+        """Put the wheel of `origin`, without its dependencies, into `folder`; nothing is installed.
 
-        :raises InstallError: there is none, or it cannot be built; with what pip says.
+        :raises InstallError: there is no wheel, or it cannot be built; the message has pip's output.
         """
         command = [*self._pip(), "wheel", "--no-deps", "--wheel-dir", str(folder), *self._wheels_only(origin)]
         said = self._run([*command, "--", origin.text], f"{origin.text} cannot be fetched")
@@ -91,9 +91,9 @@ class Installer:
         return FetchedWheel(wheels[0], commit[1] if commit else "")
 
     def plan(self, origin: PackageOrigin) -> list[tuple[str, str]]:
-        """Return name and version of what installing `origin` would install besides itself.
+        """Return name and version of the packages that would be installed besides `origin`.
 
-        :raises InstallError: it cannot be installed beside what the host runs on; with what the resolver says.
+        :raises InstallError: it does not fit the packages the host runs on; the message has the resolver's output.
         """
         what = self._operand(origin)
         with tempfile.TemporaryDirectory() as folder:
@@ -109,9 +109,9 @@ class Installer:
     def install(self, origin: PackageOrigin, also: Sequence[tuple[str, str]] = (), *, again: bool = False) -> None:
         """Install `origin`: a wheel that was fetched, or the folder of an editable installation.
 
-        :param also: what was shown besides, in these versions and no others.
-        :param again: also when the same version is there already.
-        :raises InstallError: it failed; with what the installer says.
+        :param also: the packages that were shown besides; they are installed in exactly these versions.
+        :param again: install it even if the same version is installed.
+        :raises InstallError: it failed; the message has the installer's output.
         """
         start = self._uv("install") if self.uv else [*self._pip(), "install", "--quiet", "--no-warn-conflicts"]
         once_more: list[str] = []
@@ -124,7 +124,7 @@ class Installer:
     def uninstall(self, *names: str) -> None:
         """Remove distributions.
 
-        :raises InstallError: it failed; with what the installer says.
+        :raises InstallError: it failed; the message has the installer's output.
         """
         command = self._uv("uninstall") if self.uv else [*self._pip(), "uninstall", "--quiet", "--yes"]
         self._run([*command, "--", *names], f"{', '.join(names)} cannot be removed")
@@ -135,9 +135,9 @@ class Installer:
         return [str(self.uv), "pip", verb, "--python", sys.executable]
 
     def _pip(self) -> list[str]:
-        """Return the command for pip: the installed one, else the one that comes with Python.
+        """Return the command for pip: the installed pip, else the one bundled with Python.
 
-        :raises InstallError: there is none.
+        :raises InstallError: there is no pip.
         """
         if find_spec("pip"):
             return [sys.executable, "-P", "-m", "pip"]
@@ -158,16 +158,16 @@ class Installer:
         return ["--constraint", str(file), *self._wheels_only(origin)]
 
     def _wheels_only(self, origin: PackageOrigin) -> list[str]:
-        """Keep build scripts of packages from an index from running; a folder that was named is built."""
+        """Return the option that keeps an index's packages from running build scripts; a folder that was named is built."""
         return [] if self.building or origin.kind in ("folder", "editable", "git") else ["--only-binary", ":all:"]
 
     def _operand(self, origin: PackageOrigin) -> list[str]:
         return ["--editable", origin.text] if origin.kind == "editable" else ["--", origin.text]
 
     def _run(self, command: Sequence[str], problem: str) -> str:
-        """Run `command` and return all it said.
+        """Run `command` and return its output.
 
-        :raises InstallError: `problem`, with what it said.
+        :raises InstallError: it failed; the message is `problem` with the output.
         """
         try:
             done = subprocess.run(
@@ -192,7 +192,7 @@ class Installer:
         return said
 
     def _environ(self) -> dict[str, str]:
-        """Return the environment without keys of models, and with git held to what it is told."""
+        """Return the environment without models' API keys and with safe settings for git."""
         kept = {name: value for name, value in self.environ.items() if not name.endswith("_API_KEY")}
         for ours, theirs in _SHARED:
             if ours in kept:
@@ -219,7 +219,7 @@ _CAUSE = re.compile(r"The conflict is caused by:\n((?: +\S.*\n)+)")
 
 
 def _sentences(said: str) -> str:
-    """Return what an installer said, without its progress and its advice; of a conflict only who wants what."""
+    """Return an installer's output without progress and advice; for a conflict, only who requires what."""
     if cause := _CAUSE.search(said):
         said = cause[1]
     lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(_NOISE)]
@@ -242,13 +242,13 @@ def _hint(said: str) -> str:
 HOST = "moryflow"
 _MODULES = ("moryflow", "moryflow_sdk", "moryflow_builtins")
 BAD_RELEASES: Mapping[str, tuple[str, ...]] = {"litellm": ("1.82.7", "1.82.8")}
-"""Releases that are never installed: these two were malicious."""
+"""Releases that are never installed, because they are malicious."""
 
 
 def host_pins() -> dict[str, str]:
-    """Return name and version of the host and of all it needs, as they are installed now.
+    """Return the installed version of the host and of everything it requires, by name.
 
-    What an extra would add is pinned too when it is there: the host uses what it finds.
+    Packages of its extras are pinned too if they are installed, because the host then uses them.
     """
     known = installed_packages()
     pins: dict[str, str] = {}
@@ -267,16 +267,16 @@ def host_pins() -> dict[str, str]:
 
 
 def constraints(pins: Mapping[str, str]) -> str:
-    """Return a constraints file that holds the host's packages and keeps bad releases out."""
+    """Return the text of a constraints file that pins `pins` and excludes bad releases."""
     lines = [f"{name}=={version}" for name, version in sorted(pins.items())]
     lines += [f"{name}!={version}" for name, versions in BAD_RELEASES.items() for version in versions]
     return "\n".join(lines) + "\n"
 
 
 def refuse_conflicts(package: PluginPackage, pins: Mapping[str, str]) -> None:
-    """Refuse a package that wants another version of something the host runs on.
+    """Refuse a package that requires another version of a package the host runs on.
 
-    :raises InstallError: naming who wants what, and what is here.
+    :raises InstallError: the message names both packages and the installed version.
     """
     for wanted in _needs(package.requires):
         here = pins.get(normal(wanted.name))
@@ -290,12 +290,12 @@ def refuse_conflicts(package: PluginPackage, pins: Mapping[str, str]) -> None:
 
 
 def refuse_breaking(items: Iterable[tuple[str, str]]) -> None:
-    """Refuse a plan that takes from an installed plugin something that it, or what it uses, needs.
+    """Refuse a plan that would break a requirement of an installed plugin, or of a package that it uses.
 
-    An installer looks at what it installs and not at what is there, which it would leave broken.
+    An installer checks only the packages it installs, and would leave the installed ones broken.
 
-    :param items: name and version of all that would be installed.
-    :raises InstallError: naming who needs what.
+    :param items: name and version of each package that would be installed.
+    :raises InstallError: the message names who requires what.
     """
     known = installed_packages()
     coming = {normal(name): version for name, version in items}
@@ -310,7 +310,7 @@ def refuse_breaking(items: Iterable[tuple[str, str]]) -> None:
         for wanted in _needs(requires):
             needed = normal(wanted.name)
             there = known[needed].metadata[1] if needed in known else ""
-            fits = there and wanted.specifier.contains(there, prereleases=True)  # what is broken already is not kept whole
+            fits = there and wanted.specifier.contains(there, prereleases=True)  # one that is broken already does not count
             if fits and needed in coming and not wanted.specifier.contains(coming[needed], prereleases=True):
                 who = f"{own} {version}" if name == plugin else f"{own} {version} (of the plugin {plugin})"
                 raise InstallError(
@@ -322,12 +322,12 @@ def refuse_breaking(items: Iterable[tuple[str, str]]) -> None:
 
 
 def refuse_replacing(package: PluginPackage, pins: Iterable[str]) -> None:
-    """Refuse a package that would replace what is not its own: installers overwrite it, and later remove it, without a word.
+    """Refuse a package that would replace files of others: installers silently overwrite them, and later remove them.
 
-    That is a module of Moryflow, of what it runs on, or of another plugin; or a command of this environment, such as Python.
-    What a dependency brings is not known before it is installed.
+    These are modules of Moryflow, of the packages it runs on, or of another plugin, and commands of this environment, such as
+    Python. The files of a dependency are not known before it is installed.
 
-    :raises InstallError: naming a file, and whose it is.
+    :raises InstallError: the message names a file and its owner.
     """
     known = installed_packages()
     own = known.pop(normal(package.name), None)
@@ -348,10 +348,10 @@ def refuse_replacing(package: PluginPackage, pins: Iterable[str]) -> None:
 
 
 def _modules(name: str) -> list[str]:
-    """Return the module that a file makes, as a path without suffixes, and the packages that the module is in.
+    """Return the module of a file, as a path without suffixes, and the packages that contain it.
 
-    Python takes a package before an extension of the same name, and an extension before a ``.py``; byte code may be run
-    in place of any of them. A file that is no module counts by its path, except at the top level.
+    Python prefers a package to an extension module of the same name, and that to a ``.py``; byte code may be run in place of
+    any of them. A file that is not a module counts by its path, except at the top level.
     """
     parts = [part for part in name.split("/") if part != "__pycache__"]
     if name.endswith((".py", ".pyc", ".so")):
@@ -364,9 +364,9 @@ def _modules(name: str) -> list[str]:
 
 
 def refuse_bad(items: Iterable[tuple[str, str]]) -> None:
-    """Refuse a plan that holds a release known to be malicious.
+    """Refuse a plan with a release that is known to be malicious.
 
-    :raises InstallError: naming it.
+    :raises InstallError: the message names the release.
     """
     for name, version in items:
         if version in BAD_RELEASES.get(normal(name), ()):
@@ -374,7 +374,7 @@ def refuse_bad(items: Iterable[tuple[str, str]]) -> None:
 
 
 def _needs(requires: Iterable[str], extras: frozenset[str] = frozenset()) -> Iterator[Requirement]:
-    """Yield what is required here; a requirement that cannot be read is left to the installer."""
+    """Yield the requirements that apply in this environment; one that cannot be parsed is left to the installer."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     for text in requires:
@@ -387,7 +387,7 @@ def _needs(requires: Iterable[str], extras: frozenset[str] = frozenset()) -> Ite
 
 
 class Older(NamedTuple):
-    """Something that would be older than it is."""
+    """A package that would be replaced by an older version."""
 
     name: str
     now: str
@@ -398,9 +398,9 @@ class Older(NamedTuple):
 
 
 def older(items: Iterable[tuple[str, str]], known: Mapping[str, Locked]) -> list[Older]:
-    """Return which of `items`, by name and version, are older than what is installed, or else than what was agreed to.
+    """Return those of `items`, (name, version), that are older than the installed version, or else the locked one.
 
-    Versions that follow no order are not compared.
+    Versions that cannot be parsed are not compared.
     """
     there = installed_packages()
     found: list[Older] = []

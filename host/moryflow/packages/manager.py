@@ -1,4 +1,4 @@
-"""What the commands share: the home, the environment, how to tell and ask a person, and the trial of new code in the probe."""
+"""What the package commands share: installing with rollback, plugins in one file, removal, and the trial of new code."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Manager:
-    """Installs, and looks at what it has done.
+    """Installs packages, and checks and tries what was installed.
 
     :param tell: shows a line or a screen to the person.
     :param ask: asks a question, and raises unless the answer is yes.
-    :param trial: tries what was installed.
-    :param building: whether a package of an index may be built from its sources.
-    :param downgrading: whether something may become older than it is.
+    :param trial: tries the installed plugins.
+    :param building: whether a package from an index may be built from its sources.
+    :param downgrading: whether a package may be replaced by an older version.
     """
 
     home: Path
@@ -68,10 +68,10 @@ class Manager:
         return Installer(self.environ, self.pins, self.building)
 
     def refuse(self, package: PluginPackage) -> None:
-        """Refuse what is never installed, even with a person's consent.
+        """Refuse a package that is never installed, even with a person's consent.
 
-        :raises InstallError: it brings no plugin, a file that Python would run at every start, a release known to be
-            malicious, or it wants to move what the host runs on.
+        :raises InstallError: it has no plugin, uses a built-in's name, has a file that Python would run at every start, is
+            known to be malicious, or would change what the host runs on.
         """
         if not package.cards:
             hint = "if it is a library, install it with pip"
@@ -87,9 +87,9 @@ class Manager:
             raise InstallError(problem, next_step="ask its author what it is for")
 
     def plan(self, origin: PackageOrigin, package: PluginPackage) -> list[tuple[str, str]]:
-        """Return what would be installed besides the plugin.
+        """Return name and version of the packages that would be installed besides the plugin.
 
-        :raises InstallError: it does not fit, holds a release known to be malicious, or would break another plugin.
+        :raises InstallError: they do not fit, one is known to be malicious, or they would break another plugin.
         """
         own = normal(package.name)
         also = [(name, version) for name, version in self.installer.plan(origin) if normal(name) != own]
@@ -99,9 +99,9 @@ class Manager:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Let nothing else be installed or removed meanwhile.
+        """Allow no other installation or removal within the block.
 
-        :raises Busy: something is.
+        :raises Busy: another one is running.
         """
         with InstallLock(self.home) as held:
             recover(self.home, held)
@@ -109,13 +109,13 @@ class Manager:
             try:
                 yield
             finally:
-                self.installer.held = -1  # its number may soon be that of something else
+                self.installer.held = -1  # the descriptor's number may be reused
 
     @contextmanager
     def _taken_back_unless_good(
         self, shown: PluginPackage, origin: PackageOrigin, also: Sequence[tuple[str, str]]
     ) -> Iterator[None]:
-        """Put everything back as it was when what is done meanwhile fails, is interrupted or killed."""
+        """Restore all changed packages if the block fails or is interrupted, or at the next start if it is killed."""
         entry = self.lock.read().get(normal(shown.name))
         files = wheel_names(origin.path) if origin.kind == "archive" else ()
         with self.alone():
@@ -135,11 +135,12 @@ class Manager:
         also: Sequence[tuple[str, str]],
         commit: str = "",
     ) -> Locked:
-        """Install what was shown, try it, and write it down; return its line of the lock.
+        """Install the package that was shown, try it, and write it to the lock; return its line of the lock.
 
-        :param source: where it came from, as a person named it.
-        :raises DoesNotLoad: it does not; everything is as it was before.
-        :raises InstallError: what is there is not what was shown, or a new ``.pth`` came along; likewise.
+        :param shown: the package as the person saw it.
+        :param source: where it comes from, as the person named it.
+        :raises DoesNotLoad: it does not load; everything was restored.
+        :raises InstallError: the installed package is not the one shown, or a new ``.pth`` came along; everything was restored.
         """
         known = self.lock.read().get(normal(shown.name))
         there = installed_packages().get(normal(shown.name))
@@ -154,7 +155,7 @@ class Manager:
         return entry
 
     def _installed(self, origin: PackageOrigin, shown: PluginPackage, also: Sequence[tuple[str, str]]) -> PluginPackage:
-        """Install what was shown, check that it is there and that nothing else crept in; return what is installed."""
+        """Install the package that was shown and return it. Check that it is the same, and brought no start files along."""
         before, starts = set(installed_packages()), start_files()
         self.installer.install(origin, also)
         found = installed_packages().get(normal(shown.name))
@@ -178,9 +179,9 @@ class Manager:
 
 
 def refuse_reserved(name: str, next_step: str) -> None:
-    """Refuse a plugin with the name of a built-in one: settings and rules of that name would mean both.
+    """Refuse a plugin with the name of a built-in: settings and rules with that name would apply to both.
 
-    :raises InstallError: it has such a name.
+    :raises InstallError: a built-in has this name.
     """
     if is_reserved(name, BUILTINS):
         raise InstallError(f"the plugin name {name!r} belongs to a built-in plugin", next_step=next_step)
@@ -192,9 +193,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def content_of(path: Path) -> bytes:
-    """Return what a file holds, if only its owner can change it.
+    """Return the content of a file that only its owner can change.
 
-    :raises InstallError: somebody else can, or it is not there.
+    :raises InstallError: someone else can change it, or it does not exist.
     """
     try:
         return read_owned(path)
@@ -203,9 +204,9 @@ def content_of(path: Path) -> bytes:
 
 
 def plugin_name(path: Path) -> str:
-    """Return the name a file gives its plugin.
+    """Return the name of the plugin in a file.
 
-    :raises InstallError: it is none.
+    :raises InstallError: the file's name is not a plugin name.
     """
     if not _NAME.fullmatch(path.stem):
         problem = f"{path.stem!r} is not a plugin name: letters, digits, - and _"
@@ -219,27 +220,30 @@ def file_digest(data: bytes) -> str:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Write a file for its owner alone, where there is none."""
+    """Write a new file that only its owner may read.
+
+    :raises FileExistsError: the file exists.
+    """
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as stream:
         stream.write(data)
 
 
 def put_file(home: Path, name: str, data: bytes) -> Path:
-    """Write a plugin into the home; one that is there already goes aside."""
+    """Write a plugin into the home and return its path; a copy of a different file there is put aside first."""
     from moryflow.base.atomic_write import write_atomically
 
     folder = home / FOLDER
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     target = folder / f"{name}.py"
     if target.exists() and target.read_bytes() != data:
-        write_new(_place_aside(home, target), target.read_bytes())  # a copy: whatever happens now, there is a plugin
+        write_new(_place_aside(home, target), target.read_bytes())  # a copy: whatever happens now, the plugin still exists
     write_atomically(target, data)
     target.chmod(0o600)
     return target
 
 
 def _place_aside(home: Path, path: Path) -> Path:
-    """Return where a file or a folder of the home is put so that nothing loads it."""
+    """Return a new path in the home for a removed file or folder, from which nothing is loaded."""
     aside = home / ASIDE
     aside.mkdir(parents=True, exist_ok=True, mode=0o700)
     stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -258,10 +262,10 @@ def file_entry(name: str, origin: Path, data: bytes) -> Locked:
 
 @dataclass(frozen=True)
 class Removed:
-    """What was removed.
+    """A removal that was done.
 
-    :param plugins: the names that are gone; a package may have brought several.
-    :param aside: where a file is now.
+    :param plugins: the names of the removed plugins; a package may have several.
+    :param aside: where the file is now.
     """
 
     name: str
@@ -271,7 +275,7 @@ class Removed:
 
 @dataclass(frozen=True)
 class UninstallTarget:
-    """What a name stands for: a distribution, or a file or folder of the home."""
+    """What to remove under a name: a distribution, or a file or folder of the home."""
 
     name: str
     plugins: tuple[str, ...]
@@ -279,9 +283,9 @@ class UninstallTarget:
 
 
 def target_of(name: str, rows: list[Row], manager: Manager) -> UninstallTarget | None:
-    """Return what would be removed under `name`, ``None`` when there is nothing of that name.
+    """Return what would be removed under `name`; ``None`` if nothing has that name.
 
-    :raises InstallError: it is built in.
+    :raises InstallError: it is a built-in.
     """
     for row in sorted(rows, key=lambda row: row.record.tier == "builtin"):
         candidate = row.candidate
@@ -299,7 +303,7 @@ def target_of(name: str, rows: list[Row], manager: Manager) -> UninstallTarget |
 
 
 def _distribution(name: str) -> UninstallTarget:
-    """Return a distribution and the plugins it brings.
+    """Return a distribution and its plugins as a target.
 
     :raises InstallError: it is Moryflow itself.
     """
@@ -310,13 +314,13 @@ def _distribution(name: str) -> UninstallTarget:
 
 
 def remove(target: UninstallTarget, manager: Manager) -> Removed:
-    """Remove it and forget what was known of it; its settings and its data stay.
+    """Remove `target` and forget its loads, gates and consents; its settings and its data stay.
 
     :raises InstallError: it cannot be removed.
     """
     aside = ""
     if target.path is not None:
-        Consents(manager.home).give(target.path)  # what is gone does not wait any more
+        Consents(manager.home).give(target.path)  # a removed item must not wait for consent
         aside = str(target.path.rename(_place_aside(manager.home, target.path)))
         manager.lock.remove(f"plugins/{target.path.name}")
     else:
@@ -333,13 +337,13 @@ def remove(target: UninstallTarget, manager: Manager) -> Removed:
 
 
 SECONDS = 10.0
-"""Seconds that one plugin may take; somebody waits for it."""
+"""Seconds that one plugin may take in the probe, while a person waits."""
 
 
 class DoesNotLoad(InstallError):
-    """What was to be installed does not load, so what was there before is there still (exit code 3).
+    """A plugin that was to be installed does not load, so nothing has changed (exit code 3).
 
-    :param found: by plugin, what the probe said.
+    :param found: by plugin, the verdict of the probe.
     """
 
     code = "does_not_load"
@@ -353,7 +357,7 @@ class Trial:
     """Tries plugins as this person's host would load them.
 
     :param config: the person's settings as one object.
-    :param disabled: plugins that are switched off; no host would load them, so they are not tried.
+    :param disabled: disabled plugins; no host would load them, so they are not tried.
     """
 
     def __init__(self, home: Path, config: Mapping[str, Any], disabled: Collection[str] = ()) -> None:
@@ -362,10 +366,10 @@ class Trial:
         self._disabled = disabled
 
     def package(self, name: str, version: str, *, before: Collection[str]) -> list[str]:
-        """Try the plugins of a package as it is installed now; return what a person should know of those that load.
+        """Try the plugins of a package as it is installed now; return notes for the person.
 
-        :param before: the plugins that were there before; what they were like is remembered from their last load.
-        :raises DoesNotLoad: one of them does not, and did; or none does.
+        :param before: the plugins that were installed before; whether they loaded is known from their last load.
+        :raises DoesNotLoad: a plugin does not load that is new or loaded before, or none loads.
         """
         importlib.invalidate_caches()
         mine = [candidate for candidate in discover(self._home, BUILTINS) if normal(candidate.package) == normal(name)]
@@ -387,9 +391,9 @@ class Trial:
         return notes + [f"{each.name} is disabled, so it was not tried" for each in mine if each not in wanted]
 
     def file(self, name: str, path: Path) -> None:
-        """Try a plugin in one file, at a place where nothing else lies.
+        """Try a plugin in one file, in a folder of its own.
 
-        :raises DoesNotLoad: it does not.
+        :raises DoesNotLoad: the plugin does not load.
         """
         if name in self._disabled:
             return
@@ -404,7 +408,7 @@ class Trial:
 
 
 def probe_candidates(candidates: Sequence[Candidate], home: Path, config: Mapping[str, Any]) -> list[ProbeVerdict]:
-    """Return what the probe says of candidates as they are now; what is wrong before anything is run stays so."""
+    """Return the verdict on each candidate. A candidate with a problem is not run; its problem is the verdict."""
     from moryflow.plugins.preflight.policy import probe_all
     from moryflow.plugins.preflight.prober import ProbeVerdict
 
@@ -420,7 +424,7 @@ def probe_candidates(candidates: Sequence[Candidate], home: Path, config: Mappin
 
 
 def _would_load(verdict: ProbeVerdict, *, updated: bool) -> bool:
-    """Whether a host would load all of it. Of a new plugin settings may be missing: they are given once it is there."""
+    """Whether a host would load the whole plugin. A new plugin may lack settings: the person sets them after installing it."""
     unset = verdict.ok and verdict.stage == "register" and bool(verdict.notes)
     return verdict.ok and not verdict.failed_hooks and not (updated and unset)
 
@@ -436,12 +440,12 @@ def _place(verdict: ProbeVerdict) -> str:
 
 
 def _error(verdict: ProbeVerdict) -> str:
-    """Return what is wrong; that a plugin can be checked where it is helps nobody who does not get it."""
+    """Return what is wrong, without the hint to check the plugin where it is: it will not be installed."""
     return verdict.error or "; ".join(note.partition("; next: ")[0] for note in verdict.notes)
 
 
 def _one_of_several(bad: Mapping[str, ProbeVerdict], found: Mapping[str, ProbeVerdict]) -> str:
-    """Return how to install the others of a package without the one that does not load."""
+    """Return a hint how to install a package's other plugins without those that do not load; empty if none loads."""
     if len(bad) == len(found):
         return ""
     names = json.dumps(list(bad))
