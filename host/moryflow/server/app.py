@@ -1,6 +1,6 @@
 """The ASGI application: the routes of the table, the page, the stream of events, and the guard.
 
-The guard is the outermost layer: it says who may speak to the server, before any body is read.
+The guard is the outermost layer: it decides which requests the server accepts before any body is read.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from .service import Service
 log = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "page"
 _FREE = ("/", "/code")
-"""What needs no token: the page and its files, which hold no data, and the exchange of a one-time code for one."""
+"""Paths that need no token: the page, which holds no data, and the exchange of a one-time code for the token."""
 _WITHOUT_HOME = ("/code", "/health", "/metrics", "/openapi.json")
 MOST_STREAMS = 500
 STALLED_SECONDS = 30.0
-"""How long a client may take nothing before its stream is cut."""
+"""How long a client may read nothing before its stream is closed."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types moryflow"
 )
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _MODULES = (host_operations, session_operations)
-"""Imported for what they add to the table."""
+"""Imported because they add their operations to the table."""
 
 After = Annotated[int | None, "the last seq that was seen; 0 is the beginning; without it, from now on"]
 Types = Annotated[str, "only these, separated by commas"]
@@ -91,7 +91,7 @@ def _stream(at: Call, wanted: Filter, after: int | None) -> Response:
 
 
 class EventStream(Response):
-    """Sends frames until they end, the client is gone, or it has taken nothing for a while."""
+    """Sends frames until they end, the client disconnects, or it has read nothing for :data:`STALLED_SECONDS`."""
 
     def __init__(self, frames: AsyncIterator[bytes]) -> None:
         super().__init__(media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"})
@@ -123,7 +123,7 @@ async def _left(receive: Any) -> None:
 
 
 def application(service: Service, access: Access) -> Guard:
-    """Return what the server runs."""
+    """Return the ASGI application."""
     paths: dict[str, dict[str, Operation]] = {}
     for one in OPERATIONS:
         for path in (one.path, *one.aliases):
@@ -172,15 +172,15 @@ async def _failed(_: Request, error: Exception) -> Response:
 
 
 BODY_LIMIT = 10 << 20
-"""Bytes of a request's body."""
+"""The most bytes of a request's body."""
 _TOO_LARGE = 413, "too_large", f"a body has at most {BODY_LIMIT >> 20} MiB", "send less"
 
 
 class Access(NamedTuple):
-    """What a request must show.
+    """The conditions that a request must meet.
 
-    :ivar hosts: the values of ``Host`` that are ours; `origins` those of ``Origin``.
-    :ivar token: what ``Authorization: Bearer`` must carry.
+    :ivar hosts: the accepted values of ``Host``; `origins` are those of ``Origin``.
+    :ivar token: the token that ``Authorization: Bearer`` must contain.
     """
 
     hosts: frozenset[str]
@@ -188,7 +188,7 @@ class Access(NamedTuple):
     token: str
 
     def refusal(self, path: str, headers: list[tuple[bytes, bytes]]) -> tuple[int, str, str, str] | None:
-        """Return status, code, sentence and next step where a request with these headers is refused."""
+        """Return status, code, sentence and next step if a request with these headers is refused, else ``None``."""
         found: dict[str, list[str]] = {}
         for name, value in headers:
             found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
@@ -215,7 +215,7 @@ def _is_number(text: str) -> bool:
 
 
 class Guard:
-    """Lets through what may speak to `app`, and answers the rest."""
+    """Passes accepted requests to `app`, and answers all others itself."""
 
     def __init__(self, app: Any, access: Access) -> None:
         self._app = app
@@ -243,7 +243,7 @@ def _limited(receive: Any) -> Any:
         nonlocal taken
         message = await receive()
         taken += len(message.get("body", b""))
-        if taken > BODY_LIMIT:  # a body without a length turned out to be longer than it may be
+        if taken > BODY_LIMIT:  # a body without Content-Length is measured as it comes
             raise RequestError(*_TOO_LARGE)
         return message
 

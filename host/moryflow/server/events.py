@@ -1,7 +1,7 @@
-"""The stream of events: it follows the events table, so that what other processes do is seen too, and passes deltas on.
+"""The stream of events: it follows the events table, which also has the events of other processes, and passes deltas on.
 
-A reader's place is the number of the last event that it saw. It gets exactly what comes after that, also when it comes back
-later or to another server of the same home.
+A reader's place is the `seq` of the last event that it saw. It gets exactly the events after that, even if it reconnects
+later or to another server of the same home folder.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from moryflow.store import Store
 from .replies import encoded
 
 POLL_SECONDS = 0.1
-"""How often the table is asked whether another process wrote to it."""
+"""How often the table is checked for events of other processes."""
 HEARTBEAT_SECONDS = 10.0
 PAGE = 200
-"""Events that are read at once."""
+"""How many events are read at a time."""
 BACKLOG = 1 << 20
-"""Bytes that wait for one reader at most; one that is slower is told to begin anew."""
+"""The most bytes that may wait for one reader; a slower reader is told to load everything anew."""
 _SENT_BESIDE = ("session.compacted", "approval.requested")
-"""Other hosts' names under which an event is sent a second time."""
+"""Names of other hosts under which some events are sent a second time."""
 
 
 def frame(event: Event) -> bytes:
-    """Return an event as clients read it, with its other names behind it."""
+    """Return the frame of an event, followed by a frame for each of its other names."""
     document = event.as_json()
     head = b"" if event.seq is None else b"id: %d\n" % event.seq
     frames = [head + _lines(event.type, document)]
@@ -48,10 +48,11 @@ def _lines(kind: str, document: dict[str, Any]) -> bytes:
 
 
 class Filter:
-    """Which events a reader wants.
+    """Selects the events that a reader wants.
 
-    :param sessions: of these and of the sub-agents below them, and for an empty name of what belongs to no session; without
-        any, all. `types` are types, or other hosts' names.
+    :param sessions: events of these sessions and of the sub-agents below them; an empty name stands for events that belong to
+        no session. Empty selects all events.
+    :param types: only these types, or other hosts' names of them; empty selects all types.
     """
 
     def __init__(self, sessions: Collection[str] = (), types: Collection[str] = ()) -> None:
@@ -67,18 +68,18 @@ class Filter:
 
 
 class Reader:
-    """What waits for one client that has seen everything up to `place`."""
+    """The frames that wait for one client, which has seen every event up to `place`."""
 
     def __init__(self, wanted: Filter, place: int) -> None:
         self.wanted, self.place = wanted, place
         self.reset = ""
-        """Why the client has to begin anew."""
+        """Why the client has to load everything anew; empty if it does not."""
         self._frames: deque[bytes] = deque()
         self._size = 0
         self._news = asyncio.Event()
 
     def put(self, data: bytes) -> None:
-        """Add a frame, or note that the reader is too slow."""
+        """Add a frame; if too many bytes wait already, the reader is too slow and has to begin anew."""
         if self._size + len(data) > max(BACKLOG, len(data)):
             self.begin_anew("slow")
         elif not self.reset:
@@ -87,17 +88,17 @@ class Reader:
         self._news.set()
 
     def begin_anew(self, reason: str) -> None:
-        """Drop what waits, and let the client load everything anew."""
+        """Drop the waiting frames, and have the client load everything anew."""
         self.reset = reason
         self._frames.clear()
         self._news.set()
 
     async def take(self, seconds: float) -> bytes:
-        """Return all that waits; nothing after `seconds` in which nothing came."""
+        """Return all waiting frames; if none comes within `seconds`, return ``b""``."""
         if not self._frames and not self.reset:
             self._news.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):  # not wait_for, which makes a task for each wait
+                async with asyncio.timeout(seconds):  # cheaper than wait_for, which creates a task for each wait
                     await self._news.wait()
         data, self._size = b"".join(self._frames), 0
         self._frames.clear()
@@ -117,16 +118,16 @@ class EventFollower:
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe = lambda: None
         self.partial: dict[str, dict[str, str]] = {}
-        """By session: the message that is being written in this process."""
+        """By session, the message that a turn of this process is writing."""
         self._stopped = asyncio.Event()
 
     @property
     def readers(self) -> int:
-        """How many clients listen."""
+        """How many clients follow the stream."""
         return len(self._readers)
 
     async def start(self) -> None:
-        """Begin with what is stored from now on."""
+        """Start to follow the table, from its newest event on."""
         self._file = self._store.identity()
         self.head = (await self._store.event_span())[1]
         self._unsubscribe = self._bus.subscribe(self._heard)
@@ -157,14 +158,14 @@ class EventFollower:
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            with suppress(MoryflowError):  # the database is locked or away; the next look may find it
+            with suppress(MoryflowError):  # the database is locked or unreachable; the next poll may succeed
                 if self._store.identity() not in (None, self._file):
                     await self._begin_anew()
                 if self._work.empty() and (await self._store.event_span())[1] > self.head:
                     self._work.put_nowait(None)
 
     async def _begin_anew(self) -> None:
-        """Follow the database that stands in the place of the one before; numbers of that one mean nothing in it."""
+        """Follow a database that replaced the previous one; the numbers of the old one mean nothing in it."""
         newest = (await self._store.event_span())[1]
         self._file, self.head = self._store.identity(), newest
         self._parents.clear()
@@ -174,14 +175,14 @@ class EventFollower:
     async def _pass_on(self) -> None:
         while True:
             event = await self._work.get()
-            if event is None or (event.seq or 0) > self.head + 1:  # another process wrote, also before this event
+            if event is None or (event.seq or 0) > self.head + 1:  # another process has written, possibly before this event
                 with suppress(MoryflowError):
                     await self._read(until=event.seq if event else None)
             elif event.seq is None or event.seq > self.head:
                 self._tell(event)
 
     async def _read(self, *, until: int | None) -> None:
-        """Pass on what the table has, in its order, to the end or to the event `until`: deltas that came later follow it."""
+        """Pass on the events of the table in order, up to `until` or to the end; later deltas must come after `until`."""
         while events := await self._store.events(None, self.head, PAGE):
             for event in events:
                 self._tell(event)
@@ -199,14 +200,14 @@ class EventFollower:
                 reader.put(data)
 
     async def frames(self, after: int | None, wanted: Filter, opening: dict[str, Any]) -> AsyncIterator[bytes]:
-        """Yield what a client that has seen everything up to `after` gets; with ``None`` what comes from now on."""
+        """Yield the frames for a client that has seen every event up to `after`; ``None`` begins with the next event."""
         place = self.head if after is None else after
         yield b"retry: 1000\n\n"
         if reset := await self._reset(after):
             place = self.head
             yield reset
         yield b"id: %d\n" % place + _lines("open", {**opening, "type": "open", "seq": place})
-        while place < self.head:  # what is behind is read for this client alone
+        while place < self.head:  # events that this client missed are read for it alone
             events = await self._store.events(None, place, PAGE)
             found: list[bytes] = []
             for event in events:
@@ -216,7 +217,7 @@ class EventFollower:
                     found.append(frame(event))
             place = (events[-1].seq or 0) if events else self.head
             yield b"".join(found)
-        self._readers.add(reader := Reader(wanted, place))  # nothing was awaited since `place` was at the head: there is no gap
+        self._readers.add(reader := Reader(wanted, place))  # no await since `place` reached the head, so there is no gap
         try:
             while not self._stopped.is_set():
                 data = await reader.take(self._heartbeat)
@@ -229,7 +230,7 @@ class EventFollower:
             self._readers.discard(reader)
 
     async def _reset(self, after: int | None) -> bytes:
-        """Return the frame that tells a client to load everything anew, where its place is not one of ours."""
+        """Return the frame that tells a client to load everything anew, or ``b""`` if the table still has its place."""
         if not after:
             return b""
         oldest, newest = await self._store.event_span()

@@ -1,4 +1,4 @@
-"""Operations on what the host has: questions, outputs, agents, tools, models, plugins, settings, and the server itself."""
+"""Operations on the host: questions, outputs, agents, tools, models, plugins, settings, and the server itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .replies import RequestError
 
 PAGE = 65_536
 MOST_BYTES = 4 << 20
-"""Bytes of an output that one answer holds."""
+"""The most bytes of an output in one response."""
 
 # -------------------------------------------------------------------- the server
 
@@ -156,7 +156,7 @@ async def output(
 
 
 def _whole_characters(data: bytes) -> bytes:
-    """Return `data` without the beginning of a character at its end."""
+    """Return `data` without an incomplete UTF-8 character at its end."""
     for back in range(1, min(4, len(data)) + 1):
         if data[-back] & 0xC0 != 0x80:
             whole = data[-back] < 0x80 or back >= (2 if data[-back] < 0xE0 else 3 if data[-back] < 0xF0 else 4)
@@ -246,7 +246,7 @@ async def config(at: Call, all: Annotated[bool, "defaults too"] = False) -> Any:
 
 
 class _Captured(HostCommandContext):
-    """Keeps what a command prints, for an answer."""
+    """The context of a plugin's command that keeps what it prints for the response."""
 
     as_json, yes = True, False
     document: object = None

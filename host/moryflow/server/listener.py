@@ -1,4 +1,4 @@
-"""Run the server: its address, its token, its one lock in the home, and how it ends."""
+"""Runs the server: binds its address, holds the lock of the home folder, serves, and ends it in order."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
 
 DRAIN_SECONDS = 2.0
-"""How long turns that are broken off may take to write that down."""
+"""How long interrupted turns may take to record how they ended."""
 CLOSE_SECONDS = 1
-"""How long uvicorn waits for connections."""
+"""How long uvicorn waits for open connections to close."""
 
 
 class ServeOptions(NamedTuple):
     """Where to listen, and how to end.
 
     :ivar socket: the path of a Unix socket, in place of host and port.
-    :ivar finish: let running turns end before the server does.
-    :ivar model, agent, mode: of new sessions that name none.
+    :ivar finish: wait for running turns before the server ends.
+    :ivar model, agent, mode: the defaults of new sessions.
     """
 
     host: str = "127.0.0.1"
@@ -56,7 +56,7 @@ class ServeOptions(NamedTuple):
 def listen(options: ServeOptions) -> socket.socket:
     """Return the socket to listen on.
 
-    :raises ConfigError: others could reach it unprotected, or it is taken.
+    :raises ConfigError: the address could be reached from other machines unprotected, or it is in use.
     """
     if options.socket is not None:
         return _unix_socket(options.socket)
@@ -99,7 +99,7 @@ def _unix_socket(path: Path) -> socket.socket:
 
 
 class Address(NamedTuple):
-    """Where a server is reached, and what requests to it must say."""
+    """The URL of a server, and the values of ``Host`` and ``Origin`` that it accepts."""
 
     url: str
     hosts: frozenset[str]
@@ -107,7 +107,7 @@ class Address(NamedTuple):
 
 
 def address_of(options: ServeOptions, bound: socket.socket) -> Address:
-    """Return the address of a socket that is bound."""
+    """Return the address of a bound socket."""
     if options.socket is not None:
         return Address(f"unix:{options.socket}", frozenset({"localhost"}), frozenset())
     port = bound.getsockname()[1]
@@ -123,7 +123,7 @@ def address_of(options: ServeOptions, bound: socket.socket) -> Address:
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals to us, and says when it listens."""
+    """A uvicorn server that installs no signal handlers, and calls `ready` once it listens."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -142,8 +142,8 @@ async def serve(
 ) -> None:
     """Serve until `stopping` is set.
 
-    :param ready: called when requests are taken.
-    :raises ConfigError: it cannot listen, another server of this home runs, or agent or model is not known.
+    :param ready: called once the server accepts requests.
+    :raises ConfigError: it cannot listen, this home folder already has a server, or the agent or the model is unknown.
     """
     agent = host.agent(options.agent)
     if options.model or options.agent:
@@ -182,10 +182,10 @@ async def serve(
 
 
 async def _end(service: Service, *, finish: bool) -> None:
-    """Take no more prompts, settle what runs, tell those who listen, and end their streams."""
+    """Take no more prompts, end the running turns, send their last events, and end the streams."""
     with suppress(TimeoutError):
         await asyncio.wait_for(service.drain(finish=finish), None if finish else DRAIN_SECONDS)
-    await asyncio.sleep(0)  # what the turns said last goes out first
+    await asyncio.sleep(0)  # lets the last events of the turns be sent first
     service.events.stop()
 
 

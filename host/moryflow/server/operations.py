@@ -1,8 +1,8 @@
-"""The table of operations: routes, the OpenAPI document, the clients' methods and the page of the documentation come from it.
+"""The table of operations, the source of the routes, the OpenAPI document, the client's methods and a documentation page.
 
-An operation is a function. What a request gives it, in path, query and body, are its parameters: their hints are the schema
-and the check, as for tools. The OpenAPI document is 3.2, which can describe a stream, or 3.1 for generators that read no
-other.
+An operation is a function. Its parameters come from the path, the query and the body of a request; as with tools, their type
+hints are the schema and the check. The OpenAPI document is version 3.2, which can describe a stream, or 3.1 for generators
+that do not read 3.2.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing a client may ask for.
+    """One operation that clients can call.
 
-    :ivar handler: takes a :class:`Call` and the parameters; what it returns is the answer, JSON or a whole response.
-    :ivar answer: what comes back, in words.
-    :ivar stream: the answer is a stream of events; `raw` says that the body is not JSON but text of the given media type.
+    :ivar handler: takes a :class:`Call` and the parameters; returns a JSON document or a complete response.
+    :ivar answer: the response in words, for the documentation.
+    :ivar stream: whether the answer is a stream of events.
+    :ivar raw: the media type of the body if it is not JSON.
     """
 
     method: Method
@@ -59,28 +60,28 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """What clients call it."""
+        """The name that clients use, which is that of the handler."""
         return self.handler.__name__
 
     @property
     def summary(self) -> str:
-        """What it does, in one sentence."""
+        """What the operation does: the first paragraph of the handler's docstring."""
         return inspect.cleandoc(self.handler.__doc__ or "").split("\n\n")[0].replace("\n", " ")
 
     @cached_property
     def arguments(self) -> ToolArguments:
-        """What the function takes."""
+        """The parameters of the handler, as schema and check."""
         return ToolArguments(self.name, self.handler, "at")
 
     @cached_property
     def in_path(self) -> tuple[str, ...]:
-        """The parameters that stand in the path."""
+        """The names of the parameters in the path."""
         return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
 
     async def __call__(self, service: Service, request: Request) -> Response:
         """Answer `request`.
 
-        :raises MoryflowError: why not.
+        :raises MoryflowError: the request is invalid, or the operation failed.
         """
         given = {**(await self._given(request)), **{name: request.path_params[name] for name in self.in_path}}
         reply = await self.handler(Call(service, request), **self._checked(given))
@@ -120,7 +121,7 @@ OPERATIONS: list[Operation] = []
 
 
 def operation(method: Method, path: str, answer: str, **more: Any) -> Callable[[F], F]:
-    """Add the function below to the table."""
+    """Return a decorator that adds a handler to the table."""
 
     def add(function: F) -> F:
         OPERATIONS.append(Operation(method, path, function, answer, **more))
@@ -150,7 +151,7 @@ _EVENT = {
 
 
 def document(operations: Iterable[Operation], version: str = "3.2") -> dict[str, Any]:
-    """Return the description of `operations`.
+    """Return the OpenAPI document of `operations`.
 
     :param version: ``3.2``, or ``3.1`` without ``itemSchema``.
     """

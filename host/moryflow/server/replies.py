@@ -1,4 +1,4 @@
-"""Answers: JSON, and errors as ``{code, message, next}`` with the status that fits."""
+"""Responses: JSON documents, and errors as ``{code, message, next}`` with a fitting status."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ SAFE_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
-"""On every answer that does not say otherwise."""
+"""Headers of every response that does not set them itself."""
 
 _STATUS = {
     "not_found": 404, "expired": 404, "gone": 503, "ambiguous": 400, "invalid": 422, "too_large": 413, "busy": 409,
     "stale": 409, "outdated": 409, "locked": 503, "no_space": 503, "io": 503, "readonly": 503, "newer": 503, "corrupt": 503,
     "foreign": 503, "no_locks": 503, "many_files": 503, "denied": 403,
 }  # fmt: skip
-"""The status of an error by its code; the rest of what a caller got wrong is 422, of what we did 500."""
+"""The status of an error by its code; for other codes, an error of the caller is 422 and one of ours 500."""
 
 
 class RequestError(MoryflowError):
-    """What a client sent cannot be done.
+    """A client's request that cannot be carried out.
 
-    :ivar status: of the answer.
+    :ivar status: the HTTP status of the response.
     """
 
     def __init__(self, status: int, code: str, message: str, next_step: str = "") -> None:
@@ -39,26 +39,26 @@ class RequestError(MoryflowError):
 
 
 def json_reply(document: object, status: int = 200) -> Response:
-    """Return `document` as JSON; half characters stay, as escapes."""
+    """Return `document` as a JSON response; lone surrogates are kept as escapes."""
     return Response(encoded(document), status, media_type="application/json")
 
 
 def encoded(document: object) -> bytes:
-    """Return `document` as JSON, whatever it holds."""
+    """Return `document` as JSON bytes; it may contain any text and any object."""
     try:
         return to_json(document, fallback=str)
-    except ValueError:  # text that UTF-8 cannot carry, a file name for example
+    except ValueError:  # text that UTF-8 cannot encode, in a file name for example
         return json.dumps(document, default=str).encode()
 
 
 def problem(status: int, code: str, message: str, next_step: str = "", where: str = "") -> Response:
-    """Return an error."""
+    """Return an error response."""
     found = {"code": code, "message": message, "next": next_step, **({"where": where} if where else {})}
     return json_reply(found, status)
 
 
 def problem_of(error: MoryflowError) -> Response:
-    """Return one of our errors with its status."""
+    """Return the response for one of our errors."""
     return problem(status_of(error), error.code, error.message, error.next_step or "moryflow doctor", error.where)
 
 

@@ -1,5 +1,5 @@
-"""What the server holds while it runs: the host, the sessions it works in, the stream of events, the keys to it; and what it
-keeps in the home: its token, where it listens, and a lock, so that there is one.
+"""The server's state while it runs: the host, the sessions it works in, the event stream, one-time codes, running turns; and
+its files in the home folder: the token, the address, and a lock that allows only one server.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from .events import EventFollower
 from .replies import RequestError
 
 FOLDER, TOKEN, RUNNING = "server", "token", "running.json"
-"""Below the home. The token outlives the server, so that tabs and programs find their way back."""
+"""Names below the home folder. The token outlives the server, so that browser tabs and programs can reconnect."""
 
 
 CODE_SECONDS = 600.0
-"""How long a one-time code can be exchanged."""
+"""How long a one-time code is valid."""
 MOST_KEYS = 10_000
-"""Idempotency keys that are remembered."""
+"""How many idempotency keys are remembered."""
 MOST_RESULTS = 200
-"""Results of turns that are kept for whoever asks."""
+"""How many results of turns are kept for later requests."""
 
 
 class Codes:
-    """One-time codes: what a link carries in place of the token."""
+    """One-time codes, which a link contains in place of the token."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -58,9 +58,9 @@ class Codes:
         return code
 
     def exchange(self, code: str) -> str:
-        """Return the token for `code`, which is worth nothing from then on.
+        """Return the token for `code`, which is invalid from then on.
 
-        :raises RequestError: it was never given out, was used, or is too old.
+        :raises RequestError: the code is unknown, was used already, or is too old.
         """
         known = next((one for one in self._open if hmac.compare_digest(one.encode(), code.encode(errors="replace"))), None)
         if known is None or self._open.pop(known) < time.monotonic():
@@ -69,7 +69,7 @@ class Codes:
 
 
 class NewSession(NamedTuple):
-    """What a new session gets that names none."""
+    """The defaults of new sessions."""
 
     agent: str | None = None
     model: str | None = None
@@ -77,13 +77,13 @@ class NewSession(NamedTuple):
 
 
 class PromptRequest(NamedTuple):
-    """What a client asks for.
+    """A client's request for a turn.
 
-    :ivar prompt: the arguments of :meth:`Session.prompt`; ``None`` goes on with what is open.
-    :ivar options: a second prompt with the same ``key`` is the first.
-    :ivar schema: what the answer has to fit; the model is told so, and asked again.
-    :ivar leave: the turn is over when its agent is done, whatever its sub-agents in the background do.
-    :ivar agent, model: who answers from this turn on, where they are named.
+    :ivar prompt: the arguments of :meth:`Session.prompt`; ``None`` continues what an earlier turn left open.
+    :ivar options: a second prompt with the same ``key`` begins no turn and gets the id of the first.
+    :ivar schema: the schema of the answer; the model is told, and asked again if its answer does not fit.
+    :ivar leave: end the turn when its agent is done, without waiting for sub-agents in the background.
+    :ivar agent, model: the agent and the model from this turn on; ``None`` changes nothing.
     """
 
     prompt: Mapping[str, Any] | None
@@ -96,7 +96,7 @@ class PromptRequest(NamedTuple):
 
 
 class Service:
-    """One host, its running turns, and who is told of them."""
+    """One host with its running turns and its event stream."""
 
     def __init__(self, host: Host, vault: Path, token: str, address: str, new: NewSession) -> None:
         self.host, self.vault, self.address, self.new = host, vault, address, new
@@ -106,18 +106,18 @@ class Service:
         self.stopping = False
         self._sessions: dict[str, Session] = {}
         self._prompts = Counter[str]()
-        self._ahead = Counter[str]()  # of them those whose turn has not ended: what is behind it may still go on
+        self._ahead = Counter[str]()  # those whose own turn has not ended; the others wait for sub-agents or corrections
         self._tasks: set[asyncio.Task[Any]] = set()
         self._keys: dict[tuple[str, str], asyncio.Future[str]] = {}
         self._turns: dict[tuple[str, str], asyncio.Task[TurnResult]] = {}
 
     @property
     def has_home(self) -> bool:
-        """Whether the home is still the one that this server began in; another one would be made in its place."""
+        """Whether the home folder is still the one this server started in; otherwise the store would create a new one."""
         return (self.host.home / FOLDER / RUNNING).exists()
 
     def at_work(self, session: str) -> Session | None:
-        """Return a session that this server works in, if it does."""
+        """Return the session if this server is working in it."""
         return self._sessions.get(session)
 
     @property
@@ -126,18 +126,18 @@ class Service:
         return self._prompts.total()
 
     async def session(self, name: str) -> Session:
-        """Return the session called `name`: the one that is being worked in here, else as it is stored.
+        """Return the session called `name`: the one that this server works in, else the stored one.
 
-        :raises StoreError: there is none.
+        :raises StoreError: there is no such session.
         """
         row = await self.host.store.session(name)
         return self._sessions.get(row.id) or await self.host.resume(row.vault, row.id)
 
     @asynccontextmanager
     async def opened(self, name: str) -> AsyncIterator[Session]:
-        """Give a session for the time of a block; one that nobody works in is forgotten after it.
+        """Open a session for a block; drop it afterwards unless a turn runs in it.
 
-        :raises StoreError: there is none.
+        :raises StoreError: there is no such session.
         """
         session = await self.session(name)
         try:
@@ -146,7 +146,7 @@ class Service:
             self.let_go(session)
 
     def let_go(self, session: Session) -> None:
-        """Forget a session that was only looked at or changed."""
+        """Drop a session unless a turn or a sub-agent runs in it."""
         if session.id not in self._sessions and not session.children.running:
             self.host.forget(session)
 
@@ -158,8 +158,9 @@ class Service:
     ) -> str:
         """Begin a turn and return its id once its prompt is stored.
 
-        :param environment: the variables for its tools and those of its sub-agents, where they are not those of this process.
+        :param environment: variables for its tools and those of its sub-agents, in place of this process's own.
         :raises SessionBusy: the session is working on another prompt, and this one does not wait.
+        :raises RequestError: the server is stopping, or the environment is not accepted.
         """
         if self.stopping:
             raise RequestError(503, "stopping", "the server is being stopped", "try again when it is back")
@@ -168,14 +169,14 @@ class Service:
         place = (session.id, wanted.options.key)
         if wanted.options.key and place not in self._keys and (turn := await self._turn_of(*place)):
             return turn
-        begun = self._keys.get(place)  # looked for last: the same prompt may have come twice at once
+        begun = self._keys.get(place)  # read after the await: the same prompt may have come twice at once
         if begun is None:
-            with using_environment(environment):  # the task that is made in here keeps it
+            with using_environment(environment):  # the task created here inherits it
                 begun = self._started(session, wanted)
         return await asyncio.shield(begun)
 
     def _check(self, environment: Mapping[str, str]) -> None:
-        """Refuse variables that no process can have, and those of somebody who may be elsewhere; know the secrets in them."""
+        """Refuse invalid variables, and all variables on a remote server; register the secrets in them to hide them."""
         if self.host.profile == "remote":
             raise RequestError(403, "denied", "a remote server takes no environment", "leave environment out")
         if any("\0" in name + value or "=" in name or not name for name, value in environment.items()):
@@ -183,14 +184,14 @@ class Service:
         know_environment(environment)
 
     async def _turn_of(self, session: str, key: str) -> str:
-        """Return the turn that began with `key`, also in a server before this one; empty when none did."""
+        """Return the id of the turn that began with `key`, here or in an earlier server process, or ``""``."""
         events = await self.host.store.events(session, types=("turn.start",))
         return next((event.turn or "" for event in events if event.data.get("key") == key), "")
 
     async def result_of(self, session: str, turn: str) -> TurnResult:
-        """Wait for the end of a turn that began here, and of what its sub-agents do in the background; return the result.
+        """Return the result of a turn; wait for a turn that began here, and for its sub-agents in the background.
 
-        :raises RequestError: there is no such turn, it runs elsewhere, or was broken off.
+        :raises RequestError: there is no such turn, it runs in another process, or it was interrupted with the server.
         """
         task = self._turns.get((session, turn))
         if task is None:
@@ -212,7 +213,7 @@ class Service:
     def _started(self, session: Session, wanted: PromptRequest) -> asyncio.Future[str]:
         options, schema, key = wanted.options, wanted.schema, wanted.options.key
         begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever asked may be gone
+        begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # the client that awaits it may be gone
         if key:
             self._keys[session.id, key] = begun
             while len(self._keys) > MOST_KEYS:
@@ -258,7 +259,7 @@ class Service:
                 del self._ahead[session.id]
 
     async def _prepare(self, session: Session, wanted: PromptRequest) -> None:
-        """Let the agent and the model answer that were named; a prompt that is refused, also as busy, changes nothing."""
+        """Change to the requested agent and model. A refused prompt changes nothing, so a busy session is left as it is."""
         if wanted.prompt is not None:
             attachments_payload(wanted.prompt["files"], wanted.prompt["images"])
         session.check_choice(wanted.agent, wanted.model)
@@ -269,7 +270,7 @@ class Service:
                 await session.set_model(wanted.model)
 
     def _settle(self, session: Session, key: str, begun: asyncio.Future[str], done: asyncio.Task[TurnResult]) -> None:
-        """Let go of a session whose last prompt has ended, and tell who waits for a turn that did not even begin."""
+        """Drop the session if its last prompt has ended, and report a turn that failed before it began to its caller."""
         self._prompts[session.id] -= 1
         if not self._prompts[session.id]:
             del self._prompts[session.id], self._sessions[session.id]
@@ -287,19 +288,19 @@ class Service:
             asyncio.get_running_loop().call_exception_handler({"message": "a turn failed", "exception": error})
 
     async def _until_alone(self, session: Session) -> None:
-        """Forget a session when its sub-agents in the background have reported."""
+        """Drop a session once its sub-agents in the background have reported."""
         await session.children.settled()
         self.let_go(session)
 
     def _remember(self, session: str, begun: asyncio.Future[str], task: asyncio.Task[TurnResult]) -> None:
-        """Keep the work of a turn for those who ask for its result."""
+        """Keep the task of a turn for later requests for its result."""
         if not begun.cancelled() and begun.exception() is None:
             self._turns[session, begun.result()] = task
             for key in [*self._turns][:-MOST_RESULTS]:
                 del self._turns[key]
 
     def _publish(self, session: Session, begun: asyncio.Future[str], kind: str, document: Mapping[str, Any]) -> None:
-        """Tell who follows a turn how it ended; they may ask for the result as well."""
+        """Publish how a turn ended, for clients that follow the event stream instead of requesting the result."""
         if begun.done() and not begun.cancelled() and begun.exception() is None:
             data = {name: value for name, value in document.items() if name not in ("v", "type", "ts", "session")}
             row = session.row
@@ -312,7 +313,7 @@ class Service:
         return task
 
     async def drain(self, *, finish: bool) -> None:
-        """Take no more prompts; break off the turns that run, or wait for them."""
+        """Take no more prompts; interrupt the running turns, or with `finish` wait for them."""
         self.stopping = True
         if not finish:
             for task in self._tasks:
@@ -322,9 +323,9 @@ class Service:
 
 
 def token_of(home: Path) -> str:
-    """Return the token of this home, made when it is first needed.
+    """Return the token of this home folder; create it when it is first needed.
 
-    :raises ConfigError: it cannot be kept.
+    :raises ConfigError: the token cannot be written.
     """
     file = home / FOLDER / TOKEN
     with suppress(OSError):
@@ -338,9 +339,9 @@ def token_of(home: Path) -> str:
 
 @contextmanager
 def only_one(home: Path) -> Iterator[None]:
-    """Be the one server of this home.
+    """Hold the lock that allows one server for this home folder.
 
-    :raises ConfigError: there is one already, with its address.
+    :raises ConfigError: a server is running already; the message has its address.
     """
     make_folder(home / FOLDER)
     descriptor = os.open(home / FOLDER / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -357,7 +358,7 @@ def only_one(home: Path) -> Iterator[None]:
 
 
 def running(home: Path) -> dict[str, Any]:
-    """Return what is known of the server of this home: ``url``, ``pid``, ``version``; nothing where none was started."""
+    """Return ``url``, ``pid`` and ``version`` of the server of this home folder, or an empty dict if none was started."""
     with suppress(OSError, ValueError):
         found = json.loads((home / FOLDER / RUNNING).read_text(encoding="utf-8"))
         return found if isinstance(found, dict) else {}

@@ -97,7 +97,7 @@ async def session(at: Call, id: str, limit: Annotated[int, "nodes at most, the l
     """Show a session: its row, the end of its active path, open questions, and from which event on to follow it."""
     service, store = at.service, at.service.host.store
     row = await store.session(id)
-    seq = service.events.head  # before anything is read: what comes after it is sent again
+    seq = service.events.head  # taken before the reads: a client that follows from here misses nothing, but may see some twice
     family = await store.family(row.id)
     path, open_calls = await store.path(row.id), await store.calls(row.id, states=("pending", "waiting", "running"))
     asked = [one for name in family for one in await store.approvals(session=name, state="pending")]
@@ -133,7 +133,7 @@ async def change_session(
     """Change the mode, the agent, the model or the title; it holds from the next step on, and is recorded."""
     _confirmed(mode, confirm)
     async with at.service.opened(id) as changed:
-        changed.check_choice(agent, model)  # what is refused changes nothing
+        changed.check_choice(agent, model)  # check first: a refused request must change nothing
         if mode is not None:
             await changed.set_mode(mode)
         if agent is not None:
