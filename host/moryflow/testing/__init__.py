@@ -1,6 +1,6 @@
-"""What plugin authors test with: a pytest plugin, an isolated host, a scripted model and a loopback model server.
+"""Tools for plugin authors' tests: a pytest plugin, an isolated host, a scripted model and a loopback model server.
 
-Each is imported when it is first asked for: pytest loads this package in every run of an environment that has Moryflow.
+Each is imported on first use, because pytest loads this package in every run of an environment that has Moryflow.
 """
 
 from __future__ import annotations

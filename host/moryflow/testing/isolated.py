@@ -1,4 +1,4 @@
-"""An isolated host for tests: a home, a vault and a model of its own, on an event loop of its own."""
+"""An isolated host for tests, with its own home, vault, model and event loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from moryflow.base.builtins import BUILTINS
 
 PLUGINS = "moryflow.plugins"
 EntryPoints = Mapping[str, Mapping[str, str]]
-"""Group to name to value, as under ``[project.entry-points]``."""
+"""Group → name → value, as in ``[project.entry-points]``."""
 T = TypeVar("T")
 TIMEOUT = 60.0
 """Seconds after which a call fails instead of hanging the test run."""
@@ -35,7 +35,7 @@ ALLOW_ALL: tuple[Mapping[str, str], ...] = tuple(
 
 
 class ScriptedModels:
-    """A plugin that brings the scripted model of each isolated host into it; by home folder."""
+    """A plugin that gives each isolated host its scripted model, found by the host's home folder."""
 
     name = "scripted_model"
 
@@ -55,9 +55,9 @@ scripted_models = ScriptedModels()
 class MovableLoop(asyncio.SelectorEventLoop):
     """An event loop whose clock can be set ahead.
 
-    Everything that waits through asyncio follows it: pauses before a retry, deadlines of asynchronous functions and of
-    programs. The wall clock, and with it time stamps and ages of files, and deadlines of plain functions on their
-    threads do not: nothing pretends that those have passed.
+    Everything that waits through asyncio follows the clock: pauses before a retry, deadlines of asynchronous functions and of
+    programs. The wall clock does not, and so neither do time stamps, ages of files, and deadlines of plain functions on their
+    threads.
     """
 
     def __init__(self) -> None:
@@ -65,25 +65,26 @@ class MovableLoop(asyncio.SelectorEventLoop):
         self._ahead = 0.0
 
     def time(self) -> float:
-        """Return the loop's time."""
+        """Return the time of the loop's clock."""
         return super().time() + self._ahead
 
     def advance(self, seconds: float) -> None:
-        """Set the clock ahead; from another thread through :meth:`call_soon_threadsafe`."""
+        """Set the clock ahead; from another thread, call this through :meth:`call_soon_threadsafe`."""
         if seconds < 0:
             raise ValueError("time does not go back")
         self._ahead += seconds
 
 
 class IsolatedHost:
-    """What the fixture ``moryflow`` gives. The host opens when it is first used; add plugins and settings before.
+    """The fixture ``moryflow``: an isolated host. It opens on first use; add plugins and settings before that.
 
-    Its methods block and work in plain and in ``async`` tests alike; for the host's own API open one with
+    Its methods block, and work in plain and in ``async`` tests. To test with the host's own API, open a host with
     ``async with await moryflow.open_host(**host.options)``.
 
-    :ivar home: Moryflow's own folder; `vault` is where the agent works.
-    :ivar model: answers what :meth:`run` and :meth:`ScriptedModel.add` say; keeps what it was asked.
-    :ivar events: everything that happened, in order.
+    :ivar home: Moryflow's own folder; `vault` is the folder that the agent works in.
+    :ivar model: the scripted model. It answers with the turns given to :meth:`run` or ``model.add``; ``model.requests`` has
+        the requests that it received.
+    :ivar events: all events so far, in order.
     """
 
     def __init__(self, home: Path, vault: Path) -> None:
@@ -100,12 +101,12 @@ class IsolatedHost:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         scripted_models.by_home[home] = self.model
 
-    # ---------------------------------------------------------------- before it opens
+    # ---------------------------------------------------------------- before the host opens
 
     def plugin(self, source: Path | str, name: str = "plugin_under_test") -> Path:
         """Install a plugin for this host: a file, a package folder, or source text.
 
-        :returns: where it was put, in ``home/plugins``.
+        :returns: the path of the plugin in ``home/plugins``.
         """
         folder = self.home / "plugins"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -123,7 +124,7 @@ class IsolatedHost:
         return target
 
     def project(self, folder: Path) -> None:
-        """Let the plugin project in `folder` be installed for this host, as an editable installation would.
+        """Install the plugin project in `folder` for this host, in the way of an editable installation.
 
         :raises ValueError: the folder's ``pyproject.toml`` names no plugin.
         """
@@ -135,11 +136,11 @@ class IsolatedHost:
     def distribution(
         self, name: str, entry_points: EntryPoints, *, version: str = "0.1.0", sources: Path | None = None
     ) -> Path:
-        """Let a package be installed for this host that is not: its metadata is there, in a folder on ``sys.path``.
+        """Make a package appear installed for this host, by writing its metadata into a folder on ``sys.path``.
 
-        :param entry_points: group to name to value, for example ``{"moryflow.plugins": {"hello": "hello_plugin"}}``.
-        :param sources: a folder with its modules, put on the path too.
-        :returns: the folder with the metadata; modules may be written beside it.
+        :param entry_points: group → name → value, for example ``{"moryflow.plugins": {"hello": "hello_plugin"}}``.
+        :param sources: a folder with its modules, which is added to ``sys.path`` too.
+        :returns: the folder with the metadata; you may write modules beside it.
         """
         site = self.home.parent / "site"
         written = write_distribution(site, name, entry_points, version=version)
@@ -157,12 +158,12 @@ class IsolatedHost:
         file.chmod(0o600)
 
     def allow_all(self) -> None:
-        """Allow everything by rule."""
+        """Add rules that allow every read, edit, shell command and tool."""
         self.configure({"agents": {"runtime": {"permission": {"rules": [dict(rule) for rule in ALLOW_ALL]}}}})
 
     @property
     def options(self) -> dict[str, Any]:
-        """Arguments of ``moryflow.open_host`` for a host like this one. It runs the plugin at once, not in the probe first."""
+        """Arguments of ``moryflow.open_host`` for a host like this one. It runs plugins at once, without the probe."""
         builtins = (*BUILTINS, f"{__name__}:scripted_models")
         return {"home": self.home, "environ": self.environ, "builtins": builtins, "probe": False}
 
@@ -170,7 +171,7 @@ class IsolatedHost:
 
     @property
     def host(self) -> Any:
-        """The host, opened now if it was not. Its coroutines run through :meth:`wait`."""
+        """The host; the first use opens it. Run its coroutines with :meth:`wait`."""
         if self._host is None:
             from moryflow import open_host
 
@@ -179,7 +180,7 @@ class IsolatedHost:
         return self._host
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the host's loop and return what it returns."""
+        """Run a coroutine on the host's loop and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._running_loop()).result(TIMEOUT)
 
     def run(
@@ -191,9 +192,9 @@ class IsolatedHost:
         mode: str | None = None,
         **options: Any,
     ) -> Any:
-        """Run one turn; the model answers with `turns`. Return the host's ``TurnResult``.
+        """Run one turn, in which the model answers with `turns`, and return the host's ``TurnResult``.
 
-        :param session: a session to go on with, as :meth:`session` gives it.
+        :param session: a session from :meth:`session`; by default a new one.
         :param options: fields of ``moryflow.RunOptions``, for example ``on_ask="deny"``, ``max_steps=3``.
         """
         return self.begin(prompt, turns, session=session, mode=mode, **options).result(TIMEOUT)
@@ -207,7 +208,7 @@ class IsolatedHost:
         mode: str | None = None,
         **options: Any,
     ) -> Future[Any]:
-        """Begin a turn, as :meth:`run` does, and return while it runs; its ``result()`` is the ``TurnResult``."""
+        """Begin a turn, as :meth:`run` does, and return while it runs; the future's ``result()`` is the ``TurnResult``."""
         self.model.add(*turns)
         from moryflow import RunOptions
 
@@ -216,9 +217,9 @@ class IsolatedHost:
         return asyncio.run_coroutine_threadsafe(work, self._running_loop())
 
     def until(self, type: str, /, **data: Any) -> Event:
-        """Wait for the first event of `type` that says `data`, also one that has happened already, and return it.
+        """Return the first event of `type` with `data` among its fields; wait for it if it has not happened yet.
 
-        :raises TimeoutError: there was none in a minute.
+        :raises TimeoutError: there was no such event within a minute.
         """
         ending = time.monotonic() + TIMEOUT
         while time.monotonic() < ending:
@@ -229,9 +230,9 @@ class IsolatedHost:
         raise TimeoutError(f"no {type} with {data} in {TIMEOUT:g} s; there were {[event.type for event in self.events]}")
 
     def advance(self, seconds: float) -> None:
-        """Let time pass for what waits on the host's loop, for example the pause before a model is asked again.
+        """Set the clock of the host's loop ahead, for example to end the pause before a model is asked again.
 
-        Not for time stamps and ages of files, nor for deadlines of plain functions: see
+        Time stamps, ages of files and deadlines of plain functions do not change; see
         :class:`~moryflow.testing.isolated.MovableLoop`.
         """
         loop = self._running_loop()
@@ -242,11 +243,11 @@ class IsolatedHost:
         self.wait(pass_by())
 
     def trace(self, session: Any = None) -> str:
-        """Return what plugins changed, said and failed in a session, as text that is the same in every run.
+        """Return what plugins changed and decided in a session, and where they failed, as text that is equal in every run.
 
-        For a comparison with what is expected, or with a stored snapshot. Built-in plugins are left out.
+        Compare it with the text you expect, or with a stored snapshot. Built-in plugins are left out.
 
-        :param session: as :meth:`session` gives it; the last one of the vault by default.
+        :param session: a session from :meth:`session`; by default the vault's last one.
         """
         from moryflow.authoring import trace
 
@@ -265,23 +266,23 @@ class IsolatedHost:
         return self.wait(self.host.new_session(self.vault, **{"model": self.model.info.id, **options}))
 
     def call_tool(self, name: str, /, **args: Any) -> Any:
-        """Run one tool through the whole chain, without a model; return the host's ``DirectResult``."""
+        """Run one tool through the whole chain of hooks, without a model, and return the host's ``DirectResult``."""
         return self.wait(self.host.call_tool(name, args, vault=self.vault))
 
     def command(self, *words: str) -> str:
-        """Type a command of a plugin, ``command("costs", "--json")``, and return what it prints.
+        """Run a command of a plugin, ``command("costs", "--json")``, and return what it prints.
 
-        What the command raises is raised; ``click.ClickException`` where it was not typed as it wants.
+        Exceptions of the command are raised; wrong arguments raise ``click.ClickException``.
         """
         from moryflow.cli.contributed import typed
 
         return typed(self.host, self.wait, self.vault, words)
 
     def slash(self, line: str, *, session: Any = None) -> SlashResult:
-        """Type a slash command of a plugin, ``slash("/costs today")``, and return what it answered.
+        """Run a slash command of a plugin, ``slash("/costs today")``, and return its result.
 
-        :param session: the conversation that it is typed in, as :meth:`session` gives it; a new one without.
-        :raises KeyError: no plugin has one of that name.
+        :param session: a session from :meth:`session`, in which the command is typed; by default a new one.
+        :raises KeyError: no plugin has a slash command of that name.
         """
         name, _, rest = line.removeprefix("/").partition(" ")
         plugins = self.host.plugin_set
@@ -292,9 +293,9 @@ class IsolatedHost:
         return self.wait(talk.scoped(lambda scope: answer(rest.strip(), scope.view(owner))))[0]
 
     def fire(self, hook: str, /, given: Mapping[str, Any] | None = None, **arguments: Any) -> Any:
-        """Call one hook chain; return the value after it and who was called.
+        """Call all implementations of one hook; return the final value and the implementations that were called.
 
-        :param given: JSON of the hook's arguments by name; they may be given as keywords as well:
+        :param given: the hook's arguments by name, as JSON; you may also give them as keywords:
             ``fire("tool_after", call={"tool": "read"}, result={"output": "x"})``.
         """
         from moryflow.authoring.fire import fire
@@ -335,8 +336,8 @@ def _merge(into: dict[str, Any], settings: Mapping[str, Any]) -> None:
 class Project:
     """A plugin's project folder, as its ``pyproject.toml`` describes it.
 
-    :ivar sources: the folder that holds its package: ``src``, or the project itself.
-    :ivar plugins: name to ``module`` or ``module:attribute`` of the plugins it brings.
+    :ivar sources: the folder with its package: ``src``, or the project folder itself.
+    :ivar plugins: the plugins in it: name → ``module`` or ``module:attribute``.
     """
 
     folder: Path
@@ -357,7 +358,7 @@ class Project:
 
 
 def read_project(folder: Path) -> Project | None:
-    """Return the plugin project in `folder`, ``None`` when it is none: no ``pyproject.toml`` that names a plugin."""
+    """Return the plugin project in `folder`, or ``None`` if there is no ``pyproject.toml`` that names a plugin."""
     try:
         values = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):

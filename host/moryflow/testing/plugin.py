@@ -1,6 +1,6 @@
 """Fixtures for plugin authors, and ``pytest --moryflow-plugin PATH``.
 
-pytest loads this in every run of an environment that has Moryflow, so it imports nothing until a fixture is used.
+pytest loads this module in every run of an environment that has Moryflow, so it imports nothing until a fixture is used.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 OPTION = "--moryflow-plugin"
 SETTINGS = "--moryflow-settings"
 GROUPS = ("load", "imports", "hooks", "tools")
-"""The modules of :mod:`.conformance`, in the order in which they are run."""
+"""The modules of :mod:`.conformance`, in the order in which they run."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that asks for the conformance checks."""
+    """Add the options for the conformance checks."""
     group = parser.getgroup("moryflow")
     group.addoption(OPTION, action="append", default=[], metavar="PATH", help="check a Moryflow plugin (file or folder)")
     group.addoption(SETTINGS, default="{}", metavar="JSON", help="its settings for the checks, such as a key it needs")
@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Add the conformance checks to what is collected."""
+    """Add the conformance checks to the tests that pytest collects."""
     if not config.getoption(OPTION):
         return
     from moryflow_sdk.support.own_files import leads_nowhere
@@ -41,17 +41,17 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
             raise pytest.UsageError(f"{OPTION}: {path}: {leads_nowhere(path) or 'there is nothing there'}")
     _settings(config)
 
-    # Named alone, the option asks for the checks and not for the tests of the current folder as well.
+    # Without other arguments, run only the checks, and not the tests in the current folder as well.
     given = config.invocation_params.args
     alone = not any(argument for argument in config.args if argument in given)
     config.args[:] = [*([] if alone else config.args), *(f"{Path(__file__).parent}/conformance/{group}.py" for group in GROUPS)]
     if alone and config.pluginmanager.has_plugin("asyncio"):
-        # No check is async, and a folder without settings for pytest-asyncio would get a warning about them.
+        # No check is async, and pytest-asyncio would warn in a folder without settings for it.
         config.pluginmanager.unregister(name="asyncio")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each conformance check once for each plugin that was named."""
+    """Run each conformance check once for each plugin that ``--moryflow-plugin`` names."""
     if "plugin_under_test" in metafunc.fixturenames:
         paths = [Path(path).resolve() for path in metafunc.config.getoption(OPTION) or ()]
         metafunc.parametrize("plugin_under_test", paths, ids=[path.name for path in paths], scope="session")
@@ -71,7 +71,7 @@ def _settings(config: pytest.Config) -> dict[str, Any]:
 
 @pytest.fixture
 def moryflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IsolatedHost]:
-    """An isolated host in a temporary home, with a scripted model; the real home is out of reach."""
+    """An isolated host in a temporary home, with a scripted model; it cannot reach the real home."""
     from .isolated import IsolatedHost
 
     host = IsolatedHost(tmp_path / "moryflow-home", tmp_path / "vault")
@@ -86,7 +86,7 @@ def moryflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Isolat
 def plugin_subject(
     plugin_under_test: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[Subject]:
-    """The plugin that ``--moryflow-plugin`` named, in a host that its checks share."""
+    """The plugin that ``--moryflow-plugin`` names, in a host that its checks share."""
     from .conformance import Subject
 
     subject = Subject(plugin_under_test, tmp_path_factory.mktemp("conformance"), _settings(pytestconfig))
@@ -112,7 +112,7 @@ def scripted_model() -> Callable[..., Any]:
 
 @pytest.fixture
 def loopback_server() -> Iterator[LoopbackServer]:
-    """A model server on loopback that does as it is told; see :mod:`moryflow.testing.replies`."""
+    """A scripted model server on loopback; see :mod:`moryflow.testing.replies`."""
     from .replies import LoopbackServer
 
     with LoopbackServer() as server:

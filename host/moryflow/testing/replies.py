@@ -1,6 +1,6 @@
-"""A loopback model server that does as it is told: streams, stalls, cuts, resets, throttles, errs; and its replies, in words.
+"""A scripted model server on loopback, and functions that make its replies: streams, stalls, cuts, resets, throttles, errors.
 
-It speaks just enough HTTP/1.1 on threads of its own, so that it serves code under any event loop and in any process.
+It implements just enough HTTP/1.1, on its own threads, so that it works with any event loop and with other processes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, Self
 
 End = Literal["close", "cut", "reset", "stall", "silent", "refuse"]
-"""``close``: properly. ``cut``: the connection ends in the middle. ``reset``: with a TCP reset. ``stall``: nothing more
-comes. ``silent``: not even headers come. ``refuse``: a reset before any header."""
+"""How a reply ends. ``close``: properly. ``cut``: the connection ends in the middle. ``reset``: with a TCP reset. ``stall``:
+the server sends nothing more. ``silent``: it does not even send headers. ``refuse``: a TCP reset before any header."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server sends: `body` in network writes of `chunking` bytes, `pause` seconds apart."""
+    """A reply of the server. It sends `body` in writes of `chunking` bytes, `pause` seconds apart, after `before` seconds."""
 
     body: bytes | Iterable[bytes] = b""
     status: int = 200
@@ -36,12 +36,12 @@ class Reply:
     pause: float = 0.0
 
     def but(self, **changes: Any) -> Reply:
-        """Return this reply with `changes`."""
+        """Return a copy of this reply with `changes`."""
         return replace(self, **changes)
 
 
 def stream(*chunks: Any, done: bool = True, end: End = "close") -> Reply:
-    """Return an event stream of `chunks` (objects are encoded, text is sent as the data of an event)."""
+    """Return an event stream of `chunks`; objects are sent as JSON, texts as they are."""
     lines = [chunk if isinstance(chunk, str) else json.dumps(chunk) for chunk in chunks]
     body = [f"data: {line}\n\n".encode() for line in [*lines, *(["[DONE]"] if done else [])]]
     return Reply(body, content_type="text/event-stream", end=end)
@@ -54,13 +54,13 @@ def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:
 
 
 def usage(prompt: int = 10, completion: int = 5, cached: int = 0) -> dict[str, Any]:
-    """Return the chunk that carries token counts."""
+    """Return the chunk with the token counts."""
     counts = {"prompt_tokens": prompt, "completion_tokens": completion, "prompt_tokens_details": {"cached_tokens": cached}}
     return {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "test-model", "choices": [], "usage": counts}
 
 
 def text(answer: str) -> Reply:
-    """Return an answer in words."""
+    """Return an answer with text only."""
     return stream(*[chunk(content=piece) for piece in re.findall(r"\S+\s*|\s+", answer)], chunk("stop"), usage())
 
 
@@ -84,7 +84,7 @@ def failure(status: int, message: str = "it failed", *, retry_after: str | float
 
 @dataclass(frozen=True)
 class Recorded:
-    """A request as it came. Header names are lower case; `body` is parsed JSON, or ``None``."""
+    """A request that the server received. Header names are lower case; `body` is parsed JSON, or ``None``."""
 
     method: str
     path: str
@@ -94,10 +94,10 @@ class Recorded:
 
 
 class LoopbackServer:
-    """Give it replies with :meth:`add`; they are used in order, then `otherwise` answers.
+    """A model server that answers with the replies from :meth:`add`, in order, and after that with `otherwise`.
 
-    :ivar requests: every request but those for the list of models.
-    :ivar names: what ``GET /v1/models`` lists.
+    :ivar requests: all requests except those for the list of models.
+    :ivar names: the names of models that ``GET /v1/models`` lists.
     """
 
     def __init__(self, *replies: Reply, otherwise: Reply | None = None) -> None:
@@ -124,20 +124,20 @@ class LoopbackServer:
         return f"{self.address}/v1"
 
     def add(self, *replies: Reply) -> None:
-        """Append replies."""
+        """Append replies to the script."""
         with self._lock:
             self._replies.extend(replies)
 
     def wait_for_request(self, timeout: float = 60.0) -> None:
-        """Block until a request has come.
+        """Block until the server has received a request.
 
-        :raises TimeoutError: none came.
+        :raises TimeoutError: it received none in time.
         """
         if not self._asked.wait(timeout):
             raise TimeoutError("no request came")
 
     def close(self) -> None:
-        """Stop; replies that stall end."""
+        """Stop the server, and end replies that stall."""
         self._stop.set()
         self._http.shutdown()
         self._http.server_close()
@@ -203,7 +203,7 @@ def _pieces(reply: Reply) -> Iterator[bytes]:
 
 
 def _reset(connection: socket.socket) -> None:
-    """Close with a reset instead of an end, as a crashed server or a proxy does."""
+    """Close the connection with a TCP reset, as a crashed server or a proxy does."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
 
@@ -214,7 +214,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is what these tests are about; nothing is printed."""
+        """Print nothing: clients that disconnect are a normal part of these tests."""
 
 
 def _handler(server: LoopbackServer) -> type[BaseHTTPRequestHandler]:
@@ -238,6 +238,6 @@ def _handler(server: LoopbackServer) -> type[BaseHTTPRequestHandler]:
         do_GET = do_POST
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Be quiet."""
+            """Log nothing."""
 
     return Handler

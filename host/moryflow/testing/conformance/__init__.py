@@ -1,8 +1,8 @@
-"""What every plugin should pass: ``pytest --moryflow-plugin PATH``. Each module is a group of checks.
+"""Checks that every plugin should pass: ``pytest --moryflow-plugin PATH``. Each module is a group of checks.
 
-A check that fails says in one sentence what is wrong, where, and what to do about it. Here is the plugin under test, in an
-isolated host of its own that all checks share. pytest is imported where it is needed: the process that watches an import needs
-none.
+A check that fails says in one sentence what is wrong, where, and what to do about it. This module has the plugin under test,
+in an isolated host that all checks share. pytest is imported only inside functions, because the process that watches an import
+does not need it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from moryflow.plugins.preflight.policy import probe_all
 from moryflow.testing.isolated import IsolatedHost, Project, read_project
 
 LONGEST = 10.0
-"""Seconds that its import and registration may take here."""
+"""Seconds that import and registration of the plugin may take here."""
 _LONGEST_WATCH = 60.0
 """Seconds that a process with a host and the plugin may take on a busy machine."""
 _ENTRY_POINTS = '[project.entry-points."moryflow.plugins"]'
@@ -41,7 +41,7 @@ _ENTRY_POINTS = '[project.entry-points."moryflow.plugins"]'
 class Refusal:
     """Why a plugin cannot be loaded.
 
-    :ivar fatal: the process would not survive it, or not unharmed.
+    :ivar fatal: whether loading it in this process would end or damage the process.
     """
 
     stage: str
@@ -53,15 +53,15 @@ class Refusal:
 
     @property
     def place(self) -> str | None:
-        """Where, ``None`` when nobody knows."""
+        """The file and line of the problem, or ``None`` if they are unknown."""
         return f"{self.file}:{self.line}" if self.line else self.file or None
 
 
 @dataclass
 class ImportReport:
-    """What a plugin does while it is imported; each event with the line of the plugin that made it.
+    """What a plugin does while it is imported; each event has the line of the plugin that caused it.
 
-    :ivar cpu: seconds of computing that loading took.
+    :ivar cpu: seconds of CPU time that loading took.
     """
 
     network: list[str] = field(default_factory=list[str])
@@ -75,11 +75,11 @@ class ImportReport:
 
 
 class Subject:
-    """A plugin, found at a path; what is asked for is done when it is first needed.
+    """The plugin under test. Its properties, such as the host, are computed on first use.
 
-    :ivar project: the project it lies in, ``None`` for a single file or a bare package.
-    :ivar name: the name it is loaded under.
-    :ivar settings: what the configuration says under that name.
+    :ivar project: the project that contains it, ``None`` for a single file or a bare package.
+    :ivar name: the name under which it is loaded.
+    :ivar settings: its section of the configuration.
     """
 
     def __init__(self, path: Path, root: Path, settings: Mapping[str, Any] | None = None) -> None:
@@ -90,7 +90,7 @@ class Subject:
         self.project: Project | None = read_project(path) if path.is_dir() else None
         self.name = next(iter(self.project.plugins)) if self.project else path.name if path.is_dir() else path.stem
 
-    # ---------------------------------------------------------------- saying what is wrong
+    # ---------------------------------------------------------------- failing a check
 
     def fail(self, what: str, to_do: str, place: Any = None) -> NoReturn:
         """Fail the check with one sentence.
@@ -100,7 +100,7 @@ class Subject:
         import pytest
 
         said = f"{self.where(place)}: {what}. What to do: {to_do}"
-        # What was loaded is a copy in the home of a host of ours; its author knows the file that was named.
+        # The loaded file is a copy in the home of the isolated host; name the author's file instead.
         copies = re.compile(rf"{re.escape(str(self.root))}(/\w+)?/home/plugins/{re.escape(self.path.name)}")
         pytest.fail(copies.sub(lambda _: str(self.path), said), pytrace=False)
 
@@ -113,13 +113,13 @@ class Subject:
             return f"{self.file}:{place}"
         return str(place or self.file)
 
-    # ---------------------------------------------------------------- whether it can be loaded
+    # ---------------------------------------------------------------- whether the plugin can be loaded
 
     @cached_property
     def refusal(self) -> Refusal | None:
-        """Why it cannot be loaded, ``None`` when it can: said by the probe, in a process of its own.
+        """Why the plugin cannot be loaded, or ``None``. The probe finds out in a separate process.
 
-        What hangs, ends the process or changes what is everyone's would do that to pytest.
+        A plugin that hangs, ends the process or changes global state must not do that to pytest.
         """
         candidates = in_development(self.path)
         if not candidates:
@@ -137,23 +137,23 @@ class Subject:
 
     @cached_property
     def package(self) -> Path:
-        """The plugin's file, or the folder of its package."""
+        """The plugin's file, or its package folder."""
         return self.project.package(self.name) if self.project else self.path
 
     @cached_property
     def file(self) -> Path:
-        """The file its code begins in."""
+        """The plugin's file, or the ``__init__.py`` of its package."""
         return self.package / "__init__.py" if self.package.is_dir() else self.package
 
     @cached_property
     def manifest(self) -> Path | None:
-        """Its ``plugin.toml``; single files have none."""
+        """The ``plugin.toml`` of the package; single files have none."""
         file = self.package / "plugin.toml"
         return file if self.package.is_dir() and file.is_file() else None
 
     @cached_property
     def trees(self) -> Mapping[Path, ast.Module]:
-        """The syntax trees of its files; one that does not parse is left out, for it does not load either."""
+        """The syntax trees of its files; a file that does not parse is left out, because it does not load either."""
         paths = sorted(self.package.rglob("*.py")) if self.package.is_dir() else [self.package]
         found: dict[Path, ast.Module] = {}
         for path in paths:
@@ -168,7 +168,7 @@ class Subject:
 
     @contextmanager
     def fresh(self, folder: str) -> Generator[IsolatedHost]:
-        """A host of its own with the plugin installed."""
+        """Open a separate host with the plugin installed."""
         import pytest
 
         base = self.root / folder
@@ -195,7 +195,7 @@ class Subject:
 
     @cached_property
     def host(self) -> IsolatedHost:
-        """The host that checks share; :meth:`close` ends it."""
+        """The host that all checks share; :meth:`close` closes it."""
         host = IsolatedHost(self.root / "home", self.root / "vault")
         self.install(host)
         return host
@@ -206,7 +206,7 @@ class Subject:
 
     @cached_property
     def record(self) -> Any:
-        """Its load record, ``None`` when it is not even tried."""
+        """The load record of the plugin, ``None`` if the host did not try to load it."""
         if self.refusal is not None:
             return None
         records = [record for record in self.host.host.plugin_set.records if record.tier != "builtin"]
@@ -214,7 +214,7 @@ class Subject:
 
     @cached_property
     def plugin(self) -> Any:
-        """The loaded plugin; the check is skipped when it did not load, for :mod:`.load` says so."""
+        """The loaded plugin. If it did not load, the check is skipped, because :mod:`.load` reports that."""
         import pytest
 
         record = self.record
@@ -223,17 +223,17 @@ class Subject:
         return self.host.host.plugin_set.plugins[record.name]
 
     def need(self) -> None:
-        """Skip the check when the plugin did not load."""
+        """Skip the check if the plugin did not load."""
         assert self.plugin is not None
 
     def implementations(self, hook: str | None = None) -> list[Any]:
-        """Return its implementations, of one hook or of all."""
+        """Return the plugin's implementations of one hook, or of all hooks."""
         name, plugin_set = self.plugin.name, self.host.host.plugin_set
         hooks = [hook] if hook else list(HOOKS)
         return [item for each in hooks for item in plugin_set.ordered(each) if item.plugin == name]
 
     def functions(self, hook: str | None = None) -> list[tuple[str, Callable[..., Any]]]:
-        """Return hook names and the functions as the author wrote them."""
+        """Return pairs of a hook's name and the function as the author wrote it."""
         return [(item.hook, inspect.unwrap(item.function)) for item in self.implementations(hook)]
 
     @property
@@ -243,15 +243,15 @@ class Subject:
 
     @cached_property
     def report(self) -> ImportReport:
-        """What it does while it is imported, seen from a process of its own."""
+        """What the plugin does while it is imported, observed in a separate process."""
         return _watch_import(self.path, self.root, self.environ, self.settings)
 
-    # ---------------------------------------------------------------- calling its hooks
+    # ---------------------------------------------------------------- calling hooks
 
     def call(self, hook: str, given: Sequence[Mapping[str, Any]], *, shared: bool = False) -> list[Called]:
-        """Call its functions for `hook` in one turn, once for each of `given`: the hook's arguments by name.
+        """Call the plugin's functions for `hook` in one turn, once for each of `given`: the hook's arguments by name.
 
-        :param shared: let it have the very values, as what comes with the host has, and not copies of them.
+        :param shared: pass the values themselves and not copies, as for built-in plugins.
         """
         name = self.plugin.name
 
@@ -268,7 +268,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Called:
-    """What one call of a hook gave: its value, or verdicts, and what failed; and the plugin's state after it."""
+    """The outcome of one call of a hook: its value or verdicts, the failures, and the plugin's state afterwards."""
 
     value: Any
     failures: Sequence[Any]
@@ -297,7 +297,7 @@ async def _called(dispatcher: Any, scope: Any, hook: str, given: dict[str, Any])
 
 
 def _watch_import(path: Path, root: Path, environ: Mapping[str, str], settings: Mapping[str, Any]) -> ImportReport:
-    """Load the plugin in a child and return what it did."""
+    """Load the plugin in a child process and return what it did."""
     folder = root / "watched"
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "report.json"

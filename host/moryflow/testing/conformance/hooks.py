@@ -1,7 +1,7 @@
-"""Checks: its hooks have the right shape, as far as that can be read without calling them.
+"""Checks of the plugin's hooks: first their signatures and code, then what they do when they are called.
 
-Called, they take whatever arrives, change nothing in place, and answer the same question the same way. What they are
-called with stands at the end: an ordinary input, and the odd ones that arrive sooner or later.
+A hook must accept every input, change nothing in place, and give the same answer to the same question. The inputs are at the
+end of this file: ordinary ones, and the unusual ones that arrive sooner or later.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _hints(subject: Subject, hook: str, function: Callable[..., Any]) -> dict[st
 
 
 def test_its_arguments_have_the_types_of_the_hook(plugin_subject: Subject) -> None:
-    """A wrong hint misleads readers and type checkers."""
+    """A wrong type hint misleads readers and type checkers."""
     for hook, function in plugin_subject.functions():
         given = get_type_hints(getattr(hookspecs, hook))
         for name, hint in _hints(plugin_subject, hook, function).items():
@@ -75,7 +75,7 @@ def test_its_arguments_have_the_types_of_the_hook(plugin_subject: Subject) -> No
 
 
 def test_its_results_have_the_types_of_the_hook(plugin_subject: Subject) -> None:
-    """What the host does not know it refuses: of a gate that means deny."""
+    """The host refuses results of other types; for a gate, that denies the call."""
     for hook, function in plugin_subject.functions():
         if HOOKS[hook].kind not in ("transform", "gate"):
             continue
@@ -88,7 +88,7 @@ def test_its_results_have_the_types_of_the_hook(plugin_subject: Subject) -> None
 
 
 def _members(hint: Any) -> Iterator[Any]:
-    """Yield the members of a union, of nested ones too; generic types by their origin."""
+    """Yield the members of a union, also of nested unions; for a generic type, its origin."""
     if get_origin(hint) in (Union, types.UnionType):
         for each in get_args(hint):
             yield from _members(each)
@@ -99,7 +99,7 @@ def _members(hint: Any) -> Iterator[Any]:
 
 
 def test_its_async_functions_do_not_block(plugin_subject: Subject) -> None:
-    """They run on the host's loop, where everything else waits for them."""
+    """Async functions run on the host's loop: while one of them blocks, everything else waits."""
     for path, tree in plugin_subject.trees.items():
         for function in ast.walk(tree):
             if isinstance(function, ast.AsyncFunctionDef):
@@ -121,14 +121,14 @@ def test_its_hooks_do_not_print(plugin_subject: Subject) -> None:
 
 
 def test_its_hooks_say_what_they_do(plugin_subject: Subject) -> None:
-    """One sentence each: what changes for the person who installs it."""
+    """Each hook has a docstring that says what changes for the person who installs the plugin."""
     for hook, function in plugin_subject.functions():
         if not inspect.getdoc(function):
             plugin_subject.fail(f"{hook} has no docstring", "say in one sentence what it does and why", function)
 
 
 def test_its_wishes_for_an_order_can_be_met(plugin_subject: Subject) -> None:
-    """With the plugins that ``before=`` and ``after=`` name, it stands where it asks to stand, in whatever order they load."""
+    """With the plugins in its ``before=`` and ``after=``, the plugin gets the place it asks for, in any order of loading."""
     name, tier = plugin_subject.plugin.name, plugin_subject.plugin.tier
     for hook, options in ((item.hook, item.options) for item in plugin_subject.implementations()):
         wishes = (*options.before, *options.after)
@@ -145,7 +145,7 @@ def test_its_wishes_for_an_order_can_be_met(plugin_subject: Subject) -> None:
 
 
 def _order_with(subject: Subject, hook: str, others: list[str]) -> list[str]:
-    """Return the order of `hook` in a host that has plugins of the names in `others` too."""
+    """Return the order of `hook` in a host that also has plugins with the names in `others`."""
     taken = ", ".join(parameters(getattr(hookspecs, hook)))
     idle = f'"""Does nothing."""\nfrom moryflow_sdk import hookimpl\n@hookimpl\ndef {hook}({taken}):\n    return None\n'
     with subject.fresh(f"order-{hook}") as host:
@@ -157,7 +157,7 @@ def _order_with(subject: Subject, hook: str, others: list[str]) -> list[str]:
 
 
 def _calls(function: ast.AST) -> Iterator[tuple[str, int]]:
-    """Yield the dotted names that are called in a function, not those of functions inside it."""
+    """Yield the dotted names that a function calls, without those that inner functions call."""
     for node in ast.iter_child_nodes(function):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             continue
@@ -172,7 +172,7 @@ KINDS = ("ordinary", "empty", "unicode", "huge", "sparse", "failed")
 
 CALLED = (*(name for name, info in HOOKS.items() if info.kind in ("transform", "gate", "observe")), "system_blocks")
 SHARE = 0.5
-"""Of its deadline, what an ordinary call may take: the machine of somebody else is slower."""
+"""The part of its deadline that an ordinary call may take: other people's machines are slower."""
 
 
 def _given(subject: Subject, hook: str, kind: str) -> Sequence[Given]:
@@ -182,7 +182,7 @@ def _given(subject: Subject, hook: str, kind: str) -> Sequence[Given]:
 def _called(subject: Subject, hook: str, kind: str, times: int = 1) -> list[Called]:
     """Call the hook with every input of `kind`; a failure fails the check.
 
-    It is the plugin's own deadline and the host's own checks of the result that are applied.
+    As in a turn, the hook's deadline and the host's checks of its result apply.
     """
     given = _given(subject, hook, kind)
     called = subject.call(hook, [each for each in given for _ in range(times)])
@@ -208,13 +208,13 @@ def _remedy(hook: str, kind: str) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_hooks_take_what_arrives(plugin_subject: Subject, kind: str) -> None:
-    """Ordinary, empty, odd Unicode, a megabyte, missing fields, errors and broken arguments; also tools it does not know."""
+    """Hooks accept ordinary and empty input, odd Unicode, a megabyte, missing fields, errors, bad arguments, unknown tools."""
     for hook in _hooks(plugin_subject):
         _called(plugin_subject, hook, kind)
 
 
 def test_its_hooks_change_nothing_in_place(plugin_subject: Subject) -> None:
-    """It is given copies, so what it changes in one is lost; a new value is returned."""
+    """A hook receives copies, so that changes in place are lost; it must return a new value."""
     for hook in _hooks(plugin_subject):
         for kind in ("ordinary", "failed"):
             given = _given(plugin_subject, hook, kind)
@@ -228,7 +228,7 @@ def test_its_hooks_change_nothing_in_place(plugin_subject: Subject) -> None:
 
 
 def test_the_same_question_gets_the_same_answer(plugin_subject: Subject) -> None:
-    """A hook called twice with one value gives one result: prompt caches live on it (``chat_*``), and people do, too."""
+    """A hook that is called twice with the same value returns the same: prompt caches (``chat_*``) and people rely on it."""
     for hook in _hooks(plugin_subject):
         if HOOKS[hook].kind == "observe" or hook == "chat_system":
             continue
@@ -240,7 +240,7 @@ def test_the_same_question_gets_the_same_answer(plugin_subject: Subject) -> None
 
 
 def test_its_system_prompt_is_the_same_text_twice(plugin_subject: Subject) -> None:
-    """The same turn must get the same text, or every request is paid in full."""
+    """The same turn must get the same text, or no request can use the prompt cache."""
     if "chat_system" not in _hooks(plugin_subject):
         return
     for kind in ("ordinary", "empty"):
@@ -251,7 +251,7 @@ def test_its_system_prompt_is_the_same_text_twice(plugin_subject: Subject) -> No
 
 
 def test_its_answers_come_within_the_budget(plugin_subject: Subject) -> None:
-    """Every call of every tool waits for it."""
+    """A hook takes at most half of its deadline for ordinary input, because turns wait for it."""
     for implementation in plugin_subject.implementations():
         if implementation.hook not in CALLED:
             continue
@@ -263,7 +263,7 @@ def test_its_answers_come_within_the_budget(plugin_subject: Subject) -> None:
 
 
 def test_its_verdicts_say_why(plugin_subject: Subject) -> None:
-    """The model reads a denial and the person a question; both need the reason."""
+    """Every verdict but ``Allow`` has a reason: the model reads that of a denial, the person that of a question."""
     for hook in ("tool_gate", "tool_decided"):
         for kind in KINDS if hook in _hooks(plugin_subject) else ():
             for called in _called(plugin_subject, hook, kind):
@@ -274,7 +274,7 @@ def test_its_verdicts_say_why(plugin_subject: Subject) -> None:
 
 
 def test_a_redactor_finds_nothing_more_in_what_it_returned(plugin_subject: Subject) -> None:
-    """Called again on its own result, a transform that withholds changes nothing: it may stand anywhere in the order."""
+    """A redactor (``on_failure="withhold"``) leaves its own result unchanged, so its place in the order does not matter."""
     for item in plugin_subject.implementations("tool_after"):
         if not item.withholds:
             continue
@@ -289,7 +289,7 @@ def test_a_redactor_finds_nothing_more_in_what_it_returned(plugin_subject: Subje
 
 
 def test_its_blocks_have_names_of_their_own(plugin_subject: Subject) -> None:
-    """``system_blocks`` gives each block an id and a text, and the same ones all through a turn."""
+    """``system_blocks`` gives each block a unique id and a text."""
     for called in _called(plugin_subject, "system_blocks", "ordinary") if "system_blocks" in _hooks(plugin_subject) else ():
         blocks = [block for _, block in called.value]
         ids = [block.id for block in blocks]
@@ -299,7 +299,7 @@ def test_its_blocks_have_names_of_their_own(plugin_subject: Subject) -> None:
 
 
 def test_what_it_keeps_is_json(plugin_subject: Subject) -> None:
-    """``turn.state`` and ``turn.session_state`` are stored with the node; what is not JSON is lost on resume."""
+    """``turn.state`` and ``turn.session_state`` are stored with the node; values that are not JSON are lost on resume."""
     for hook in _hooks(plugin_subject):
         for given in _given(plugin_subject, hook, "ordinary"):
             (called,) = plugin_subject.call(hook, [given])
@@ -312,7 +312,7 @@ def test_what_it_keeps_is_json(plugin_subject: Subject) -> None:
 
 
 def test_its_observer_works_outside_a_turn(plugin_subject: Subject) -> None:
-    """Some events belong to no turn; ``turn`` is ``None`` then."""
+    """Some events belong to no turn; for these, ``turn`` is ``None``."""
     for _, function in plugin_subject.functions("event"):
         error = plugin_subject.host.wait(_observed(plugin_subject))
         if error:
@@ -351,9 +351,9 @@ _TEXTS = {"ordinary": "hello world\nsecond line", "empty": "", "unicode": _UNICO
 
 
 def inputs(hook: str, kind: str, tools: Sequence[str] = ()) -> list[Given]:
-    """Return what `hook` is called with; none where a kind makes no sense for it.
+    """Return the inputs of `kind` with which to call `hook`.
 
-    :param tools: the plugin's own tools, which its hooks will meet too.
+    :param tools: the plugin's own tools; its hooks are called for them too.
     """
     text = _TEXTS.get(kind, "")
     match hook:
@@ -434,7 +434,7 @@ def _plan(kind: str, text: str) -> CompactionPlan:
 
 
 def _events(text: str) -> list[Event]:
-    """Return an event of each kind with the fields that it always has, one of a later version, and one of no session."""
+    """Return an event of each type with the fields that it always has, one of an unknown type, and one without a session."""
     text = text[:2000]
     call = {"call_id": "call_1", "tool": "read"}
     usage = {"input": 10, "output": 1, "cached": 0}

@@ -1,4 +1,4 @@
-"""Checks: importing the plugin does nothing that a person has not asked for yet. Watched in a process of its own."""
+"""Checks: importing the plugin has no effects that a person did not ask for. A separate process observes the import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moryflow.testing.isolated import IsolatedHost
 from . import ImportReport, Subject
 
 BUDGET = 0.3
-"""Seconds of computing that import, registration and start may take together."""
+"""Seconds of CPU time that import, registration and start may take together."""
 
 
 def _report(subject: Subject) -> ImportReport:
@@ -28,19 +28,19 @@ def _report(subject: Subject) -> ImportReport:
 
 
 def test_it_uses_no_network_when_imported(plugin_subject: Subject) -> None:
-    """`moryflow --help` of every user would wait for it."""
+    """If it did, ``moryflow --help`` would wait for the network."""
     for seen in _report(plugin_subject).network:
         plugin_subject.fail(f"it uses the network while it is imported: {seen}", "do it in the hook or tool that needs it")
 
 
 def test_it_writes_nothing_when_imported(plugin_subject: Subject) -> None:
-    """Only ``turn.data_dir`` is its own, and only from a hook on."""
+    """A plugin may write only below ``turn.data_dir``, and only in a hook or a tool."""
     for seen in _report(plugin_subject).writes:
         plugin_subject.fail(f"it writes while it is imported: {seen}", "write below turn.data_dir, in a hook")
 
 
 def test_it_starts_no_program_when_imported(plugin_subject: Subject) -> None:
-    """Nobody has agreed to it yet."""
+    """At import, nobody has agreed to the program yet."""
     for seen in _report(plugin_subject).programs:
         plugin_subject.fail(f"it starts a program while it is imported: {seen}", "start it in the tool that needs it")
 
@@ -53,20 +53,20 @@ def test_it_prints_nothing_when_imported(plugin_subject: Subject) -> None:
 
 
 def test_it_leaves_what_is_everyones_alone(plugin_subject: Subject) -> None:
-    """Environment, current folder, signal handlers and streams are as they were once it is unloaded."""
+    """After the plugin is unloaded, environment, current folder, signal handlers and streams are the same as before."""
     for seen in _report(plugin_subject).changed:
         what = f"it changes {seen} for the whole process and leaves that behind"
         plugin_subject.fail(what, "undo it in the function that plugin_start returns, or do without")
 
 
 def test_it_leaves_no_thread_behind(plugin_subject: Subject) -> None:
-    """What it starts, its disposer ends: plugins are loaded and unloaded many times in one process."""
+    """A plugin ends its threads when it is unloaded, because that happens many times in one process."""
     for seen in _report(plugin_subject).threads:
         plugin_subject.fail(f"thread {seen} goes on after it was unloaded", "end it in the function that plugin_start returns")
 
 
 def test_it_loads_within_its_budget(plugin_subject: Subject) -> None:
-    """Every start of every command pays for it."""
+    """Loading is quick, because every command waits for it at its start."""
     spent = _report(plugin_subject).cpu
     if spent > BUDGET:
         to_do = "import heavy libraries inside the functions that use them"
@@ -79,7 +79,7 @@ CHANGES = frozenset({"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link"
 
 
 class Watcher:
-    """Notes audit events that code at module level of the plugin causes."""
+    """Records the audit events that module-level code of the plugin causes."""
 
     def __init__(self, root: Path, data: Path) -> None:
         self.report = ImportReport()
@@ -103,7 +103,7 @@ class Watcher:
                 self.report.writes.append(f"{place} ({path or event})")
 
     def _importing(self) -> str | None:
-        """Return the line of the plugin that runs while it is imported, if one does."""
+        """Return the plugin's line that is running, if its import is in progress."""
         frame, place = inspect.currentframe(), None
         while frame is not None:
             code = frame.f_code
@@ -123,8 +123,8 @@ def _writing(args: tuple[Any, ...]) -> bool:
 
 
 def main(path: Path, folder: Path, target: Path) -> None:
-    """Load the plugin at `path` with nothing else going on, and write the report."""
-    sys.dont_write_bytecode = True  # of the plugin; our own modules are imported by now, and their byte code is kept
+    """Load the plugin at `path` in this otherwise idle process, and write the report to `target`."""
+    sys.dont_write_bytecode = True  # for the plugin; our own modules are already imported, and their byte code is kept
     subject = Subject(path, folder, json.load(sys.stdin))
     installed = folder / "home" / "plugins" / subject.path.name
     root = subject.package if subject.project else installed
@@ -147,9 +147,9 @@ def main(path: Path, folder: Path, target: Path) -> None:
 
 
 def _warm_up(folder: Path) -> None:
-    """Open and close a host without the plugin, so that what is seen and measured is the plugin's doing alone.
+    """Open and close a host without the plugin, so that everything seen and measured afterwards is caused by the plugin.
 
-    pydantic is imported too: settings are described with it, so it is not a plugin's own choice.
+    pydantic is imported too: a plugin needs it for its settings, so that its import does not count.
     """
     import pydantic  # noqa: F401
 
@@ -159,7 +159,7 @@ def _warm_up(folder: Path) -> None:
 
 
 def _everyones() -> dict[str, Any]:
-    """Return what belongs to everyone in the process."""
+    """Return the global state of the process, by name."""
     import signal
 
     return {
@@ -173,7 +173,7 @@ def _everyones() -> dict[str, Any]:
 
 
 def _left(before: set[threading.Thread]) -> list[str]:
-    """Return the threads that go on although the plugin was unloaded; they get a second to end."""
+    """Return the threads that still run after the plugin was unloaded; they get a second to end."""
     ending = time.monotonic() + 1.0
     while True:
         left = [

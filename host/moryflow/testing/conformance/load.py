@@ -1,4 +1,4 @@
-"""Checks: the plugin is found, loads whole, says the truth about itself, and a host lives with it: it can go and come back."""
+"""Checks: the plugin is found, loads completely, describes itself correctly, and works in turns, reloads and a second host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_it_is_found(plugin_subject: Subject) -> None:
 
 
 def test_it_loads(plugin_subject: Subject) -> None:
-    """It is imported, registered, configured and started without an error."""
+    """The plugin is imported, registered, configured and started without an error."""
     refusal, record = plugin_subject.refusal, plugin_subject.record
     if refusal is not None and refusal.stage != "discover" and not refusal.fatal:
         plugin_subject.fail(f"it fails at {refusal.stage}: {refusal.error}", refusal.hint or "fix that line", refusal.place)
@@ -38,7 +38,7 @@ def test_it_loads(plugin_subject: Subject) -> None:
 
 
 def test_nothing_of_it_is_left_out(plugin_subject: Subject) -> None:
-    """Every hook and every item it offers is taken."""
+    """The host accepts every hook and every item of the plugin."""
     plugin_subject.need()
     record = plugin_subject.record
     if record.error:
@@ -46,7 +46,7 @@ def test_nothing_of_it_is_left_out(plugin_subject: Subject) -> None:
 
 
 def test_it_says_what_it_is_for(plugin_subject: Subject) -> None:
-    """The list of plugins shows its docstring."""
+    """The plugin has a docstring, which the list of plugins shows."""
     if not inspect.getdoc(plugin_subject.plugin.object):
         plugin_subject.fail("it has no docstring", "give the module a docstring that says what the plugin is for", 1)
 
@@ -56,7 +56,7 @@ LOOKED_FOR = ("count_tokens", "check_rules")
 
 
 def test_it_does_something(plugin_subject: Subject) -> None:
-    """It implements at least one hook, or has a function that the host looks for by its name."""
+    """The plugin implements at least one hook, or has a function that the host looks for by its name."""
     contents: Any = plugin_subject.plugin.object
     if plugin_subject.implementations() or any(hasattr(contents, name) for name in LOOKED_FOR):
         return
@@ -67,7 +67,7 @@ def test_it_does_something(plugin_subject: Subject) -> None:
 
 
 def test_python_warns_of_nothing_in_it(plugin_subject: Subject) -> None:
-    """An escape that is none, ``is`` with a number: a later Python refuses it, or it is not what was meant."""
+    """Code such as an invalid escape, or ``is`` with a number, fails in a later Python or does not do what its author meant."""
     plugin_subject.need()
     for said in slips(plugin_subject.trees):
         place, _, what = said.partition(": ")
@@ -75,7 +75,7 @@ def test_python_warns_of_nothing_in_it(plugin_subject: Subject) -> None:
 
 
 def test_no_function_is_nearly_a_hook(plugin_subject: Subject) -> None:
-    """A misspelt or unmarked hook would never be called."""
+    """A hook with a misspelt name, or without ``@hookimpl``, would never be called."""
     marked = {function for _, function in plugin_subject.functions()}
     plugin: Any = plugin_subject.plugin.object
     for name, value in cast("dict[str, Any]", vars(plugin)).items():
@@ -89,17 +89,17 @@ def test_no_function_is_nearly_a_hook(plugin_subject: Subject) -> None:
 
 
 def test_its_manifest_names_its_hooks(plugin_subject: Subject) -> None:
-    """People see the manifest before they install it; it must be true."""
+    """People read the manifest before they install the plugin, so its list of hooks must be correct."""
     _same(plugin_subject, "hooks", {item.hook for item in plugin_subject.implementations()})
 
 
 def test_its_manifest_names_its_tools(plugin_subject: Subject) -> None:
-    """As for hooks."""
+    """The manifest lists exactly the plugin's tools, for the same reason."""
     _same(plugin_subject, "tools", {tool.name for tool in plugin_subject.tools})
 
 
 def test_its_manifest_names_version_and_contract(plugin_subject: Subject) -> None:
-    """``version`` is the package's, ``api`` the SDK's."""
+    """In the manifest, ``version`` is the version of the package, and ``api`` that of the SDK."""
     said = _manifest(plugin_subject)
     if said is None:
         return
@@ -112,7 +112,7 @@ def test_its_manifest_names_version_and_contract(plugin_subject: Subject) -> Non
 
 
 def test_it_declares_the_services_it_uses(plugin_subject: Subject) -> None:
-    """A service that is not declared is refused when it is used, perhaps only in a rare branch."""
+    """The host refuses a service that is not declared, but only when it is used, perhaps in a rare branch."""
     declared = set(plugin_subject.plugin.services)
     for path, tree in plugin_subject.trees.items():
         for name, line in _used(tree):
@@ -122,7 +122,7 @@ def test_it_declares_the_services_it_uses(plugin_subject: Subject) -> None:
 
 
 def test_it_uses_the_services_it_declares(plugin_subject: Subject) -> None:
-    """People are asked for their consent to each."""
+    """People are asked to consent to each declared service, so none is declared for nothing."""
     nodes = (node for tree in plugin_subject.trees.values() for node in ast.walk(tree))
     names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     for name in plugin_subject.plugin.services:
@@ -132,14 +132,14 @@ def test_it_uses_the_services_it_declares(plugin_subject: Subject) -> None:
 
 
 def test_its_settings_cannot_be_changed_by_a_hook(plugin_subject: Subject) -> None:
-    """One object serves all turns, also those side by side."""
+    """The settings are frozen, because all turns, also concurrent ones, share one object."""
     model = getattr(plugin_subject.plugin.object, "config_model", None)
     if model is not None and not issubclass(model, Frozen) and not model.model_config.get("frozen"):
         plugin_subject.fail(f"{model.__name__} is not frozen", "write model_config = ConfigDict(frozen=True) in it")
 
 
 def test_its_settings_are_json(plugin_subject: Subject) -> None:
-    """They come from a file and can be shown: there and back they are the same."""
+    """Settings come from a file and can be shown, so they are equal after conversion to JSON and back."""
     config = plugin_subject.plugin.config
     if not hasattr(config, "model_dump_json"):
         return
@@ -147,7 +147,7 @@ def test_its_settings_are_json(plugin_subject: Subject) -> None:
         model = cast("Any", type(config))
         text = config.model_dump_json(by_alias=True)
         again = model.model_validate_json(text)
-        same = bool(again == config) or again.model_dump_json(by_alias=True) == text  # a secret is never written out
+        same = bool(again == config) or again.model_dump_json(by_alias=True) == text  # secrets are dumped masked
     except ValueError:
         same = False
     if not same:
@@ -155,7 +155,7 @@ def test_its_settings_are_json(plugin_subject: Subject) -> None:
 
 
 def test_it_is_typed(plugin_subject: Subject) -> None:
-    """A package says so with an empty file, so that others' type checkers read its types."""
+    """A package has the empty file ``py.typed``, so that type checkers use its types."""
     if plugin_subject.project is not None and not (plugin_subject.package / "py.typed").is_file():
         plugin_subject.fail("the package has no py.typed", "add an empty file py.typed to it", plugin_subject.package)
 
@@ -182,7 +182,7 @@ def _same(subject: Subject, key: str, found: set[str]) -> None:
 
 
 def _used(tree: ast.Module) -> list[tuple[str, int]]:
-    """Return the services that functions use through a turn, and the lines."""
+    """Return the services that functions use through a turn, each with its line."""
     found: list[tuple[str, int]] = []
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -199,7 +199,7 @@ def _is_view(argument: ast.arg) -> bool:
 
 
 def test_a_turn_works_with_it(plugin_subject: Subject) -> None:
-    """A turn with a tool call ends as it should, and no hook of the plugin fails on the way."""
+    """A turn with a tool call ends normally, and no hook of the plugin fails in it."""
     plugin_subject.need()
     with plugin_subject.fresh("turn") as host:
         (host.vault / "a.md").write_text("hello", encoding="utf-8")
@@ -210,7 +210,7 @@ def test_a_turn_works_with_it(plugin_subject: Subject) -> None:
 
 
 def test_a_turn_whose_tools_fail_works_with_it(plugin_subject: Subject) -> None:
-    """A file that is not there, no arguments, a tool that is not there, arguments that are not JSON."""
+    """A turn ends normally although its calls fail: a missing file, no arguments, an unknown tool, arguments without JSON."""
     plugin_subject.need()
     calls = [("read", '{"path": "no-such-file"}'), ("read", "{}"), ("no_such_tool", "{}"), ("read", "{broken")]
     script = [{"calls": [{"name": name, "arguments": text} for name, text in calls]}, "done"]
@@ -222,7 +222,7 @@ def test_a_turn_whose_tools_fail_works_with_it(plugin_subject: Subject) -> None:
 
 
 def test_it_can_be_unloaded_and_loaded_again(plugin_subject: Subject) -> None:
-    """Hosts come and go in one process; what it sets up twice must not be there twice."""
+    """Several hosts may open and close in one process, so that the plugin is loaded and unloaded more than once."""
     plugin_subject.need()
     for _ in range(2):
         with plugin_subject.fresh("again") as host:
@@ -235,7 +235,7 @@ def test_it_can_be_unloaded_and_loaded_again(plugin_subject: Subject) -> None:
 
 
 def test_it_survives_a_reload(plugin_subject: Subject) -> None:
-    """A new generation with the same code has the same hooks and tools, each once."""
+    """After a reload with the same code, the plugin has the same hooks and tools, each once."""
     plugin_subject.need()
     with plugin_subject.fresh("reload") as host:
         before = _shape(host, plugin_subject.name)
@@ -246,7 +246,7 @@ def test_it_survives_a_reload(plugin_subject: Subject) -> None:
 
 
 def test_it_passes_the_probe(plugin_subject: Subject) -> None:
-    """Every host puts code it has not seen before through the probe, in a process with limits."""
+    """The plugin passes the probe, in which every host first runs new code: a separate process with limits."""
     refusal = plugin_subject.refusal
     if refusal is not None and refusal.fatal:
         to_do = refusal.hint or "moryflow plugin check says more"

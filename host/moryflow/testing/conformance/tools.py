@@ -1,4 +1,4 @@
-"""Checks: models understand its tools, rules can judge them, and nothing that a model writes breaks them early."""
+"""Checks of the plugin's tools: models understand them, rules can judge them, and no arguments break them before they run."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LONGEST = 4000
 
 
 def test_its_tools_have_names_that_models_accept(plugin_subject: Subject) -> None:
-    """Small letters, digits and ``_``: what every provider takes."""
+    """The names have lower-case letters, digits and ``_`` only, which every provider accepts."""
     for tool in plugin_subject.tools:
         if not _NAME.match(tool.name):
             plugin_subject.fail(f"the tool is called {tool.name!r}", "use lower-case letters, digits and _", tool.function)
 
 
 def test_its_tools_are_described(plugin_subject: Subject) -> None:
-    """The docstring is what the model reads to decide whether to call it."""
+    """The model reads the description to decide whether to call the tool."""
     for tool in plugin_subject.tools:
         if len(tool.description.split()) < 2:
             plugin_subject.fail(
@@ -36,7 +36,7 @@ def test_its_tools_are_described(plugin_subject: Subject) -> None:
 
 
 def test_its_parameters_are_described(plugin_subject: Subject) -> None:
-    """A name alone leaves the model guessing at units, formats and places."""
+    """From the name alone, the model would have to guess units, formats and places."""
     for tool in plugin_subject.tools:
         for name, schema in cast("Mapping[str, Any]", tool.parameters.get("properties", {})).items():
             if not schema.get("description"):
@@ -45,7 +45,7 @@ def test_its_parameters_are_described(plugin_subject: Subject) -> None:
 
 
 def test_its_schemas_are_json_schema(plugin_subject: Subject) -> None:
-    """An object whose required properties exist, with types that JSON Schema knows."""
+    """Each schema is an object whose required properties exist, with types that JSON Schema has."""
     for tool in plugin_subject.tools:
         problem = next(_problems(json.loads(json.dumps(dict(tool.parameters)))), None)
         if problem:
@@ -53,7 +53,7 @@ def test_its_schemas_are_json_schema(plugin_subject: Subject) -> None:
 
 
 def test_its_tools_cost_little(plugin_subject: Subject) -> None:
-    """Name, description and schema are sent with every request."""
+    """Name, description and schema are short, because they are sent with every request."""
     for tool in plugin_subject.tools:
         size = len(tool.name) + len(tool.description) + len(json.dumps(dict(tool.parameters)))
         if size > LONGEST:
@@ -62,7 +62,7 @@ def test_its_tools_cost_little(plugin_subject: Subject) -> None:
 
 
 def test_rules_can_judge_its_tools(plugin_subject: Subject) -> None:
-    """What touches files, runs programs or goes to the network says which; else no rule can speak of it."""
+    """A tool that touches files, runs programs or uses the network declares targets; otherwise no rule can match them."""
     for tool in plugin_subject.tools:
         names = set(cast("Mapping[str, Any]", tool.parameters.get("properties", {})))
         touches = tool.domain in ("edit", "bash", "web") or (tool.domain == "read" and names & _PATHS)
@@ -72,18 +72,18 @@ def test_rules_can_judge_its_tools(plugin_subject: Subject) -> None:
 
 
 def test_its_targets_can_be_told_for_any_arguments(plugin_subject: Subject) -> None:
-    """Targets are asked for before the call is judged; a tool that cannot say is not run."""
+    """``targets`` works for all valid arguments: it runs before the call is judged, and if it fails, the tool does not run."""
     for tool in plugin_subject.tools:
         for args in (_sample(tool, full=True), _sample(tool, full=False)):
             try:
                 tool.target_requests(args)
-            except Exception as error:  # whatever the author's function raises is the finding
+            except Exception as error:  # anything that the author's function raises fails the check
                 text = f"{tool.name}: targets fail for {json.dumps(args)[:120]}: {type(error).__name__}: {error}"
                 plugin_subject.fail(text, "optional arguments may be missing: use args.get(...)", tool.targets or tool.function)
 
 
 def test_its_tools_refuse_arguments_with_a_sentence(plugin_subject: Subject) -> None:
-    """The model reads why its arguments do not fit; a validator of the author's must not break instead."""
+    """Arguments that do not fit are refused with a message for the model; the author's validators must not crash."""
     for tool in plugin_subject.tools:
         full = _sample(tool, full=True)
         for args in (full, _sample(tool, full=False), {}, dict.fromkeys(full), dict.fromkeys(full, "no such value")):
@@ -91,13 +91,13 @@ def test_its_tools_refuse_arguments_with_a_sentence(plugin_subject: Subject) -> 
                 tool.validate(args)
             except ValidationError:
                 continue
-            except Exception as error:  # whatever the author's validator raises is the finding
+            except Exception as error:  # anything else that the author's validator raises fails the check
                 text = f"{tool.name}: {json.dumps(args)[:120]} is not refused but fails: {type(error).__name__}: {error}"
                 plugin_subject.fail(text, "raise ValueError with a sentence in the validator", tool.function)
 
 
 def _problems(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the schema of a tool's arguments."""
+    """Yield the problems of the schema of a tool's arguments."""
     if schema.get("type") != "object":
         yield "the schema must be an object"
         return
