@@ -82,9 +82,16 @@ def add(
     if name in context.run(settings_now).servers:
         raise ConfigError(f"there is a server {name!r} already", next_step=f"moryflow mcp remove {name}")
     server = ServerSettings(**{**entry, "args": tuple(entry.get("args", ()))})
-    _confirm(
-        context, f"{server_text(name, server)}\nAdd it, and start it once to see its tools?", f"moryflow mcp add {name} … -y"
-    )
+    question = f"{server_text(name, server)}\nAdd it, and start it once to see its tools?"
+    options = {"--url": [url] if url else [], "--env": env, "--header": header, "--cwd": [cwd] if cwd else []}
+    words = [
+        name,
+        *(f"{key}={value}" for key, values in options.items() for value in values),
+        *(("--", *command) if command else ()),
+    ]
+    secret = any("=" in text for text in (*env, *header))  # a value is not printed again
+    again = "the same command with -y before NAME" if secret else shlex.join(["moryflow", "mcp", "add", "-y", *words])
+    _confirm(context, question, again)
     context.configure(("mcp", "servers", name), entry)
     _review(context, name, server, None, "")
 

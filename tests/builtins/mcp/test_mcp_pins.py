@@ -203,6 +203,24 @@ def test_a_lock_that_was_edited_by_hand_is_named_and_the_command_stays(servers: 
         servers.command("mcp", "list")
 
 
+ADDED = [
+    (["hub", "--", "my server", "-x", "$A"], "moryflow mcp add -y hub -- 'my server' -x '$A'"),
+    (["hub", "--env", "KEY", "--cwd", "a b", "--", "run"], "moryflow mcp add -y hub --env=KEY '--cwd=a b' -- run"),
+    (["hub", "--url", "http://localhost:1/?a&b"], "moryflow mcp add -y hub '--url=http://localhost:1/?a&b'"),
+    (["hub", "--env", "KEY=secret", "--", "run"], "the same command with -y before NAME"),
+]
+
+
+@pytest.mark.parametrize(("words", "step"), ADDED)
+def test_where_nobody_can_be_asked_the_next_step_can_be_typed_as_it_stands(
+    servers: Servers, words: list[str], step: str
+) -> None:
+    """The whole command with ``-y`` where click reads it; a secret is not printed again (CONTRACT §1)."""
+    with pytest.raises(ConfigError) as caught:
+        servers.command("mcp", "add", *words)
+    assert caught.value.next_step == step
+
+
 def test_profile_remote_has_only_servers_with_an_address(servers: Servers) -> None:
     servers.review({"good": settings_of("good")})
     servers.configure({"profile": "remote"})
