@@ -193,3 +193,7 @@ def test_plugin_check_of_everything_leaves_out_what_must_not_run(cli: Any) -> No
     rows = {row["name"]: row for row in json.loads(done.stdout)}
     assert {name: row["ok"] for name, row in rows.items()} == {"one": True, "two": False}
     assert "the name 'same' is taken by the user plugin one" in rows["two"]["notes"][0]
+    for name in ("one", "two"):
+        (cli.home / "plugins" / f"{name}.py").unlink()
+    shown = cli("plugin", "check").stdout
+    assert "waits: not checked: " in shown and "moryflow plugin enable waits" in shown and "off: not checked: " in shown

@@ -35,7 +35,7 @@ def check(flags: Flags, what: str | None) -> int:
     plugins = FoundPlugins(flags)
     documents: list[dict[str, Any]] = []
     texts: list[str] = []
-    candidates = _everyone(plugins) if what is None else _candidates(plugins, what)
+    candidates, left = _everyone(plugins) if what is None else (_candidates(plugins, what), [])
     taken = taken_tools(plugins, {candidate.name for candidate in candidates})
     for candidate, verdict in zip(candidates, probe_verdicts(plugins, candidates), strict=True):
         verdict = with_clashes(verdict, taken)
@@ -48,6 +48,7 @@ def check(flags: Flags, what: str | None) -> int:
         text = verdict_text(candidate.name, verdict, undeclared, again=what)
         texts.append("\n".join([text, *(f"  warning: {each}" for each in warnings)]))
     document = documents[0] if what is not None and len(documents) == 1 else documents
+    texts += [f"{row.name}: not checked: {row.record.reason}" for row in left]
     show(flags, document, plain("\n".join(texts)) or "there are no plugins but the built-in ones")
     return 0 if all(document["ok"] for document in documents) else 3
 
@@ -132,19 +133,17 @@ def _undeclared(candidate: Candidate, verdict: ProbeVerdict) -> list[str]:
     return [hook for hook in verdict.hooks if card is not None and hook not in card.hooks]
 
 
-def _everyone(plugins: FoundPlugins) -> list[Candidate]:
-    """Return every plugin that a host would try to load, except built-in ones: none that is disabled or waits for consent."""
+def _everyone(plugins: FoundPlugins) -> tuple[list[Candidate], list[Row]]:
+    """Return every plugin that a host would try to load, and the rows of those that are disabled or wait for consent.
+
+    Built-in plugins are in neither.
+    """
     from moryflow.plugins.consent import Consents
 
     consents = Consents(plugins.home)
-    return [
-        _with_problem(row)
-        for row in plugins.rows()
-        if row.candidate is not None
-        and row.record.tier != "builtin"
-        and row.record.status != "skipped"
-        and not consents.is_waiting(row.candidate.target)
-    ]
+    found = [(row, row.candidate) for row in plugins.rows() if row.candidate is not None and row.record.tier != "builtin"]
+    left = [row for row, each in found if row.record.status == "skipped" or consents.is_waiting(each.target)]
+    return [_with_problem(row) for row, _ in found if row not in left], left
 
 
 def _candidates(plugins: FoundPlugins, what: str) -> list[Candidate]:
