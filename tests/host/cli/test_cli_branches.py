@@ -26,6 +26,8 @@ def test_a_conversation_goes_on_from_another_node(cli: Any) -> None:
     assert len(shown(cli, "session", "tree")["nodes"]) == 6
     said = cli("session", "switch", after["id"], answer).stdout
     assert said.partition(";")[0] in done.stderr and said.startswith(f"{after['id']} goes on from {answer}")
+    assert cli("session", "switch", answer).stdout == said
+    assert "give a SESSION, if any, and one NODE" in cli("session", "switch", after["id"], answer, answer).stderr
 
 
 def test_a_label_names_the_node_to_go_on_from(cli: Any) -> None:

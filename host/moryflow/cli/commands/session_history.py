@@ -48,14 +48,17 @@ def tree(flags: Flags, session: str | None) -> None:
 
 
 @click.command("switch")
-@click.argument("session")
-@click.argument("node")
+@click.argument("words", nargs=-1, required=True, metavar="[SESSION] NODE")
 @document_options
-def switch(flags: Flags, session: str, node: str) -> None:
-    """Make NODE (an id, the beginning of one, or a label) the active one; nothing is lost."""
+def switch(flags: Flags, words: tuple[str, ...]) -> None:
+    """Make NODE of a session (default: the last one) the active one; nothing is lost.
+
+    NODE is an id, the beginning of one, or a label.
+    """
+    session, node = _behind_session(words, "NODE; moryflow session tree shows them")
 
     async def work(store: Store) -> tuple[SessionRow, str]:
-        row = await store.session(session)
+        row = await find(store, session, flags)
         target = await node_id_of(store, row.id, node)
         hold = await store.hold(row.id)
         try:
@@ -66,6 +69,17 @@ def switch(flags: Flags, session: str, node: str) -> None:
 
     row, target = with_store(work)
     show(flags, {"session": row.id, "active": target}, f"{switch_text(row.id, target)}; moryflow run -r {row.id} …")
+
+
+def _behind_session(words: tuple[str, ...], what: str) -> tuple[str | None, str]:
+    """Return the session that is named before the last word, if any, and that word.
+
+    :raises click.UsageError: more words stand there.
+    """
+    *sessions, last = words
+    if len(sessions) > 1:
+        raise click.UsageError(f"give a SESSION, if any, and one {what}")
+    return (sessions[0] if sessions else None), last
 
 
 def switch_text(session: str, node: str | None) -> str:
@@ -101,18 +115,16 @@ REMOVE = "--remove"
 @click.option(REMOVE, is_flag=True, help="Take this label away; the node stays.")
 @document_options
 def label(flags: Flags, words: tuple[str, ...], node: str | None, remove: bool) -> None:
-    """Name a node of a session; the name then stands for its id, as in switch and fork --node.
+    """Name a node of a session (default: the last one); the name then stands for its id, as in switch and fork --node.
 
     A label names one node: given to another, it moves there. A node may have several.
     """
-    *sessions, text = words
-    if len(sessions) > 1:
-        raise click.UsageError("give a SESSION, if any, and one LABEL; quote a label of several words")
+    session, text = _behind_session(words, "LABEL; quote a label of several words")
     if remove and node is not None:
         raise click.UsageError("--remove takes the label alone, without --node")
 
     async def work(store: Store) -> tuple[SessionRow, Label]:
-        row = await find(store, sessions[0] if sessions else None, flags)
+        row = await find(store, session, flags)
         return row, await _label_node(store, row.id, text, node, remove=remove)
 
     row, new_label = with_store(work)
