@@ -51,7 +51,7 @@ class Scaffold:
 
 def _replace(path: Path, text: str, mode: int) -> None:
     """Write a file whole or not at all: half a file, left by a full disk, would be reported as broken from then on."""
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")  # not where somebody else has put a link
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")  # somebody may have put a link under a fixed name
     try:
         with fresh.open("x", encoding="utf-8") as file:
             file.write(text)

@@ -223,7 +223,7 @@ class AttachedSession:
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> Any:
         """Answer a question of the turn.
 
-        :raises MoryflowError: it is no longer open, or is about another call by now.
+        :raises MoryflowError: the question is no longer open, or is about another call now.
         """
         about = self._hashes.get(approval_id)
         if about is None:

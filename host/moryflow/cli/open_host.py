@@ -72,7 +72,7 @@ def own_home() -> Path:
 
 
 def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
-    """Open the session store alone, run `work`, and return what it returns. No plugin is loaded."""
+    """Open only the session store, run `work`, and return what it returns. No plugin is loaded."""
     from moryflow.cli.terminal.interrupts import run_on_loop
     from moryflow.store import open_store
 

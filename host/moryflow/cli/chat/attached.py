@@ -103,7 +103,7 @@ class AttachedChatHost:
         """Fetch the row of the session as it is now."""
         self._session.row |= await self._ask("GET", "?limit=1")
 
-    # ------------------------------------------------------------ what is open
+    # ------------------------------------------------------------ the open session
 
     @property
     def row(self) -> SessionRow:

@@ -289,7 +289,7 @@ class TerminalInput(LineSource):
 
     @property
     def begins(self) -> bool:
-        """Whether the input may still get what was typed before it was there, in which the terminal made an Enter a Ctrl-J."""
+        """Whether the input may still get keys typed before it was there; the terminal made an Enter among them a Ctrl-J."""
         return time.monotonic() - self._began < AHEAD
 
     @property
@@ -412,7 +412,7 @@ class Unseen(Processor):
             return Transformation(fragments)
         shown: StyleAndTextTuples = [(style, _spelled(one)) for style, one, *_ in explode_text_fragments(fragments)]
         places = list(accumulate((len(one[1]) for one in shown), initial=0))
-        places.append(places[-1] + 1)  # the cursor may stand behind the line
+        places.append(places[-1] + 1)  # the cursor may stand after the last character
         return Transformation(shown, places.__getitem__, lambda place: bisect_right(places, place) - 1)
 
 

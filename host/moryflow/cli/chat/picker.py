@@ -53,7 +53,7 @@ class Picker:
         self._place = next((place for place, item in enumerate(items) if item.key == chosen), 0)
 
     def move(self, by: int) -> None:
-        """Choose another item; at an end it goes on at the other."""
+        """Move the choice by `by` items; the first item follows the last."""
         found = self._found()
         self._place = (self._place + by) % len(found) if found else 0
 

@@ -200,7 +200,7 @@ async def open_session(host: Host, flags: Flags, chosen: RunFlags) -> Session:
 def confirm_mode(mode: str | None, flags: Flags) -> None:
     """Ask once before full access.
 
-    :raises ConfigError: it was refused, or nobody could be asked and ``-y`` was not given.
+    :raises ConfigError: the person refused, or nobody could be asked and ``-y`` was not given.
     """
     if mode != "full_access" or flags.yes:
         return

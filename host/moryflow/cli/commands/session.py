@@ -202,7 +202,7 @@ def write_whole(file: Path) -> Iterator[TextIO]:
     """
     replaced = file.is_file() or not file.exists()
     place = file.resolve() if replaced else file
-    # Random and new: in a folder that others may write to, one of them could have put a link or a file of theirs there.
+    # A random name and a new file: in a folder that others may write to, somebody could have put a link under a fixed name.
     part = place.with_name(f".{place.name}.{secrets.token_hex(8)}.part") if replaced else place
     flags = os.O_WRONLY | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if replaced else 0)
     try:
