@@ -308,6 +308,9 @@ class SharedCode:
         for name, where, held in self._held:
             now = vars(where)
             lost = [each for each, value in held.items() if now.get(each) is not value]
+            if isinstance(where, type):  # a new method in front of an inherited one replaces that
+                new = _callables(where).keys() - held.keys()
+                lost += sorted(each for each in new if any(each in vars(base) for base in where.__mro__[1:]))
             if lost:
                 yield f"{name}.{lost[0]}" if len(lost) == 1 else f"{name} ({', '.join(lost[:3])})"
 

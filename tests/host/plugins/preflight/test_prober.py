@@ -308,6 +308,7 @@ def test_verdicts_are_of_one_python_and_of_what_is_installed(home, tmp_path, mon
         ("import sys\ndef no(event, args):\n    if event == 'open': raise RuntimeError\nsys.addaudithook(no)\n", "open()"),
         ("import pydantic\npydantic.BaseModel.model_validate = classmethod(lambda *a: 1)\n", "BaseModel.model_validate"),
         ("import pathlib\npathlib.Path.exists = lambda self: True\n", "pathlib.Path.exists"),
+        ("import pathlib\npathlib.PosixPath.exists = lambda self: True\n", "pathlib.PosixPath.exists"),
         ("import uuid\ndel uuid.uuid4\n", "uuid.uuid4"),
         ("import sys\nsys.modules['httpx'] = None\n", "sys.modules['httpx']"),
         ("import sys\nsys.modules.pop('moryflow.hooks.plugin_set')\n", "sys.modules['moryflow.hooks.plugin_set']"),
