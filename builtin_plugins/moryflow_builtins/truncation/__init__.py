@@ -1,6 +1,6 @@
-"""Keep long outputs out of the context: a preview, the whole in a file, and how to go on.
+"""Keep long outputs out of the context: the model gets a preview and a note where the whole output is stored.
 
-The last of ``tool_after``, for every tool without exception. The file is an artifact; it is removed after its time.
+This plugin is the last in ``tool_after``, for every tool. The file with the whole output is an artifact, which expires.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from moryflow_sdk import Agent, Command, Event, MoryflowError, ToolCall, ToolRes
 from moryflow_sdk.support.settings import Meta, Settings
 
 CAP_FACTOR = 4
-"""The host cuts whatever is over four times `maxBytes`; storing before it does keeps the rest."""
+"""The host cuts outputs over four times `maxBytes`; so an output must be stored before it gets that far."""
 
 Direction = Literal["head", "tail", "both"]
 _TAILS = ("bash",)
 
 Lines = Annotated[int, Meta(gt=0, le=10_000_000, strict=True)]
-"""A whole number above zero; neither text nor a boolean."""
+"""A positive whole number; neither text nor a boolean."""
 
 Bytes = Annotated[int, Meta(gt=0, le=32 * 1024 * 1024 // CAP_FACTOR, strict=True)]
-"""Likewise; the host holds no more than 32 MiB of an output in memory."""
+"""A positive number of bytes; the host keeps no more than 32 MiB of an output in memory."""
 
 
 class ToolLimits(Settings):
-    """Other limits for one tool, or for those a glob names.
+    """Limits for one tool, or for the tools that a glob matches.
 
-    :ivar max_lines: lines that the model reads, in place of the general limit.
-    :ivar max_bytes: bytes that the model reads, in place of the general limit.
+    :ivar max_lines: how many lines the model reads, instead of the general limit.
+    :ivar max_bytes: how many bytes the model reads, instead of the general limit.
     :ivar direction: which end the model reads.
-    :ivar enabled: false: the model reads the whole output.
+    :ivar enabled: if false, the model reads the whole output.
     """
 
     max_lines: Lines | None = None
@@ -46,14 +46,14 @@ class ToolLimits(Settings):
 
 
 class TruncationSettings(Settings):
-    """How much of an output a model reads, and how long the whole is kept.
+    """How much of an output a model reads, and how long the whole output is kept.
 
     :ivar direction: which end the model reads; by default the head, for ``bash`` the tail.
-    :ivar tools: name or glob → other limits; of several that match, a later one wins and an exact name beats globs.
-    :ivar max_lines: lines of an output that the model reads.
-    :ivar max_bytes: bytes of an output that the model reads.
+    :ivar tools: name or glob → other limits; if several match, a later one wins, and an exact name beats globs.
+    :ivar max_lines: how many lines of an output the model reads.
+    :ivar max_bytes: how many bytes of an output the model reads.
     :ivar ttl_days: for how many days the whole output is kept in a file.
-    :ivar enabled: false: shorten nothing that the host's own limit allows.
+    :ivar enabled: if false, only outputs over the host's own limit are shortened.
     """
 
     max_lines: Lines = 2000
@@ -64,7 +64,7 @@ class TruncationSettings(Settings):
     tools: dict[str, ToolLimits] = {}
 
     def limits(self, tool: str) -> Limits:
-        """Return what holds for `tool`. Switched off still stores what the host's cap would cut."""
+        """Return the limits for `tool`. Even if truncation is off, outputs that the host would cut are stored."""
         direction: Direction = self.direction or ("tail" if tool in _TAILS else "head")
         lines, size, enabled = self.max_lines, self.max_bytes, self.enabled
         for entry in self._entries(tool):
@@ -89,7 +89,7 @@ config_path = "agents.runtime.truncation"
 
 EXPIRY_INTERVAL = 3600.0
 _looked: dict[Path, float] = {}
-"""When this process last looked for expired files, by home; forgotten with the process, which then looks again."""
+"""When this process last removed expired files, by home. It is not stored, so that every process starts with a removal."""
 
 
 @hookimpl
@@ -100,7 +100,7 @@ def commands() -> Sequence[Command]:
 
 @hookimpl(timeout=60.0)
 async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
-    """Replace an output that is over the limits by a preview that says where the whole is."""
+    """Replace an output over the limits by a preview that says where the whole output is."""
     limits: Limits = turn.config.limits(call.tool)
     source = _source(result, limits)
     if source.fits(limits):
@@ -138,18 +138,18 @@ def _group() -> object:
 
 ASK_FOR_LESS = "ask for less: a narrower question, a filter, a smaller range"
 LINE_NUMBER_BYTES = 10
-"""What a reading tool may add to each line; a page it returns should stay within its own limit."""
+"""Bytes that a reading tool may add to each line; the page that it returns should stay within its limit too."""
 
 
 def notice(shown: Preview, size: int, lines: int | None, rest: str) -> str:
-    """Return the text below a preview: how much is shown of `size` bytes and `lines`, then `rest`."""
+    """Return the text below a preview: how much of `size` bytes and `lines` is shown, then `rest`."""
     end = "first" if not shown.tail else "last" if not shown.head else "first and last"
     total = "" if lines is None else f" of {lines:,}"
     return f"[Output truncated: the {end} {shown.lines:,}{total} lines, {human(shown.bytes)} of {human(size)}.\n{rest}]"
 
 
 def stored_rest(path: str, shown: Preview, size: int, lines: int | None, reading: Limits, agent: Agent) -> str:
-    """Say where the whole output is and how this agent can go on; names only tools it may use."""
+    """Return where the whole output is and how this agent can read more; it names only tools that the agent may use."""
     ways: list[str] = []
     page = _page(size, lines, shown, reading)
     if agent.may_use("read") and page:
@@ -161,12 +161,12 @@ def stored_rest(path: str, shown: Preview, size: int, lines: int | None, reading
 
 
 def lost_rest(reason: str) -> str:
-    """Say that the rest could not be stored."""
+    """Return the text for an output whose rest could not be stored."""
     return f"The rest could not be stored and is lost: {reason}.\nNext: {ASK_FOR_LESS}."
 
 
 def page_rest(path: str) -> str:
-    """Say that this was a part of an output that is stored already."""
+    """Return the text for an output that is itself a part of a stored output."""
     return f"This is part of a stored output: {path}\nNext: ask for a smaller part: a smaller limit or a narrower pattern."
 
 
@@ -179,7 +179,7 @@ def marks(output_id: str | None) -> dict[str, str]:
 
 
 def human(size: int) -> str:
-    """Return a size as people write it."""
+    """Return a size in the form ``12.3 KB``."""
     if size < 1024:
         return f"{size} bytes"
     value = size / 1024
@@ -191,17 +191,17 @@ def human(size: int) -> str:
 
 
 def _page(size: int, lines: int | None, shown: Preview, reading: Limits) -> int:
-    """Return how many lines of this output fit into one reading, with room for a heading; 0 when not even one does."""
+    """Return how many lines of this output fit into one call of ``read``, with room for a heading; 0 if not even one fits."""
     average = size / lines if lines else shown.bytes / max(shown.lines, 1)
     return min(max(reading.lines * 9 // 10, 1), int(reading.bytes * 0.8 / (average + LINE_NUMBER_BYTES)))
 
 
 _CODEC = ("utf-8", "surrogatepass")
-"""Lone surrogates are measured like any other character of three bytes instead of raising."""
+"""With this error handler, a lone surrogate counts as three bytes instead of raising."""
 
 
 class Limits(NamedTuple):
-    """How many lines and bytes of UTF-8 are shown, and of which end."""
+    """How many lines and bytes of UTF-8 the model reads, and from which end."""
 
     lines: int
     bytes: int
@@ -209,7 +209,7 @@ class Limits(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """What is shown: the beginning, the end, or both; each is exactly that part of the original."""
+    """The part that the model reads: the beginning, the end, or both, each unchanged."""
 
     head: str
     tail: str
@@ -224,19 +224,19 @@ class Preview(NamedTuple):
 
 
 def exceeds(text: str, limits: Limits) -> bool:
-    """Whether `text` is strictly over a limit."""
+    """Whether `text` is over one of the limits."""
     if len(text) > limits.bytes or (not text.isascii() and len(_encode(text)) > limits.bytes):
         return True
     return len(text) > limits.lines and count_lines(text) > limits.lines
 
 
 def count_lines(text: str) -> int:
-    """Return the number of lines; a last one without a line end counts."""
+    """Return the number of lines; a last line without a line end counts too."""
     return text.count("\n") + (text != "" and not text.endswith("\n"))
 
 
 def preview(first: str, last: str, limits: Limits) -> Preview:
-    """Return what is shown of a text that begins with `first` and ends with `last` (both may be the whole)."""
+    """Return the preview of a text that begins with `first` and ends with `last`; each may be the whole text."""
     match limits.direction:
         case "head":
             return Preview(head(first, limits.lines, limits.bytes), "")
@@ -250,7 +250,7 @@ def preview(first: str, last: str, limits: Limits) -> Preview:
 
 
 def head(text: str, lines: int, size: int) -> str:
-    """Return the longest beginning within both limits; of a long line, its first bytes."""
+    """Return the longest beginning of `text` within both limits. It ends with a whole line, unless that loses over half."""
     window = _first_lines(text[:size], lines)
     kept = _first_bytes(window, size) or text[:1]
     if kept.endswith("\n") or len(kept) == len(text) or text[len(kept)] == "\n":
@@ -260,7 +260,7 @@ def head(text: str, lines: int, size: int) -> str:
 
 
 def tail(text: str, lines: int, size: int) -> str:
-    """Return the longest end within both limits; of a long line, its last bytes."""
+    """Return the longest end of `text` within both limits. It begins with a whole line, unless that loses over half."""
     window = _last_lines(text[-size:], lines) if size else ""
     kept = _last_bytes(window, size) or text[-1:]
     start = len(text) - len(kept)
@@ -291,7 +291,7 @@ def _last_lines(text: str, lines: int) -> str:
 
 
 def _first_bytes(text: str, size: int) -> str:
-    """Return the longest beginning of at most `size` bytes that ends with a whole character."""
+    """Return the longest beginning of at most `size` bytes that does not split a character."""
     data = _encode(text)
     if len(data) <= size:
         return text
@@ -315,7 +315,7 @@ def _encode(text: str) -> bytes:
 
 
 class WholeOutput:
-    """An output: `first` and `last` hold at least what a preview may show, `content` is what is stored."""
+    """A whole output: `content` is stored; `first` and `last` are its ends, at least as long as a preview may be."""
 
     def __init__(self, content: str | Path, first: str, last: str) -> None:
         self.content = content
@@ -323,22 +323,22 @@ class WholeOutput:
         self.last = last
 
     def lines(self) -> int | None:
-        """Return how many lines it has, if that is known without reading a file."""
+        """Return the number of lines, or ``None`` if it is unknown without reading a file."""
         return count_lines(self.content) if isinstance(self.content, str) else None
 
     def size(self) -> int:
-        """Return how many bytes of UTF-8 it has."""
+        """Return the size in bytes of UTF-8."""
         if isinstance(self.content, Path):
             return self.content.stat().st_size if self.content.exists() else 0
         return len(self.content) if self.content.isascii() else _encoded_size(self.content)
 
     def fits(self, limits: Limits) -> bool:
-        """Whether it can be shown whole."""
+        """Whether the whole output is within the limits."""
         return not exceeds(self.first, limits) and (isinstance(self.content, str) or self.size() <= limits.bytes)
 
 
 class Kept(NamedTuple):
-    """What became of the whole: its bytes and lines, what the model is told about it, and where it is."""
+    """The result of storing a whole output: its bytes and lines, the text for the model (`rest`), and where it is."""
 
     size: int
     lines: int | None
@@ -348,13 +348,13 @@ class Kept(NamedTuple):
 
 
 def _source(result: ToolResult, limits: Limits) -> WholeOutput:
-    """Return the output of `result`; when its spooled file is gone, what the tool said besides."""
+    """Return the output of `result`: its spooled file or, if there is none any more, its text."""
     spooled = _spool_ends(Path(result.spool), limits) if result.spool else None
     return spooled or WholeOutput(result.output, result.output, result.output)
 
 
 def _as_text(result: ToolResult, source: WholeOutput) -> ToolResult | None:
-    """Return `result` with its whole output as text, or ``None`` when it is that already."""
+    """Return `result` with the content of its spooled file as text, or ``None`` if it has no such file."""
     if result.spool is None:
         return None
     if isinstance(source.content, Path):
@@ -363,7 +363,7 @@ def _as_text(result: ToolResult, source: WholeOutput) -> ToolResult | None:
 
 
 async def _keep(call: ToolCall, result: ToolResult, turn: Turn, source: WholeOutput, shown: Preview) -> Kept:
-    """Store the whole, unless it is stored already; when nothing can be written, say so."""
+    """Store the whole output, unless it is stored already; if it cannot be written, the result says so."""
     page = result.path if result.output_id else _stored_page(call, turn)
     if page is not None:
         return Kept(source.size(), source.lines(), page_rest(page), result.output_id or _id_of(page), page)
@@ -396,8 +396,8 @@ def _encoded_size(text: str, step: int = 1 << 20) -> int:
 
 
 def _spool_ends(path: Path, limits: Limits) -> WholeOutput | None:
-    """Look at both ends of a spooled file; what is between them is not read here. ``None`` when it is gone."""
-    wanted = limits.bytes + 4  # a character that the window tears apart stays outside the limit
+    """Return an output with the two ends of a spooled file, without reading the middle; ``None`` if the file is gone."""
+    wanted = limits.bytes + 4  # so that a character that is split at the end of the window is beyond the limit
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -410,7 +410,7 @@ def _spool_ends(path: Path, limits: Limits) -> WholeOutput | None:
 
 
 def _stored_page(call: ToolCall, turn: Turn) -> str | None:
-    """Return the stored output that `call` reads, if it reads one: storing a part of it again would go in a circle."""
+    """Return the path of the stored output that `call` reads, if any: a part of it must not be stored again, endlessly."""
     files = [target.path for target in call.targets if target.kind == "file"]
     if call.domain != "read" or len(files) != 1 or files[0] is None:
         return None
@@ -419,7 +419,7 @@ def _stored_page(call: ToolCall, turn: Turn) -> str | None:
 
 
 def _id_of(path: str) -> str | None:
-    """Return the id in a stored output's name."""
+    """Return the id in the file name of a stored output."""
     stem, _, output_id = Path(path).stem.rpartition("-")
     return output_id if stem and len(output_id) == 12 else None
 

@@ -84,7 +84,7 @@ def open_output(context: CommandContext, id_: str) -> None:
 
 
 def _launch(artifact: Artifact) -> None:
-    """Hand the file to the system's opener as one argument, never through a shell."""
+    """Open the file with the system's opener, as one argument and never through a shell."""
     opener = shutil.which("open" if sys.platform == "darwin" else "xdg-open")
     if opener is None:
         text = "this system has no program that opens files"
@@ -96,9 +96,9 @@ def _launch(artifact: Artifact) -> None:
 
 
 async def _find(artifacts: Artifacts, wanted: str) -> Artifact:
-    """Return the output with this id or unique beginning of an id.
+    """Return the output whose id is `wanted`, or the only one whose id begins with it.
 
-    :raises ToolError: there is none, or more than one.
+    :raises ToolError: no output matches, or more than one.
     """
     exact = await artifacts.get(wanted)
     if exact is not None:
@@ -123,7 +123,7 @@ async def _copy(
 
 
 def _printer() -> Callable[[bytes], object]:
-    """Return what prints bytes: as they are into a pipe, without control sequences on a terminal."""
+    """Return a function that prints bytes: unchanged into a pipe, without control sequences on a terminal."""
     if not sys.stdout.isatty():
         return sys.stdout.buffer.write
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
