@@ -26,7 +26,7 @@ from moryflow_sdk.support.processes import marked_environment, started
 
 from .environment import Environment, Requirements, environment_for, requirements
 from .exports import Wrong, exported_tools, has_factory
-from .programs import CONTEXT, end_group, end_marked_with, ending, program_tool
+from .programs import CONTEXT, bounded, end_group, end_marked_with, ending, program_tool
 
 T = TypeVar("T")
 LIMIT = 2.0
@@ -211,7 +211,7 @@ def _tool(place: Outside, item: Mapping[str, Any], revision: str) -> Tool:
         given |= {"session": context.session, "mode": context.mode, "call": context.call.id}
         request = {"do": "call", "tool": name, "args": arguments, "context": given}
         answer = await _ask(place, request, context.progress, context.mark)
-        return ToolResult.model_validate(answer["result"])
+        return bounded(ToolResult.model_validate(answer["result"]))
 
     return Tool(
         name=name,

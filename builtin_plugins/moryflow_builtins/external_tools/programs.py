@@ -30,6 +30,9 @@ from moryflow_sdk.support.texts import keys_once
 
 OUTPUT_LIMIT = 64 * 1024 * 1024
 """Bytes that a program may print."""
+MOST_METADATA = 256 * 1024
+"""Characters of JSON in the metadata of a result, which is stored with the session and sent to its clients."""
+_LONGEST_TITLE = 200
 CONTEXT = "moryflow_context"
 """The keyword under which a call is given its context; no argument of a tool is called that."""
 _GRACE_SECONDS = 0.5
@@ -296,7 +299,7 @@ async def _start(
         key: value
         for key, value in marked_environment(context.mark).items()
         if key in program.environment or not names_secret(key)
-    }
+    } | {"PWD": str(context.vault)}
     start = asyncio.get_running_loop().subprocess_exec
     for attempt in range(_STARTS):
         try:
@@ -329,10 +332,20 @@ def _result(printed: bytes, words: bytes, code: int) -> ToolResult:
     if not answer:
         return ToolResult(output=text.removesuffix("\n"))
     output, details = answer.get("output"), answer.get("metadata")
-    title, metadata = str(answer.get("title", "")), details if isinstance(details, dict) else {}
+    said = {"title": str(answer.get("title", "")), "metadata": details if isinstance(details, dict) else {}}
     if isinstance(output, str):
-        return ToolResult(output=output, title=title, metadata=metadata)
-    return ToolResult(output=json.dumps(output, ensure_ascii=False), title=title, metadata=metadata, format="json")
+        return bounded(ToolResult(output=output, **said))
+    return bounded(ToolResult(output=json.dumps(output, ensure_ascii=False), format="json", **said))
+
+
+def bounded(result: ToolResult) -> ToolResult:
+    """Return `result` with a title of one line, and its size in place of metadata that is too large to be stored."""
+    title = " ".join(result.title.split())[:_LONGEST_TITLE]
+    size = len(json.dumps(result.model_dump(mode="json", include={"metadata"})))
+    if size <= MOST_METADATA:
+        return result if title == result.title else result.replace(title=title)
+    left_out = f"{size} characters, more than {MOST_METADATA // 1024} KiB"
+    return result.replace(title=title, metadata={"left_out": left_out})
 
 
 def _answer(text: str) -> dict[str, Any]:

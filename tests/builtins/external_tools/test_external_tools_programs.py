@@ -181,6 +181,27 @@ async def test_what_a_program_prints_is_its_answer(box, body, status, output):
         assert (result.title, dict(result.metadata)) == ("t", {"n": 1})
 
 
+async def test_large_metadata_and_a_long_title_are_not_stored(box):
+    """They are written into the session and sent to its clients (S0.50)."""
+    body = """printf '{"output": "done", "title": "'; printf 'x%.0s' $(seq 300); printf '", "metadata": {"n": "'
+head -c 1000000 /dev/zero | tr '\\0' x; echo '"}}'"""
+    box.program("say", script(body))
+    box.enable()
+    result = await box.call("say")
+    assert (result.status, result.output, result.title) == ("ok", "done", "x" * 200)
+    assert list(result.metadata) == ["left_out"] and "more than 256 KiB" in result.metadata["left_out"]
+
+
+async def test_a_program_is_told_its_folder(box, monkeypatch):
+    """What is not a shell reads ``PWD``, which would else be the folder in which the host was started."""
+    monkeypatch.setenv("PWD", "/")
+    box.program(
+        "say", b"#!/usr/bin/env python3\n# /// moryflow\n# description = 'x'\n# ///\nimport os\nprint(os.environ['PWD'])\n"
+    )
+    box.enable()
+    assert (await box.call("say")).output.strip() == str(box.bench.vault)
+
+
 async def test_a_child_in_a_group_of_its_own_ends_with_the_call(box):
     """As everything that the program has started does."""
     pids = box.bench.vault / "pids"
