@@ -1,4 +1,4 @@
-"""The client side of ``--attach``: it imports nothing but a few modules of Python, so that the command starts at once."""
+"""The client side of ``--attach``: it imports only a few modules of the standard library, so that the command starts fast."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Mapping
 
 
 def wanted() -> bool:
-    """Whether turns run in a server where no flag says so."""
+    """Whether turns run in a server without the flag, because the configuration says so."""
     return is_set(f"{home_of(os.environ)}/config.jsonc")
 
 
 def is_set(path: str) -> bool:
-    """Whether the user's own configuration file, which nobody else may write, says ``run.attach: true``."""
+    """Whether the user's configuration file says ``run.attach: true``; a file that others may write does not count."""
     try:
         with open(path, encoding="utf-8", opener=_open_at_once) as file:
             status = os.fstat(file.fileno())
             text = file.read(1 << 22)
         if '"attach"' not in text or status.st_uid != os.geteuid():
             return False
-        if status.st_mode & 0o022:  # rare, so the rule for all files of a person's own is imported only here
+        if status.st_mode & 0o022:  # rare, so the full check of a person's own files is imported only here
             from pathlib import Path
 
             from moryflow_sdk.support.own_files import doubt_about_one
@@ -38,12 +38,12 @@ def is_set(path: str) -> bool:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open whatever is there; a pipe that nobody writes to would hold up every command."""
+    """Open a file without waiting: opening a pipe that nobody writes to would block every command."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _as_json(text: str) -> str:
-    """Return JSON with comments as plain JSON: without comments, and without the comma behind a last item."""
+    """Return JSON with comments as plain JSON: without comments and without trailing commas."""
     import re
 
     for left_out in (r"//[^\n]*|/\*.*?\*/", r",(?=\s*[}\]])"):
@@ -57,5 +57,5 @@ def home_of(environ: Mapping[str, str]) -> str:
 
 
 def is_address(word: str) -> bool:
-    """Whether `word`, behind ``--attach``, is the address of a server and no prompt."""
+    """Whether `word`, which follows ``--attach``, is the address of a server and not a prompt."""
     return word.startswith(("http://", "https://", "unix:"))

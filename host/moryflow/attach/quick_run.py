@@ -1,7 +1,7 @@
-"""``moryflow run --attach`` where no terminal shows the turn: the start takes a third of what the whole command line would.
+"""``moryflow run --attach`` without a terminal: it starts in a third of the time of the full command line.
 
-Everything unusual goes to :mod:`moryflow.cli`: options that are in no table here, and whatever has to be explained to a
-person.
+Everything unusual is left to :mod:`moryflow.cli`: options that no table here contains, and anything that must be explained
+to a person.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ SWITCHES = {"-c": "again", "--continue": "again", "-q": "quiet", "--quiet": "qui
 SETTINGS = (
     "MORYFLOW_CONFIG", "MORYFLOW_PLUGINS", "MORYFLOW_SAFE_MODE", "MORYFLOW_STRICT", "MORYFLOW_TRACE", "MEMORY_BANK_GUARD_MODE",
 )  # fmt: skip
-"""Variables that configure the process which runs turns: a server has its own."""
+"""Variables that configure the process that runs turns; a server has its own, so with them this module does not run."""
 INSIDE_TOOL = "MORYFLOW_CALL"
 OUTPUTS = ("text", "json", "stream-json")
 
 
 class Quick(NamedTuple):
-    """What a command line says, as far as it is understood here."""
+    """The arguments of a command line that this module understands."""
 
     prompt: str = ""
     attach: str | None = None
@@ -50,7 +50,7 @@ class Quick(NamedTuple):
 
 
 class AnswerView(Protocol):
-    """What says what goes wrong in a turn, and how it ended if it did not simply complete."""
+    """Prints the problems of a turn, and how it ended unless it simply completed."""
 
     def __call__(self, document: dict[str, Any]) -> None:
         """Take an event."""
@@ -61,23 +61,23 @@ class AnswerView(Protocol):
 
 
 class FullCommandLine(Protocol):
-    """What is left to the command line, which takes long to import."""
+    """The parts of the full command line that this module calls; they take long to import."""
 
     def view(self, output: str, *, quiet: bool) -> AnswerView: ...
 
     def refused(self, error: ServerRefusal) -> int:
-        """Say why the server refused, and return the exit code."""
+        """Print why the server refused, and return the exit code."""
         ...
 
     def unwritten(self, error: OSError) -> int:
-        """Say that standard output cannot be written, and return the exit code."""
+        """Print that standard output cannot be written, and return the exit code."""
         ...
 
 
 def run(arguments: list[str], cli: Callable[[], FullCommandLine]) -> int | None:
-    """Run a turn in a server and return the exit code; ``None``: the command line has to.
+    """Run a turn in a server and return the exit code, or ``None`` if the full command line has to run it.
 
-    :param cli: imports the command line.
+    :param cli: imports the full command line.
     """
     said = _read(arguments)
     if said is None or _is_unusual(said):
@@ -87,14 +87,14 @@ def run(arguments: list[str], cli: Callable[[], FullCommandLine]) -> int | None:
     try:
         server = find(home_of(os.environ), said.attach or "")
     except ServerRefusal:
-        return None  # the command line says so, or does without a server
+        return None  # the full command line reports it, or runs the turn without a server
     if server.traces and not said.quiet:
         return None
     return _Run(server, said, cli).whole()
 
 
 def _read(arguments: list[str]) -> Quick | None:
-    """Return what `arguments` say; nothing where a flag is not one of the few that are known here."""
+    """Return the parsed `arguments`, or ``None`` if they contain anything that this module does not know."""
     given: dict[str, Any] = {}
     words = iter(arguments[1:])
     for word in words:
@@ -116,7 +116,7 @@ def _read(arguments: list[str]) -> Quick | None:
 
 
 def _is_unusual(said: Quick) -> bool:
-    """Whether a person has to be shown or asked something, text is piped in, or what is asked for is not a server's."""
+    """Whether the full command line is needed: for a terminal, piped input, settings for this process, or unusual options."""
     try:
         shown = said.output == "text" and (os.isatty(1) or os.isatty(2))
         piped = not (os.isatty(0) or stat.S_ISCHR(os.fstat(0).st_mode))
@@ -133,7 +133,7 @@ def _is_unusual(said: Quick) -> bool:
 
 
 class _Run:
-    """One turn, printed when it has ended, or line by line as events."""
+    """Runs one turn and prints its result at the end, or its events line by line."""
 
     def __init__(self, server: RunningServer, said: Quick, cli: Callable[[], FullCommandLine]) -> None:
         self._server, self._said, self._cli = server, said, cli
@@ -142,7 +142,7 @@ class _Run:
         self._seen: list[dict[str, Any]] = []
 
     def whole(self) -> int:
-        """Run it and return the exit code."""
+        """Run the turn and return the exit code."""
         self._catch_signals()
         try:
             return self._ended(self._ran())
@@ -174,7 +174,7 @@ class _Run:
         return turn.result
 
     def _show(self, document: dict[str, Any]) -> None:
-        """Say what has to be said of an event; what was said before it is known to the view then."""
+        """Pass an event to the view. The first event that must be reported creates it, with all events before."""
         if self._view is not None:
             self._view(document)
             return
@@ -216,7 +216,7 @@ class _Run:
 
 
 def speaks(document: Mapping[str, Any]) -> bool:
-    """Whether something is said of this event also where no terminal is."""
+    """Whether an event must be reported even without a terminal: a problem, a notice, a retry, or a wait after the answer."""
     kind = str(document["type"])
     if kind == "session.status":
         return document.get("status") == "retry" or bool(document.get("answered"))
@@ -237,7 +237,7 @@ def _write(text: str) -> None:
 
 
 class _Unwritten(Exception):
-    """Standard output took no more."""
+    """Standard output could not be written."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(cause)

@@ -1,6 +1,6 @@
-"""One turn in a server: begin it, follow it over broken connections, stop it, and give its result.
+"""One turn in a server: begin it, follow it across broken connections, stop it, and return its result.
 
-What happens in a session between its turns is followed in the same way.
+:class:`SessionFollower` follows a session between its turns in the same way.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 from .wire import NoServer, RunningServer, ServerRefusal, find
 
 PAUSES = (0.1, 0.3, 1.0, 2.0, 3.0, 4.0)
-"""Seconds between tries to reach a server that is away; after the last one the turn counts as broken off."""
+"""Seconds between tries to reach a server that does not answer; after the last try the turn counts as interrupted."""
 
 
 class TurnOrder(NamedTuple):
-    """What is asked for: the flags of ``run``, and the folder.
+    """The turn to run: the flags of ``run``, and the folder.
 
-    :ivar text: the prompt; ``None`` goes on with what a turn has left.
-    :ivar resume: the session to go on with; empty: the last one of the folder; ``None``: a new one.
-    :ivar wait: seconds for which a busy session is waited for.
-    :ivar background: ``wait`` for sub-agents in the background before the turn has ended, or ``leave`` them at work.
+    :ivar text: the prompt; ``None`` continues what an earlier turn left open.
+    :ivar resume: the session to continue; ``""`` for the last one of the folder, ``None`` for a new one.
+    :ivar wait: how many seconds to wait for a busy session.
+    :ivar background: ``wait`` for sub-agents in the background before the turn ends, or ``leave`` them at work.
     """
 
     folder: str
@@ -44,12 +44,12 @@ class TurnOrder(NamedTuple):
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that go along: not those of Moryflow itself, nor what is not text."""
+    """Return the variables to send with a turn: all but Moryflow's own and those that are not valid Unicode."""
     return {name: value for name, value in environ.items() if not name.startswith("MORYFLOW_") and _is_text(name + value)}
 
 
 def quoted(text: str) -> str:
-    """Return a text as it stands in an address; :mod:`urllib.parse` does so too, and takes long to import."""
+    """Return a text quoted for a URL; :func:`urllib.parse.quote` does the same, but takes long to import."""
     return "".join(chr(byte) if chr(byte).isalnum() and byte < 128 else f"%{byte:02X}" for byte in os.fsencode(text))
 
 
@@ -62,9 +62,9 @@ def _is_text(value: str) -> bool:
 
 
 def opened(server: RunningServer, wanted: TurnOrder) -> dict[str, Any]:
-    """Begin a session, or find the one to go on with, in the mode that was asked for; return its row.
+    """Create the session, or find the one to continue, and set its agent, model and mode; return its row.
 
-    :raises ServerRefusal: the server says no, or there is no such session.
+    :raises ServerRefusal: the server refuses, or there is no such session.
     """
     changes = {name: getattr(wanted, name) for name in ("agent", "model", "mode") if getattr(wanted, name) is not None}
     if wanted.mode == "full_access":
@@ -86,10 +86,10 @@ def opened(server: RunningServer, wanted: TurnOrder) -> dict[str, Any]:
 class AttachedTurn:
     """A turn that runs in a server.
 
-    :param seen: the last event that is known: what came since is given first.
+    :param seen: the id of the last event that the caller knows; later events are yielded first.
     :ivar result: the ``result`` object, once :meth:`events` has ended.
-    :ivar broken: how often the connection broke; what was being written then is not sent again.
-    :ivar server: the one that was found last: it may have been started anew elsewhere.
+    :ivar broken: how often the connection broke; deltas that were missed then are not sent again.
+    :ivar server: the server that was found last; it may have been restarted at another address.
     """
 
     def __init__(self, server: RunningServer, session: str, wanted: TurnOrder, seen: int | None = None) -> None:
@@ -104,9 +104,9 @@ class AttachedTurn:
         self._heard = ""
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Begin the turn and yield its events and those of its sub-agents, until its result is there.
+        """Begin the turn and yield its events and those of its sub-agents, until its result has arrived.
 
-        :raises ServerRefusal: the server says no, or went away before it said that it has the prompt.
+        :raises ServerRefusal: the server refuses, or went away before it confirmed the prompt.
         """
         while not self.result:
             try:
@@ -143,7 +143,7 @@ class AttachedTurn:
 
     @property
     def missed(self) -> bool:
-        """Whether the connection broke and the answer did not come whole: what was written meanwhile is not sent again."""
+        """Whether the connection broke and parts of the answer were missed, because deltas are not sent again."""
         return bool(self.broken) and self._heard.strip() != str(self.result.get("text", "")).strip()
 
     def _note(self, document: Mapping[str, Any]) -> None:
@@ -153,7 +153,10 @@ class AttachedTurn:
             self._ended = dict(document)
 
     def _settle(self, document: dict[str, Any]) -> None:
-        """Take the last word on the turn; what it lacks of the ``result`` object is nothing."""
+        """Take the result from the turn's final event.
+
+        :raises ServerRefusal: the turn failed.
+        """
         if document["type"] == "turn.failed":
             raise ServerRefusal(
                 500, str(document["code"]), document["message"], document.get("where", ""), document.get("next", "")
@@ -161,11 +164,11 @@ class AttachedTurn:
         self.result = {name: value for name, value in document.items() if name != "turn"}
 
     def _fetch(self) -> None:
-        """Ask for the result: it may have come while the connection was broken."""
+        """Request the result, since its event may have come while the connection was broken."""
         self.result = self.server.ask("GET", f"/sessions/{self.session}/turns/{self.turn}", wait=True)
 
     def _begun(self) -> str:
-        """Send the prompt; return the turn."""
+        """Send the prompt or the request to continue; return the turn's id."""
         wanted, path = self._wanted, f"/sessions/{self.session}"
         body: dict[str, Any] = {"on_ask": wanted.on_ask, "environment": environment(os.environ)}
         body |= {"max_steps": wanted.max_steps, "max_cost": wanted.max_cost, "schema": wanted.schema}
@@ -176,7 +179,7 @@ class AttachedTurn:
         return self._sent(f"{path}/prompt", {name: value for name, value in body.items() if value is not None})
 
     def _sent(self, path: str, body: dict[str, Any]) -> str:
-        """Send a prompt until it is taken: a session that is busy is waited for as long as was said."""
+        """Send a prompt until the server accepts it; wait for a busy session as long as the order allows."""
         until = time.monotonic() + (self._wanted.wait or 0.0)
         while True:
             try:
@@ -188,7 +191,7 @@ class AttachedTurn:
             time.sleep(0.2)
 
     def _reconnect(self) -> None:
-        """Find the server again; in one that was started anew, and where there is none, the turn was broken off."""
+        """Find the server again; if it was restarted or is gone, take the turn as interrupted."""
         until = time.monotonic() + (PAUSES[self.broken] if self.broken < len(PAUSES) else 0.0)
         while not self._stopped and time.monotonic() < until:
             time.sleep(0.05)
@@ -206,9 +209,9 @@ class AttachedTurn:
                 self.result = self._interrupted()
 
     def _interrupted(self) -> dict[str, Any]:
-        """Return the result of a turn whose server has ended: what the next one finds stored, or what was seen.
+        """Return the result of a turn whose server has ended: the stored one from a new server, or one from the events seen.
 
-        :raises NoServer: it did not even begin.
+        :raises NoServer: the server never confirmed the prompt.
         """
         if not self.turn:
             raise NoServer(self.server.url, "the server went away and did not say that it has the prompt")
@@ -226,9 +229,9 @@ class AttachedTurn:
         }  # fmt: skip
 
     def stop(self) -> None:
-        """Stop the turn and its sub-agents; what they have is kept. A server that is away is waited for no longer."""
+        """Stop the turn and its sub-agents; what they have so far is kept. Stop waiting for a server that does not answer."""
         self._stopped = True
-        if not self._waits or self.turn:  # what it waits for is the turn of somebody else
+        if not self._waits or self.turn:  # while it waits, the running turn is somebody else's
             self._cancel()
 
     def _cancel(self) -> None:
@@ -237,13 +240,13 @@ class AttachedTurn:
 
 
 PAUSE = 1.0
-"""Seconds between two tries to reach a server that is away."""
+"""Seconds between two tries to reach a server that does not answer."""
 
 
 class SessionFollower:
-    """Follows a session and its server until it is closed; what is read after that is told nobody.
+    """Follows the events of a session and its server until it is closed.
 
-    :param tell: called with each event, in the thread that :meth:`run` blocks.
+    :param tell: called with each event, in the thread that runs :meth:`run`.
     """
 
     def __init__(self, server: RunningServer, session: str, tell: Callable[[dict[str, Any]], None]) -> None:
@@ -252,11 +255,11 @@ class SessionFollower:
         self._closed = False
 
     def close(self) -> None:
-        """Tell nothing more. The thread ends at the next word of the server, a heartbeat at the latest."""
+        """Pass on no more events. The thread ends at the next line from the server, at the latest at a heartbeat."""
         self._closed = True
 
     def run(self) -> None:
-        """Follow."""
+        """Follow the events, and block until closed."""
         while not self._closed:
             with suppress(OSError, ServerRefusal):
                 self._follow()
@@ -272,6 +275,6 @@ class SessionFollower:
 
     def _find_again(self) -> None:
         for url in (self._server.url, ""):
-            with suppress(ServerRefusal):  # it is away; the next try may find it
+            with suppress(ServerRefusal):  # it does not answer; the next try may find it
                 self._server = find(self._server.home, url)
                 return

@@ -1,7 +1,7 @@
-"""A running server as an attached command line speaks to it: one request a connection, and a stream of events.
+"""The HTTP client of an attached command line: one request for each connection, and a stream of events.
 
-Not :mod:`moryflow_sdk.client`, which does the same for programs with a loop: asyncio and the SDK's types would take four
-times as long to import as everything here.
+It does not use :mod:`moryflow_sdk.client`, which is for programs with an event loop: asyncio and the SDK's types would take
+four times as long to import as everything here.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, BinaryIO
 
 CONNECT_SECONDS = 5.0
 SILENCE_SECONDS = 40.0
-"""A stream without even a heartbeat for that long is broken."""
+"""A stream without any data for so long, not even a heartbeat, is broken."""
 MARKERS = ("session.compacted", "approval.requested")
-"""Events that are sent a second time under the name that other hosts have for them."""
+"""Names under which some events are sent a second time, for clients of other hosts; they are skipped here."""
 
 
 class ServerRefusal(Exception):
-    """The server said no, or cannot be used.
+    """The server refused a request, or cannot be used.
 
-    :ivar status: of HTTP; 0 where no server answered.
+    :ivar status: the HTTP status; 0 if no server answered.
     """
 
     def __init__(self, status: int, code: str, message: str, where: str = "", next_step: str = "") -> None:
@@ -31,26 +31,26 @@ class ServerRefusal(Exception):
 
 
 class NoServer(ServerRefusal):
-    """Nobody answers."""
+    """No server answers."""
 
     def __init__(self, where: str, said: str = "no Moryflow server answers") -> None:
         super().__init__(0, "config", said, where, "moryflow serve, or leave out --attach")
 
 
 class RunningServer:
-    """A server, and the token of its home."""
+    """A running server, with the token of its home folder."""
 
     def __init__(self, home: str, url: str, token: str) -> None:
         self.home, self.url, self._token = home, url, token
         self.language, self.process, self.traces = "en", 0, False
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, key: str = "", wait: bool = False) -> Any:
-        """Return the JSON of an answer.
+        """Send a request and return the JSON of the answer.
 
-        :param key: a prompt that is sent again with it is the first one.
-        :param wait: for as long as it takes.
-        :raises ServerRefusal: the server says no.
-        :raises OSError: it is away.
+        :param key: an idempotency key: a prompt that is sent again with it does not begin a second turn.
+        :param wait: wait for the answer without a time limit.
+        :raises ServerRefusal: the server refuses.
+        :raises OSError: the server does not answer.
         """
         status, head, stream = self._request(method, path, body, {"Idempotency-Key": key} if key else {}, wait=wait)
         with stream:
@@ -60,7 +60,7 @@ class RunningServer:
         return found
 
     def read(self, path: str) -> bytes:
-        """Return what stands at a path, where that is not a JSON document; it raises as :meth:`ask` does."""
+        """Return the body at a path that is not a JSON document; raises as :meth:`ask` does."""
         status, head, stream = self._request("GET", path, None, {}, wait=False, version="1.1")
         with stream:
             data = _body(head, stream)
@@ -86,11 +86,11 @@ class RunningServer:
     def events(
         self, session: str, after: int | None, *, of_server: bool = False, ended: Callable[[], bool] = lambda: False
     ) -> Iterator[tuple[int | None, dict[str, Any]]]:
-        """Yield what happens in a session and its sub-agents, each with its id; end where the connection does.
+        """Yield the id and the document of each event of a session and its sub-agents, until the connection ends.
 
-        :param after: the id of the last event that is known; from now on if ``None``.
-        :param of_server: also what belongs to no session: that something was loaded anew.
-        :param ended: asked at each word of the server, a heartbeat at the latest: whether nobody wants to know any more.
+        :param after: the id of the last known event; ``None`` begins with the next one.
+        :param of_server: also yield events that belong to no session, such as a reload.
+        :param ended: called at each line from the server, at the latest at a heartbeat; ends the stream if it returns true.
         """
         place = {} if after is None else {"Last-Event-ID": str(after)}
         path = f"/events?session={session}&session=" if of_server else f"/sessions/{session}/events"
@@ -100,7 +100,7 @@ class RunningServer:
                 raise self._refused(status, self._json(status, _body(head, stream)))
             number: int | None = None
             for line in stream:
-                if ended() or not line.endswith(b"\n"):  # it was cut within the line
+                if ended() or not line.endswith(b"\n"):  # the connection broke within the line
                     return
                 if line.startswith(b"id: "):
                     number = int(line[4:])
@@ -121,10 +121,10 @@ class RunningServer:
         silence: float = 120.0,
         version: str = "1.0",
     ) -> tuple[int, Mapping[str, str], BinaryIO]:
-        """Send a request; return the status, the headers and the body that is still to be read.
+        """Send a request; return the status, the headers and a stream of the body.
 
-        :param version: of HTTP. With 1.0 a body of unknown length ends with the connection, with 1.1 it comes in pieces and
-            says where it ends.
+        :param version: the HTTP version. With 1.0 a body of unknown length ends with the connection; with 1.1 it is chunked,
+            so that a cut is noticed.
         """
         data = b"" if body is None else json.dumps(body).encode()
         host = "localhost" if self.url.startswith("unix:") else self.url.partition("//")[2]
@@ -180,9 +180,9 @@ def _head(stream: BinaryIO) -> tuple[int, Mapping[str, str]]:
 
 
 def _body(head: Mapping[str, str], stream: BinaryIO) -> bytes:
-    """Return a whole body.
+    """Return the whole body.
 
-    :raises ConnectionResetError: the connection broke within it.
+    :raises ConnectionResetError: the connection broke within the body.
     """
     if head.get("transfer-encoding") == "chunked":
         return b"".join(_pieces(stream))
@@ -208,9 +208,9 @@ _CUT = "the connection broke"
 
 
 def find(home: str, url: str = "") -> RunningServer:
-    """Return the server of `home`, or that at `url`, if it is one of this home, this version and this machine.
+    """Return the server of `home`, or the one at `url`; it must belong to this home, this version and this machine.
 
-    :raises ServerRefusal: it is not, or none runs.
+    :raises ServerRefusal: it does not, or no server runs.
     """
     from moryflow import __version__
 
@@ -241,9 +241,9 @@ def find(home: str, url: str = "") -> RunningServer:
 
 
 def _address(home: str) -> str:
-    """Return where the server of `home` listens.
+    """Return the URL of the server of `home`.
 
-    :raises OSError: the process that said so is gone: somebody else may listen there by now.
+    :raises OSError: no server has started, or its process is gone, so that another program may listen there now.
     """
     found = json.loads(_text(f"{home}/server/running.json"))
     os.kill(int(found["pid"]), 0)
