@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from moryflow.store import SessionRow
 
 VERSION = 1
-"""Of the protocol."""
+"""The version of the protocol."""
 PAGE = 50
-"""Sessions in one answer."""
+"""How many sessions one answer lists."""
 SETUP = "setup"
-"""The method of authentication, and the flag of ``moryflow acp`` that it runs."""
+"""The id of the authentication method, and the flag of ``moryflow acp`` that it runs."""
 
 
 class EditorOptions(NamedTuple):
-    """What new sessions get that are told nothing."""
+    """The defaults of new sessions."""
 
     agent: str | None = None
     model: str | None = None
@@ -46,7 +46,7 @@ class EditorOptions(NamedTuple):
 
 
 class EditorAgent:
-    """One host, spoken with by one editor."""
+    """Serves one host to one editor."""
 
     def __init__(self, host: Host, options: EditorOptions) -> None:
         self._host, self._options = host, options
@@ -73,7 +73,7 @@ class EditorAgent:
         host.services["terminal"] = self._terminals.service
 
     async def run(self, read_from: int, write_to: int, stopping: asyncio.Event) -> None:
-        """Serve one client until it has gone, or until `stopping` is set."""
+        """Serve the client until it disconnects, or until `stopping` is set."""
         from moryflow.plugins.reload import Reloader
 
         host, connection = self._host, self._connection
@@ -120,7 +120,7 @@ class EditorAgent:
         }
 
     def _says(self, *names: str) -> Any:
-        """Return what the client said of its capabilities."""
+        """Return one of the capabilities that the client declared, or ``None``."""
         found: Any = self._client
         for name in names:
             found = found.get(name) if isinstance(found, dict) else None
@@ -134,7 +134,10 @@ class EditorAgent:
         return {}
 
     def _require_model(self) -> None:
-        """Refuse work for which there is no model, in the way in which editors offer to set one up."""
+        """Refuse to work without a model, with the error for which editors offer to set one up.
+
+        :raises RpcError: there is no model, or ``initialize`` was not called.
+        """
         if self._client is None:
             raise RpcError(INVALID_REQUEST, "nothing was agreed on yet", "send initialize first")
         host, wish = self._host, self._options.model or self._host.config.get("model")
@@ -164,9 +167,9 @@ class EditorAgent:
         return self._introduced(await self._stored(params), params)
 
     async def _stored(self, params: Params) -> EditorSession:
-        """Open a session of before; in its own folder, whatever the client calls it.
+        """Open a stored session; the client must name the folder that it belongs to.
 
-        :raises RpcError: there is none, or it works on a prompt.
+        :raises RpcError: there is no such session, it belongs to another folder, or it is working on a prompt.
         """
         self._require_model()
         name, vault = _text(params, "sessionId"), self._folder(params)
@@ -202,7 +205,7 @@ class EditorAgent:
         return opened
 
     def _introduced(self, opened: EditorSession, params: Params) -> dict[str, Any]:
-        """Return the answer about a session; behind it go its commands, questions about its servers, and later the models."""
+        """Return the answer for an opened session; its commands, questions about its servers and the models are sent later."""
         servers = params.get("mcpServers")
         work = self._introduce(opened, servers if isinstance(servers, list) else [])
         task = asyncio.create_task(work)  # it begins when the answer has been sent
@@ -217,7 +220,7 @@ class EditorAgent:
         await self._servers.offer(lambda: opened.row, opened.notice, servers)
 
     async def _learn_models(self) -> None:
-        """Find out which models there are: some services are asked for it, so nobody waits."""
+        """Load the list of models and send it; it may need requests to services, so no answer waits for it."""
         self._models = tuple(await known_models(self._host))
         for opened in self._sessions.values():
             opened.tell_options()
@@ -225,7 +228,7 @@ class EditorAgent:
     def _folder(self, params: Params) -> Path:
         """Return the folder to work in.
 
-        :raises RpcError: it is not an absolute path of a folder, or others are to be worked in too.
+        :raises RpcError: it is not the absolute path of a readable folder, or the client names additional folders.
         """
         folder = _text(params, "cwd")
         if not Path(folder).is_absolute():
@@ -250,9 +253,9 @@ class EditorAgent:
         return {"sessions": found, **more}
 
     def _session(self, params: Params) -> EditorSession:
-        """Return a session that is open.
+        """Return the open session that `params` name.
 
-        :raises RpcError: it is not.
+        :raises RpcError: there is no such open session.
         """
         name = _text(params, "sessionId")
         if name not in self._sessions:
@@ -286,7 +289,7 @@ class EditorAgent:
     # ---------------------------------------------------------------- what happens meanwhile
 
     def _reloaded(self, report: ReloadReport) -> None:
-        """Say what was saved: on standard error, which editors keep in a log, and to those who may have other commands now."""
+        """Report a reload on standard error, which editors log; send every session its commands and options anew."""
         sys.stderr.write("".join(f"{line}\n" for line in report.lines()))
         self._ask_about_code()
         for opened in self._sessions.values():
@@ -294,7 +297,7 @@ class EditorAgent:
             opened.tell_options()
 
     def _ask_about_code(self) -> None:
-        """Say that code has appeared that waits for a person: an agent may have written it."""
+        """Show a notice for new code that waits for a person's consent, because an agent may have written it."""
         waiting, self._reloader.asking = self._reloader.asking, []
         for item in waiting:
             for opened in self._sessions.values():
@@ -315,9 +318,9 @@ SETUP_METHOD = {
 
 
 def _text(params: Params, name: str) -> str:
-    """Return a parameter that is a text.
+    """Return the parameter `name`.
 
-    :raises RpcError: it is not.
+    :raises RpcError: it is missing, empty or not text.
     """
     value = params.get(name)
     if not isinstance(value, str) or not value:

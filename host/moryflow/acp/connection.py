@@ -1,7 +1,7 @@
 """JSON-RPC 2.0 over two descriptors, one message a line: requests and notifications in, answers out, and our own requests.
 
-What comes is read on a thread of its own and handled on the loop, in order; what goes is written on another, so that a
-client that does not read keeps nobody waiting.
+One thread reads messages, and the loop handles them in order. Another thread writes, so that a client that does not read
+cannot block the loop.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, NoReturn
 from moryflow_sdk import MoryflowError
 
 MOST = 10 << 20
-"""Bytes of a message."""
+"""The most bytes of a message."""
 UNREAD = 64 << 20
-"""Bytes that may wait for a client that does not read; one with more is taken to be gone."""
+"""The most bytes that may wait for a client to read them; with more, the client counts as gone."""
 AHEAD = 1_000
-"""Messages that are read before the first of them is handled."""
+"""How many messages may be read before the first of them is handled."""
 FLUSH_SECONDS = 2.0
 """How long the last answers may take to be written."""
 
@@ -29,11 +29,11 @@ PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL = -32700, -326
 AUTH_REQUIRED, NOT_FOUND = -32000, -32002
 Params = Mapping[str, Any]
 CANCELLED_BY = {"session/prompt": "session/cancel"}
-"""The notification that stops what a request began."""
+"""For a request's method, the notification that stops its work."""
 
 
 class RpcError(MoryflowError):
-    """An error as an answer.
+    """An error that is sent as the answer to a request.
 
     :ivar number: the code of JSON-RPC or of the protocol.
     """
@@ -44,9 +44,9 @@ class RpcError(MoryflowError):
 
 
 def lines_of(read: Callable[[], bytes]) -> Iterator[bytes | None]:
-    """Yield the lines of what `read` returns until it is empty; ``None`` for one longer than :data:`MOST`.
+    """Yield the lines of the data that `read` returns, until it returns none; ``None`` for a line longer than :data:`MOST`.
 
-    What stands behind the last line end is half a message, and no line.
+    Data after the last newline is an incomplete message and is dropped.
     """
     parts: list[bytes] = []
     size = 0
@@ -62,7 +62,7 @@ def lines_of(read: Callable[[], bytes]) -> Iterator[bytes | None]:
 def message_in(line: bytes) -> dict[str, Any]:
     """Return the message in a line.
 
-    :raises RpcError: it is not JSON, or no message of JSON-RPC.
+    :raises RpcError: the line is not JSON, or not an object.
     """
     try:
         message = json.loads(line.decode("utf-8"), parse_constant=_no_number)
@@ -80,11 +80,11 @@ def _no_number(name: str) -> NoReturn:
 
 
 class EditorConnection:
-    """One client.
+    """The connection to one client.
 
-    :param requests: what answers a method: takes the parameters, returns the result.
-    :param notifications: what hears of a method that gets no answer.
-    :ivar ended: set when the client has gone.
+    :param requests: by method, the function that answers a request: it takes the parameters and returns the result.
+    :param notifications: by method, the function that takes the parameters of a notification.
+    :ivar ended: set when the client has disconnected.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class EditorConnection:
         self.ended = asyncio.Event()
 
     def start(self, read_from: int, write_to: int) -> None:
-        """Begin to read and to write."""
+        """Start the threads that read and write."""
         self._writer = threading.Thread(target=self._write, args=(write_to,), name="moryflow-acp-out", daemon=True)
         self._writer.start()
         threading.Thread(target=self._read, args=(read_from,), name="moryflow-acp-in", daemon=True).start()
@@ -118,7 +118,7 @@ class EditorConnection:
             for line in lines_of(lambda: os.read(descriptor, 1 << 16)):
                 self._ahead.acquire()
                 self._loop.call_soon_threadsafe(self._take, line)
-        except OSError:  # the terminal is gone
+        except OSError:  # the descriptor's other end is gone
             pass
         except RuntimeError:  # the loop is closed
             return
@@ -164,7 +164,7 @@ class EditorConnection:
         task.add_done_callback(lambda _: self._theirs.pop(number, None))
 
     def _hear(self, method: str, params: Params) -> None:
-        """Take a notification, behind the requests before it: each of those has begun by then."""
+        """Handle a notification after all requests that came before it have begun."""
         if method == "$/cancel_request":
             of = self._theirs.get(_id_of({"id": params.get("requestId")}))
             method, params = (CANCELLED_BY.get(of[1], ""), of[2]) if of else ("", params)
@@ -177,14 +177,14 @@ class EditorConnection:
             result = await work(params)
         except MoryflowError as error:
             self._fail(number, error)
-        except Exception as error:  # the boundary around one request: the client is told, and the others go on
+        except Exception as error:  # the boundary around one request: the client gets an error, other requests continue
             self._loop.call_exception_handler({"message": "a request of the editor failed", "exception": error})
             self._fail(number, RpcError(INTERNAL, f"{type(error).__name__}: {error}", "moryflow doctor", "internal"))
         else:
             self.send({"jsonrpc": "2.0", "id": number, "result": result})
 
     def _settle(self, message: dict[str, Any]) -> None:
-        """Hand an answer to whoever asked; one that nobody waits for, or not any more, is left."""
+        """Pass an answer to the caller of :meth:`ask`; ignore an answer that nobody waits for."""
         number = message.get("id")
         waiting = self._ours.pop(number, None) if isinstance(number, int) else None
         if waiting is None or waiting.done():
@@ -199,7 +199,7 @@ class EditorConnection:
     # ---------------------------------------------------------------- what goes
 
     async def ask(self, method: str, params: Params) -> Any:
-        """Send a request and return the result. Whoever is cancelled meanwhile withdraws it.
+        """Send a request and return its result. If the caller is cancelled, the request is withdrawn.
 
         :raises RpcError: the client answered with an error.
         """
@@ -224,7 +224,7 @@ class EditorConnection:
         self.send({"jsonrpc": "2.0", "id": number, "error": shown})
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message, behind those before it. Half a character is a question mark: many clients refuse its escape."""
+        """Send a message after the earlier ones. A lone surrogate becomes ``?``, because many clients reject its escape."""
         if self.ended.is_set() and self._unread - self._written > UNREAD:
             return
         data = json.dumps(message, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace") + b"\n"
@@ -234,7 +234,7 @@ class EditorConnection:
             self.ended.set()
 
     async def drain(self) -> None:
-        """Wait while much waits for the client to read it."""
+        """Wait until the client has read most of what was sent."""
         self._draining = True
         while self._unread - self._written > UNREAD // 8:
             self._room.clear()
@@ -250,12 +250,12 @@ class EditorConnection:
                 self._written += len(data)
                 if self._draining and not self._loop.is_closed():
                     self._loop.call_soon_threadsafe(self._room.set)
-        except OSError:  # nobody reads any more
+        except OSError:  # the client no longer reads
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self.ended.set)
 
     async def aclose(self, *, cancel: Callable[[], None]) -> None:
-        """Let what was asked be answered, and write it; `cancel` breaks off what takes longer."""
+        """Call `cancel` to interrupt running work, wait for the answers to open requests, and write them."""
         cancel()
         for future in self._ours.values():
             future.cancel()
@@ -271,6 +271,6 @@ class EditorConnection:
 
 
 def _id_of(message: Mapping[str, Any]) -> Any:
-    """Return the id that an error answers, if the message had one that can be one."""
+    """Return the id of a message for an error answer, or ``None`` if it has no valid one."""
     number = message.get("id")
     return number if isinstance(number, str | int) and not isinstance(number, bool) else None

@@ -1,9 +1,9 @@
-"""Files as the editor has them: the unsaved text of an open file is read in place of what the disk holds.
+"""Files with the editor's unsaved text: an open file is read as the editor has it, not as the disk has it.
 
-Gates, targets and identities are those of :class:`VaultFiles`: the judged object is opened here first, and an answer of the
-editor only stands in for its bytes. An editor that is slow, silent or wrong costs nothing but that: the disk holds then.
-Files are written here, as an editor would follow a link that a program swaps in, out of the sandbox of a command; where a
-person has chosen ``acp.editorWrites`` all the same, the editor writes, and it is seen afterwards whether it did.
+Gates, targets and identities are those of :class:`VaultFiles`: the judged object is opened here first, and the editor's answer
+only replaces its bytes. If the editor is slow, silent or wrong, the bytes on disk are used. Moryflow itself writes files: an
+editor would follow a link that a sandboxed command swaps in, and so write outside the sandbox. If a person has set
+``acp.editorWrites``, the editor writes, and the file is checked afterwards.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
     from .connection import EditorConnection
 
 SECONDS = 2.0
-"""How long an editor may take to give a text; one that took longer is not asked again, nor given one to save."""
+"""How long an editor may take to return a text; after a timeout it is not asked to read or save again."""
 SAVE_SECONDS = 10.0
-"""How long it may take to save one: some run a formatter first."""
+"""How long an editor may take to save a text: some run a formatter first."""
 MOST = 1 << 20
-"""Bytes of a file that an editor is asked about."""
+"""The most bytes of a file that an editor is asked to read or save."""
 COARSE_SECONDS = 0.02
-"""In which two changes of a file may have the same moment: many systems count those in ticks."""
+"""Seconds within which two changes of a file may have the same timestamp: many systems count it in ticks."""
 _MARK = "\ufeff"
 
 
 class EditorTexts:
-    """What an editor holds of files, asked on the threads of tools.
+    """The texts of files in an editor, requested from the threads of tools.
 
-    :param capabilities: what it says it can do with files.
-    :param knows: whether it has a session open.
-    :ivar passed: files that were written here. What the editor holds of them counts again once it is what the disk holds:
-        until then it is older than the change, and a person is asked by the editor which of both shall stay.
-    :ivar doubted: files of which it may hold the text of another file, as their path led elsewhere while it looked, and those
-        that it did not save as it was told. Both are read and written here from then on.
-    :ivar saving: held while the editor saves, so that of two agents that change one file the second is told.
+    :param capabilities: the file operations that the editor declares.
+    :param knows: whether the editor has a session open.
+    :ivar passed: files that Moryflow has written. The editor's text of such a file is older than the change, so it is ignored
+        until it equals the disk; until then the editor asks the person which of the two to keep.
+    :ivar doubted: files whose path led elsewhere while the editor read them, so that its text may be of another file, and
+        files that it did not save as told. From then on the editor is not used for them.
+    :ivar saving: held while the editor saves; if two agents change one file, the second gets an error.
     """
 
     def __init__(self, connection: EditorConnection, capabilities: Any, knows: Callable[[str], bool]) -> None:
@@ -65,16 +65,16 @@ class EditorTexts:
 
     @property
     def answers(self) -> bool:
-        """Whether it may be asked on this thread."""
+        """Whether the editor may be asked on this thread."""
         return not self._silent and not _on_a_loop()
 
     @property
     def reads(self) -> bool:
-        """Whether it is asked for a text on this thread."""
+        """Whether the editor may be asked for a text on this thread."""
         return self._gives and self.answers
 
     def files(self, scope: TurnContext, _plugin: str) -> VaultFiles:
-        """Return the files of a turn; the service ``files``. A sub-agent works for the session that the editor knows."""
+        """Return the service ``files`` of a turn. For a sub-agent, the editor is asked as the session that it has open."""
         if scope.files is None:
             place = (scope.vault, scope.around.home, Path.home())
             session = scope.lineage[-1]
@@ -84,7 +84,7 @@ class EditorTexts:
         return scope.files  # pyright: ignore[reportReturnType]
 
     def text(self, session: str, path: str) -> str | None:
-        """Return the text of a file in the editor; ``None`` where it gives none."""
+        """Return the editor's text of a file, or ``None`` if it returns none."""
         answer = None
         with suppress(MoryflowError):
             answer = self._ask("fs/read_text_file", SECONDS, sessionId=session, path=path)
@@ -92,15 +92,15 @@ class EditorTexts:
         return content if isinstance(content, str) else None
 
     def save(self, session: str, path: str, text: str) -> None:
-        """Have the editor write a text; whether it did is seen in the file.
+        """Have the editor write a text. Success is no proof that it did, so the caller checks the file.
 
-        :raises MoryflowError: it says that it could not, or says nothing.
+        :raises MoryflowError: the editor reports an error, or does not answer.
         """
         self._ask("fs/write_text_file", SAVE_SECONDS, sessionId=session, path=path, content=text)
 
     @contextmanager
     def doubting(self, path: str) -> Iterator[None]:
-        """Never ask about a file again for which the block fails."""
+        """If the block fails, never ask the editor about this file again."""
         try:
             yield
         except ToolError:
@@ -114,7 +114,7 @@ class EditorTexts:
         except TimeoutError as error:
             self._silent = True
             raise ToolError(f"it did not answer within {seconds:g} s, and may still do it later", code="editor") from error
-        except (CancelledError, RuntimeError) as error:  # the loop is gone with it
+        except (CancelledError, RuntimeError) as error:  # the loop ended with the editor's connection
             raise ToolError("it is gone", code="editor") from error
 
     async def _within(self, method: str, seconds: float, params: dict[str, str]) -> Any:
@@ -123,7 +123,7 @@ class EditorTexts:
 
 
 def _on_a_loop() -> bool:
-    """Whether this thread is one that must not wait."""
+    """Whether this thread runs an event loop, and so must not wait."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -134,7 +134,7 @@ def _on_a_loop() -> bool:
 class EditorFiles(VaultFiles):
     """The files of one vault, for a session that an editor has open.
 
-    :param writes: whether the editor writes texts.
+    :param writes: whether the editor saves texts, as the person has chosen.
     """
 
     waits = True
@@ -148,12 +148,12 @@ class EditorFiles(VaultFiles):
         self._stamps: dict[str, tuple[int, int, int]] = {}
 
     def unsaved(self, target: Target) -> bool:
-        """Whether what was last read of `target` was not what the disk holds."""
+        """Whether the content last read of `target` was unsaved text of the editor."""
         return target.path in self._unsaved
 
     @contextmanager
     def open(self, target: Target) -> Iterator[BinaryIO]:
-        """Open the judged file; what is read is the editor's text where it holds another one unsaved."""
+        """Open the judged file for reading; if the editor has unsaved text of it, yield that text instead."""
         with super().open(target) as file:
             self._stamps[path_of(target)] = _stamp(file)
             text = self._text_of(target, file)
@@ -189,7 +189,7 @@ class EditorFiles(VaultFiles):
         return self._as_stored(path, said, before)
 
     def _as_stored(self, path: str, said: str, before: str) -> bytes | None:
-        """Return an unsaved text with the mark and the line ends of its file; ``None`` where it is not text for a file."""
+        """Return unsaved text as bytes with the byte order mark and the line ends of its file; ``None`` if it is unusable."""
         mark = _MARK if before.startswith(_MARK) else ""
         body = _plain(said).replace("\n", "\r\n" if "\r\n" in before else "\n")
         try:
@@ -202,12 +202,12 @@ class EditorFiles(VaultFiles):
         return data
 
     def _way(self, target: Target) -> list[tuple[int, int, int]]:
-        """Return the judged file and the folders of the vault that lead to it, each with the moment of its last change.
+        """Return device, inode and ctime of the judged file and of the folders in the vault that lead to it.
 
-        A link that was in the place of one of them while the editor opened the path shows in it, also when it has gone again:
-        a rename changes that moment of what is renamed.
+        They differ if a link took the place of one of these while the editor opened the path, even if it is gone again:
+        a rename changes the ctime of the renamed object.
 
-        :raises ToolError: another object stands there, or a link leads there.
+        :raises ToolError: another object is at the path, or a link leads there.
         """
         path = path_of(target)
         with parent_folder(target) as (parent, name):
@@ -216,14 +216,14 @@ class EditorFiles(VaultFiles):
             return [(about.st_dev, about.st_ino, about.st_ctime_ns) for about in map(os.lstat, (path, *folders))]
 
     def _told(self, path: str) -> bool:
-        """Whether an editor is told of a path: not of one in Moryflow's own folder, that no text can name, or in doubt."""
+        """Whether the editor may be asked about a path: it is printable, not doubted, and outside Moryflow's own folder."""
         return path.isprintable() and path not in self._editor.doubted and not self._in_home(path)
 
     def write(
         self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None, direct: bool = False
     ) -> Target:
-        """Replace a file: a text in the editor where a person has chosen that, all else here. What an editor holds of a file
-        that was written here is older from then on.
+        """Replace or create a file: through the editor if it is text and the person has chosen that, otherwise here. After a
+        write here, the editor's own text of the file counts as outdated.
         """
         path = path_of(target)
         made = self._saved(target, data) if self._writes and not direct and self._editor.answers else None
@@ -235,12 +235,12 @@ class EditorFiles(VaultFiles):
         return made
 
     def _saved(self, target: Target, data: bytes) -> Target | None:
-        """Have the editor write the judged file, and return it as it is then; ``None`` for what is written here.
+        """Have the editor save the judged file; return its new target, or ``None`` if the file must be written here.
 
-        That is what is new, no text, large or in doubt, has another name, an access list or attributes, or may not be written,
-        and where its line ends or its mark would be the editor's.
+        It must be if the file is new, large, doubted, read-only or not text, has hard links, an access list or attributes, or
+        has a byte order mark or line ends that the editor might change.
 
-        :raises ToolError: another text stands there than was last read, or the editor did not save this, or not there.
+        :raises ToolError: the file changed since it was last read, or the editor did not save this text at this place.
         """
         path, text = path_of(target), _decoded(data)
         if target.identity is None or not self._told(path) or not _is_plain(text):
@@ -267,9 +267,9 @@ class EditorFiles(VaultFiles):
         raise ToolError(message, code="editor", next_step="read it again; the next change of it is written without the editor")
 
     def _found(self, target: Target, text: str | None, mode: int) -> tuple[Target, str | None, list[tuple[int, int]]]:
-        """Return what stands at the path of `target` by now, its text and its folders.
+        """Return the target that is at the path now, its text and its folders.
 
-        Many editors put a new file there; one that holds `text` is given the `mode` of the old one.
+        Many editors replace the file by a new one; if that holds `text`, it gets the `mode` of the old file.
         """
         with suppress(ToolError), parent_folder(target) as (parent, name):
             about = os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -287,13 +287,13 @@ class EditorFiles(VaultFiles):
 
 
 def _stamp(file: BinaryIO) -> tuple[int, int, int]:
-    """Return what changes whenever a file does, also where it is written in its place."""
+    """Return values that change whenever a file does, even if it is written in place."""
     about = os.fstat(file.fileno())
     return about.st_ino, about.st_size, about.st_mtime_ns
 
 
 def _is_bare(file: BinaryIO) -> bool:
-    """Whether a file has nothing but its mode that an editor would have to keep."""
+    """Whether a file has no access list and no attributes, which an editor might not keep."""
     if not hasattr(os, "listxattr"):
         return True
     with suppress(OSError):
@@ -302,12 +302,12 @@ def _is_bare(file: BinaryIO) -> bool:
 
 
 def _is_plain(text: str | None) -> bool:
-    """Whether every editor saves a text as it is: one without a mark, and with one kind of line end."""
+    """Whether every editor would save a text unchanged: it has no byte order mark, and only newlines as line ends."""
     return text is not None and "\r" not in text and not text.startswith(_MARK)
 
 
 def _text_in(file: BinaryIO) -> str | None:
-    """Return the text in a file; ``None`` for a large one, and for one that is none."""
+    """Return the text in a file, or ``None`` if it is too large or not text."""
     if os.fstat(file.fileno()).st_size > MOST:
         return None
     file.seek(0)
@@ -324,5 +324,5 @@ def _decoded(data: bytes) -> str | None:
 
 
 def _plain(text: str) -> str:
-    """Return a text as editors compare it: without its mark, and with one kind of line end."""
+    """Return a text in the form used for comparison: without byte order mark, and with newlines as line ends."""
     return text.removeprefix(_MARK).replace("\r\n", "\n")

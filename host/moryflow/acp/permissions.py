@@ -1,8 +1,8 @@
 """Questions to a person at an editor: ``session/request_permission``, and the answers.
 
-An answer counts for what was shown and for nothing else: each option carries the question's name and the hash of the call
-that was judged, and anything but one of the options that were offered refuses the call. Nothing of an MCP server that the
-editor names runs before a yes to what was shown of it.
+An answer counts only for the call that was shown: each option's id contains the question's id and the hash of the judged
+call, and any answer that is not one of the offered options refuses the call. An MCP server that the editor names is not
+started before the person has said yes to what was shown of it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ FULL_ACCESS = "full_access allows every tool what you may do yourself, without a
 
 
 class PermissionAsker:
-    """Asks the editor what a session and its sub-agents ask, and gives the answers to the host.
+    """Forwards the questions of a session and its sub-agents to the editor, and the answers to the host.
 
-    :param session: under which name the editor knows it.
+    :param session: the id under which the editor knows the session.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class PermissionAsker:
                 pass
 
     def _asked(self, approval: str, done: asyncio.Task[None]) -> None:
-        """Forget a question; one that could not even be asked is refused."""
+        """Remove a finished question; if asking it failed, refuse the call."""
         self._open.pop(approval, None)
         if not done.cancelled() and (error := done.exception()) is not None:
             asyncio.get_running_loop().call_exception_handler({"message": "a question failed", "exception": error})
             self._open[approval] = asyncio.create_task(self._reply(approval, "reject", f"it could not be asked: {error}"))
 
     def withdraw(self, approval: str | None = None) -> None:
-        """Take a question back, or all: it was answered elsewhere, or its turn has ended."""
+        """Withdraw one question or all: it was answered elsewhere, or its turn has ended."""
         for name, task in [*self._open.items()]:
             if approval in (None, name):
                 task.cancel()
@@ -99,7 +99,7 @@ class PermissionAsker:
                 await self._reply(approval, "reject", "the editor gave an answer that was not offered")
 
     async def _reply(self, approval: str, reply: str, message: str = "") -> None:
-        self._open.pop(approval, None)  # its own answer must not withdraw it
+        self._open.pop(approval, None)  # otherwise the event of this reply would cancel the task that runs it
         with suppress(MoryflowError):  # it was answered elsewhere, or its turn has ended
             await self._desk.reply(approval, reply, message=message, by=_BY)
 
@@ -118,7 +118,7 @@ class PermissionAsker:
 
 
 def outcome_in(result: Any) -> Mapping[str, Any]:
-    """Return what a client says of a question; nothing where it does not say it as it must."""
+    """Return the ``outcome`` of a client's answer to a question; empty if the answer is malformed."""
     outcome = result.get("outcome") if isinstance(result, Mapping) else None
     return outcome if isinstance(outcome, Mapping) else {}
 
@@ -129,7 +129,7 @@ def _patterns(data: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _reasons(data: Mapping[str, Any]) -> str:
-    """Return who asks for what and why, in lines that nothing in them can forge."""
+    """Return who asks for what and why; no value can forge a line, because line breaks in it are escaped."""
     folder = data.get("folder")
     lines = [
         f"{data.get('agent', '')} wants to use {data['tool']}",
@@ -142,7 +142,7 @@ def _reasons(data: Mapping[str, Any]) -> str:
 
 
 def options_of(approval: str, data: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the answers on offer. What *always* would store stands in its name; where it stores nothing there is none."""
+    """Return the offered answers. *Always* names the rule that it would store, and is missing if there is none to store."""
     about = f"{approval}:{str(data['hash'])[:16]}"
     always = str(data.get("always") or "")
     named = [
@@ -160,7 +160,7 @@ def _all_of(data: Mapping[str, Any]) -> str:
 
 
 async def full_access_confirmed(connection: EditorConnection, session: str) -> bool:
-    """Ask once before full access; whatever is no clear yes is a no."""
+    """Ask the person to confirm full access; only an explicit yes counts."""
     options = [
         {"optionId": "confirm:full_access", "name": "Turn full access on", "kind": "allow_once"},
         {"optionId": "leave:full_access", "name": "Keep asking", "kind": "reject_once"},
@@ -175,23 +175,23 @@ async def full_access_confirmed(connection: EditorConnection, session: str) -> b
 
 
 MOST_SERVERS = 32
-"""That are asked about in one session."""
+"""How many servers a session asks about at most."""
 MOST_SHOWN = 60_000
-"""Characters of a question."""
+"""The most characters of a question."""
 
 
 class EditorServers:
-    """Asks about the servers of each session; what a person never wants to be asked about again is remembered."""
+    """Asks about the MCP servers that the editor names, and remembers those about which the person wants no more questions."""
 
     def __init__(self, connection: EditorConnection, host: Host) -> None:
         self._connection, self._host = connection, host
         self._refused: set[str] = set()
 
     async def offer(self, row: Callable[[], SessionRow], notice: Callable[[str], None], servers: Sequence[Any]) -> None:
-        """Ask about the servers that were named for a session, one after the other.
+        """Ask about the servers that the editor named for a session, one after the other.
 
-        :param row: returns the session as it is: a person may change it before the next question.
-        :param notice: takes what else is said.
+        :param row: returns the session's current row, which a person may change between two questions.
+        :param notice: shows a text to the person.
         """
         for server in servers[:MOST_SERVERS]:
             if isinstance(server, Mapping):
@@ -228,7 +228,7 @@ class EditorServers:
         return f"{said}. Next: {_adding(server)}" if said.endswith("is left out") else said
 
     async def _ask(self, session: str, title: str, text: str, never: list[bool]) -> bool:
-        """Ask one question. A yes counts for the text that was shown, and anything but an option that was offered is a no."""
+        """Ask one question. A yes counts only for the shown text; any answer that was not offered is a no."""
         about = _hash(f"{title}\n{text}")
         offered = {
             "allow_once": "Yes",
@@ -252,7 +252,7 @@ def _hash(text: str) -> str:
 
 
 def _entry(server: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a server as a configuration has it; ``None`` for what is not understood."""
+    """Return a server in the form of the configuration, or ``None`` if its form is not supported."""
     args = server.get("args") or []
     if not all(isinstance(server.get(key) or [], list) for key in ("headers", "env")):
         return None
@@ -275,7 +275,7 @@ def _left_out(server: Mapping[str, Any]) -> str:
 
 
 def _adding(server: Mapping[str, Any]) -> str:
-    """Return the command that adds a server; what its environment and its headers hold is not repeated."""
+    """Return the command that adds a server, without its environment and headers, which may hold secrets."""
     name, args = str(server.get("name"))[:100], server.get("args")
     words = [str(server.get("command")), *map(str, args if isinstance(args, list) else ())]
     how = ["--url", str(server["url"])] if "url" in server else ["--", *words]

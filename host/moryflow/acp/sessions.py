@@ -1,4 +1,4 @@
-"""A session that an editor has open: its prompts, its settings, and the updates that the editor gets."""
+"""A session that an editor has open: its prompts, its settings, and the updates sent to the editor."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ _NEXT = {"max_steps": "/continue goes on", "budget": "raise limits.maxCost", "pr
 class EditorSession:
     """One session of one editor.
 
-    :param models: returns the models that can be chosen, as far as they are known by now.
-    :param notices: whether the editor shows what is no part of an answer by itself.
+    :param models: returns the models that can be chosen, as far as they are known so far.
+    :param notices: whether the editor can show notices apart from the answer.
     :param terminals: by session and call, the terminals in which commands run.
     """
 
@@ -84,7 +84,7 @@ class EditorSession:
 
     @property
     def id(self) -> str:
-        """Under which name the editor knows it."""
+        """The id under which the editor knows the session."""
         return self._session.id
 
     @property
@@ -115,7 +115,7 @@ class EditorSession:
                 pass
 
     def notice(self, text: str) -> None:
-        """Tell a person something that is not part of an answer: now where a turn runs, else before the next one."""
+        """Show a text that is not part of an answer. Without notices in the editor, it waits until a turn runs."""
         if self._takes_notices:
             self.tell({"sessionUpdate": "notice", "severity": "info", "title": text})
         elif self._work is not None:
@@ -127,7 +127,7 @@ class EditorSession:
 
     @property
     def working(self) -> bool:
-        """Whether a prompt is worked on."""
+        """Whether the session is working on a prompt."""
         return self._work is not None
 
     async def prompt(self, prompt: EditorPrompt) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class EditorSession:
         return self._ended(await whole_answer(self._session, result, options, None))
 
     def _ended(self, result: TurnResult) -> str:
-        """Return the reason that an editor is told; what it cannot say is said in words."""
+        """Return the protocol's stop reason for `result`; details that it cannot express go into a notice."""
         if result.end_reason in _FAILED and result.error is not None:
             raise result.error
         error = result.error
@@ -180,12 +180,12 @@ class EditorSession:
         return _STOPS.get(result.end_reason) or _FINISHES.get(result.finish, "end_turn")
 
     def _slash_in(self, text: str) -> tuple[str, str] | None:
-        """Return the command and what follows it; a text that begins with no command of ours is a prompt."""
+        """Return the slash command and the text after it, or ``None`` if `text` is a prompt."""
         name, _, rest = text.removeprefix("/").partition(" ")
         return (name, rest.strip()) if text.startswith("/") and name.strip() in self._commands() else None
 
     async def _command(self, name: str, rest: str) -> SlashResult | None:
-        """Run a slash command and return what it leaves to be done, or ``None`` where the turn goes on without a prompt."""
+        """Run a slash command and return its result; ``None`` for ``/continue``, which the caller runs as a turn."""
         if name == CONTINUE:
             return None
         if name == "compact":
@@ -199,19 +199,19 @@ class EditorSession:
         return result
 
     def cancel(self) -> None:
-        """Stop the turn that runs or is about to begin; what it has is kept."""
+        """Stop the turn that runs or is about to begin; what it has so far is kept."""
         if self._work is not None:
             self._stopped = True
             self._session.cancel()
 
     def break_off(self) -> None:
-        """Break the turn off: the editor has gone. It counts as interrupted, and can be gone on with."""
+        """Interrupt the turn because the editor has disconnected; the turn can be continued later."""
         self._asker.withdraw()
         if self._work is not None:
             self._work.cancel()
 
     async def close(self) -> None:
-        """Stop what runs and let the session go."""
+        """Stop the running turn and drop the session."""
         self.cancel()
         work = self._work
         if work is not None and work is not asyncio.current_task():
@@ -226,12 +226,12 @@ class EditorSession:
     # ---------------------------------------------------------------- settings
 
     def state(self) -> dict[str, Any]:
-        """Return modes and options, as a new session's answer has them."""
+        """Return modes and options, as the response to ``session/new`` contains them."""
         modes = [{"id": mode, "name": name, "description": text} for mode, (name, text) in MODES.items()]
         return {"modes": {"currentModeId": self._session.mode, "availableModes": modes}, "configOptions": self.options()}
 
     def options(self) -> list[dict[str, Any]]:
-        """Return what can be chosen for the session: mode, model, agent."""
+        """Return the options of the session with their values: mode, model, agent."""
         models = {info.id: info.note or info.provider for info in self._models()}
         with suppress(ConfigError):
             models = {self._model.id: "", **models}
@@ -250,7 +250,7 @@ class EditorSession:
     async def choose(self, option: str, value: Any) -> None:
         """Choose a value of an option.
 
-        :raises RpcError: there is no such option, or the value is none of it.
+        :raises RpcError: there is no such option, or it has no such value.
         """
         if not isinstance(value, str):
             raise RpcError(INVALID_PARAMS, "the value of an option is a text here")
@@ -265,9 +265,9 @@ class EditorSession:
                 raise RpcError(INVALID_PARAMS, f"there is no option {option[:100]!r}", "one of mode, model, agent")
 
     async def set_mode(self, mode: str) -> None:
-        """Change the mode; full access is confirmed once more by the person at the editor.
+        """Change the mode; the person at the editor has to confirm full access.
 
-        :raises RpcError: there is no such mode, or it was not confirmed.
+        :raises RpcError: there is no such mode, or the person did not confirm.
         """
         if mode not in MODES:
             raise RpcError(INVALID_PARAMS, f"there is no mode {mode[:100]!r}", f"one of {', '.join(MODES)}")
@@ -279,11 +279,11 @@ class EditorSession:
     # ---------------------------------------------------------------- what is told
 
     def tell_options(self) -> None:
-        """Say what can be chosen and what is."""
+        """Send the options and their current values."""
         self.tell({"sessionUpdate": "config_option_update", "configOptions": self.options()})
 
     def tell_commands(self) -> None:
-        """Say which slash commands there are."""
+        """Send the list of slash commands."""
         found = [
             {"name": name, "description": text, **({"input": {"hint": hint}} if hint else {})}
             for name, (text, hint) in self._commands().items()
@@ -291,12 +291,12 @@ class EditorSession:
         self.tell({"sessionUpdate": "available_commands_update", "availableCommands": found})
 
     def _commands(self) -> Mapping[str, tuple[str, str]]:
-        """Return what may follow a slash: what it does, and what stands behind it."""
+        """Return the slash commands by name: what each does, and a hint for the text after it."""
         plugins = self._host.plugin_set.commands.values()
         return {**{one.name: (one.help, "text") for one in plugins if one.slash is not None}, **OWN_COMMANDS}
 
     async def replay(self) -> None:
-        """Send what was said before."""
+        """Send the conversation so far."""
         for update in self._mapper.replay(await self._host.store.path(self._session.id)):
             self.tell(update)
             await self._connection.drain()
@@ -313,7 +313,7 @@ class EditorSession:
                 self.tell({"sessionUpdate": "usage_update", "used": used, "size": window, **spent})
 
     async def count_cost(self) -> None:
-        """Begin with what the session has cost already."""
+        """Start the count with the cost of the session's earlier turns."""
         known = [run.cost for run in await self._host.store.runs(self._session.id) if run.cost is not None]
         self._cost = sum(known) if known else None
 
@@ -327,7 +327,7 @@ class EditorSession:
 def _select(
     id: str, name: str, current: str, values: Mapping[str, str], category: str, *, named: bool = True
 ) -> dict[str, Any]:
-    """Return an option; `values` are names, or descriptions of what is called as it is written."""
+    """Return an option. `values` maps a value to its name or, unless `named`, to its description."""
     options = [
         {"value": value, "name": text if named else value, **({"description": text} if text and not named else {})}
         for value, text in values.items()
@@ -345,11 +345,11 @@ class EditorPrompt(NamedTuple):
 
 
 def prompt_of(blocks: Any, vault: Path) -> EditorPrompt:
-    """Return the prompt that blocks of content stand for.
+    """Return the prompt that the content blocks contain.
 
-    What is named in the text stands below it under a number, so that no name of a file is taken for a person's words.
+    A file that the text refers to is listed below the text under a number, so that its name is not taken for typed text.
 
-    :raises RpcError: a block is not one of those that are understood here.
+    :raises RpcError: a block is of a kind that is not supported.
     """
     if not isinstance(blocks, list) or not blocks:
         raise RpcError(INVALID_PARAMS, "a prompt is a list of blocks, and has one at least")
@@ -390,7 +390,7 @@ def _image(data: str, kind: str) -> dict[str, str]:
 
 
 def _place(uri: str, vault: Path) -> str:
-    """Return a file as it is called from `vault` on, with the lines that are meant; what is not a file as it is."""
+    """Return the path of a file URI, relative to `vault` if possible, with its line fragment; other URIs stay as they are."""
     try:
         parts = urlsplit(uri)
         path = Path(unquote(parts.path)) if parts.scheme == "file" else None

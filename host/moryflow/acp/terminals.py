@@ -1,4 +1,4 @@
-"""Commands in a terminal of the editor, where a person has chosen that: the service ``terminal`` over ``terminal/*``."""
+"""Runs commands in a terminal of the editor, if a person has chosen that: the service ``terminal`` over ``terminal/*``."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from .connection import EditorConnection
 
 OUTPUT_BYTES = 1 << 20
-"""That an editor is asked to keep of an output: escaped six-fold it still fits into a message."""
+"""How many bytes of an output the editor is asked to keep: even if escaping makes it six times as long, it fits a message."""
 SECONDS = 5.0
-"""How long an editor may take to open a terminal, or to give its output."""
+"""How long an editor may take to open a terminal, or to return its output."""
 CLOSE_SECONDS = 1.0
-"""How long it may take to close one; what still runs then is ended without it."""
+"""How long an editor may take to close a terminal; after that the host ends what still runs."""
 
 
 class EditorTerminals:
     """The terminals of one editor.
 
-    :param knows: whether it has a session open.
-    :ivar offered: whether it says that it has terminals.
+    :param knows: whether the editor has a session open.
+    :ivar offered: whether the editor declares that it has terminals.
     :ivar shown: by session and call, the terminals of calls that have no result yet.
-    :ivar late: what closes terminals that were opened after their call had given up.
+    :ivar late: tasks that close terminals which the editor opened after their call had given up.
     """
 
     def __init__(self, connection: EditorConnection, knows: Callable[[str], bool]) -> None:
@@ -44,7 +44,7 @@ class EditorTerminals:
         self._by_turn: WeakKeyDictionary[TurnContext, EditorTerminal | None] = WeakKeyDictionary()
 
     def service(self, scope: TurnContext, _plugin: str) -> EditorTerminal | None:
-        """Return the terminal of a turn, if it has one: the same all along, so that a command runs where it was judged for."""
+        """Return the terminal of a turn, or ``None``. It never changes in a turn, so a command runs where it was judged to."""
         if scope not in self._by_turn:
             session = scope.lineage[-1]
             chosen = self.offered and scope.around.config.get("acp.editorTerminal") is True and self._knows(session)
@@ -61,7 +61,7 @@ class EditorTerminal:
     async def run(
         self, call: str, argv: Sequence[str], *, folder: Path, variables: Mapping[str, str], seconds: float
     ) -> TerminalRun:
-        """Open a terminal, show it with the call, wait for the end of its program, and let it go, whatever happens."""
+        """Run a program in a new terminal that is shown with the call; the terminal is released whatever happens."""
         env = [{"name": name, "value": value} for name, value in variables.items()]
         program = {"command": argv[0], "args": [*argv[1:]], "env": env, "cwd": str(folder), "outputByteLimit": OUTPUT_BYTES}
         terminal = await self._open(program)
@@ -87,7 +87,7 @@ class EditorTerminal:
         )
 
     async def _open(self, program: Mapping[str, Any]) -> str:
-        """Return the name of a new terminal; one that comes when the call has given up is closed again."""
+        """Open a terminal and return its id; if the editor opens it only after the timeout, it is closed again."""
         opening = asyncio.ensure_future(self._ask("create", None, **program))
         try:
             async with asyncio.timeout(SECONDS):
@@ -116,10 +116,10 @@ class EditorTerminal:
         self._connection.notify("session/update", {"sessionId": self._session, "update": update})
 
     async def _ask(self, what: str, seconds: float | None, **params: Any) -> Mapping[str, Any]:
-        """Return an answer.
+        """Send a ``terminal/*`` request and return the answer.
 
-        :raises ToolError: it is an error.
-        :raises TimeoutError: there was none in time.
+        :raises ToolError: the editor answered with an error.
+        :raises TimeoutError: the editor did not answer in time.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -136,7 +136,7 @@ class EditorTerminal:
             raise ToolError(message, code="terminal") from error
 
     async def _close(self, terminal: str, ended: bool) -> None:
-        """Let a terminal go, and what runs in it; a call that is cancelled waits for that too."""
+        """Kill what still runs in a terminal and release it; even a cancelled call waits for that."""
         words = ("release",) if ended else ("kill", "release")
         asked = (self._ask(what, CLOSE_SECONDS, terminalId=terminal) for what in words)
         closing = asyncio.gather(*asked, return_exceptions=True)

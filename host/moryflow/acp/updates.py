@@ -1,4 +1,4 @@
-"""Turn events and stored nodes into the ``session/update`` messages of an editor: titles, places and differences of calls."""
+"""Turns events and stored nodes into ``session/update`` messages for an editor: texts, and calls with title, places, diffs."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 
 TITLE = 120
-"""Characters of the title of a call."""
+"""The most characters of a call's title."""
 MOST_OF_A_FILE = 1 << 20
-"""Bytes of a file up to which its difference is shown whole."""
+"""The most bytes of a file whose texts before and after a change are sent."""
 
 _KINDS = {
     "read": "read", "edit": "edit", "bash": "execute", "web_fetch": "fetch", "web_search": "search", "task": "think",
 }  # fmt: skip
-"""What kind a call of a domain is to an editor."""
+"""The protocol's kind of a call, by the domain of its tool."""
 _OTHER_KINDS = {"delete": "delete", "move": "move", "glob": "search", "grep": "search", "search_in_file": "search"}
-"""The kind of a tool whose domain does not say it."""
+"""The kind of calls whose tool's domain does not tell it, by the tool's name."""
 
 
 def kind_of(tool: str, domain: str) -> str:
-    """Return what kind of call an editor is told of."""
+    """Return the protocol's kind of a call."""
     return _OTHER_KINDS.get(tool) or _KINDS.get(domain, "other")
 
 
 def title_of(tool: str, args: Any) -> str:
-    """Return a call in one line: the tool and what it is about."""
+    """Return a call in one line: the tool and its most telling argument."""
     values = (args.get("path"), args.get("command"), *args.values()) if isinstance(args, Mapping) else (args,)
     about = next((str(value) for value in values if isinstance(value, str) and value.strip()), "")
     line = visible(f"{tool} {about.strip().partition(chr(10))[0]}".strip())
@@ -45,7 +45,7 @@ def title_of(tool: str, args: Any) -> str:
 
 
 def path_of(target: str, vault: Path) -> Path | None:
-    """Return the file that a target stands for."""
+    """Return the path of a target's text, or ``None`` if the target is not a file."""
     kind, _, rest = target.partition(":")
     if kind == "vault":
         return vault / rest.lstrip("/")
@@ -53,7 +53,7 @@ def path_of(target: str, vault: Path) -> Path | None:
 
 
 def places_of(targets: Sequence[str], vault: Path, args: Any) -> list[dict[str, Any]]:
-    """Return where in which files a call works."""
+    """Return the files, with a line if it is known, that a call works on."""
     paths = [path for target in targets if (path := path_of(target, vault)) is not None]
     line = args.get("offset") if isinstance(args, Mapping) and len(paths) == 1 else None
     more = {"line": line} if isinstance(line, int) and line > 0 else {}
@@ -61,25 +61,25 @@ def places_of(targets: Sequence[str], vault: Path, args: Any) -> list[dict[str, 
 
 
 def text_block(text: str) -> dict[str, Any]:
-    """Return a text as the content of a call."""
+    """Return a text as a content block of a call."""
     return {"type": "content", "content": {"type": "text", "text": text}}
 
 
 def fenced(text: str, language: str = "") -> dict[str, Any]:
-    """Return a text as it is, where editors would read Markdown; what nobody would see in it is spelled out."""
+    """Return a text inside a fence, so that editors do not read it as Markdown, with invisible characters escaped."""
     longest = max((len(found) for found in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return text_block(f"{fence}{language}\n{visible(text, keep=chr(10) + chr(9))}\n{fence}")
 
 
 def difference(path: Path, old: str | None, new: str) -> dict[str, Any]:
-    """Return the two texts of a file."""
+    """Return a diff block with a file's text before and after."""
     before = {} if old is None else {"oldText": old}
     return {"type": "diff", "path": str(path), **before, "newText": new}
 
 
 def content_of(path: Path) -> str | None:
-    """Return the text of a file; nothing of what is not there, is not a file, is not text, or is large."""
+    """Return the text of a file, or ``None`` if it is missing, not a regular file, not text, or too large."""
     try:
         with open_regular(path, follow=False) as file:
             data = file.read(MOST_OF_A_FILE + 1)
@@ -89,7 +89,7 @@ def content_of(path: Path) -> str | None:
 
 
 def previewed(preview: str, targets: Sequence[str], vault: Path) -> list[dict[str, Any]]:
-    """Return what a question shows of a call: the differences in its preview where all of it is understood, else its text."""
+    """Return the content blocks for the preview of a question: diffs if the whole preview can be parsed, else its text."""
     if not preview:
         return []
     found = list(_differences(preview, targets, vault))
@@ -99,7 +99,7 @@ def previewed(preview: str, targets: Sequence[str], vault: Path) -> list[dict[st
 
 
 def _differences(preview: str, targets: Sequence[str], vault: Path) -> Iterator[dict[str, Any] | None]:
-    """Yield each changed place of a preview: lines of a file begin with a blank, a sign or a backslash, of a place with @@."""
+    """Yield a diff for each hunk of a preview in unified diff format, and ``None`` for each line that is not understood."""
     path = path_of(targets[0], vault) if len(targets) == 1 else None
     old: list[str] = []
     new: list[str] = []
@@ -132,20 +132,20 @@ def _differences(preview: str, targets: Sequence[str], vault: Path) -> Iterator[
 
 
 LIVE_SECONDS = 0.25
-"""How often an editor is sent what a running tool shows: each time all of it."""
+"""Seconds between two updates of a running tool's output; each update sends all of it."""
 LIVE_CHARACTERS = 8_000
-"""The end of it that is sent."""
+"""How many characters, from the end of that output, are sent."""
 Update = dict[str, Any]
 
 
 def chunk(kind: str, text: str, message: str = "") -> Update:
-    """Return a piece of a message."""
+    """Return an update with a piece of a message."""
     named = {"messageId": message} if message else {}
     return {"sessionUpdate": f"{kind}_chunk", "content": {"type": "text", "text": text}, **named}
 
 
 class RunningCall:
-    """A call that has no result yet: its title, where it works, what its files held before, what it shows."""
+    """A call without a result: its title, its targets, the texts of its files before it, and its output so far."""
 
     def __init__(self, title: str = "", targets: Sequence[str] = (), before: Mapping[Path, str | None] | None = None) -> None:
         self.title, self.targets, self.before = title, targets, before or {}
@@ -154,11 +154,11 @@ class RunningCall:
 
 
 class UpdateMapper:
-    """Tells an editor of one session and its sub-agents.
+    """Sends an editor the updates of one session and its sub-agents.
 
-    :param send: takes the updates.
+    :param send: sends an update.
     :param domain: returns the domain of a tool.
-    :param terminals: by session and call, the terminals of the editor in which commands run; it shows their output itself.
+    :param terminals: by session and call, the editor's terminals in which commands run; the editor shows their output itself.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class UpdateMapper:
         self._calls: dict[str, RunningCall] = {}
 
     def __call__(self, event: Event) -> None:
-        """Pass on an event; of a sub-agent only its calls."""
+        """Send the updates for an event; of a sub-agent, only its calls are sent."""
         own, data = event.session == self._session.id, event.data
         match event.type:
             case "text.delta" if own:
@@ -241,14 +241,14 @@ class UpdateMapper:
         self._send(update)
 
     def _title_after(self, result: Mapping[str, Any], title: str) -> str:
-        """Return the title of a finished call: what the tool says of it; of a command, the command and how it failed."""
+        """Return the title of a finished call: the one the tool gives, or for a shell command the command and how it failed."""
         said = str(result.get("title") or "")
         if not title or not said or self._domain(str(result.get("tool"))) != "bash":
             return said
         return title if said == "exit code 0" else f"{title} ({said})"
 
     def _plan(self, data: Mapping[str, Any]) -> None:
-        """Tell of the plan that a plugin publishes; entries that are none are left out."""
+        """Send the plan that a plugin publishes, without invalid entries."""
         found = data.get("entries")
         entries = [
             {
@@ -264,7 +264,7 @@ class UpdateMapper:
     # ---------------------------------------------------------------- what was said before
 
     def replay(self, path: Sequence[Node]) -> Iterator[Update]:
-        """Yield what was said on `path`, oldest first; a call without a result has failed."""
+        """Yield the updates for the nodes of `path`, oldest first; a call without a result is shown as failed."""
         results = {node.payload["call_id"]: node.payload for node in path if node.kind == "tool"}
         for node in path:
             match node.kind:
