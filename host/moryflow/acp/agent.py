@@ -286,7 +286,7 @@ class EditorAgent:
         await opened.choose(_text(params, "configId"), params.get("value"))
         return {"configOptions": opened.options()}
 
-    # ---------------------------------------------------------------- what happens meanwhile
+    # ---------------------------------------------------------------- reloads
 
     def _reloaded(self, report: ReloadReport) -> None:
         """Report a reload on standard error, which editors log; send every session its commands and options anew."""

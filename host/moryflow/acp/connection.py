@@ -111,7 +111,7 @@ class EditorConnection:
         self._writer.start()
         threading.Thread(target=self._read, args=(read_from,), name="moryflow-acp-in", daemon=True).start()
 
-    # ---------------------------------------------------------------- what comes
+    # ---------------------------------------------------------------- incoming messages
 
     def _read(self, descriptor: int) -> None:
         try:
@@ -196,7 +196,7 @@ class EditorConnection:
         else:
             waiting.set_result(message["result"])
 
-    # ---------------------------------------------------------------- what goes
+    # ---------------------------------------------------------------- outgoing messages
 
     async def ask(self, method: str, params: Params) -> Any:
         """Send a request and return its result. If the caller is cancelled, the request is withdrawn.

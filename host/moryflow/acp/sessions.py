@@ -276,7 +276,7 @@ class EditorSession:
             raise RpcError(INVALID_REQUEST, "full_access was not confirmed", code="confirm_required")
         await self._session.set_mode(mode)
 
-    # ---------------------------------------------------------------- what is told
+    # ---------------------------------------------------------------- updates
 
     def tell_options(self) -> None:
         """Send the options and their current values."""

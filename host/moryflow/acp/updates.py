@@ -261,7 +261,7 @@ class UpdateMapper:
         ]
         self._send({"sessionUpdate": "plan", "entries": entries})
 
-    # ---------------------------------------------------------------- what was said before
+    # ---------------------------------------------------------------- replay
 
     def replay(self, path: Sequence[Node]) -> Iterator[Update]:
         """Yield the updates for the nodes of `path`, oldest first; a call without a result is shown as failed."""

@@ -156,7 +156,7 @@ class Memory:
         """End the pause."""
         self._again.pop(session, None)
 
-    # ---------------------------------------------------------------- beside the turn
+    # ---------------------------------------------------------------- background forks
 
     def is_writing(self, session: str) -> bool:
         """Whether a fork is writing a summary of `session`, or has written one that is not applied yet."""

@@ -72,7 +72,7 @@ class TurnCompaction(Compaction):
         self._meter, self._strict = memory.meters(requests.context, self._settings.estimator, scope.plugin_set)
         self._limit = limit_of(scope.model.context_window, self._settings)
 
-    # ---------------------------------------------------------------- the seam
+    # ---------------------------------------------------------------- called by the kernel
 
     async def before_step(self) -> None:
         """Apply a summary written in the background, then shorten the view if it is too long.
@@ -361,7 +361,7 @@ class TurnCompaction(Compaction):
         writing = record.writing
         self._scope.extra_usage.append((writing.usage, writing.cost))
 
-    # ---------------------------------------------------------------- beside the turn
+    # ---------------------------------------------------------------- background forks
 
     async def _start_background(self) -> None:
         if self._memory.is_writing(self._scope.session):

@@ -233,7 +233,7 @@ async def whole_output(host: Host, session: Session, output: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-# -------------------------------------------------------------------- what a host has
+# -------------------------------------------------------------------- the host
 
 
 def agent_json(agent: Agent, default: bool) -> dict[str, Any]:

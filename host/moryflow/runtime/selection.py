@@ -86,7 +86,7 @@ def named_agent(agents: Mapping[str, Agent], name: str | None, configured: str |
 def known_agent(agents: Mapping[str, Agent], name: str) -> Agent:
     """Return the agent called `name`, whether it can be chosen or not.
 
-    :raises ConfigError: it is not known.
+    :raises ConfigError: there is no such agent.
     """
     if name in agents:
         return agents[name]

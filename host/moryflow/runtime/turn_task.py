@@ -101,7 +101,6 @@ class TurnTask:
 
 
 def _result_of(scope: TurnContext, reason: EndReason, error: MoryflowError | None) -> TurnResult:
-    """Return the result of a turn that ended for `reason`."""
     used = scope.usage
     return TurnResult(
         session=scope.session,

@@ -165,9 +165,9 @@ class RulesService:
         return f"{file}:{await asyncio.to_thread(values.line_of_rule, file, entry)}"
 
     async def remove(self, rule: Rule) -> None:
-        """Take away `rule`, one of :meth:`all`, where it stands.
+        """Remove `rule`, one of :meth:`all`, from the session's grants or from the configuration file.
 
-        :raises ConfigError: it stands in no file and no session, or the configuration cannot be written.
+        :raises ConfigError: the file does not contain the rule, or cannot be written.
         """
         if rule.source == "session":
             self._scope.live.grants.remove(rule)

@@ -253,7 +253,7 @@ class Store(Protocol):
         """Return the nodes of all sessions in which people, models or tools wrote `text`."""
         ...
 
-    # ---------------------------------------------------------------- beside the tree
+    # ---------------------------------------------------------------- records beside the tree
 
     async def runs(self, session: str) -> list[RunRow]:
         """Return the turns of a session, oldest first."""

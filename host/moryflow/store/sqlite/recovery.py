@@ -323,7 +323,7 @@ def _add_leaves(target: sqlite3.Connection, file: Path) -> None:
 
 
 def _belongs(table: str, row: dict[str, Any]) -> bool:
-    """Return whether a row can be of `table`, where ``plugin_state`` and ``events`` have the same number of columns."""
+    """Return whether a row fits `table`; needed because ``plugin_state`` and ``events`` have equally many columns."""
     place = str(row["scope"] if table == "plugin_state" else row["ts"]) if table in ("plugin_state", "events") else ""
     is_state = place == "session" or place.startswith("turn:")
     return is_state if table == "plugin_state" else not is_state
