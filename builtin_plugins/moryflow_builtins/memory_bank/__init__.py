@@ -1,7 +1,7 @@
-"""The memory bank: what a project knows about itself, read before what is risky, written only as a person agreed.
+"""The memory bank: notes about a project, which agents read before risky changes and write only after a person agreed.
 
-A bank is a real folder ``memory-bank`` at the top of the vault; without it none of this does anything: one look at the disk a
-turn. Tools keep one part of each file of the bank, the person keeps the other.
+A bank is a real folder ``memory-bank`` at the top of the vault. Without it, this plugin does nothing but look for it once a
+turn. Each file of the bank has two parts: one that tools write, and one that belongs to the person.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ SENSITIVE_PATHS: tuple[str, ...] = (
     "**/{dockerfile,dockerfile.*,*.dockerfile,docker-compose*.y*ml,compose*.y*ml}", "**/*.{tf,bicep}",
     "**/{migrations,migration,alembic}/**",
 )  # fmt: skip
-"""Globs of paths whose change is high risk: keys, dependencies, migrations, infrastructure. Matched without regard to case.
+"""Globs of paths whose change is high risk: keys, dependencies, migrations, infrastructure. Case is ignored.
 
-Files of secrets and what runs later belong to them and stand in tables of their own, which permissions read too."""
+Files with secrets and files that run later are high risk too; they are in other tables, which permissions use as well."""
 
 
 class MemoryBankSettings(Settings):
@@ -89,7 +89,7 @@ class MemoryBankSettings(Settings):
 
     @property
     def hints(self) -> bool:
-        """Whether the model gets hints to read and to propose; with the guard off the bank is only shown and protected."""
+        """Whether the model gets hints to read and to propose. With the guard off, the bank is only shown and protected."""
         return self.remind and self.guard_mode != "off"
 
 
@@ -102,14 +102,14 @@ PATTERNS = f"{FOLDER}/details/patterns.md"
 PREFIX = f"vault:/{FOLDER}"
 SKILL = Path(__file__).parent / "skills" / "memory-bank"
 READER, WRITER = "memory-reader", "memory-bank-writer"
-"""The agents of the bank. Anyone may start the reader, only ``memory_write`` starts the writer; the names grant nothing."""
+"""The agents of the bank. Any agent may start the reader; only ``memory_write`` starts the writer. The names grant nothing."""
 READ_TOOLS = ("read", "ls", "glob", "grep")
 PROTOCOL_VERSION = "memory-bank/v1"
 SECTIONS = ("Project", "Routing Rules", "Top Quick Answers", "Drill-Down Protocol", "Write Safety")
-"""What the front page must have, in this order."""
+"""The sections that the front page (``MEMORY.md``) must have, in this order."""
 USER_PLACEHOLDER = "Your own notes. No tool changes this part."
 MADE_BY = "ask the person to run `moryflow memory-bank init`"
-"""Who makes a bank: no tool and no command of an agent does."""
+"""The next step if there is no bank: only a person creates one, no tool and no command of an agent."""
 
 UNSEEN = frozenset({"bash", "mcp", "tool"})
 """Domains of calls that do not say which files they write."""
@@ -122,45 +122,45 @@ def page_of_skill(name: str) -> str:
 
 
 class Bank(NamedTuple):
-    """A bank that was found.
+    """The memory bank of a vault.
 
-    :param problem: why the folder is not used although something of that name is there.
+    :param problem: why the bank cannot be used although something of that name exists.
     """
 
     vault: str
     problem: str = ""
 
     def has(self, name: str) -> bool:
-        """Whether the regular file `name` (``memory-bank/…``) is there."""
+        """Whether the regular file `name` (``memory-bank/…``) exists."""
         try:
             return stat.S_ISREG(os.lstat(f"{self.vault}/{name}").st_mode)
         except OSError:
             return False
 
     def required(self) -> str:
-        """Return what must have been read before a risky write; empty where there is nothing to read."""
+        """Return the file that must be read before a risky write; empty if the bank has neither of the two."""
         return next((name for name in (PATTERNS, MEMORY) if self.has(name)), "")
 
 
 def usable_bank(turn: Turn) -> Bank | None:
-    """Return the bank of the turn's vault if it can be used."""
+    """Return the bank of the turn's vault if it can be used, else ``None``."""
     bank = bank_of(turn)
     return None if bank is None or bank.problem else bank
 
 
 def bank_of(turn: Turn) -> Bank | None:
-    """Return the bank of the turn's vault, whether it can be used or not."""
+    """Return the bank of the turn's vault, whether or not it can be used."""
     return _bank_in_turn(turn.id, turn.vault) if turn.id else find_bank(turn.vault)
 
 
 @lru_cache(maxsize=256)
 def _bank_in_turn(_: str, vault: Path) -> Bank | None:
-    """Look for the bank once a turn."""
+    """Look for the bank, once a turn: the first argument, the turn's id, is part of the cache's key."""
     return find_bank(vault)
 
 
 def find_bank(vault: Path) -> Bank | None:
-    """Look for the bank of `vault`. A link is not followed: it may lead anywhere."""
+    """Return the bank of `vault`, or ``None``. A link is not followed, because it may lead anywhere."""
     try:
         mode = os.lstat(f"{vault}/{FOLDER}").st_mode
     except OSError:
@@ -171,22 +171,22 @@ def find_bank(vault: Path) -> Bank | None:
 
 
 def inside(target: Target) -> bool:
-    """Whether a file target is the bank or in it: where it leads to, and the name it was given by."""
+    """Whether a file target is the bank or in it, by its resolved path or by its path as given."""
     return target.kind == "file" and (_below(target.text) or (target.lexical is not None and _below(target.lexical)))
 
 
 def name_in_bank(target: Target) -> str:
-    """Return ``memory-bank/…`` of a target that leads into the bank, else an empty text."""
+    """Return the path (``memory-bank/…``) of a target in the bank, or an empty text for other targets."""
     return target.text.removeprefix("vault:/") if target.kind == "file" and _below(target.text) else ""
 
 
 def bank_path(target: str) -> str:
-    """Return the path that a model means by a file of the bank: ``details/a.md`` is one of it, an absolute path is itself."""
+    """Return the path that a model means: ``details/a.md`` is relative to the bank, an absolute path stays as it is."""
     return target if target.startswith((f"{FOLDER}/", "/", "~")) else f"{FOLDER}/{target}"
 
 
 def covers(target: Target, turn: Turn) -> bool:
-    """Whether a file target is a folder that the bank lies in."""
+    """Whether a file target is a folder that contains the bank."""
     path = (target.path or "").rstrip("/") + "/"
     return target.kind == "file" and f"{turn.vault}/".startswith(path)
 
@@ -199,17 +199,17 @@ def runs_unseen(call: ToolCall, turn: Turn) -> bool:
 
 
 def is_there(vault: str) -> bool:
-    """Whether something of the bank's name is in the vault."""
+    """Whether something with the bank's name exists in the vault."""
     return os.path.lexists(f"{vault}/{FOLDER}")
 
 
 def _below(text: str) -> bool:
-    """Whether a target's text is the bank or in it; another spelling of the name counts, for volumes that fold case."""
+    """Whether a target's text names the bank or something in it; case is ignored, because some volumes ignore it."""
     return text[: len(PREFIX) + 1].casefold() in (PREFIX, PREFIX + "/")
 
 
 def as_text(data: bytes) -> str | None:
-    """Return the text of a file of the bank; ``None`` for what is not UTF-8 text."""
+    """Return the text of a file of the bank; ``None`` if it is not UTF-8 text."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -229,7 +229,7 @@ def read_text(turn: Any, name: str, limit: int = 1024 * 1024) -> str | None:
         return None
 
 
-# ---------------------------------------------------------------- The two parts of its files
+# ---------------------------------------------------------------- The two parts of a file
 
 
 MACHINE = ("<!-- MACHINE_BLOCK_START -->", "<!-- MACHINE_BLOCK_END -->")
@@ -238,7 +238,7 @@ MARKERS = (*MACHINE, *USER)
 
 
 class Blocks(NamedTuple):
-    """A file cut at its markers: ``head + machine + between + user + tail`` is the file, byte for byte."""
+    """A file split at its markers: ``head + machine + between + user + tail`` is the file, byte for byte."""
 
     head: str
     machine: str
@@ -248,21 +248,21 @@ class Blocks(NamedTuple):
 
     @property
     def around(self) -> tuple[str, str, str, str]:
-        """All that no tool may change."""
+        """The parts that no tool may change."""
         return self.head, self.between, self.user, self.tail
 
     def with_machine(self, inner: str) -> str:
-        """Return the file with other text between the machine markers."""
+        """Return the text of the file with `inner` between the machine markers."""
         return f"{self.head}{MACHINE[0]}\n{inner.strip(chr(10))}\n{MACHINE[1]}{self.between}{self.user}{self.tail}"
 
     @property
     def machine_text(self) -> str:
-        """What stands between the machine markers."""
+        """The text between the machine markers."""
         return self.machine.removeprefix(MACHINE[0]).removesuffix(MACHINE[1])
 
 
 def split(text: str) -> Blocks | None:
-    """Return the blocks of a file; ``None`` unless each marker stands in it once, in order."""
+    """Return the blocks of a file, or ``None`` if it does not have each marker once, in order."""
     if any(text.count(marker) != 1 for marker in MARKERS):
         return None
     places = [text.index(marker) for marker in MARKERS]
@@ -280,7 +280,7 @@ def split(text: str) -> Blocks | None:
 
 
 def problem_of(text: str) -> tuple[str, int] | None:
-    """Return what is wrong with the markers of a file and the line it stands on; ``None`` when they are as they must be."""
+    """Return the problem with the markers of a file, and its line; ``None`` if they are correct."""
     lines = text.splitlines()
     for marker in MARKERS:
         found = [number for number, line in enumerate(lines, 1) if marker in line]
@@ -333,13 +333,13 @@ async def memory_write(
 
 @hookimpl
 def tools() -> list[Tool]:
-    """Offer proposing and writing where there is a bank."""
+    """Offer the tools ``memory_propose`` and ``memory_write``; without a bank, they are not shown to the model."""
     return [memory_propose, memory_write]
 
 
 @hookimpl
 def agents() -> list[Agent]:
-    """Offer the reader, which answers with a package. No agent may call the writer."""
+    """Offer the reader, which answers with a context package. The writer is not offered: no agent may start it."""
     return [
         Agent(
             id=READER,
@@ -371,7 +371,7 @@ def system_blocks(turn: Turn) -> list[SystemBlock]:
     from .prompt import block_of
 
     if turn.config.guard_mode != "off":
-        sensitive_globs(turn.config)  # made before the first call, so that no gate waits for it
+        sensitive_globs(turn.config)  # compile them now, so that no gate has to wait for it
     return [block_of(turn, bank)]
 
 
@@ -388,7 +388,7 @@ def chat_messages(messages: Sequence[Message], turn: Turn) -> Sequence[Message] 
 
 @hookimpl
 def tool_before(call: ToolCall) -> ToolCall | None:
-    """Keep the reader out of the background: the agent waits for what it finds."""
+    """Run the reader in the foreground, because the agent needs its answer."""
     if call.args.get("agent") != READER or not call.args.get("background"):
         return None
     return call.replace(args={**call.args, "background": False})
@@ -396,7 +396,7 @@ def tool_before(call: ToolCall) -> ToolCall | None:
 
 @hookimpl(before="permission")
 async def tool_gate(call: ToolCall, turn: Turn) -> Deny | None:
-    """Guard the bank, and the reading before a risky write."""
+    """Protect the bank from writes, and require reading it before a risky write."""
     if turn.parent is None and not any(target.domain == "edit" for target in call.targets):
         return None
     from .guard import judge
@@ -406,7 +406,7 @@ async def tool_gate(call: ToolCall, turn: Turn) -> Deny | None:
 
 @hookimpl(timeout=10)
 async def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
-    """Remember what the bank holds just before a call runs that could change it unseen."""
+    """Take a snapshot of the bank just before a call that could change it without naming its files."""
     if ruling.decision != "allow" or not runs_unseen(call, turn):
         return
     bank = bank_of(turn)
@@ -418,7 +418,7 @@ async def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
 
 @hookimpl(timeout=10)
 async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
-    """Undo forbidden changes of the bank, note what was read, add hints."""
+    """Undo forbidden changes of the bank, record which of its files were read, add hints."""
     if usable_bank(turn) is None:
         if not runs_unseen(call, turn):
             return None

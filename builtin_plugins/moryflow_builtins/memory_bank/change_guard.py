@@ -1,7 +1,7 @@
-"""Guard the bank against calls that could change it unseen: shell commands, MCP servers, tools that name no files.
+"""Guard the bank against calls that could change it without naming its files: shell commands, MCP servers, other tools.
 
-What the bank holds is taken down before such a call and compared afterwards. Nothing is lost: what is put back is kept in
-the plugin's own folder first.
+A snapshot of the bank is taken before such a call and compared afterwards. Changes are undone, but not lost: the changed files
+are first copied to the plugin's own folder.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from moryflow_sdk import ToolCall, ToolError, ToolResult, Turn
 from . import FOLDER, MADE_BY, is_there
 
 MOST_BYTES = 16 * 1024 * 1024
-"""How much of a bank is held in memory; a file beyond that is compared but cannot be put back."""
+"""How many bytes of a bank are kept in memory; changes of files beyond that are noticed but cannot be undone."""
 
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Item(NamedTuple):
-    """One entry: `content` of a file, where a link leads, or ``None`` for a folder and what was not held.
+    """One entry of the bank.
 
-    :param signature: the mode of a folder; of a file that was not held, what tells it from another.
+    :param content: the bytes of a file, the target of a link; ``None`` for a folder, and for a file that was not kept.
+    :param signature: the mode of a folder; for a file that was not kept, its hash or its status.
     """
 
     kind: str
@@ -38,7 +39,7 @@ class Item(NamedTuple):
 
 
 class BankSnapshot:
-    """A bank at one moment, by path relative to the vault; empty when there is no such folder."""
+    """The entries of a bank at one moment, by path relative to the vault; empty if there is no bank."""
 
     def __init__(self, vault: str) -> None:
         self.vault = vault
@@ -70,13 +71,13 @@ def snapshot_of(vault: str) -> BankSnapshot:
 
 
 def _read_item(item: Item) -> Item:
-    """Return a file by its hash alone."""
+    """Return the entry of a file with its hash instead of its content."""
     digest = hashlib.sha256(item.content or b"").digest()
     return Item(item.kind, None, (int.from_bytes(digest, "big"),))
 
 
 def _walk(vault: str) -> Iterator[tuple[str, Item]]:
-    """Yield every entry, by descriptors only; what is in a folder that cannot be opened is not seen."""
+    """Yield every entry, using descriptors only; entries of a folder that cannot be opened are left out."""
     with suppress(PermissionError):
         for folder, folders, files, descriptor in os.fwalk(f"{vault}/{FOLDER}", follow_symlinks=False):
             base = os.path.relpath(folder, vault)
@@ -104,7 +105,7 @@ def _item(name: str, folder: int) -> Item:
 
 
 def restore_modes(before: BankSnapshot) -> None:
-    """Give folders the mode back that they had, so that what is in them can be seen and put back."""
+    """Restore the modes of folders, so that their entries can be read and restored."""
     for name in sorted(name for name, item in before.items.items() if item.kind == "dir"):
         path = Path(before.vault, name)
         with suppress(OSError):
@@ -114,13 +115,13 @@ def restore_modes(before: BankSnapshot) -> None:
 
 
 def restore(before: BankSnapshot, now: BankSnapshot, turn: Any) -> list[str]:
-    """Make the bank what it was in `before`; return what could not be put back.
+    """Restore the bank to `before`, and return the paths that could not be restored.
 
-    :param turn: its files service does it, which opens nothing through a link.
+    :param turn: the turn whose service ``files`` writes; it opens nothing through a link.
     """
     names = before.changed(now)
     left: list[str] = []
-    for name in reversed(names):  # what is in a folder goes before the folder
+    for name in reversed(names):  # the entries of a folder before the folder itself
         if name in now.items and _kind(before, name) != _kind(now, name):
             _attempt(left, name, lambda name=name: _remove(turn, name))
     for name in names:
@@ -140,7 +141,7 @@ def _kind(snapshot: BankSnapshot, name: str) -> str:
 
 
 def _missing_folder(before: BankSnapshot, name: str) -> bool:
-    """Whether a folder that was there is still gone; empty ones are not made again by writing files."""
+    """Create a folder that was there before, and return whether that failed; writing files does not create empty ones."""
     path = Path(before.vault, name)
     try:
         path.mkdir(exist_ok=True)
@@ -161,12 +162,12 @@ def _target(turn: Any, name: str) -> Any:
 
 
 def _remove(turn: Any, name: str) -> None:
-    """Remove an entry; the files service removes a link itself and not what it leads to."""
+    """Remove an entry; the service ``files`` removes a link itself and not its target."""
     turn.files.remove(_target(turn, name), recursive=True)
 
 
 def _write(turn: Any, name: str, item: Item) -> None:
-    """Write a file back, replacing one that refuses to be written."""
+    """Restore a file; if it cannot be written, remove it first."""
     if item.content is None:
         raise ToolError(f"{name} is too large to be put back", code="too_large")
     target = _target(turn, name)
@@ -180,7 +181,7 @@ def _write(turn: Any, name: str, item: Item) -> None:
 
 
 def keep_copies(now: BankSnapshot, names: list[str], folder: Path) -> int:
-    """Copy what is about to be undone into `folder`; return how many files that were."""
+    """Copy the files whose changes will be undone into `folder`; return how many there were."""
     count = 0
     for name in names:
         item = now.items.get(name)
@@ -196,17 +197,17 @@ def keep_copies(now: BankSnapshot, names: list[str], folder: Path) -> int:
 
 CHANGED = ("changed", "the memory-bank writer", "everything was put back", "propose the change with memory_propose")
 MADE = ("made", "a person", "it was taken away again", MADE_BY)
-"""What a command did to the bank, who may do that, what was done about it, and the next step."""
+"""For the message: what a command did to the bank, who may do that, what was done about it, and the next step."""
 
 _held: dict[tuple[str, str], BankSnapshot] = {}
-"""Snapshots of calls that run now, by turn and call. Made just before the body, gone when its result is known."""
+"""Snapshots for the calls that are running, by turn and call; taken just before the body, and dropped with its result."""
 
 MOST_HELD = 64
-"""Calls whose turn ended with an open question leave an entry behind; the oldest are dropped."""
+"""The most snapshots that are kept; the oldest are dropped, because a call whose turn ended at a question leaves one behind."""
 
 
 async def hold(call: ToolCall, turn: Turn) -> None:
-    """Remember what the bank holds. A question that the body asks later does not begin anew: it has run already."""
+    """Take a snapshot of the bank for a call, if it has none yet: a question during the body must not replace the first one."""
     if is_held(call, turn):
         return
     vault = str(turn.vault)
@@ -221,7 +222,7 @@ def is_held(call: ToolCall, turn: Turn) -> bool:
 
 
 async def compare(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
-    """Put the bank back if the call has changed it, and make an error of its result that says so."""
+    """Restore the bank if the call changed it, and return an error result that says so; ``None`` if it did not."""
     before = _held.pop((turn.id, call.id))
     if not before.items and not is_there(before.vault):
         return None
@@ -262,7 +263,7 @@ def _first_names(names: list[str]) -> str:
 
 
 def note_change(vault: str, name: str, fresh: BankSnapshot) -> None:
-    """Tell running comparisons that the writer has changed a file, so that they do not undo it."""
+    """Add a change by the writer to the snapshots of running calls, so that it is not undone after them."""
     for snapshot in _held.values():
         if snapshot.vault != vault:
             continue

@@ -1,4 +1,4 @@
-"""``memory-bank check``: structure, schema, links, pointers, sizes, secrets; each finding with its place and the next step."""
+"""``memory-bank check``: structure, schema, links, pointers, sizes, secrets. Each finding has a place and a next step."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .change_guard import snapshot_of
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong.
+    """One problem.
 
     :param code: a short stable reason: ``missing``, ``blocks``, ``schema``, ``link``, ``pointer``, ``size``, ``drift`` …
-    :param line: 1-based, 0 where there is none.
+    :param line: 1-based, 0 if the problem has no line.
     """
 
     code: str
@@ -53,7 +53,10 @@ _ROUTE = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+(.+?)\s*(?:→|->|=>)\s*(.+)$")
 
 @dataclass(frozen=True)
 class PageLink:
-    """A link, relative to its file, or a pointer, relative to the bank; `at` is the line number that a pointer may name."""
+    """A link, relative to its file, or a pointer, relative to the bank.
+
+    :param line: the line of the link or pointer; `at` is the line that a pointer names, or 0.
+    """
 
     goal: str
     line: int
@@ -66,7 +69,7 @@ class BankPage:
     """One file of the bank.
 
     :param front: the front matter, ``None`` if there is none or it cannot be read; `front_problem` says why.
-    :param routes: of the section "Routing Rules": what one wants to do, and the links to follow, with the line.
+    :param routes: the rules in the section "Routing Rules": an intention, the links to follow, and the line.
     """
 
     name: str
@@ -85,7 +88,7 @@ class BankPage:
 
 
 def read_page(name: str, text: str) -> BankPage:
-    """Return what a file holds."""
+    """Parse the text of a file of the bank."""
     page = BankPage(name, text, len(text.splitlines()), blocks_problem=problem_of(text))
     body_from = _front(page, text)
     section = ""
@@ -105,7 +108,7 @@ def read_page(name: str, text: str) -> BankPage:
 
 
 def _front(page: BankPage, text: str) -> int:
-    """Read the front matter; return the line that the rest begins after."""
+    """Read the front matter into `page`, and return the number of its last line."""
     lines = text.splitlines()
     if not lines or lines[0].strip() != "---":
         return 0
@@ -128,7 +131,7 @@ def _front(page: BankPage, text: str) -> int:
 
 
 def _prose(text: str, after: int) -> Iterator[tuple[int, str]]:
-    """Yield the numbered lines that are not code."""
+    """Yield the lines after line `after` that are not in code blocks, with their numbers."""
     fence = ""
     for number, line in enumerate(text.splitlines(), 1):
         mark = re.match(r"\s*(```+|~~~+)", line)
@@ -139,7 +142,7 @@ def _prose(text: str, after: int) -> Iterator[tuple[int, str]]:
 
 
 def schema_problems(page: BankPage, *, front_page: bool) -> Iterator[tuple[str, int]]:
-    """Yield what does not fit the schema of a page, each with its line: the front page has more to say than the others."""
+    """Yield the violations of a page's schema, each with its line; the front page must have more than other pages."""
     front = page.front or {}
     pointers = front.get("pointers", [])
     if not isinstance(pointers, list) or not all(isinstance(item, str) and item.strip() for item in pointers):
@@ -172,7 +175,7 @@ LARGEST = 1024 * 1024
 
 
 def check_bank(turn: Any) -> tuple[list[Finding], int]:
-    """Return what is wrong with the bank of the turn's vault, and how many files were looked at."""
+    """Return the findings for the bank of the turn's vault, and how many files were checked."""
     bank = bank_of(turn)
     if bank is None:
         return [Finding("no_bank", FOLDER, "there is no memory bank here", INIT)], 0
@@ -191,7 +194,7 @@ def check_bank(turn: Any) -> tuple[list[Finding], int]:
 
 
 def _entry(turn: Any, name: str, kind: str, pages: dict[str, BankPage]) -> Iterator[Finding]:
-    """Look at one entry; what is readable Markdown becomes a page."""
+    """Check one file of the bank; if it is readable Markdown, add it to `pages`."""
     if kind != "file":
         yield Finding("link", name, "it is not a regular file", f"replace it with a file, or remove {name}")
         return
@@ -247,7 +250,7 @@ def _size(page: BankPage, settings: MemoryBankSettings) -> Iterator[Finding]:
 
 
 def _link(turn: Any, page: BankPage, link: PageLink) -> Iterator[Finding]:
-    """Hold one link or pointer against what is there."""
+    """Check that a link or pointer leads to an existing file (and line) in the project."""
     goal = unquote(link.goal.partition("#")[0])
     if not goal or re.match(r"[a-z][a-z0-9+.-]*:", link.goal, re.IGNORECASE):
         return
@@ -262,7 +265,7 @@ def _link(turn: Any, page: BankPage, link: PageLink) -> Iterator[Finding]:
 
 
 def _path_meant(page: BankPage, link: PageLink) -> str:
-    """Return the path in the vault that a link or a pointer means."""
+    """Return the path in the vault that a link or pointer leads to."""
     goal = unquote(link.goal.partition("#")[0])
     if link.pointer:
         return posixpath.normpath(goal if goal.startswith(f"{FOLDER}/") else f"{FOLDER}/{goal}")
@@ -282,7 +285,7 @@ def _line_count(turn: Any, name: str) -> int:
 
 
 def _unreached_pages(pages: Mapping[str, BankPage]) -> Iterator[Finding]:
-    """Every file is reached from the front page, over links to it or to its folder."""
+    """Yield the files that no chain of links from the front page reaches; a link to their folder is enough."""
     if MEMORY not in pages:
         return
     seen, todo = {MEMORY}, deque([MEMORY])

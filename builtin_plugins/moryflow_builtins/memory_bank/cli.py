@@ -71,7 +71,7 @@ _DETAILS = {
 
 
 def section(name: str) -> str:
-    """Return a section of the front page."""
+    """Return a section of the front page (``MEMORY.md``) of a new bank."""
     return f"## {name}\n\n{_MEMORY_SECTIONS[name]}"
 
 
@@ -85,7 +85,7 @@ def details_page(title: str, body: str = "") -> str:
 
 
 def files() -> dict[str, str]:
-    """Return every file of a new bank by its name in the vault."""
+    """Return the files of a new bank: path in the vault → text."""
     pages = {f"memory-bank/details/{name}.md": details_page(*page) for name, page in _DETAILS.items()}
     return {"memory-bank/MEMORY.md": memory_page(), **pages}
 
@@ -96,13 +96,13 @@ def _blocks(machine: str) -> str:
 
 
 Done = dict[str, str]
-"""File → ``created``, ``extended``, ``unchanged``, or why it was left alone."""
+"""File → ``created``, ``extended: …``, ``unchanged``, or ``left alone: …`` with the reason."""
 
 
 def make_bank(turn: Any) -> Done:
-    """Make the bank of the turn's vault and return what was done to each file.
+    """Create the bank of the turn's vault and return what was done to each file.
 
-    :raises MoryflowError: something that is not a folder of the vault stands in the way.
+    :raises MoryflowError: something else than a folder exists where the bank needs one.
     """
     bank = bank_of(turn)
     folders = sorted({str(Path(name).parent) for name in files()})
@@ -130,7 +130,7 @@ def _file(turn: Any, name: str, text: str) -> str:
 
 
 def _extend(turn: Any, target: Any) -> str:
-    """Add the sections that the front page lacks to its machine block, each where it belongs."""
+    """Add the missing sections to the machine block of the front page, each in its place."""
     data = turn.files.read(target, limit=1024 * 1024)
     text = as_text(data)
     if text is None:
@@ -151,7 +151,7 @@ def _extend(turn: Any, target: Any) -> str:
 
 
 def _with_section(inner: str, name: str) -> str:
-    """Return the machine block with a new section before the first of those that come after it."""
+    """Return the machine block with a new section, placed before the first of the sections that must follow it."""
     later = [found.start() for other in SECTIONS[SECTIONS.index(name) + 1 :] if (found := _heading(other).search(inner))]
     place = min(later, default=len(inner))
     return "\n\n".join(part for part in (inner[:place].strip("\n"), section(name).strip("\n"), inner[place:]) if part)
@@ -162,7 +162,7 @@ def _heading(name: str) -> re.Pattern[str]:
 
 
 def install_skill(home: Path, *, replace: bool) -> tuple[Path, str]:
-    """Put the skill among the person's own, and return where it is and what was done."""
+    """Install the skill into the person's skills, and return its folder and what was done."""
     place = home / "skills" / "memory-bank"
     pages = sorted(SKILL.rglob("*.md"))
     if all(_same(page, place / page.relative_to(SKILL)) for page in pages):
@@ -188,7 +188,7 @@ SKILL_AGAIN = "moryflow memory-bank init --skill"
 
 
 def diagnose(turn: Any) -> list[Finding]:
-    """Return where the parts disagree."""
+    """Return the differences between protocol, skill, bank and agents."""
     settings: MemoryBankSettings = turn.config
     return [
         *_skill_findings(SKILL, settings, shipped=True),
@@ -199,7 +199,7 @@ def diagnose(turn: Any) -> list[Finding]:
 
 
 def _skill_findings(folder: Path, settings: MemoryBankSettings, *, shipped: bool) -> Iterator[Finding]:
-    """Hold a skill against the protocol."""
+    """Compare a copy of the skill with the protocol."""
     step = "reinstall moryflow" if shipped else SKILL_AGAIN
     for name in PAGES:
         if not (folder / name).is_file():
@@ -217,7 +217,7 @@ def _skill_findings(folder: Path, settings: MemoryBankSettings, *, shipped: bool
 
 
 def _numbers(file: Path, settings: MemoryBankSettings, step: str) -> Iterator[Finding]:
-    """Compare the thresholds that a page names with those that hold."""
+    """Compare the thresholds in a page of the skill with the settings."""
     try:
         text = " ".join(file.read_text(encoding="utf-8").split())
     except (OSError, UnicodeError):
@@ -273,7 +273,7 @@ def _front_page_findings(turn: Any, settings: MemoryBankSettings) -> Iterator[Fi
 
 
 def _agent_findings(home: Path) -> Iterator[Finding]:
-    """Name agents of the person's that are called like the plugin's own, whatever their files are; they get nothing by it."""
+    """Report the person's agents with the ids of the plugin's own agents; the id gives them no rights."""
     from moryflow_sdk.support.agent_files import read_agent
 
     for file in sorted((home / "agents").glob("[!.]*.md")):
@@ -284,7 +284,7 @@ def _agent_findings(home: Path) -> Iterator[Finding]:
 
 
 def facts(turn: Any) -> dict[str, Any]:
-    """Return what holds here, for ``--json``."""
+    """Return the state of the memory bank for ``--json``."""
     bank = bank_of(turn)
     settings: MemoryBankSettings = turn.config
     return {
@@ -298,9 +298,9 @@ def facts(turn: Any) -> dict[str, Any]:
 
 
 def _within(context: Any, work: Callable[[Any], Any]) -> Any:
-    """Do `work` with a turn of the folder.
+    """Run `work` with a turn in the working folder.
 
-    :raises ConfigError: there is no such folder.
+    :raises ConfigError: the folder does not exist.
     """
 
     async def at(turn: Any) -> Any:

@@ -1,6 +1,7 @@
-"""The guard of calls: how risky a write is, what must have been read before it, who may write in the bank.
+"""The guard of calls: how risky a write is, what must be read before it, and who may write in the bank.
 
-Risk is judged by operation and path, nothing else. After a call: undo, note, remind, in this order.
+Risk depends on the operation and the path, nothing else. After a call, the guard undoes forbidden changes, records what was
+read, and adds hints, in this order.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from .writer import Grant, check_written, grant_of
 
 LEVELS: tuple[Risk, ...] = ("low", "medium", "high")
 PATIENCE = 0.5
-"""Seconds a plugin's own judgement may take."""
+"""Seconds that a plugin's function may take to judge a risk."""
 
 _PLAN = re.compile(r"\.moryflow/plans/[^/]+\.md")
 
 _hung: list[RiskFunction] = []
-"""Functions that took longer; they are not called again."""
+"""Functions that took longer than :data:`PATIENCE`; they are not called again."""
 
 
 def edit_targets(call: ToolCall) -> tuple[Target, ...]:
-    """Return what `call` is going to write."""
+    """Return the targets that `call` is going to write."""
     return tuple(target for target in call.targets if target.domain == "edit")
 
 
 def assess(call: ToolCall, settings: MemoryBankSettings) -> Risk:
-    """Return the built-in judgement: several files, a folder or a listed tool is high, a sensitive path is high."""
+    """Return the built-in judgement: several files, a folder, a listed tool or a sensitive path is ``high``."""
     targets = edit_targets(call)
     files = {target.path or target.text for target in targets}
     if len(files) > 1 or call.tool in settings.high_risk_tools:
@@ -60,7 +61,7 @@ def _is_protected(name: str) -> bool:
 
 
 async def risk_of(call: ToolCall, settings: MemoryBankSettings) -> Risk:
-    """Return the risk of a write: as a plugin judges it, else the built-in judgement."""
+    """Return the risk of a write as a plugin judges it, else by the built-in judgement."""
     for function in risk_functions():
         judged = await _judged_by(function, call)
         if judged is not None:
@@ -69,7 +70,7 @@ async def risk_of(call: ToolCall, settings: MemoryBankSettings) -> Risk:
 
 
 async def _judged_by(function: RiskFunction, call: ToolCall) -> Risk | None:
-    """Ask a plugin's function. It is other people's code on a path that protects: whatever goes wrong means high."""
+    """Call a plugin's function. If foreign code fails, hangs or returns something else, the risk is ``high``."""
     if function in _hung:
         return "high"
     try:
@@ -90,7 +91,7 @@ def _in_thread(function: RiskFunction, call: ToolCall) -> asyncio.Future[Risk | 
             judged = function(call)
         except BaseException:  # SystemExit too
             judged = "high"
-        with suppress(RuntimeError):  # the loop has ended
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(lambda: future.done() or future.set_result(judged))
 
     threading.Thread(target=work, name="memory-bank-risk", daemon=True).start()
@@ -102,19 +103,19 @@ def _is_folder(target: Target) -> bool:
 
 
 def _names(target: Target) -> tuple[str, ...]:
-    """Return the path of a target as globs see it, where it leads to and as it was given."""
+    """Return the paths of a target that globs are matched against: resolved and as given, in lower case."""
     texts = (target.text, target.lexical or target.text)
     return tuple(dict.fromkeys(text.partition(":")[2].lstrip("/").casefold() for text in texts))
 
 
 def sensitive_globs(settings: MemoryBankSettings) -> re.Pattern[str]:
-    """Return the expression for the configured globs; made once."""
+    """Return one compiled expression for the configured globs; it is cached."""
     return sensitive_paths((*settings.sensitive_paths, *settings.more_sensitive_paths))
 
 
 @lru_cache(maxsize=8)
 def sensitive_paths(globs: tuple[str, ...]) -> re.Pattern[str]:
-    """Return one expression for many globs; one that cannot be read matches everything, so that nothing is let through."""
+    """Return one expression for many globs. A glob that cannot be read matches everything, so that it protects too much."""
     sources: list[str] = []
     for glob in globs:
         try:
@@ -128,7 +129,7 @@ WRITER_READS = frozenset({"read", "edit"})
 
 
 async def judge(call: ToolCall, turn: Turn) -> Deny | None:
-    """Judge a call. Rules and modes of permission change nothing about it."""
+    """Judge a call. Permission rules and modes do not change the result."""
     if turn.spawned is not None:
         grant = grant_of(turn)
         if grant is not None:
@@ -163,7 +164,7 @@ def _deny_bank_edit(turn: Turn) -> Deny:
 
 
 def _writer(grant: Grant, call: ToolCall) -> Deny | None:
-    """The writer edits the one file that was agreed to, reads what is not secret, and does nothing else."""
+    """Judge a call of the writer: it may edit the one file that the person agreed to, and read files without secrets."""
     wanted = f"vault:/{grant.proposal.target}"
     step = f"edit {grant.proposal.target} and end"
     if call.domain not in WRITER_READS or any(target.domain not in WRITER_READS for target in call.targets):
@@ -177,7 +178,7 @@ def _writer(grant: Grant, call: ToolCall) -> Deny | None:
 
 
 def _reader(call: ToolCall) -> Deny | None:
-    """The reader reads; what looks like a file of secrets is not for it, whatever the rules say."""
+    """Judge a call of the reader: it may only read, and no file that looks like one with secrets, whatever the rules allow."""
     if call.domain != "read":
         return _deny(f"the memory reader only reads, it may not use {call.tool}", "answer with the package")
     if not all(_readable(target) for target in call.targets):
@@ -191,7 +192,7 @@ def _readable(target: Target) -> bool:
 
 
 async def _before_write(call: ToolCall, turn: Turn) -> Deny | None:
-    """Ask for the reading that a risky write needs; what is only a reminder waits for the result."""
+    """Deny a high-risk write before the bank was read (``block``), or prepare a reminder, which is added to the result."""
     settings: MemoryBankSettings = turn.config
     if settings.guard_mode == "off":
         return None
@@ -217,7 +218,7 @@ async def _before_write(call: ToolCall, turn: Turn) -> Deny | None:
 
 
 def _emit_reminder(turn: Turn) -> None:
-    """Say once a session that there is nothing that could be asked for."""
+    """Tell the person once a session that the bank has no file that could be required."""
     if not turn.session_state.get("toldOff"):
         turn.session_state["toldOff"] = True
         what = f"{FOLDER}/ has neither MEMORY.md nor details/patterns.md, so no write is gated"
@@ -225,7 +226,7 @@ def _emit_reminder(turn: Turn) -> None:
 
 
 def add_result_hints(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult:
-    """Return the result with the one thing that has to be said about it, if there is one."""
+    """Return the result with at most one hint: a waiting reminder, or to start the reader, or to propose something."""
     waiting = turn.state.get("waiting")
     said = ""
     if waiting and call.id in waiting:
@@ -257,7 +258,7 @@ def proposal_hint(call: ToolCall, result: ToolResult, turn: Turn) -> str:
 
 
 async def review_result(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
-    """Return what the model shall read of a call's result, ``None`` to leave it."""
+    """Return the result with the guard's changes, or ``None`` to leave it: undone changes, a checked package, hints."""
     if is_held(call, turn):
         undone = await compare(call, result, turn)
         if undone is not None:
@@ -282,5 +283,5 @@ async def review_result(call: ToolCall, result: ToolResult, turn: Turn) -> ToolR
 
 
 def _starts_reader(call: ToolCall) -> bool:
-    """Whether a call starts the memory reader, whatever the tool that does it is called."""
+    """Whether a call starts the memory reader, by whatever tool."""
     return any(target.kind == "task" and target.text == f"task:{READER}" for target in call.targets)

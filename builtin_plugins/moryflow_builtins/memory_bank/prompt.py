@@ -1,6 +1,6 @@
-"""What the model sees of the bank: the protocol and MEMORY.md, hints in messages, and which files it has read in this turn.
+"""The bank in the prompt: the protocol and MEMORY.md, hints in messages; and the record of files read in this turn.
 
-The block of the system prompt stays the same, byte for byte, until the file changes.
+The block in the system prompt stays the same, byte for byte, until the file changes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PROTOCOL = (
 
 
 def protocol(settings: MemoryBankSettings) -> str:
-    """Return the rules of behaviour, about ten lines; the skill has the whole."""
+    """Return the rules for the model, about ten lines; the skill has the complete ones."""
     return _PROTOCOL.format(version=PROTOCOL_VERSION, files=settings.reader_files, lines=settings.reader_lines)
 
 
@@ -48,7 +48,7 @@ def block_of(turn: Turn, bank: Bank) -> SystemBlock:
 
 
 def memory_of(turn: Any, bank: Bank, settings: MemoryBankSettings) -> str:
-    """Return MEMORY.md between sentinels that it cannot forge: they hold the hash of what they enclose."""
+    """Return MEMORY.md between marks that its text cannot forge, because they contain its hash."""
     if not bank.has(MEMORY):
         return f"[{MEMORY} is missing; the person can run `moryflow memory-bank init`]"
     target = turn.files.resolve(MEMORY, domain="read")
@@ -64,7 +64,7 @@ def memory_of(turn: Any, bank: Bank, settings: MemoryBankSettings) -> str:
 
 
 def within_budget(text: str, budget: int) -> str:
-    """Return `text`, cut at the end of a line when it is over `budget` characters."""
+    """Return `text`; if it is longer than `budget` characters, cut it at the end of a line."""
     if len(text) <= budget:
         return text
     kept = text[: text.rfind("\n", 0, budget) + 1] or text[:budget]
@@ -98,11 +98,11 @@ NOTE = "[note from the host]"
 LONGEST = 20_000
 
 _marked: dict[str, Message | None] = {}
-"""Node → its message with the hint, ``None`` for most. Nodes never change, so neither does this."""
+"""Node → its message with hints, or ``None`` if it needs none, as most. Nodes never change, so the entries stay valid."""
 
 
 def add_message_hints(messages: Sequence[Message], turn: Turn) -> Sequence[Message] | None:
-    """Return the messages with the hint where it belongs. The same message always gets the same bytes (prompt caches)."""
+    """Return the messages with hints added. The same message always gets the same text, so that prompt caches stay valid."""
     settings: MemoryBankSettings = turn.config
     if not settings.hints or turn.parent is not None:
         return None
@@ -128,19 +128,19 @@ def _with_hint(message: Message) -> Message | None:
 
 MOST_OF_A_LINE = 500
 FIRST_LINES = 40
-"""So many lines from a file's beginning must stand in the output for it to count as read."""
+"""A file counts as read if this many lines from its beginning are in the output."""
 SEARCHES = ("ls", "glob", "grep", "search_in_file")
-"""Tools that read nothing in order, even where they show every line of a short file."""
+"""Tools whose output does not count as reading, even if it contains every line of a short file."""
 
 
 def has_read_required(turn: Turn, bank: Bank) -> bool:
-    """Whether this turn has read what a risky write asks for: ``patterns.md``, or a package of the memory reader."""
+    """Whether this turn has read what a risky write requires: the required file, or a package of the memory reader."""
     state = turn.state
     return bool(state.get("readerDone")) or bank.required() in state.get("readFiles", ())
 
 
 def note_reads(call: ToolCall, result: ToolResult, turn: Turn) -> None:
-    """Note the files of the bank that a successful call has shown."""
+    """Record which files of the bank the model has read with a successful call."""
     if result.status != "ok" or call.tool in SEARCHES:
         return
     for target in call.targets:
@@ -157,7 +157,7 @@ def note_reads(call: ToolCall, result: ToolResult, turn: Turn) -> None:
 
 
 def shown_lines(turn: Any, target: Target, output: str) -> int | None:
-    """Return how many lines the file has, if `output` shows it from its beginning; else ``None``."""
+    """Return how many lines the file has if `output` contains its beginning; else ``None``."""
     try:
         data = turn.files.read(target, limit=4 * 1024 * 1024)
     except ToolError:
@@ -169,19 +169,19 @@ def shown_lines(turn: Any, target: Target, output: str) -> int | None:
 
 
 def _telltale_part(line: str, *, plain: bool) -> str:
-    """Return what of a line must be in an output that shows it: not what is cut, nor what an encoding may spell otherwise."""
+    """Return a part of a line that any output of the line must contain: without parts that are cut or decoded differently."""
     pieces = re.split(r"[^\t\x20-\x7e]+", line) if plain else [line]
     return max(pieces, key=len).strip()[:MOST_OF_A_LINE]
 
 
 def note_package(turn: Turn) -> None:
-    """Note that the memory reader has given a package that holds what it must."""
+    """Record that the memory reader has returned a complete package."""
     turn.state["readerDone"] = True
     turn.state["contextSatisfied"] = True
 
 
 def forget_after_compaction(messages: Sequence[Message], turn: Turn) -> None:
-    """Let the reads be made again once the conversation was shortened: the model does not see them any more."""
+    """Forget what was read after a compaction, because the model does not see it any more and has to read it again."""
     head = messages[0] if messages else None
     summary = head.node if head is not None and head.role == "system" else ""
     state = turn.state
@@ -193,9 +193,9 @@ def forget_after_compaction(messages: Sequence[Message], turn: Turn) -> None:
 
 
 def escalation(turn: Turn, settings: MemoryBankSettings) -> str:
-    """Return the one hint that more reading is the reader's work, or nothing. It never blocks.
+    """Return, once a turn, the hint to leave further reading to the reader; it never blocks.
 
-    A sub-agent starts no agents, and the reader is one.
+    Sub-agents, among them the reader, get no hint, because they cannot start agents.
     """
     if turn.parent is not None:
         return ""
@@ -211,7 +211,7 @@ def escalation(turn: Turn, settings: MemoryBankSettings) -> str:
 
 
 def add_file_dates(result: ToolResult, call: ToolCall) -> ToolResult:
-    """Tell the reader when the files were changed that it has just seen; its evidence says so."""
+    """Add the dates of the files that the reader has just read, which it needs for its evidence."""
     stamps = [f"{target.given} modified {day}" for target in call.targets if target.domain == "read" and (day := _day(target))]
     if result.status != "ok" or not stamps:
         return result

@@ -1,7 +1,7 @@
-"""``memory_propose``: what the model would like to keep, and what a person said about it. Nothing is written here.
+"""``memory_propose``: proposals of the model for the memory bank, and the person's answers. Nothing is written here.
 
 A proposal is JSON in the session's state, bound by its id to one target and one draft. Whether it was confirmed is
-never stored: it is read each time from what the person typed after it.
+never stored: each time, that is read from the messages that the person typed after it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AGREES = frozenset({
     *("right", "please", "do", "go", "ahead", "and", "then", "now", "so", "i", "say", "send", "run", "it", "write", "lgtm"),
     *("好", "好的", "可以", "是", "是的", "行", "确认", "同意", "请", "谢谢"),
 })  # fmt: skip
-"""Words that may stand before ``mb:write`` on its line; behind others it may be spoken of, doubted or denied."""
+"""Words that may stand before ``mb:write`` on its line; after other words the command may be only mentioned, or negated."""
 _LONGEST_YES = 100
 _QUOTES = (">", '"', "'", "“", "「")
 _ASKS = re.compile(r"[^.!;,。！；，、?？]{0,200}[?？]")
@@ -43,26 +43,26 @@ _DESIGN = re.compile(
     r"|技术选型|选型|架构|重构|迁移|(新建|新增|创建|新的?)\S{0,6}(模块|组件)|(公共|共享)(模块|组件|库)",
     re.IGNORECASE,
 )
-"""Choice of technology, new module, architecture, shared module, refactoring, migration."""
+"""Messages about a choice of technology, a new or shared module, architecture, refactoring or migration."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What one message of a person says; `answer` is ``write``, ``no`` or empty, `proposal` the id it names, if any."""
+    """The answer in a message of a person: `answer` is ``write``, ``no`` or empty; `proposal` is the id in it, if any."""
 
     answer: str = ""
     proposal: str = ""
 
 
 def commands_in(text: str) -> bool:
-    """Whether `text` holds ``mb:write`` or ``mb:no``; such a message never leads to a new proposal."""
+    """Whether `text` contains ``mb:write`` or ``mb:no``; such a message never leads to a new proposal."""
     return _COMMAND.search(text) is not None
 
 
 def parse_reply(text: str) -> Said:
-    """Return what `text` answers; only the commands are an answer. A message that says both has said no.
+    """Return the answer in `text`; only the two commands are an answer, and if a message has both, it is a no.
 
-    A command counts as a yes where it is given, not where it is spoken of: ``do not mb:write``, ``what does mb:write do?``.
+    ``mb:write`` counts only as a command, not if it is just mentioned: ``do not mb:write``, ``what does mb:write do?``.
     """
     found = [(match[1].lower(), (match[2] or "").lower()) for match in _COMMAND.finditer(text) if _is_given(match, text)]
     refused = next((item for item in found if item[0] == "no"), None)
@@ -70,7 +70,7 @@ def parse_reply(text: str) -> Said:
 
 
 def _is_given(match: re.Match[str], text: str) -> bool:
-    """Whether a command is given where it stands. A no always is: nothing is written by mistake."""
+    """Whether the text gives the command, and does not just mention it. A no always counts, because it writes nothing."""
     if match[1].lower() == "no":
         return True
     line = text.rfind("\n", 0, match.start()) + 1
@@ -82,18 +82,18 @@ def _is_given(match: re.Match[str], text: str) -> bool:
 
 
 def means_to_last(text: str) -> bool:
-    """Whether a message says something that is meant to hold beyond it; words only, no judgement."""
+    """Whether the words of a message suggest that something in it is meant to last."""
     return _LASTING.search(text) is not None and not commands_in(text)
 
 
 def wants_patterns(text: str) -> bool:
-    """Whether a message is about what ``patterns.md`` is read for; words only, no judgement."""
+    """Whether the words of a message suggest a topic of ``patterns.md``."""
     return _DESIGN.search(text) is not None and not commands_in(text)
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A message that a person typed: its node and its words. Attached files and what was piped in are not its words."""
+    """A message that a person typed: its node and its text, without attached files and piped input."""
 
     node: str
     seq: int
@@ -101,7 +101,7 @@ class Prompt:
 
 
 def prompts(path: Iterable[Any]) -> Sequence[Prompt]:
-    """Return what a person typed, in order: user nodes that the host did not write itself."""
+    """Return the messages that a person typed, in order: user nodes that the host did not write itself."""
     return [
         Prompt(node.id, node.seq, str(node.payload.get("text", ""))[: node.payload.get("typed")])
         for node in path
@@ -117,11 +117,11 @@ class Proposal:
     """One proposed change of the bank.
 
     :param target: ``memory-bank/….md``.
-    :param draft: the Markdown that shall stand there.
-    :param replaces: lines of the target that the draft takes the place of.
-    :param asked_after: the person's message that was being answered when it was made.
+    :param draft: the Markdown to write there.
+    :param replaces: lines of the target that the draft replaces.
+    :param asked_after: id of the person's message during whose turn the proposal was made.
     :param state: ``open``, ``written`` or ``failed``.
-    :param written_after: the person's message that had it written.
+    :param written_after: id of the person's message during whose turn it was written.
     """
 
     id: str
@@ -133,22 +133,22 @@ class Proposal:
     written_after: str = ""
 
     def made_in(self, typed: Sequence[Prompt]) -> bool:
-        """Whether it was made in this conversation, and not in what an undo took back or on another branch."""
+        """Whether it was made on this path of the conversation, not on another branch or in an undone turn."""
         return any(prompt.node == self.asked_after for prompt in typed)
 
     def written_in(self, typed: Sequence[Prompt]) -> bool:
-        """Whether it was written, and that was not taken back."""
+        """Whether it was written, and that was not undone."""
         return self.state == "written" and any(prompt.node == self.written_after for prompt in typed)
 
 
 def proposal_id(target: str, draft: str, replaces: str) -> str:
-    """Return the id that binds a proposal to its target and draft; equal content has an equal id."""
+    """Return the id that binds a proposal to its target and draft; equal proposals have equal ids."""
     words = "\0".join(" ".join(text.split()).casefold() for text in (target, draft, replaces))
     return f"p-{hashlib.sha256(words.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
 def load(state: Mapping[str, Any]) -> dict[str, Proposal]:
-    """Return the proposals of a session by id; what is not one is left out."""
+    """Return the proposals in a session's state by id; invalid entries are left out."""
     found: dict[str, Proposal] = {}
     for item in state.get("proposals", ()):
         try:
@@ -161,19 +161,19 @@ def load(state: Mapping[str, Any]) -> dict[str, Proposal]:
 
 
 def save(state: dict[str, Any], proposals: Mapping[str, Proposal]) -> None:
-    """Keep `proposals` in the session's state, the newest when there are too many."""
+    """Store the newest `proposals` in the session's state, at most :data:`MOST_KEPT`."""
     state["proposals"] = [asdict(proposal) for proposal in proposals.values()][-MOST_KEPT:]
 
 
 def answer_to(proposal: Proposal, typed: Sequence[Prompt], newest: bool) -> str:
-    """Return what the person said about a proposal: ``confirmed``, ``declined`` or an empty text.
+    """Return the person's answer to a proposal: ``confirmed``, ``declined`` or an empty text.
 
-    :param typed: all that the person typed, oldest first.
-    :param newest: it is among the last ones made, so that an answer without an id means it.
+    :param typed: all messages that the person typed, oldest first.
+    :param newest: whether it is one of the latest proposals, so that an answer without an id counts for it.
     """
     place = next((index for index, prompt in enumerate(typed) if prompt.node == proposal.asked_after), None)
     if place is None:
-        return ""  # it was made on another branch of the conversation
+        return ""  # the proposal was made on another branch of the conversation
     after = typed[place + 1 :]
     said = [_answer_about(parse_reply(prompt.text), proposal, newest) for prompt in after]
     if "no" in said:
@@ -182,14 +182,14 @@ def answer_to(proposal: Proposal, typed: Sequence[Prompt], newest: bool) -> str:
 
 
 def _answer_about(said: Said, proposal: Proposal, newest: bool) -> str:
-    """Return the answer if it is one to this proposal; one without an id is to the newest."""
+    """Return the answer if it is about this proposal; an answer without an id is about the newest."""
     if said.proposal:
         return said.answer if said.proposal == proposal.id else ""
     return said.answer if newest else ""
 
 
 def newest_of(proposals: Mapping[str, Proposal], typed: Sequence[Prompt]) -> frozenset[str]:
-    """Return the ids of the proposals that were made last: all of one turn."""
+    """Return the ids of the latest proposals: all that were made in the same turn."""
     places = {prompt.node: index for index, prompt in enumerate(typed)}
     made = {proposal.id: places.get(proposal.asked_after, -1) for proposal in proposals.values()}
     last = max(made.values(), default=-1)
@@ -205,9 +205,9 @@ def plain_line(line: str) -> str:
 
 
 async def propose(ctx: ToolContext, target: str, draft: str, replaces: str, why: str) -> ToolResult:
-    """Keep a proposal and return what the person shall be shown.
+    """Store a proposal and return the text to show to the person.
 
-    :raises ToolError: it may not be made; the message says why and what to do.
+    :raises ToolError: the proposal is refused; the message says why and what to do.
     """
     if usable_bank(ctx) is None:
         raise ToolError(f"there is no {FOLDER}/ here", code="no_bank", next_step="moryflow memory-bank init")
@@ -229,7 +229,7 @@ async def propose(ctx: ToolContext, target: str, draft: str, replaces: str, why:
 
 
 def _refuse_here(ctx: Any, typed: Sequence[Prompt]) -> None:
-    """Proposals are made to the person of this conversation, and not as an answer to a command."""
+    """Refuse a proposal if no person takes part in the conversation, or if the last message is ``mb:write`` or ``mb:no``."""
     if ctx.parent is not None or not typed:
         step = "say in your answer what should be kept"
         raise ToolError("only an agent that talks with a person can propose", code="no_person", next_step=step)
@@ -239,7 +239,7 @@ def _refuse_here(ctx: Any, typed: Sequence[Prompt]) -> None:
 
 
 def _checked_target(ctx: Any, target: str) -> str:
-    """Return ``memory-bank/….md`` of what was asked for."""
+    """Return the path ``memory-bank/….md`` of a target, or refuse it."""
     resolved = ctx.files.resolve(bank_path(target), domain="edit")
     if resolved.error or not resolved.text.startswith(f"vault:/{FOLDER}/") or resolved.lexical not in (None, resolved.text):
         raise ToolError(f"{target} is not a file of {FOLDER}/", code="outside", next_step="name one, like details/patterns.md")
@@ -265,9 +265,9 @@ def _checked_draft(ctx: Any, draft: str) -> None:
 
 
 def _current(ctx: Any, name: str) -> str | None:
-    """Return the target as it is, ``None`` if it is a new file.
+    """Return the text of the target, or ``None`` if it is a new file.
 
-    :raises ToolError: it is there and nothing can be added to it.
+    :raises ToolError: the file exists, but is not text or has wrong markers.
     """
     target = ctx.files.resolve(name, domain="read")
     if target.identity is None:
@@ -294,7 +294,7 @@ def _checked_replaces(replaces: str, text: str | None, name: str) -> None:
 
 
 def _refuse_repeated(made: Proposal, proposals: dict[str, Proposal], typed: Sequence[Prompt], text: str | None) -> None:
-    """Nobody is asked twice for the same."""
+    """Refuse a proposal that was made before, or whose text is in the file already."""
     earlier = proposals.get(made.id)
     if earlier is not None and earlier.made_in(typed):
         said = answer_to(earlier, typed, earlier.id in newest_of(proposals, typed)) or "open"
@@ -307,7 +307,7 @@ def _refuse_repeated(made: Proposal, proposals: dict[str, Proposal], typed: Sequ
 
 
 def _difference(made: Proposal) -> str:
-    """Return what would change, as the person sees it from the host itself, whatever the model says of it."""
+    """Return the change as a diff. The host shows it to the person, so that it does not depend on the model's words."""
     removed = [f"- {line}" for line in made.replaces.splitlines() if line.strip()]
     added = [f"+ {line}" for line in made.draft.splitlines()]
     return "\n".join([f"proposal {made.id} for {made.target}", *removed, *added])

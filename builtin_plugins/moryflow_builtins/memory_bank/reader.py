@@ -1,4 +1,4 @@
-"""What the memory reader answers with: the schema of its package, and the check of an answer."""
+"""The context package with which the memory reader answers: its schema, and the check of an answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .prompt import shown_lines
 
 
 def _stamp(value: object) -> object:
-    """Take the dates that YAML has already made of text back to text."""
+    """Convert dates, which YAML made from text, back to text."""
     return value.isoformat() if isinstance(value, date | datetime) else value
 
 
@@ -26,13 +26,13 @@ Pointer = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[^\
 
 
 class Part(BaseModel):
-    """Base: unknown keys are refused, so that the format cannot drift unseen."""
+    """Base of the parts; unknown keys are refused, so that changes of the format are noticed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Summary(Part):
-    """Layer 1, for the task itself."""
+    """Layer 1: a summary for the task itself."""
 
     goal: Said
     focus: Said
@@ -41,7 +41,7 @@ class Summary(Part):
 
 
 class Evidence(Part):
-    """Layer 2: where a statement stands, in its own words, and how old that file is."""
+    """Layer 2: a quotation from a file, and the date of that file."""
 
     file: Said
     quote: Said
@@ -49,14 +49,14 @@ class Evidence(Part):
 
 
 class Question(Part):
-    """Layer 3: what memory does not say, and where to look."""
+    """Layer 3: a question that the memory bank does not answer, and where to look."""
 
     question: Said
     look_in: Said
 
 
 class Conflict(Part):
-    """Memory and code disagree; both are named by file and line."""
+    """A contradiction between memory bank and code, each named by file and line."""
 
     memory: Pointer
     code: Pointer
@@ -64,7 +64,7 @@ class Conflict(Part):
 
 
 class ContextPackage(Part):
-    """What the memory reader answers with."""
+    """The answer of the memory reader."""
 
     protocol_version: Literal["memory-bank/v1"] = PROTOCOL_VERSION
     user_question: str = ""
@@ -78,16 +78,16 @@ _FENCE = re.compile(r"^[ \t]*```(?:ya?ml|json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", 
 LONGEST = 200_000
 
 LEAST_QUOTED = 12
-"""Characters of a piece of a line that count as a quote; a single word stands in nearly every file."""
+"""A part of a line counts as a quotation only from this length on; single words occur in nearly every file."""
 
 
 async def check_package(result: ToolResult, turn: Turn, required: str) -> tuple[ToolResult, bool]:
-    """Return the reader's result with what was found about it, and whether it counts as reading `required`.
+    """Return the reader's result with notes about it, and whether it counts as reading `required`.
 
-    It does when the reader was shown that file and quotes what stands in it.
+    It counts if the reader has read that file and quotes from it.
     """
     if result.metadata.get("background"):
-        return result, False  # it has only begun
+        return result, False  # the reader has only just started
     package, problems = parse_package(result.output)
     if package is None:
         said = "; ".join(problems[:3])
@@ -106,7 +106,7 @@ async def check_package(result: ToolResult, turn: Turn, required: str) -> tuple[
 
 
 def parse_package(output: str) -> tuple[ContextPackage | None, list[str]]:
-    """Return the package in an answer, or why there is none."""
+    """Return the package in an answer, or ``None`` and the reasons."""
     import yaml
 
     problems: list[str] = []
@@ -136,13 +136,13 @@ def _conflicts(package: ContextPackage) -> list[str]:
 
 
 def _quotes_not_found(package: ContextPackage, turn: Turn) -> list[str]:
-    """Name evidence whose quote is not in the file that it names."""
+    """Return a note about evidence whose quotation is not in its file, if there is any."""
     wrong = [item.file for item in package.evidence if not _stands(item.file, item.quote, turn)]
     return [f"these quotes were not found in their files: {', '.join(wrong[:5])}. Next: read them yourself"] if wrong else []
 
 
 async def _not_read(package: ContextPackage, result: ToolResult, turn: Any, required: str) -> str:
-    """Return why the package does not stand for having read `required`, or nothing."""
+    """Return why the package does not count as reading `required`; empty if it does."""
     session = str(result.metadata.get("session", ""))
     target = turn.files.resolve(required, domain="read")
     shown = [node.payload for node in await turn.history.path(session) if node.kind == "tool"] if session else []
@@ -173,7 +173,7 @@ def _stands(file: str, quote: str, turn: Any) -> bool:
 
 
 def _quotes(quote: str, text: str) -> bool:
-    """Whether `quote` stands in `text` and says something: a line of it, or a piece too long to be there by chance."""
+    """Whether `quote` is in `text` and means something: a whole line, or a part too long to be there by chance."""
     said = " ".join(quote.split())
     if len(said) < LEAST_QUOTED and said not in (" ".join(line.split()) for line in text.splitlines()):
         return False

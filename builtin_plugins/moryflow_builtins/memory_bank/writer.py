@@ -1,7 +1,7 @@
-"""``memory_write``: a child session, the writer, carries out one confirmed proposal; nothing else writes in the bank.
+"""``memory_write``: a child session, the writer, carries out one confirmed proposal; nothing else writes to the bank.
 
-A grant lives only while ``memory_write`` waits for that child. It is in no file: nothing that is resumed, imported or
-merely called like the writer can hold one. What the writer wrote is held against the proposal after each of its calls.
+A grant exists only while ``memory_write`` waits for that child. It is never stored, so that no resumed or imported session,
+and no agent that just has the writer's name, can have one. After each call, the change is compared with the proposal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PLUGIN = "memory_bank"
 
 
 def writer_agent() -> Agent:
-    """Return the writer. Its id gives it nothing; the grant of its session does."""
+    """Return the writer. Its id gives it no rights; only the grant of its session does."""
     return Agent(
         id=WRITER,
         name="Memory bank writer",
@@ -40,10 +40,10 @@ def writer_agent() -> Agent:
 
 @dataclass
 class Grant:
-    """What one child may do.
+    """The right of one child session to write a proposal.
 
-    :param child: the session that uses it, once it has; no other one may from then on.
-    :param original: the target as it was when the child began, ``None`` if there was none; `current` as it is now.
+    :param child: the session that first used the grant; no other session may use it after that.
+    :param original: the content of the target when the child began, ``None`` for a new file; `current`: its content now.
     """
 
     token: str
@@ -60,7 +60,7 @@ _live: dict[str, Grant] = {}
 
 @contextmanager
 def hold_grant(proposal: Proposal, turn: Turn, original: bytes | None) -> Iterator[Grant]:
-    """Hold a grant for as long as the block runs."""
+    """Create a grant that is valid while the block runs."""
     grant = Grant(secrets.token_hex(16), proposal, str(turn.vault), turn.session, original, original)
     _live[grant.token] = grant
     try:
@@ -70,7 +70,7 @@ def hold_grant(proposal: Proposal, turn: Turn, original: bytes | None) -> Iterat
 
 
 def grant_of(turn: Turn) -> Grant | None:
-    """Return the grant of the turn: it is one that the kernel started for this plugin, with a token that is alive."""
+    """Return the grant of a turn that the kernel started for this plugin, with a valid token; else ``None``."""
     spawned = turn.spawned
     if spawned is None or spawned.plugin != PLUGIN:
         return None
@@ -86,7 +86,7 @@ _SETEXT = re.compile(r"[-=|: ]+\Z")
 
 
 def difference(before: bytes | None, after: bytes | None, proposal: Proposal) -> str:
-    """Return why the change from `before` to `after` is not the one that was proposed; an empty text when it is."""
+    """Return why the change from `before` to `after` is not the proposed one; empty if it is."""
     if after is None:
         return "the file is gone"
     old, new = as_text(before or b""), as_text(after)
@@ -120,7 +120,7 @@ def _lines_differ(old: str, new: str, proposal: Proposal) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines that say something, without marks and markers."""
+    """Return the lines with content, without Markdown marks and without the markers of blocks."""
     found = [plain_line(line) for line in text.splitlines() if line.strip() not in MARKERS]
     return [line for line in found if line and not _SETEXT.match(line)]
 
@@ -129,9 +129,9 @@ LIMIT = 4 * 1024 * 1024
 
 
 async def write(ctx: ToolContext, proposal: str) -> ToolResult:
-    """Let the writer carry out a proposal that the person's last message has confirmed.
+    """Let the writer carry out a proposal that the person's last message confirms.
 
-    :raises ToolError: it is not confirmed, or was written or declined before.
+    :raises ToolError: the proposal is not confirmed, or was written or declined before, or the writer did something else.
     """
     proposals = load(ctx.session_state)
     chosen = await _confirmed_proposal(ctx, proposals, proposal)
@@ -155,7 +155,7 @@ async def write(ctx: ToolContext, proposal: str) -> ToolResult:
 
 
 async def _confirmed_proposal(ctx: Any, proposals: dict[str, Proposal], wanted: str) -> Proposal:
-    """Return the proposal that shall be carried out; only what a person typed in this session counts."""
+    """Return the proposal to carry out; only messages that a person typed in this session count as confirmation."""
     typed = prompts(await ctx.history.path()) if ctx.parent is None else []
     newest = newest_of(proposals, typed)
     said = {item.id: answer_to(item, typed, item.id in newest) for item in proposals.values()}
@@ -186,7 +186,7 @@ def _content(ctx: Any, name: str) -> bytes | None:
 
 
 def _task(proposal: Proposal, before: bytes | None) -> str:
-    """Return the writer's prompt. Draft and target are data between marks that the draft cannot hold."""
+    """Return the writer's prompt, with the draft and the replaced lines as data between marks that have the proposal's id."""
     mark = proposal.id
     state = "It is a new file: make it with both blocks." if before is None else "It is there: edit its machine block."
     parts = [f"Carry out proposal {mark}.", f"Target: {proposal.target}. {state}"]
@@ -196,7 +196,7 @@ def _task(proposal: Proposal, before: bytes | None) -> str:
 
 
 def check_written(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
-    """Hold what the writer has just written against the proposal, and put the file back if it differs."""
+    """Compare what the writer has just written with the proposal; if it differs, restore the file and return an error."""
     grant = grant_of(turn)
     if grant is None or not any(target.domain == "edit" for target in call.targets):
         return None
@@ -220,7 +220,7 @@ def _read_now(turn: Any, grant: Grant) -> bytes | None:
 
 
 def _put_back(turn: Any, grant: Grant) -> str:
-    """Make the target what it was before this call, and say whether that worked."""
+    """Restore the target as it was before this call, and return whether that worked, in words."""
     name = grant.proposal.target
     try:
         target = turn.files.resolve(name, domain="edit")
