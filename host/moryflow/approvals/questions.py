@@ -167,7 +167,7 @@ class ApprovalDesk:
             except asyncio.CancelledError:
                 by = CANCEL if scope.live.cancelled else INTERRUPTED
                 self._note(journal, _with_answer(row, ApprovalReply("stop", by=by)))
-                scope.live.asked.discard(call.id)
+                scope.live.asked_calls.discard(call.id)
                 raise
         return _with_answer(row, answer)
 
@@ -177,7 +177,7 @@ class ApprovalDesk:
 
     async def _asked_before(self, scope: TurnContext, call: ToolCall) -> list[ApprovalRow]:
         """Return the questions about `call` that are answered or still open, oldest first."""
-        if call.id not in scope.live.asked:
+        if call.id not in scope.live.asked_calls:
             return []
         rows = await self._store().approvals(session=scope.session)
         return [row for row in rows if row.call_id == call.id and row.state != "expired"]
@@ -190,7 +190,7 @@ class ApprovalDesk:
                 journal.event("permission.expired", **_about(row))
 
     async def _ask(self, scope: TurnContext, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow) -> None:
-        scope.live.asked.add(call.id)
+        scope.live.asked_calls.add(call.id)
         journal.approval(row)
         journal.call(call_row(scope, call, "waiting", ruling))
         shown = {name: value for name, value in row.request.items() if name not in _UNSHOWN}

@@ -136,7 +136,7 @@ class TurnCompaction(Compaction):
             return
         if self._scope.purpose == "child":  # its parent waits for the answer, and will hardly prompt it again soon
             await self._drop_background("the sub-agent ended before it was there")
-        waits = self._memory.is_writing(self._scope.session) and not self._scope.live.kept
+        waits = self._memory.is_writing(self._scope.session) and not self._scope.live.pinned
         if waits:  # store the answer first: a crash while the summary is being written must not lose it
             self._journal.event("session.status", status="busy", answered=True, text="writing the summary of what is older")
             await self._journal.commit()

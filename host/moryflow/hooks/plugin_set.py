@@ -221,7 +221,7 @@ class PluginSet:
             self._observers[event.type] = every
         return tuple(one for one in every if not one.options.events or event.is_one_of(one.options.events))
 
-    def perhaps_later(self) -> str:
+    def pending_hint(self) -> str:
         """Return a hint that a missing tool may be in a plugin that is still being tried out; empty if none is."""
         tried_out = sum(record.status == "pending" and record.stage == "probe" for record in self.records)
         plugins = "a plugin that is" if tried_out == 1 else f"one of {tried_out} plugins that are"

@@ -36,7 +36,7 @@ FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 UNREACHABLE_TRIES = 2
 """Tries for a server that refuses the connection. It rarely appears within seconds, and a person would wait for nothing."""
 
-Waiting = Callable[[int, float, str], Awaitable[None]]
+OnRetry = Callable[[int, float, str], Awaitable[None]]
 """Called before the wait between two attempts: the next attempt's number, the seconds until then, and the reason."""
 
 
@@ -49,7 +49,7 @@ class ModelCall:
         self._provider = provider
         self._message: AnswerEvents | None = None
         self._replaced = ""
-        self._spent: tuple[Usage, float | None] = (Usage(), None)
+        self._step_usage: tuple[Usage, float | None] = (Usage(), None)
         self.failure: ModelError | None = None
         """The error of an answer that broke off inside its calls. The turn raises it once those calls have their results."""
 
@@ -75,7 +75,7 @@ class ModelCall:
 
     def _end(self, finished: Finished) -> Finished:
         """Record why the answer ended, then note the answer."""
-        is_empty = finished.reason == "stop" and not finished.tool_calls and not self._so_far.strip()
+        is_empty = finished.reason == "stop" and not finished.tool_calls and not self._partial_text.strip()
         self._scope.usage.finish = "empty" if is_empty else finished.reason
         return self.note(finished)
 
@@ -83,7 +83,7 @@ class ModelCall:
         """Collect and publish the answer as it arrives; return its last event."""
         assert self._provider is not None
         finished = Finished()
-        async for event in stream(self._provider, request, self._waiting):
+        async for event in stream(self._provider, request, self._start_again):
             message = self._message
             assert message is not None
             match event:
@@ -99,11 +99,11 @@ class ModelCall:
                     finished = event
         return finished
 
-    async def _waiting(self, attempt: int, seconds: float, reason: str) -> None:
+    async def _start_again(self, attempt: int, seconds: float, reason: str) -> None:
         """Mark the text so far as replaced by the next attempt's, and publish when that attempt begins."""
         assert self._message is not None
         self._message.end("retried")
-        self._replaced = self._so_far or self._replaced
+        self._replaced = self._partial_text or self._replaced
         self._message = AnswerEvents(self._journal, self._name_call)
         data = {"attempt": attempt, "in": round(seconds, 1), "at": later(seconds), "reason": reason}
         self._journal.delta("session.status", status="retry", **data)
@@ -112,7 +112,7 @@ class ModelCall:
         """Note the assistant node and its calls; return the answer with call ids that are unique in the session."""
         scope = self._scope
         finished = answer.replace(tool_calls=tuple(self._unique(request) for request in answer.tool_calls))
-        text, message = self._so_far, self._message
+        text, message = self._partial_text, self._message
         self._message, self._replaced = None, ""
         if message is not None:
             message.end(finished.reason)
@@ -130,12 +130,14 @@ class ModelCall:
         for call in finished.tool_calls:
             named = ToolCall.model_construct(id=call.id, tool=call.name[:200], args={}, step=scope.step)
             self._journal.call(call_row(scope, named, "pending", None, call.arguments))
-            self._journal.event("tool.start", call_id=call.id, tool=call.name, args=_shown(call.arguments), state="pending")
+            self._journal.event(
+                "tool.start", call_id=call.id, tool=call.name, args=_parsed_arguments(call.arguments), state="pending"
+            )
         self._account(finished.usage, text)
         return finished
 
     @property
-    def _so_far(self) -> str:
+    def _partial_text(self) -> str:
         """The text of the current answer, as far as it has arrived."""
         return "".join(self._message.text) if self._message is not None else ""
 
@@ -144,7 +146,7 @@ class ModelCall:
         if model is not None and self._provider is not None and model.input_price is None:
             model = self._provider.find(model.id) or model  # the provider may have learned prices only while it answered
         cost = model.cost(usage) if model else None
-        self._spent = (usage, cost)
+        self._step_usage = (usage, cost)
         self._scope.usage.add(usage, cost)
         self._scope.budget.spend(cost=cost)
         self._scope.usage.text = text or self._scope.usage.text
@@ -168,14 +170,14 @@ class ModelCall:
 
     def finish_step(self) -> None:
         """Note the end of the step, with its usage and cost."""
-        usage, cost = self._spent
-        shown = {"input": usage.input, "output": usage.output, "cached": usage.cached}
-        self._journal.event("step.finish", usage=shown, cost=cost, node=self._scope.node)
+        usage, cost = self._step_usage
+        tokens = {"input": usage.input, "output": usage.output, "cached": usage.cached}
+        self._journal.event("step.finish", usage=tokens, cost=cost, node=self._scope.node)
 
     def keep_partial(self) -> None:
         """Note the text of an answer that was cut off: a person has already seen it."""
         place = self._message.id if self._message is not None and self._message.text else ""
-        text, self._message = self._so_far or self._replaced, None
+        text, self._message = self._partial_text or self._replaced, None
         if not text:
             return
         self._scope.usage.text = text
@@ -184,7 +186,7 @@ class ModelCall:
         self._journal.node("assistant", payload, place)
 
 
-def _shown(arguments: str) -> Any:
+def _parsed_arguments(arguments: str) -> Any:
     """Return the arguments as events carry them: parsed if they are JSON, else the model's text, cut at 2000 characters."""
     try:
         return freeze(json.loads(arguments))
@@ -197,10 +199,10 @@ def _call_json(call: ToolRequest) -> dict[str, Any]:
     return kept if call.problem is None else {**kept, "problem": call.problem}
 
 
-async def stream(provider: ModelProvider, request: ModelRequest, waiting: Waiting) -> AsyncIterator[ModelEvent]:
+async def stream(provider: ModelProvider, request: ModelRequest, on_retry: OnRetry) -> AsyncIterator[ModelEvent]:
     """Yield the events of an answer. A retryable failure, also in the middle of the answer, starts a new try after a pause.
 
-    :param waiting: awaited before each further try; the new try's events replace those yielded before.
+    :param on_retry: awaited before each further try; the new try's events replace those yielded before.
     :raises ModelError: the last try failed, or the error is not retryable.
     """
     attempt = 0
@@ -217,7 +219,7 @@ async def stream(provider: ModelProvider, request: ModelRequest, waiting: Waitin
             if not error.retryable or attempt >= limit:
                 raise
             pause = wait_before(attempt, error.retry_after)
-            await waiting(attempt + 1, pause, error.message)
+            await on_retry(attempt + 1, pause, error.message)
         await asyncio.sleep(pause)
 
 

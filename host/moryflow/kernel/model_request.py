@@ -35,7 +35,7 @@ class RequestBuilder:
         self._tools: tuple[ToolSchema, ...] | None = None
         self._overhead: dict[Callable[[str], float], float] = {}
         self._added, self._removed = "", ""
-        self._more: dict[Callable[[str], float], float] = {}
+        self._added_size: dict[Callable[[str], float], float] = {}
 
     async def build(self) -> ModelRequest:
         """Return the request for the session as it stands now."""
@@ -43,11 +43,11 @@ class RequestBuilder:
         messages = self.context.build(scope.live.hold.path)
         changed = await scope.around.dispatcher.transform(scope, "chat_messages", messages)
         self._added = self._removed = ""
-        self._more.clear()
+        self._added_size.clear()
         if changed is not messages:
             view, messages = messages, begin_with_prompt(list(changed))  # a plugin may have removed the first messages
             await self._weigh(view, messages)
-        system = await self._head()
+        system = await self._system_message()
         return ModelRequest.model_construct(
             model=self._model,
             messages=(system, *messages) if system.text else tuple(messages),
@@ -65,7 +65,7 @@ class RequestBuilder:
         ours, theirs = set(map(id, view)), set(map(id, changed))
         self._added = "".join(message.text for message in changed if id(message) not in ours)
         self._removed = "".join(message.text for message in view if id(message) not in theirs)
-        self._more.clear()
+        self._added_size.clear()
         tokens = (sum(len(message.text) for message in changed) + await self._fixed_size(len)) / 4
         window = self._model.context_window
         if window and tokens > window and len(self._added) > len(self._removed):
@@ -80,18 +80,18 @@ class RequestBuilder:
         :param size: measures a text.
         """
         fixed = await self._fixed_size(size)
-        if size not in self._more:  # a plugin may rewrite every message, and each step asks several times
-            self._more[size] = max(0.0, size(self._added) - size(self._removed))
-        return fixed + self._more[size]
+        if size not in self._added_size:  # a plugin may rewrite every message, and each step asks several times
+            self._added_size[size] = max(0.0, size(self._added) - size(self._removed))
+        return fixed + self._added_size[size]
 
     async def _fixed_size(self, size: Callable[[str], float]) -> float:
         schemas = self.schemas()
         if size not in self._overhead:
             tools = "".join(f"{tool.name}{tool.description}{json.dumps(thaw(tool.parameters))}" for tool in schemas)
-            self._overhead[size] = size((await self._head()).text + tools)
+            self._overhead[size] = size((await self._system_message()).text + tools)
         return self._overhead[size]
 
-    async def _head(self) -> Message:
+    async def _system_message(self) -> Message:
         if self._system is None:
             self._system = Message(role="system", text=(await self.system_prompt()).text)
         return self._system
@@ -125,9 +125,9 @@ def first_params(scope: TurnContext) -> ChatParams:
     chosen = dict(custom.get("params", {})) if custom.get("mode") == "custom" else {}
     settings = scope.agent.settings
     return ChatParams(
-        temperature=_first(settings.temperature, chosen.get("temperature")),
-        top_p=_first(settings.top_p, chosen.get("topP")),
-        max_tokens=_first(settings.max_tokens, chosen.get("maxTokens")),
+        temperature=_first_given(settings.temperature, chosen.get("temperature")),
+        top_p=_first_given(settings.top_p, chosen.get("topP")),
+        max_tokens=_first_given(settings.max_tokens, chosen.get("maxTokens")),
     )
 
 
@@ -137,5 +137,5 @@ def first_prompt(scope: TurnContext) -> SystemPrompt:
     return SystemPrompt(blocks=(base, SystemBlock(id="place", text=f"Working folder: {scope.vault}", stable=False)))
 
 
-def _first(own: Any, other: Any) -> Any:
+def _first_given(own: Any, other: Any) -> Any:
     return other if own is None else own

@@ -51,13 +51,13 @@ def offered_tools(scope: TurnContext) -> Mapping[str, RegisteredTool]:
     if scope.offered is None:
         used = {name: owned for name, owned in sorted(scope.plugin_set.tools.items()) if _is_offered(owned, scope)}
         scope.offered = {name: owned for name, owned in used.items() if owned.tool.found_in is None}
-        scope.to_be_found = {name: owned for name, owned in used.items() if owned.tool.found_in is not None}
-    return {**scope.offered, **_found(scope)} if scope.to_be_found else scope.offered
+        scope.findable = {name: owned for name, owned in used.items() if owned.tool.found_in is not None}
+    return {**scope.offered, **_found_tools(scope)} if scope.findable else scope.offered
 
 
-def _found(scope: TurnContext) -> dict[str, RegisteredTool]:
+def _found_tools(scope: TurnContext) -> dict[str, RegisteredTool]:
     """Return the tools that this session has found, in the order of finding. Asks each plugin once."""
-    hidden = scope.to_be_found
+    hidden = scope.findable
     asked = {owned.plugin: owned for owned in hidden.values()}
     names = [(name, plugin) for plugin, owned in asked.items() for name in _names_found(owned, scope)]
     return {name: hidden[name] for name, plugin in names if name in hidden and hidden[name].plugin == plugin}
@@ -115,13 +115,13 @@ def validate_arguments(tool: Tool, args: Mapping[str, Any]) -> dict[str, Any]:
 
         if not isinstance(error, ValidationError):
             raise
-        raise _misfit(tool, ((item["loc"], item["msg"]) for item in error.errors())) from error
+        raise _argument_error(tool, ((item["loc"], item["msg"]) for item in error.errors())) from error
     if tool.schema is not None and (faults := misfits(tool.schema, values)):
-        raise _misfit(tool, faults)
+        raise _argument_error(tool, faults)
     return values
 
 
-def _misfit(tool: Tool, faults: Iterable[tuple[Iterable[str | int], str]]) -> ToolError:
+def _argument_error(tool: Tool, faults: Iterable[tuple[Iterable[str | int], str]]) -> ToolError:
     problems = "; ".join(f"{'.'.join(map(str, place)) or 'arguments'}: {message}" for place, message in faults)
     return ToolError(f"invalid arguments for {tool.name}: {problems}", code="invalid_args")
 
@@ -142,7 +142,7 @@ def digest(encoded: bytes) -> str:
     return hashlib.sha256(encoded).hexdigest()
 
 
-def unacceptable(call: ToolCall) -> str | None:
+def input_problem(call: ToolCall) -> str | None:
     """Return why no tool may get `call` (cause ``invalid_input``), or ``None`` if there is no such reason."""
     for target in call.targets:
         if "\0" in target.given + (target.folder.given if target.folder else ""):
@@ -162,9 +162,9 @@ def call_as_judged(scope: TurnContext, tool: str, args: Mapping[str, Any], call_
     :raises ToolError: the arguments do not fit the tool.
     """
     owned = scope.plugin_set.tools[tool]
-    encoded = _of_the_tool(owned, "could not check its arguments", lambda: canonical(validate_arguments(owned.tool, args)))
+    encoded = _run_tool_code(owned, "could not check its arguments", lambda: canonical(validate_arguments(owned.tool, args)))
     resolve = scope.around.services["resolve"](scope, owned.plugin)
-    touched = _of_the_tool(owned, "could not say what it touches", lambda: owned.tool.target_requests(json.loads(encoded)))
+    touched = _run_tool_code(owned, "could not say what it touches", lambda: owned.tool.target_requests(json.loads(encoded)))
     targets = tuple([resolve(item) for item in touched])
     judged, hash = freeze(json.loads(encoded)), digest(encoded)
     call = ToolCall.model_construct(
@@ -175,14 +175,14 @@ def call_as_judged(scope: TurnContext, tool: str, args: Mapping[str, Any], call_
         domain=owned.tool.domain,
         targets=targets,
         hash=hash,
-        effect=_effect(scope, owned, judged, targets) or hash,
+        effect=_effect_hash(scope, owned, judged, targets) or hash,
         source=owned.tool.source,
         revision=owned.tool.revision,
     )
     return call, encoded
 
 
-def _effect(scope: TurnContext, owned: RegisteredTool, args: Mapping[str, Any], targets: Sequence[Target]) -> str:
+def _effect_hash(scope: TurnContext, owned: RegisteredTool, args: Mapping[str, Any], targets: Sequence[Target]) -> str:
     """Return the hash of what the call does, or an empty string if the tool's schema is not understood."""
     try:
         return scope.around.effect_of(owned.tool, args, targets)
@@ -190,7 +190,7 @@ def _effect(scope: TurnContext, owned: RegisteredTool, args: Mapping[str, Any], 
         return ""
 
 
-def _of_the_tool(owned: RegisteredTool, failed: str, work: Callable[[], T]) -> T:
+def _run_tool_code(owned: RegisteredTool, failed: str, work: Callable[[], T]) -> T:
     """Do `work`, which runs the tool's own code: validators, types, targets. A failure there ends this call alone.
 
     :raises ToolError: the tool's code failed, or it raised this error itself to say what is wrong with the arguments.
@@ -387,9 +387,9 @@ def result_of_error(owned: RegisteredTool, error: Exception) -> ToolResult:
     except BaseException as another:
         error = plugin_error(another)
     tool = owned.tool
-    said, file, line = describe(error, tool.source or place_of(tool.function)[0])
+    text, file, line = describe(error, tool.source or place_of(tool.function)[0])
     place = f" ({Path(file).name}:{line})" if line else ""
-    output = f"{tool.name} (plugin {owned.plugin}) failed: {said}{place}"
+    output = f"{tool.name} (plugin {owned.plugin}) failed: {text}{place}"
     return ToolResult(status="error", code="tool_failed", output=output)
 
 

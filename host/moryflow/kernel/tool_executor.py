@@ -44,13 +44,13 @@ from .tool_call import (
     call_row,
     cap_output,
     failure,
+    input_problem,
     offered_tools,
     parse,
     refusal,
     result_of_error,
     run_body,
     tool_payload,
-    unacceptable,
 )
 from .turn_context import Journal, TurnContext
 
@@ -76,11 +76,11 @@ class PreparedCall:
     ruling: Ruling | None = None
     encoded: bytes = b""
     result: ToolResult | None = None
-    said: Sequence[tuple[str, Verdict]] = ()
+    early_verdicts: Sequence[tuple[str, Verdict]] = ()
     """Verdicts that ``tool_before`` returned."""
-    shown: str = ""
+    preview: str = ""
     """The preview of the call that the person saw with the question."""
-    recorded: tuple[CallRow | None, Ruling | None] = (None, None)
+    last_record: tuple[CallRow | None, Ruling | None] = (None, None)
     """The call's last row, and the ruling that row was made from."""
 
     @property
@@ -127,11 +127,11 @@ class ToolExecutor:
         if request.problem:
             raise ToolError(_PROBLEMS[request.problem], code=request.problem)
         owned = self._find_tool(request.name)
-        wish = ToolCall(id=request.id, tool=request.name, args=parse(request.arguments), step=self._scope.step)
-        said: list[tuple[str, Verdict]] = []
-        wish = await self._dispatch.transform(self._scope, "tool_before", wish, verdicts=said)
-        call, encoded = call_as_judged(self._scope, wish.tool, wish.args, wish.id, wish.step)
-        return PreparedCall(call, owned, encoded=encoded, said=said)
+        proposed = ToolCall(id=request.id, tool=request.name, args=parse(request.arguments), step=self._scope.step)
+        verdicts: list[tuple[str, Verdict]] = []
+        proposed = await self._dispatch.transform(self._scope, "tool_before", proposed, verdicts=verdicts)
+        call, encoded = call_as_judged(self._scope, proposed.tool, proposed.args, proposed.id, proposed.step)
+        return PreparedCall(call, owned, encoded=encoded, early_verdicts=verdicts)
 
     def _find_tool(self, name: str) -> RegisteredTool:
         """Return the tool called `name`.
@@ -142,17 +142,17 @@ class ToolExecutor:
         if name in offered:
             return offered[name]
         known = ", ".join(sorted(offered)) or "none"
-        later = self._scope.plugin_set.perhaps_later()
+        later = self._scope.plugin_set.pending_hint()
         raise ToolError(f"unknown tool {name[:80]!r}{later}; the tools are: {known}", code="unknown_tool")
 
     async def _rule(self, prepared: PreparedCall) -> Ruling:
         """Combine the verdicts of all gates, ask a person if the ruling is ask, then let ``tool_decided`` tighten it."""
-        ruling = await self._gates(prepared.call, prepared.said)
+        ruling = await self._gates(prepared.call, prepared.early_verdicts)
         for _ in range(MOST_QUESTIONS):
             if ruling.decision != "ask":
                 break
             answered = await self._ask(prepared, ruling, later=True)
-            ruling = await self._second_look(prepared, answered) or answered
+            ruling = await self._judge_again(prepared, answered) or answered
         if ruling.decision == "ask":
             reason = f"what this call would do has changed after each of {MOST_QUESTIONS} answers; at last: {ruling.reason}"
             ruling = as_refused(ruling, cause="policy", reason=reason, by="rule")
@@ -160,13 +160,13 @@ class ToolExecutor:
         if decided.decision != "ask":
             return decided
         answered = await self._ask(prepared, decided, later=True)
-        if await self._second_look(prepared, answered) is None:
+        if await self._judge_again(prepared, answered) is None:
             return answered
         return as_refused(
             decided, cause="policy", reason="what this call would do has changed since it was answered", by="rule"
         )
 
-    async def _second_look(self, prepared: PreparedCall, answered: Ruling) -> Ruling | None:
+    async def _judge_again(self, prepared: PreparedCall, answered: Ruling) -> Ruling | None:
         """Judge a call again after a person allowed it; return the ruling that replaces the answer, or ``None``.
 
         While the question was open, someone may have changed a link, rewritten a file or a script, or added a rule. The
@@ -181,9 +181,9 @@ class ToolExecutor:
         except ToolError as error:
             return as_refused(answered, cause="invalid_input", reason=str(error), by="rule")
         same = now.targets == call.targets
-        again = await self._own_gates(now, answered) if same else await self._gates(now, prepared.said)
+        again = await self._own_gates(now, answered) if same else await self._gates(now, prepared.early_verdicts)
         unchanged = (
-            again.decision == "allow" or await self._scope.around.desk.preview(self._scope, owned, now) == prepared.shown
+            again.decision == "allow" or await self._scope.around.desk.preview(self._scope, owned, now) == prepared.preview
         )
         if same and unchanged and again.decision in ("allow", "ask") and still_holds(answered, again):
             return None
@@ -202,23 +202,23 @@ class ToolExecutor:
         decided = await self._dispatch.gates(self._scope, "tool_decided", call=call, ruling=ruling)
         return restrict(ruling, decided, mode=self._scope.live.mode)
 
-    async def _gates(self, call: ToolCall, said: Sequence[tuple[str, Verdict]] = ()) -> Ruling:
+    async def _gates(self, call: ToolCall, early: Sequence[tuple[str, Verdict]] = ()) -> Ruling:
         scope = self._scope
         started = time.perf_counter_ns()
-        reason = unacceptable(call)
+        reason = input_problem(call)
         if reason is not None:
             verdicts = [("moryflow", Deny(reason=reason, cause="invalid_input"))]
         else:
             verdicts = await self._dispatch.gates(scope, "tool_gate", call=call)
             verdicts += default_verdicts(scope.plugin_set.missing_gates, verdicts)
-            verdicts += said
+            verdicts += early
         spent = (time.perf_counter_ns() - started) // 1000
         return combine(verdicts, mode=scope.live.mode, gate_us=spent)
 
     async def _own_gates(self, call: ToolCall, before: Ruling) -> Ruling:
         """Ask the built-in gates again; keep the verdicts in `before` of all others."""
         plugins = self._scope.plugin_set.plugins
-        others = [said for said in before.verdicts if said[0] not in plugins or plugins[said[0]].tier != "builtin"]
+        others = [each for each in before.verdicts if each[0] not in plugins or plugins[each[0]].tier != "builtin"]
         verdicts = [*await self._dispatch.gates(self._scope, "tool_gate", own=True, call=call), *others]
         verdicts += default_verdicts((), verdicts)
         return combine(verdicts, mode=self._scope.live.mode, gate_us=before.gate_us)
@@ -228,11 +228,11 @@ class ToolExecutor:
         on_ask, call, owned = self._on_ask, prepared.call, prepared.owned
         assert owned is not None
         desk = self._scope.around.desk
-        if on_ask != "deny" or call.id in self._scope.live.asked:
-            prepared.shown = await desk.preview(self._scope, owned, call)
+        if on_ask != "deny" or call.id in self._scope.live.asked_calls:
+            prepared.preview = await desk.preview(self._scope, owned, call)
         if on_ask == "fail" and not later:
             on_ask, self._scope.ending = "deny", "approval_required"
-        settled = await desk.settle(self._scope, self._journal, call, ruling, on_ask, prepared.shown, anew=not later)
+        settled = await desk.settle(self._scope, self._journal, call, ruling, on_ask, prepared.preview, anew=not later)
         if settled.by == "headless":
             self._scope.usage.unasked = True
         return settled
@@ -244,15 +244,15 @@ class ToolExecutor:
         self._record(prepared, "running")
         call = prepared.call
         targets = [target.text for target in call.targets]
-        shown = {"call_id": call.id, "tool": call.tool, "domain": call.domain, "targets": targets, "args": call.args}
-        self._journal.event("tool.start", **shown, state="running")
+        fields = {"call_id": call.id, "tool": call.tool, "domain": call.domain, "targets": targets, "args": call.args}
+        self._journal.event("tool.start", **fields, state="running")
 
     def _record(self, prepared: PreparedCall, state: str) -> None:
         """Record the call's state. The row is built anew only if the ruling has changed since the last record."""
-        row, of = prepared.recorded
+        row, of = prepared.last_record
         if row is None or of is not prepared.ruling:
             row = call_row(self._scope, prepared.call, state, prepared.ruling, prepared.encoded.decode() or None)
-            prepared.recorded = (row, prepared.ruling)
+            prepared.last_record = (row, prepared.ruling)
         else:
             row = row._replace(state=state, updated=now())
         self._journal.call(row)
@@ -267,7 +267,7 @@ class ToolExecutor:
         """Let plugins change the result, then note what the model will read. Called in call order; the caller commits."""
         result = await self._after(prepared, result)
         self._record_end(prepared, result, ms)
-        if prepared.call.id in self._scope.live.asked:
+        if prepared.call.id in self._scope.live.asked_calls:
             await self._scope.around.desk.lapse(self._scope, self._journal, prepared.call)
         return result
 
@@ -275,9 +275,11 @@ class ToolExecutor:
         owned = prepared.owned
         assert owned is not None
         deadline = Deadline(owned)
-        shown = copy_for_plugin(prepared.call) if owned.foreign else prepared.call
+        visible = copy_for_plugin(prepared.call) if owned.foreign else prepared.call
         metadata: dict[str, Any] = {}
-        context = self._scope.around.tool_view(self._scope, owned.plugin, shown, self._asker(prepared, deadline), metadata)
+        context = self._scope.around.tool_view(
+            self._scope, owned.plugin, visible, self._question_handler(prepared, deadline), metadata
+        )
         try:
             keywords = owned.tool.bind(prepared.encoded, context)
             if not owned.foreign:
@@ -290,7 +292,7 @@ class ToolExecutor:
             # The isolation boundary around a plugin's code: the model reads the error with the plugin's name; the turn goes on.
             return result_of_error(owned, plugin_error(error))
 
-    def _asker(self, prepared: PreparedCall, deadline: Deadline) -> Any:
+    def _question_handler(self, prepared: PreparedCall, deadline: Deadline) -> Any:
         async def ask(question: Ask) -> None:
             with deadline.paused_clock():
                 if type(question) not in (Ask, Allow, Deny, Stop):  # a class of its own could say one thing and be another
@@ -322,15 +324,15 @@ class ToolExecutor:
         self._journal.node("tool", tool_payload(call, result))
         recorded = "interrupted" if result.status == "interrupted" else state
         self._record(prepared, recorded)
-        shown: dict[str, Any] = {"call_id": call.id, "tool": call.tool, "state": state, "status": result.status}
-        shown["output"] = result.output
+        fields: dict[str, Any] = {"call_id": call.id, "tool": call.tool, "state": state, "status": result.status}
+        fields["output"] = result.output
         extra = {"code": result.code, "title": result.title, "output_id": result.output_id, "path": result.path}
         diff = result.metadata.get("diff")
         extra["diff"] = diff[:MOST_OF_A_DIFF] if isinstance(diff, str) else None
-        shown.update({key: value for key, value in extra.items() if value})
+        fields.update({key: value for key, value in extra.items() if value})
         if result.status == "denied" or prepared.stops:
-            shown["targets"] = [target.text for target in call.targets]
-        self._journal.event("tool.result", **shown, truncated=result.truncated, ms=ms)
+            fields["targets"] = [target.text for target in call.targets]
+        self._journal.event("tool.result", **fields, truncated=result.truncated, ms=ms)
 
 
 def skipped_call(request: ToolRequest, reason: str) -> PreparedCall:
@@ -414,7 +416,7 @@ def restrict(ruling: Ruling, verdicts: Given, *, mode: str) -> Ruling:
 
     An implementation that failed denies in full access and asks in other modes, so that nothing runs unrecorded.
     """
-    strict = [(plugin, _gentle(verdict, mode)) for plugin, verdict in verdicts]
+    strict = [(plugin, _softened(verdict, mode)) for plugin, verdict in verdicts]
     stronger = [item for item in strict if _STRENGTH[item[1].decision] > _STRENGTH[ruling.decision]]
     if not stronger:
         return ruling
@@ -422,7 +424,7 @@ def restrict(ruling: Ruling, verdicts: Given, *, mode: str) -> Ruling:
     return final.replace(verdicts=(*ruling.verdicts, *stronger))
 
 
-def _gentle(verdict: Verdict, mode: str) -> Verdict:
+def _softened(verdict: Verdict, mode: str) -> Verdict:
     if isinstance(verdict, Deny) and verdict.cause == "hook_failure" and mode != "full_access":
         return Ask(reason=verdict.reason, cause="hook_failure", bypass="never")
     return verdict

@@ -50,7 +50,7 @@ class TurnLoop:
         self._requests = RequestBuilder(scope, context, scope.model) if scope.model else None
         self._compaction = scope.around.compaction(scope, self._journal, provider, self._requests)
         self._pauses: list[str] = []
-        self._begun = now()
+        self._started_at = now()
 
     async def work(
         self, prompt: dict[str, Any] | None, unfinished: Sequence[Unfinished], called: Sequence[ToolRequest] = ()
@@ -103,12 +103,12 @@ class TurnLoop:
             self._check_whole(finished)
             if reason is None and not finished.tool_calls and finished.reason != "pause":
                 return "completed"
-            reason = reason or self._scope.ending or self._limit() or self._idling(finished)
+            reason = reason or self._scope.ending or self._limit() or self._pause_limit(finished)
             if reason is not None:
                 return reason
             await self._next_step()
 
-    def _idling(self, finished: Finished) -> EndReason | None:
+    def _pause_limit(self, finished: Finished) -> EndReason | None:
         """Return ``doom_loop`` if the model keeps pausing with the same text, else ``None``."""
         self._pauses = [*self._pauses, self._scope.usage.text] if finished.reason == "pause" else []
         last = self._pauses[-MOST_PAUSES:]
@@ -146,14 +146,14 @@ class TurnLoop:
 
     def _announce(self) -> None:
         scope = self._scope
-        for run in scope.live.cut_off:
-            self._journal.run(run._replace(state="ended", end_reason="interrupted", ended=self._begun))
+        for run in scope.live.interrupted_runs:
+            self._journal.run(run._replace(state="ended", end_reason="interrupted", ended=self._started_at))
             if run.is_compaction:
                 reason = "the host ended before the summary was there"
                 self._journal.event("compaction", kind="compact", state="stale", run=run.id, reason=reason)
-        scope.live.cut_off = []
-        while scope.live.begun_calls:
-            self._journal.call(scope.live.begun_calls.pop(0)._replace(state="interrupted", updated=self._begun))
+        scope.live.interrupted_runs = []
+        while scope.live.unfinished_calls:
+            self._journal.call(scope.live.unfinished_calls.pop(0)._replace(state="interrupted", updated=self._started_at))
         for text in scope.around.store.news():
             self._journal.event("store.notice", text=text)
         while scope.live.notices:
@@ -219,7 +219,7 @@ class TurnLoop:
             usage=used.usage.model_dump(),
             cost=used.cost,
             steps=scope.step,
-            started=self._begun,
+            started=self._started_at,
             ended=now() if reason else None,
         )
 

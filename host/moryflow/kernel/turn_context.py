@@ -64,7 +64,7 @@ class TurnContext:
     """One turn: its generation, session, model and records. It is the scope that the dispatcher is called with.
 
     :ivar started: the parent turn, if this turn is a sub-agent's; `children` starts this turn's own sub-agents.
-    :ivar offered: the tools the model may call, fixed once they are first asked for. Tools in `to_be_found` are added
+    :ivar offered: the tools the model may call, fixed once they are first asked for. Tools in `findable` are added
         when the session has found them.
     :ivar spent: usage of children that is not yet on this turn's account; `ending` is why this turn must end with its step;
         `over`, whether it has ended.
@@ -93,7 +93,7 @@ class TurnContext:
     extra_usage: list[tuple[Usage, float | None]] = field(default_factory=list)
     files: Files | None = None
     offered: Mapping[str, RegisteredTool] | None = None
-    to_be_found: Mapping[str, RegisteredTool] = field(default_factory=dict[str, "RegisteredTool"])
+    findable: Mapping[str, RegisteredTool] = field(default_factory=dict[str, "RegisteredTool"])
     artifacts: list[Artifact] = field(default_factory=list)
     _views: dict[str, Turn] = field(default_factory=dict)
     _saved: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -165,13 +165,13 @@ class TurnContext:
             try:
                 after = _as_text(place[key[0]])
             except BaseException as error:  # the plugin's own values: it loses this state, but the commit succeeds
-                self._unstorable(key, plugin_error(error))
+                self._report_unstorable(key, plugin_error(error))
                 continue
             if after != before:
                 found[key] = after
         return found
 
-    def _unstorable(self, key: tuple[str, str], error: Exception) -> None:
+    def _report_unstorable(self, key: tuple[str, str], error: Exception) -> None:
         """Report, once a turn, that a plugin's state is not JSON."""
         plugin, name = key[0], "turn.session_state" if key[1] == "session" else "turn.state"
         if key in self._refused:
@@ -268,7 +268,7 @@ class Journal:
                 self._next = commit.joined(self._next)
             raise
         for event in committed.events:
-            await self._tell(event)
+            await self._publish(event)
 
     async def _wait_for_lock(self, refusal: StoreError, attempt: int, pause: float) -> bool:
         """Publish that another program keeps the database locked, and wait `pause` seconds.
@@ -289,7 +289,7 @@ class Journal:
         self._scope.around.bus.publish(event)
         self._scope.around.dispatcher.observe_soon(self._scope, event)
 
-    async def _tell(self, event: Event) -> None:
+    async def _publish(self, event: Event) -> None:
         held_back = self._scope.live.held_back
         if held_back or (event.type, event.data.get("status")) == ("session.status", "idle"):
             held_back.append(event)
@@ -308,17 +308,17 @@ class SessionHandle:
     turn_states: dict[str, dict[str, Any]] = field(default_factory=dict)
     quarantine: Quarantine = field(default_factory=Quarantine)
     cancelled: bool = False
-    kept: bool = False
+    pinned: bool = False
     call_ids: set[str] = field(default_factory=set)
-    asked: set[str] = field(default_factory=set)
-    cut_off: list[RunRow] = field(default_factory=list)
+    asked_calls: set[str] = field(default_factory=set)
+    interrupted_runs: list[RunRow] = field(default_factory=list)
     inbox: list[Callable[[Journal], None]] = field(default_factory=list)
     notes: list[Callable[[Journal], None]] = field(default_factory=list)
     """Changes that wait for a pause of the turn: `inbox` for any pause, `notes` for one where no call is open."""
     notices: list[str] = field(default_factory=list[str])
     leftovers: Mapping[str, str] = field(default_factory=dict[str, str])
     """By call id, a sentence about the processes that an interrupted call left running; it goes into the call's result."""
-    begun_calls: list[CallRow] = field(default_factory=list[CallRow])
+    unfinished_calls: list[CallRow] = field(default_factory=list[CallRow])
     """Calls of an earlier turn that started and have no result."""
     held_back: list[Event] = field(default_factory=list[Event])
     """The event that the session is idle, and those after it: published once no other turn of the session waits."""

@@ -77,7 +77,7 @@ class SessionLease:
         async with self._loading:
             if self.live is None:
                 self.live = await self._load(wait)
-            self.live.kept = True
+            self.live.pinned = True
 
     def release(self) -> None:
         """Release the session, so that other processes can hold it."""
@@ -103,7 +103,7 @@ class SessionLease:
             yield live
         finally:
             self._users -= 1
-            if not self._users and self.live is not None and not self.live.kept:
+            if not self._users and self.live is not None and not self.live.pinned:
                 self.release()
 
     async def _load(self, wait: float) -> SessionHandle:
@@ -114,10 +114,10 @@ class SessionLease:
         live = SessionHandle(hold=hold, permissions=rights, inbox=self.inbox, notes=self.notes, held_back=self.held_back)
         if hold.path or hold.epoch > 1:  # a new session has nothing to load
             await _take_up(live)
-            live.leftovers, live.begun_calls, notice = await end_leftovers(store, self._home, session.id)
+            live.leftovers, live.unfinished_calls, notice = await end_leftovers(store, self._home, session.id)
             live.notices += [notice] if notice else []
             live.state = await states_of(store, session.id, "session")
-            live.cut_off = [run for run in await store.runs(session.id) if run.state == "running"]
+            live.interrupted_runs = [run for run in await store.runs(session.id) if run.state == "running"]
             answers = (node.payload for node in hold.path if node.kind == "assistant")
             live.call_ids = {call["id"] for payload in answers for call in payload.get("calls") or ()}
             if any(node.kind == "compaction" for node in hold.path):  # the calls that it covers are only in the store
@@ -135,7 +135,7 @@ class SessionLease:
         if not ends_with_calls(live):
             return []
         calls = await self._store.calls(session=live.row.id)
-        live.asked = {row.id for row in calls if row.state == "waiting"}
+        live.asked_calls = {row.id for row in calls if row.state == "waiting"}
         return unfinished(live.hold.path, calls)
 
     async def take_waiting(self, live: SessionHandle) -> list[Record]:

@@ -185,5 +185,5 @@ def test_tools_that_were_found_come_in_the_order_in_which_they_were(found: Any, 
     life: Any = None
     hidden = {name: RegisteredTool(replace(peek, name=name, found_in=found), "finder", "user", life) for name in "ab"}
     others = {"c": RegisteredTool(replace(peek, name="c", found_in=lambda turn: []), "other", "user", life)}
-    scope: Any = SimpleNamespace(offered={}, to_be_found={**hidden, **others}, view=lambda plugin: plugin)
+    scope: Any = SimpleNamespace(offered={}, findable={**hidden, **others}, view=lambda plugin: plugin)
     assert list(offered_tools(scope)) == offered

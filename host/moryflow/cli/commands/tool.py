@@ -73,7 +73,7 @@ def _find(host: Host, name: str) -> RegisteredTool:
         return host.tools[name]
 
     (owner, owner_step), switch = absent_owner(host, name), switch_hint(host, name)
-    later = "" if owner or switch else host.plugin_set.perhaps_later()
+    later = "" if owner or switch else host.plugin_set.pending_hint()
     hint = owner or later or did_you_mean(name, host.tools)
     step = "moryflow plugin check" if later else owner_step or "moryflow tool list"
     raise ConfigError(f"there is no tool {name!r}{hint}", next_step=switch or step)

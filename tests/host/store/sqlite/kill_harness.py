@@ -117,9 +117,9 @@ def writer(home: Path, pipe: int, seed: int) -> None:
 
 async def settle(home: Path, live: SessionHandle, say: Say) -> None:
     """Write down what became of the calls that were killed, as a turn does."""
-    for pid in marked_processes(home, live.begun_calls):
+    for pid in marked_processes(home, live.unfinished_calls):
         say("alive", str(pid))
-    calls = live.begun_calls
+    calls = live.unfinished_calls
     if not calls:
         return
     told = {call.id: live.leftovers.get(call.id, "") for call in calls}
