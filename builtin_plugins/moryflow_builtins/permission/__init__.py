@@ -64,9 +64,9 @@ def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str]]:
 
     Invalid rules are left out: the configuration reports them when it reads them.
     """
-    from .cli.lint import few, remarks
+    from .cli.lint import remarks, without_repeats
 
-    for remark in few(remarks(rules)):
+    for remark in without_repeats(remarks(rules)):
         if remark.rule is not None and remark.kind != "invalid":
             yield remark.rule, remark.sentence
 

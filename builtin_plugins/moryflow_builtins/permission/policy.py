@@ -179,8 +179,8 @@ class Decision(NamedTuple):
             )
             return Deny(reason=reason, cause=worst.cause, bypass=bypass, next_step=worst.next_step, rule=worst.rule)
         contents = {name: state for part in strong for name, state in part.contents.items()}
-        said = {"cause": worst.cause, "bypass": worst.bypass, "rule": worst.rule}
-        return Ask(reason=reason, remember=self.remember, contents=contents, **said)
+        fields = {"cause": worst.cause, "bypass": worst.bypass, "rule": worst.rule}
+        return Ask(reason=reason, remember=self.remember, contents=contents, **fields)
 
     @property
     def remember(self) -> tuple[Remember, ...]:
@@ -396,10 +396,10 @@ class Policy(NamedTuple):
         for layer in self.narrowing:
             own = last(layer)
             if own is not None:
-                answer = _agent_last(answer, _answer(domain, target, own))
+                answer = _stricter_for_agents(answer, _answer(domain, target, own))
         for broken in (one for layer in self.layers for one in layer.broken):
             if broken.rule.domain == domain or broken.rule.domain not in DOMAINS:
-                answer = _agent_last(answer, _question_about(answer, broken))
+                answer = _stricter_for_agents(answer, _question_about(answer, broken))
         return answer
 
 
@@ -419,7 +419,7 @@ def make_policy(
     return Policy(compile_rules(rules), home, vault, resolve, narrowing, watched, hides)
 
 
-def _agent_last(first: Judgement, second: Judgement) -> Judgement:
+def _stricter_for_agents(first: Judgement, second: Judgement) -> Judgement:
     """Return the more severe of two answers; of two equal questions the second, which no rule of the user answers."""
     return second if second.decision == "ask" and second.severity == first.severity else stricter(first, second)
 

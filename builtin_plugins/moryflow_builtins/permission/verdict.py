@@ -167,7 +167,7 @@ def hidden_files(turn: Turn) -> Callable[[str], bool]:
     """
 
     @cache  # evaluated late: calls that are not commands are judged without looking for a sandbox
-    def used() -> bool:
+    def sandbox_is_used() -> bool:
         from moryflow_sdk.support.sandbox import confinement, known_sandbox
 
         return turn.terminal is None and known_sandbox() is not None and confinement(turn.rules.all()).used
@@ -175,18 +175,18 @@ def hidden_files(turn: Turn) -> Callable[[str], bool]:
     def hides(path: str) -> bool:
         from moryflow_sdk.support.sandbox import secret_places
 
-        if not used():
+        if not sandbox_is_used():
             return False
         vault = f"{turn.vault}/"
         if path.startswith(vault):
             names = path.removeprefix(vault).split("/")
-            return names[-2:] == [".git", "config"] or not _SHOWN.intersection(names[:-1])
+            return names[-2:] == [".git", "config"] or not _NEVER_HIDDEN.intersection(names[:-1])
         return any(Path(path).is_relative_to(place) for place in (*secret_places(Path.home()), turn.home))
 
     return hides
 
 
-_SHOWN = frozenset({".git", "site-packages", "dist-packages", "node_modules"})
+_NEVER_HIDDEN = frozenset({".git", "site-packages", "dist-packages", "node_modules"})
 """Folders in which the sandbox hides nothing: packages bring example keys. Of ``.git`` it hides ``config`` alone."""
 
 

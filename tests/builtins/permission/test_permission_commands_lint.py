@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
 from moryflow_builtins.permission.cli import PRESETS
-from moryflow_builtins.permission.cli.lint import LaterRules, few, remarks
+from moryflow_builtins.permission.cli.lint import LaterRules, remarks, without_repeats
 from moryflow_sdk import Rule
 
 
@@ -174,7 +174,7 @@ def test_thousands_of_rules_are_looked_at_soon(domain, pattern, expect_linear_gr
 
     def work(count):
         rules = made(*((domain, pattern.format(number), ["allow", "ask"][number % 2]) for number in range(count)))
-        return lambda: list(few(remarks(rules)))
+        return lambda: list(without_repeats(remarks(rules)))
 
     expect_linear_growth(work, 500)
 
@@ -236,7 +236,7 @@ def test_what_allows_too_much_is_dangerous(domain, pattern):
 def test_a_wide_rule_does_not_drown_the_rest():
     """Of many rules that one shadows, three are named and the others counted."""
     rows = [("bash", f"echo {number}", "allow") for number in range(20)]
-    told = [remark.message for remark in few(remarks(made(*rows, ("bash", "*", "ask"))))]
+    told = [remark.message for remark in without_repeats(remarks(made(*rows, ("bash", "*", "ask"))))]
     assert len(told) == 3 and "17 more" in told[-1]
 
 

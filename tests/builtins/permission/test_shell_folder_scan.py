@@ -228,4 +228,4 @@ def test_find_gives_files_to_a_reader_only_where_it_looks(command: str, vault: P
 def test_a_line_of_an_ignore_file_with_many_stars_is_never_matched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Matching takes time that grows with the stars; such a line is not understood, and leaves nothing out (S2.11)."""
     monkeypatch.setattr(folder_scan, "fnmatchcase", lambda *_: pytest.fail("it was matched"))
-    assert not list(folder_scan._said_by_lines("*a" * 60 + "\n", ("aaa",), folder=False))
+    assert not list(folder_scan._line_decisions("*a" * 60 + "\n", ("aaa",), folder=False))

@@ -51,9 +51,9 @@ def _add_verb(decision: str, about: str) -> None:
         document = context.run(lambda turn: _add(turn, rule, workdir))
         for warning in document["warnings"]:
             click.echo(visible(f"moryflow: {warning}"), err=True)
-        said = "added" if document["added"] else "holds already"
+        status = "added" if document["added"] else "holds already"
         shown = visible(stored_words(pattern, document["rule"].get("folder"), {}))
-        context.print(document, text=f"{said}: {decision} {domain} {shown} ({document['where']})")
+        context.print(document, text=f"{status}: {decision} {domain} {shown} ({document['where']})")
 
 
 _add_verb("allow", "Let calls whose target matches PATTERN run unasked; of commands, what a wildcard covers.")
@@ -77,13 +77,13 @@ def matchable(rule: Rule) -> Rule:
 async def _add(turn: Turn, rule: Rule, workdir: str | None) -> dict[str, Any]:
     if workdir is not None:
         rule = rule.replace(folder=_folder(turn, workdir))
-    mine = _own(turn)
-    there = in_force(mine, rule)
+    mine = _user_rules(turn)
+    already = in_force(mine, rule)
     where = await turn.rules.append(rule, scope="user")
     row = _row(rule)
     found = remarks([*(one for one in mine if _row(one) != row), rule])
     warnings = [one.sentence for one in found if rule in (one.rule, one.by)]
-    return {"v": 1, "type": "rule", "added": not there, "rule": row, "where": where, "warnings": warnings}
+    return {"v": 1, "type": "rule", "added": not already, "rule": row, "where": where, "warnings": warnings}
 
 
 def _folder(turn: Turn, workdir: str) -> str:
@@ -102,7 +102,7 @@ def _row(rule: Rule) -> dict[str, Any]:
     return {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision, **bound_to}
 
 
-def _own(turn: Turn) -> list[Rule]:
+def _user_rules(turn: Turn) -> list[Rule]:
     return [rule for rule in turn.rules.all() if rule.source == "user"]
 
 
@@ -263,7 +263,7 @@ def preset(context: CommandContext, name: str | None) -> None:
     refuse_inside_tool("moryflow permission preset")
 
     async def read(turn: Turn) -> list[Rule]:
-        return _own(turn)
+        return _user_rules(turn)
 
     async def write(turn: Turn) -> None:
         for rule in new:

@@ -47,7 +47,7 @@ class CallJudge(NamedTuple):
     def policy(self, rules: Sequence[Rule]) -> Policy:
         """Return the policy here, with `rules` instead of the configured ones."""
         home = Path(self.user_home) / ".moryflow" if self.user_home else None
-        return policy_of(self.turn, [*map(self._here, rules)], home=home, resolve=self._resolve)
+        return policy_of(self.turn, [*map(self._with_user_home, rules)], home=home, resolve=self._resolve)
 
     def verdict(self, policy: Policy, tool: Tool, args: Mapping[str, Any]) -> Verdict:
         """Judge a call; arguments that the tool does not accept are denied with the cause ``invalid_input``."""
@@ -66,7 +66,7 @@ class CallJudge(NamedTuple):
         for problem in (unacceptable(asked.value, asked.kind) for asked in tool.target_requests(call.args)):
             if problem:
                 raise ToolError(problem, code="invalid_args")
-        return call.replace(targets=tuple(map(self._at_home, call.targets))) if self.user_home else call
+        return call.replace(targets=tuple(map(self._target_at_home, call.targets))) if self.user_home else call
 
     def _resolve(self, path: str, domain: str, base: str | None = None) -> Target:
         """Resolve a path as the host does, with `user_home` for ``~``."""
@@ -75,13 +75,13 @@ class CallJudge(NamedTuple):
         target = self.turn.files.resolve(self.user_home + path[1:], domain=domain, base=base)
         return target if target.error else target.replace(given=path)
 
-    def _at_home(self, target: Target) -> Target:
+    def _target_at_home(self, target: Target) -> Target:
         """Return `target` resolved with `user_home` for ``~``."""
         if target.folder is not None and target.folder.given[:1] == "~":
             return command_in(self._resolve(target.folder.given, "read"), target.given, target.domain)
         return self._resolve(target.given, target.domain) if target.kind == "file" and target.given[:1] == "~" else target
 
-    def _here(self, rule: Rule) -> Rule:
+    def _with_user_home(self, rule: Rule) -> Rule:
         """Return `rule` with `user_home` for the ``~`` in its pattern."""
         kind, body = ("fs:", rule.pattern[3:]) if rule.pattern.startswith("fs:") else ("", rule.pattern)
         if self.user_home is None or rule.domain not in ("read", "edit") or not _starts_at_home(body):
@@ -335,8 +335,8 @@ def what_if(context: CommandContext, rules_: str, sessions: tuple[str, ...], sin
     async def work(turn: Turn) -> WhatIf:
         found = WhatIf()
         for session, calls in await _calls(context, turn, sessions, start):
-            async with context.turn(session=session) as its:
-                found.add(CallJudge(its, context), calls, rules)
+            async with context.turn(session=session) as session_turn:
+                found.add(CallJudge(session_turn, context), calls, rules)
         found.flips.sort(key=lambda flip: flip.call.created)
         return found
 
@@ -353,8 +353,8 @@ async def _calls(
         return [(session, list(calls)) for session, calls in groupby(every, key=lambda call: call.session)]
     found: list[tuple[str, list[StoredCall]]] = []
     for name in dict.fromkeys(sessions):
-        async with context.turn(session=name) as its:
-            found.append((its.session, list(await turn.history.calls(session=its.session, since=start))))
+        async with context.turn(session=name) as session_turn:
+            found.append((session_turn.session, list(await turn.history.calls(session=session_turn.session, since=start))))
     return found
 
 

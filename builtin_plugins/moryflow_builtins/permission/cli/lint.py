@@ -85,9 +85,9 @@ def remarks(rules: Sequence[Rule]) -> Iterator[Remark]:
     every = LaterRules(rules)
     for place, reach in enumerate(every.reaches):
         rule, pattern = reach.rule, reach.compiled.pattern
-        never = pattern.problem or mistake(rule, pattern)
-        if never:
-            yield Remark("invalid" if pattern.problem else "dead", f"it can never match: {never}", rule)
+        problem = pattern.problem or mistake(rule, pattern)
+        if problem:
+            yield Remark("invalid" if pattern.problem else "dead", f"it can never match: {problem}", rule)
             continue
         if wider := wider_address(rule):
             message = f"its * stops at the next /, so it matches no address further down; write {shortened(wider)} for all"
@@ -97,12 +97,12 @@ def remarks(rules: Sequence[Rule]) -> Iterator[Remark]:
             message = f"it has no effect: the later {rule_words(later.rule)} covers all of it and {what}"
             yield Remark("shadowed", message, rule, later.rule)
         elif rule.decision == "allow":
-            loose = _loose_file(every, place) if rule.domain in ("read", "edit") else _loose(reach)
+            loose = _remark_on_file_allow(every, place) if rule.domain in ("read", "edit") else _remark_on_allow(reach)
             if loose:
                 yield Remark(*loose, rule)
 
 
-def few(found: Iterable[Remark], each: int = 3) -> Iterator[Remark]:
+def without_repeats(found: Iterable[Remark], each: int = 3) -> Iterator[Remark]:
     """Yield `found`, with only the first `each` remarks about rules that the same later rule shadows."""
     found = list(found)
     every, seen = Counter(remark.by for remark in found), Counter[Rule | None]()
@@ -118,7 +118,7 @@ def few(found: Iterable[Remark], each: int = 3) -> Iterator[Remark]:
 # ---------------------------------------------------------------- rules that allow too much
 
 
-def _loose(reach: Reach) -> tuple[Kind, str] | None:
+def _remark_on_allow(reach: Reach) -> tuple[Kind, str] | None:
     """Return the kind and text of a remark if an allow for commands or tools opens more than its author may have meant."""
     rule, pattern = reach.rule, reach.compiled.pattern
     if rule.domain in ("mcp", "tool") and reach.everything:
@@ -139,7 +139,7 @@ def _loose(reach: Reach) -> tuple[Kind, str] | None:
     return "dangerous", f"it covers every program whose name begins with {pattern.literal!r}; {hint}"
 
 
-def _loose_file(every: LaterRules, place: int) -> tuple[Kind, str] | None:
+def _remark_on_file_allow(every: LaterRules, place: int) -> tuple[Kind, str] | None:
     """Return the kind and text of a remark if an allow for files opens files that the defaults protect."""
     reach = every.reaches[place]
     rule, exact = reach.rule, reach.compiled.pattern.exact
@@ -193,7 +193,7 @@ def lint(context: CommandContext, strict: bool) -> None:
     errors = sum(remark.severity == "error" for remark in found)
     summary: dict[str, Any] = {"type": "summary", "rules": count, "errors": errors, "warnings": len(found) - errors}
     rows = [*map(_remark_json, found)]
-    lines = [*map(_line, few(found)), f"{count} rules, {errors} errors, {len(found) - errors} warnings"]
+    lines = [*map(_line, without_repeats(found)), f"{count} rules, {errors} errors, {len(found) - errors} warnings"]
     context.print({"v": 1, "type": "lint", "remarks": rows, "summary": summary}, text="\n".join(lines))
     if errors or (strict and found):
         raise SystemExit(3)
@@ -243,21 +243,21 @@ class Reach:
         if rule.pattern.startswith("regex:") or self.everything:
             return ()
         if rule.domain in ("read", "edit", "web_fetch") and not rule.pattern.startswith("tool:"):
-            made = () if "[" in rule.pattern else _paths(rule)
+            candidates = () if "[" in rule.pattern else _paths(rule)
         else:
-            made = _texts(rule)
-        return tuple(dict.fromkeys(text for text in made if self.compiled.matches(text)))
+            candidates = _texts(rule)
+        return tuple(dict.fromkeys(text for text in candidates if self.compiled.matches(text)))
 
     def covers(self, other: Reach) -> bool:
         """Whether this rule matches everything that `other` matches."""
-        rule, theirs = self.rule, other.rule
-        bound = rule.folder not in (None, theirs.folder) or rule.contents not in ({}, theirs.contents)
+        rule, other_rule = self.rule, other.rule
+        bound = rule.folder not in (None, other_rule.folder) or rule.contents not in ({}, other_rule.contents)
         if bound or self.compiled.pattern.problem:
             return False
         if self.everything:
             return True
-        if rule.pattern == theirs.pattern:
-            narrower = rule.decision == "allow" and theirs.decision != "allow"
+        if rule.pattern == other_rule.pattern:
+            narrower = rule.decision == "allow" and other_rule.decision != "allow"
             return not (narrower and rule.pattern.startswith("regex:"))
         return bool(other.examples) and all(map(self.compiled.matches, other.examples))
 
@@ -277,14 +277,14 @@ def _paths(rule: Rule) -> Iterable[str]:
         alternatives = braces(pattern.removeprefix(prefix))
     except TooMany:
         return ()
-    return chain.from_iterable(_filled(rule.domain, prefix, body) for body in alternatives)
+    return chain.from_iterable(_example_targets(rule.domain, prefix, body) for body in alternatives)
 
 
-def _filled(domain: str, prefix: str, body: str) -> Iterator[str]:
+def _example_targets(domain: str, prefix: str, body: str) -> Iterator[str]:
     """Yield targets that `body` matches, with its wildcards filled in several ways."""
     for place in (prefix,) if prefix else PREFIXES[domain]:
         for name, deep in _PATH_FILLINGS:
-            text = _PATH_TOKEN.sub(lambda found, n=name, d=deep: _one(found, n, d), body)
+            text = _PATH_TOKEN.sub(lambda found, n=name, d=deep: _fill_wildcard(found, n, d), body)
             rooted = text if place == "url:" or text.startswith(("/", "~")) else f"/{text}"
             whole = place + re.sub(r"(?<!:)//+", "/", rooted)
             yield whole
@@ -292,7 +292,7 @@ def _filled(domain: str, prefix: str, body: str) -> Iterator[str]:
                 yield whole[:-1]  # `a/**` also matches the folder itself, whose target is `a`
 
 
-def _one(found: re.Match[str], name: str, deep: str) -> str:
+def _fill_wildcard(found: re.Match[str], name: str, deep: str) -> str:
     escaped, many, star, _ = found.groups()
     if escaped is not None:
         return escaped

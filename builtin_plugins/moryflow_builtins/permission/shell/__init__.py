@@ -68,12 +68,12 @@ def judge_command(policy: Policy, command: str, base: str | None = None) -> Deci
         script, quoted = parse(command)
         odd = odd_character(command, quoted)
         if odd:
-            judge.unsure(command, f"the command holds the character {character_name(odd)} outside quotes")
+            judge.ask_unsure(command, f"the command holds the character {character_name(odd)} outside quotes")
         judge.script(script, frozenset((folder,)))
     except NotParsed as problem:
-        judge.unsure(command, f"the command cannot be read surely: {problem}")
+        judge.ask_unsure(command, f"the command cannot be read surely: {problem}")
     except RecursionError:
-        judge.unsure(command, "the command is nested too deeply")
+        judge.ask_unsure(command, "the command is nested too deeply")
     except TooMuchWork:
         judge.give_up()
     parts = tuple(judge.parts)

@@ -107,7 +107,7 @@ class CommandLine:
         yield from (
             " ".join((base, *rest[index + 1 : index + MAX_WORDS])) for index, (_, slash, base) in paths if slash and base
         )
-        yield from (" ".join((name, *rest[index : index + MAX_WORDS])) for index in _after_options(few))
+        yield from (" ".join((name, *rest[index : index + MAX_WORDS])) for index in _operand_starts(few))
         for before, word in zip(("", *few), few, strict=False):
             if " " in word and not _PROSE.fullmatch(before) and not _PROSE.fullmatch(word):
                 yield from rough_commands(_INTRODUCES.sub(";", word))
@@ -133,7 +133,7 @@ class CommandLine:
             return None
         return RuleHit(rule, "ask", why) if why else RuleHit(rule, "allow")
 
-    def why_ended(self, compiled: CompiledRule, where: CommandPlace) -> RuleHit | None:
+    def why_not_allowed(self, compiled: CompiledRule, where: CommandPlace) -> RuleHit | None:
         """Return why a stored rule that names this command does not allow it: another folder, or a file has changed."""
         rule = compiled.rule
         if rule.decision != "allow" or not (rule.folder or rule.contents):
@@ -242,7 +242,7 @@ def assignments(command: Simple) -> Iterable[Arg]:
         yield Arg(head + value.text, why)
 
 
-def fed_in(command: Simple) -> tuple[Word | None, Arg | None]:
+def standard_input(command: Simple) -> tuple[Word | None, Arg | None]:
     """Return the text, or the file, that the last redirection of standard input feeds into a command."""
     inputs = [r for r in command.redirects if r.operator.startswith("<") and r.descriptor in ("", "0")]
     if not inputs:
@@ -304,23 +304,23 @@ def contents_of(
     for word, folder in (*named, *((word, inner) for word in effects.runs)):
         if word.static and (folder or word.tilde or word.text.startswith("/")):
             path = os.path.join(folder or "/", Path(word.text).expanduser() if word.tilde else word.text)  # noqa: PTH118
-            found.update(_one(path, vault))
+            found.update(_program_state(path, vault))
         else:
             return None
     for sought in effects.sought:
         if inner is None:
             return None
-        found.update(_sought(sought, inner, vault))
+        found.update(_sought_states(sought, inner, vault))
     return None if "" in found.values() else found
 
 
-def _one(path: str, vault: str) -> Iterator[tuple[str, str]]:
+def _program_state(path: str, vault: str) -> Iterator[tuple[str, str]]:
     state = state_of(path, vault)
     if state != f"is:{path}":
         yield rule_name(path, vault), state
 
 
-def _sought(sought: SoughtFiles, folder: str, vault: str) -> Iterator[tuple[str, str]]:
+def _sought_states(sought: SoughtFiles, folder: str, vault: str) -> Iterator[tuple[str, str]]:
     """Yield the state of the file that a program finds by itself, and of those that it would find first if they existed."""
     folders = [folder]
     while sought.upward and folders[-1].startswith(f"{vault}/"):
@@ -466,7 +466,7 @@ def rough_commands(text: str) -> Iterator[str]:
                 yield " ".join((name, *words[1:]))
 
 
-def _after_options(rest: Sequence[str]) -> Iterator[int]:
+def _operand_starts(rest: Sequence[str]) -> Iterator[int]:
     """Yield each index at which the operands may begin: it is not known which leading options take a value."""
     for index, text in enumerate(rest):
         before = rest[index - 1] if index else ""

@@ -373,17 +373,17 @@ class CommandEffects:
     """The effects of one command; an inspector fills them in.
 
     :ivar known: the program's operands are understood, so its other words are not tried as paths or commands.
-    :ivar perhaps: words of an unknown program that may be files; `may_write`: the program may change these files.
+    :ivar possible_files: words of an unknown program that may be files; `may_write`: the program may change these files.
     :ivar views: other spellings of the command, for rules that ask or deny.
     :ivar base: the folder that the command works in, if not the current one.
     :ivar reads_here: it reads the folder it runs in; `trusts_here`: it also takes configuration from there.
     :ivar brings_files: it writes files that the command does not name, as a checkout does.
     :ivar trees: folders that it reads with everything below them.
-    :ivar refusals: why no rule and no mode lets it run; `insists`: why it is asked about in every mode.
-    :ivar moves: where ``cd`` leads; `moved`: the folder changes to an unknown one.
+    :ivar refusals: why no rule and no mode lets it run; `always_asks`: why it is asked about in every mode.
+    :ivar moves: where ``cd`` leads; `folder_unknown`: the folder changes to an unknown one.
     :ivar patches: patches that it applies; `bulk_changes`: folders and archives that it copies, unpacks and so on.
     :ivar checkout: commits whose files it writes; `moves_names`: which names of git mean another commit afterwards.
-    :ivar shown: content that it prints from git's store.
+    :ivar git_output: content that it prints from git's store.
     :ivar stdin: the here-document or here-string on its standard input; `stdin_file`: the file there.
     :ivar harmless: ids of words that surely name no file it may write: a message, a script that is understood.
     :ivar runs: files whose content is run; `sought`: files that the program finds by itself and runs.
@@ -393,21 +393,21 @@ class CommandEffects:
     base: Arg | None = None
     moves: Arg | None = None
     checkout: Checkout | None = None
-    shown: GitOutput | None = None
+    git_output: GitOutput | None = None
     moves_names = ""
-    reads_here = trusts_here = may_write = brings_files = moved = False
+    reads_here = trusts_here = may_write = brings_files = folder_unknown = False
 
     def __init__(self, *, known: bool = False, stdin: Word | None = None, stdin_file: Arg | None = None) -> None:
         self.known = known
         self.guards: list[UncoveredWords] = []
         self.reads: list[Arg] = []
-        self.perhaps: list[Arg] = []
+        self.possible_files: list[Arg] = []
         self.writes: list[WrittenFile] = []
         self.inner: list[InnerCommand] = []
         self.texts: list[InnerText] = []
         self.views: list[tuple[Arg, ...]] = []
         self.refusals: list[str] = []
-        self.insists: list[str] = []
+        self.always_asks: list[str] = []
         self.trees: list[Tree] = []
         self.patches: list[Patch] = []
         self.bulk_changes: list[BulkChange] = []

@@ -59,7 +59,7 @@ class FileJudge:
         """Judge a file in every folder the command may run in; `asks`: what a default denies is asked about instead."""
         if path.static and path.text in NEUTRAL:
             return
-        known = path if path.static else _likely(path)
+        known = path if path.static else _known_part(path)
         if known is None:
             return
         for base in sorted(bases, key=str):
@@ -93,10 +93,10 @@ class FileJudge:
 
         :raises EffectUnknown: the files cannot be determined before git runs.
         """
-        from .git_contents import paths_brought
+        from .git_contents import paths_written
 
         for base in sorted(filter(None, bases)):
-            found = paths_brought(checkout, base, moved)
+            found = paths_written(checkout, base, moved)
             if found is not None:
                 for part in judge_paths(self._policy, self.resolve(str(found[0]), "edit", None), found[1]):
                     self._add(_as_question(part))
@@ -168,11 +168,11 @@ class FileJudge:
 
     def repository(self, bases: Bases) -> str:
         """Return a git directory, not the vault's own, that git would use in one of `bases`; empty when there is none."""
-        from .git_repository import strange_repository
+        from .git_repository import foreign_repository
 
         for base in sorted(filter(None, bases)):
             if base not in self._repositories:
-                self._repositories[base] = strange_repository(base, str(self._policy.vault))
+                self._repositories[base] = foreign_repository(base, str(self._policy.vault))
             if self._repositories[base]:
                 return self._repositories[base]
         return ""
@@ -218,7 +218,7 @@ class FileJudge:
                 if part.decision != "allow":
                     self._add(with_target(part._replace(decision="ask")))
 
-    def goals(self, path: Arg, bases: Bases) -> list[str]:
+    def resolved_paths(self, path: Arg, bases: Bases) -> list[str]:
         """Return where a path leads from each folder, with links followed."""
         targets = (self.resolve(path.path, "read", base) for base in sorted(filter(None, bases)))
         return [target.path for target in targets if target.path]
@@ -270,7 +270,7 @@ def _as_question(part: Judgement) -> Judgement:
     return part._replace(decision="ask", reason=part.reason.partition(";")[0], next_step="")
 
 
-def _likely(path: Arg) -> Arg | None:
+def _known_part(path: Arg) -> Arg | None:
     """Return the part of `path` that is known for certain, with ``$HOME`` as ``~``; ``None`` when there is none."""
     text = HOME.sub("~", path.text)
     special = min((text.find(char) for char in "*?[$`{<>" if char in text), default=-1)
@@ -335,7 +335,7 @@ def _judge_copied(
 ) -> Iterator[Judgement]:
     if ":" in source.given.partition("/")[0] and source.identity is None:
         yield _question(goals[0], f"what {change.why} brings from another machine is not known before it runs")
-    if (changed or source.identity is None) and any(_holds(goal.text) for goal in goals):
+    if (changed or source.identity is None) and any(_may_hold_guarded(goal.text) for goal in goals):
         yield _question(goals[0], f"what {change.why} brings to it is not known before it runs")
     if not is_folder(source):
         return
@@ -370,7 +370,7 @@ def _judge_restored(policy: Policy, target: Target) -> Iterator[Judgement]:
     part = judge_file(policy, target, whole=False)
     if part.decision != "allow" and target.text.startswith("vault:"):
         yield part
-    elif _holds(target.text):
+    elif _may_hold_guarded(target.text):
         yield _question(target, "what arrives there is not known before it runs")
 
 
@@ -385,11 +385,11 @@ def _judge_linked(policy: Policy, resolve: Resolve, source: Arg, goals: Sequence
         part = judge_file(policy, target, whole=True)
         if part.cause == "hard_limit" or (part.decision != "allow" and target.text.startswith("vault:")):
             yield part
-        elif _holds(target.text):
+        elif _may_hold_guarded(target.text):
             yield _question(target, "it holds what runs later, which could be changed through a link to it")
 
 
-def _holds(text: str) -> bool:
+def _may_hold_guarded(text: str) -> bool:
     return plain_names(text)[-1] in _HOLDERS
 
 
@@ -412,7 +412,7 @@ def _judge_unpacked(policy: Policy, change: BulkChange, source: Target, goal: Ta
     except UnreadableArchive:
         yield _question(goal, f"what is unpacked from {source.text.removeprefix('vault:/')} is not known before it runs")
         return
-    names = [f"/{path}" if is_goal and (_holds(path) or path in (".", "..")) else path for path, is_goal in members]
+    names = [f"/{path}" if is_goal and (_may_hold_guarded(path) or path in (".", "..")) else path for path, is_goal in members]
     yield from judge_paths(
         policy, goal, list(dict.fromkeys(path for name in names for path in _strip_folders(name, change.strip)))
     )

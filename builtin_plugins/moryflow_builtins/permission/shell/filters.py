@@ -276,9 +276,9 @@ def inspect_jq(args: Sequence[Arg], effects: CommandEffects) -> None:
             names = _options(text)
             from_file |= "from-file" in names
             in_place |= bool(names & {"in-place", "inplace"})
-            index += _note(args, index, names, effects)
+            index += _note_options(args, index, names, effects)
         index += 1
-    _take(args, words, effects, from_file=from_file)
+    _take_words(args, words, effects, from_file=from_file)
     effects.writes += map(WrittenFile, effects.reads if in_place else ())
 
 
@@ -290,7 +290,7 @@ def _options(text: str) -> set[str]:
     return {known for known in (*_GUARDED, "indent") if known.startswith(name)}
 
 
-def _note(args: Sequence[Arg], index: int, names: set[str], effects: CommandEffects) -> int:
+def _note_options(args: Sequence[Arg], index: int, names: set[str], effects: CommandEffects) -> int:
     """Record the effects of options; return how many of the next words are their values."""
     text = args[index].text
     for name in names & set(_GUARDED):
@@ -303,7 +303,7 @@ def _note(args: Sequence[Arg], index: int, names: set[str], effects: CommandEffe
     return 1 if names & {"library-path", "indent"} else 0
 
 
-def _take(args: Sequence[Arg], words: list[tuple[int, bool]], effects: CommandEffects, *, from_file: bool) -> None:
+def _take_words(args: Sequence[Arg], words: list[tuple[int, bool]], effects: CommandEffects, *, from_file: bool) -> None:
     """Take the first word as the filter, unless the filter is in a file, and the others as files, unless they are data."""
     verbs = args[0].text.endswith("yq")  # yq has subcommands and more options with values: any word may be the filter
     for place, (index, data) in enumerate(words):

@@ -22,7 +22,7 @@ _LONGEST = 256 * 1024
 _MOST_STARS = 3
 
 
-def _said_by_ignore_files(root: str, path: str, *, of_rg: bool) -> bool | None:
+def _ignore_decision(root: str, path: str, *, of_rg: bool) -> bool | None:
     """Return whether ignore files exclude the file at `path` below `root`: ``None`` when no line matches it.
 
     Ignore files above and below the root count, as git or ``rg`` reads them. A line that includes the file again wins.
@@ -31,12 +31,12 @@ def _said_by_ignore_files(root: str, path: str, *, of_rg: bool) -> bool | None:
     files = [*((".ignore", ".rgignore", ".agignore") if of_rg else ()), *((".gitignore",) if top is not None else ())]
     top = top or Path(root)
     parts = whole.relative_to(top).parts if whole.is_relative_to(top) else Path(path).parts
-    said = set[bool]()
+    decisions = set[bool]()
     for end in range(1, len(parts) + 1):
         for start, name in product(range(end), files):
             text = _text(top.joinpath(*parts[:start], name))
-            said |= set([*_said_by_lines(text, parts[start:end], folder=end < len(parts))][-1:])
-    return None if not said else False not in said
+            decisions |= set([*_line_decisions(text, parts[start:end], folder=end < len(parts))][-1:])
+    return None if not decisions else False not in decisions
 
 
 def _top(root: str) -> Path | None:
@@ -57,7 +57,7 @@ def _text(file: Path) -> str:
     return "" if len(text) > _LONGEST else text.decode("utf-8", "replace")
 
 
-def _said_by_lines(text: str, parts: tuple[str, ...], *, folder: bool) -> Iterator[bool]:
+def _line_decisions(text: str, parts: tuple[str, ...], *, folder: bool) -> Iterator[bool]:
     """Yield, for each line of an ignore file that matches the path `parts` below it, whether it excludes the path."""
     for line in (raw.rstrip(" \t") for raw in text.splitlines()):
         if not line or line.startswith("#"):
@@ -233,10 +233,10 @@ def _is_ignored(tree: Tree, root: Target, path: str) -> bool:
     if tree.follows == "nothing":
         return not shown
     if tree.follows == "docker":
-        return not shown or left_out_of_image(root.path or "", path)
+        return not shown or excluded_from_image(root.path or "", path)
     if tree.follows == "npm" and _chooses_files(root.path or "", path):
         return not shown
-    verdict = _said_by_ignore_files(root.path or "", path, of_rg=tree.follows == "rg")
+    verdict = _ignore_decision(root.path or "", path, of_rg=tree.follows == "rg")
     return verdict is True or (verdict is None and not shown)
 
 
@@ -248,7 +248,7 @@ def _chooses_files(root: str, path: str) -> bool:
     return not (Path(root) / "package.json").is_file()
 
 
-def left_out_of_image(root: str, path: str) -> bool:
+def excluded_from_image(root: str, path: str) -> bool:
     """Whether ``.dockerignore`` surely excludes the file at `path` from the build context."""
     names = ("Dockerfile.dockerignore", "Containerfile.dockerignore", ".containerignore")
     if any((Path(root) / name).exists() for name in names):

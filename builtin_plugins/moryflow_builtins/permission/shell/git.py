@@ -20,7 +20,7 @@ from .effects import (
     spec,
     take_option,
 )
-from .git_contents import checkout_of, names_moved_by, output_of
+from .git_contents import checkout_of, moved_names, output_of
 from .git_repository import EXCLUDED, PATHSPEC
 from .syntax import Arg, join_words
 
@@ -151,7 +151,7 @@ def inspect_dashed_git(args: Sequence[Arg], effects: CommandEffects) -> None:
     verb = args[0].text.rpartition("/")[2].removeprefix("git-")
     effects.views.append((Arg("git"), Arg(verb), *args[1:]))
     effects.guard(len(args) - 1, f"git-{verb} is a program of git of its own")
-    effects.perhaps += args[1:]
+    effects.possible_files += args[1:]
 
 
 def _verb(args: Sequence[Arg], verb: int, effects: CommandEffects) -> None:
@@ -189,9 +189,9 @@ def _operands(args: Sequence[Arg], verb: int, name: str, following: Sequence[Com
     first_path = next((index for index in range(verb, len(args)) if args[index].text == "--"), len(args))
     effects.checkout, effects.moves_names = (
         checkout_of(name, following, first_path, marked=first_path < len(args)),
-        names_moved_by(name),
+        moved_names(name),
     )
-    effects.shown = output_of(name, args, following, first_path)
+    effects.git_output = output_of(name, args, following, first_path)
     if name in ("apply", "am"):
         from .payloads import git_patch
 
@@ -209,7 +209,7 @@ def _operands(args: Sequence[Arg], verb: int, name: str, following: Sequence[Com
             effects.guard(found.place, "a transport of git can run programs")
         if creates and "://" not in value.text:
             effects.writes.append(WrittenFile(value, asks=True))
-        effects.perhaps += [] if EXCLUDED.match(value.text) else _paths(value)
+        effects.possible_files += [] if EXCLUDED.match(value.text) else _paths(value)
     if name == "init" and not effects.writes:
         effects.writes.append(WrittenFile(Arg("."), asks=True))
 
@@ -226,9 +226,9 @@ _GUARDED_VALUES = (
 def _option_value(found: CommandItem, value: Arg, verb: str, args: Sequence[Arg], effects: CommandEffects) -> None:
     """Record the paths that the value of an option may name, and the programs that it makes git run."""
     if not found.role:
-        effects.perhaps.append(value)
+        effects.possible_files.append(value)
     if found.role == "v" and found.name not in _PROSE and (found.name == "L" or value is args[found.place]):
-        effects.perhaps += _paths(value)
+        effects.possible_files += _paths(value)
     for names, sign, why in _GUARDED_VALUES:
         if found.name in names and re.search(sign if "%" in sign else rf"\A{sign}", value.text):
             effects.guard(found.place, why)

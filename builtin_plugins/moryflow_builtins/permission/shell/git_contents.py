@@ -275,10 +275,10 @@ class _NotTracked(Exception):
 
 _REVISION = re.compile(r"[~^:]|@\{|-g[0-9a-fA-F]+\Z")
 """Text that the name of a commit may hold, but no plain path; git tries the commit first."""
-_ON_THE_WAY = frozenset({"continue", "abort", "quit", "show-current-patch", "edit-todo"})
+_WRITE_NOTHING = frozenset({"continue", "abort", "quit", "show-current-patch", "edit-todo"})
 """Options that write no new files: ``--abort`` restores the old ones, ``merge --continue`` only commits."""
 
-_GOES_ON = frozenset({"continue", "skip", "r", "resolved", "retry"})
+_CONTINUE = frozenset({"continue", "skip", "r", "resolved", "retry"})
 """Options that apply the rest of a list of commits, a file that may have been written long before, with commands in it. Its
 commits are judged like a cherry-pick; any other step is asked about. Without a list the command writes nothing. The hooks that
 run meanwhile are those of every commit; changing them is asked about.
@@ -296,7 +296,7 @@ _MOVES_NOTHING = frozenset(
 _MOVES_HEAD = frozenset({"checkout", "switch", "reset", "merge", "rebase", "cherry-pick", "revert", "commit", "am"})
 
 
-def names_moved_by(verb: str) -> Literal["", "HEAD", "all"]:
+def moved_names(verb: str) -> Literal["", "HEAD", "all"]:
     """Return which names may mean another commit after a verb."""
     return "HEAD" if verb in _MOVES_HEAD else "" if verb in _MOVES_NOTHING or verb.startswith("-") else "all"
 
@@ -315,13 +315,13 @@ def checkout_of(verb: str, found: Sequence[CommandItem], first_path: int, *, mar
             return Checkout(verb, (operands[0],)) if operands else None
         case "restore":
             return Checkout(verb, tuple(given), paths=tuple(value for _, value in every)) if given else None
-        case "rebase" | "cherry-pick" | "revert" if letters & _GOES_ON or not (
-            operands or letters & _ON_THE_WAY or verb == "rebase"
+        case "rebase" | "cherry-pick" | "revert" if letters & _CONTINUE or not (
+            operands or letters & _WRITE_NOTHING or verb == "rebase"
         ):
             return Checkout(verb, against="list")
-        case "am" if letters & _GOES_ON:
+        case "am" if letters & _CONTINUE:
             return Checkout(verb, against="list")
-        case "merge" | "rebase" | "cherry-pick" | "revert" if letters & _ON_THE_WAY:
+        case "merge" | "rebase" | "cherry-pick" | "revert" if letters & _WRITE_NOTHING:
             return None
         case "sparse-checkout" if operands and operands[0].text != "list":
             return Checkout(verb, unknown="it writes files that were left out")
@@ -340,7 +340,7 @@ def checkout_of(verb: str, found: Sequence[CommandItem], first_path: int, *, mar
             return None
 
 
-def paths_brought(checkout: Checkout, base: str, moved: str) -> tuple[Path, list[str]] | None:
+def paths_written(checkout: Checkout, base: str, moved: str) -> tuple[Path, list[str]] | None:
     """Return the folder of the repository and the paths below it that may change; ``None`` when there is no repository.
 
     :param moved: the names that an earlier part of the command may have moved (``HEAD`` or ``all``).
@@ -352,12 +352,12 @@ def paths_brought(checkout: Checkout, base: str, moved: str) -> tuple[Path, list
             return None
         if checkout.unknown:
             raise EffectUnknown(checkout.unknown)
-        return _brought(checkout, base, moved, git)
+        return _paths_written(checkout, base, moved, git)
     except FAILURES as error:
         raise error if isinstance(error, EffectUnknown) else EffectUnknown(f"the repository cannot be read ({error})") from None
 
 
-def _brought(checkout: Checkout, base: str, moved: str, git: Path) -> tuple[Path, list[str]]:
+def _paths_written(checkout: Checkout, base: str, moved: str, git: Path) -> tuple[Path, list[str]]:
     store = GitStore(git)
     found: dict[str, None] = {}
     revisions = checkout.revisions

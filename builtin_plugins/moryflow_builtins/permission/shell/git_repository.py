@@ -170,7 +170,7 @@ _LONGEST_INDEX = 1 << 30
 """How many bytes of a ``.git`` file and of an index are read; git itself refuses a longer path in the first."""
 
 
-def strange_repository(folder: str, vault: str) -> str:
+def foreign_repository(folder: str, vault: str) -> str:
     """Return the git directory that git would use in `folder`; empty if it is the vault's own, or there is none."""
     own = repository(Path(vault))
     found = repository(Path(folder))

@@ -64,11 +64,11 @@ class GitStore:
         """Return the kind and the hash of the object that a revision names; tags are followed."""
         match = _REVISION.fullmatch(text)
         assert match is not None
-        kind, found = self._named({"@": "HEAD"}.get(match.group(1), match.group(1)))
+        kind, found = self._resolve({"@": "HEAD"}.get(match.group(1), match.group(1)))
         for step in re.findall(r"[~^]\d*", match.group(2)):
             count = int(step[1:] or 1)
             for _ in range(count if step[0] == "~" else min(count, 1)):
-                found = self._at(self.parents(found), 0 if step[0] == "~" else count - 1)
+                found = self._nth(self.parents(found), 0 if step[0] == "~" else count - 1)
         return kind, found
 
     def stash_commit(self, text: str = "stash") -> str:
@@ -77,7 +77,7 @@ class GitStore:
         if match is None:
             raise EffectUnknown(f"{text} names no stash that is known")
         lines = self._read("logs/refs/stash").splitlines()
-        return self._at([line.split(b" ")[1].decode() for line in reversed(lines)], int(match.group(1) or 0))
+        return self._nth([line.split(b" ")[1].decode() for line in reversed(lines)], int(match.group(1) or 0))
 
     def tips(self) -> list[str]:
         """Return the commits of all local and remote branches, of all tags, and of the last stash."""
@@ -92,15 +92,15 @@ class GitStore:
         except FAILURES:
             return False
 
-    def _named(self, name: str) -> tuple[str, str]:
+    def _resolve(self, name: str) -> tuple[str, str]:
         if name == "-":
             moves = _MOVED.findall(read_start(self._git / "logs" / "HEAD", MAX_BYTES))
-            return self._named(self._at([move.decode() for move in reversed(moves)], 0))
+            return self._resolve(self._nth([move.decode() for move in reversed(moves)], 0))
         if not _NAME.fullmatch(name) or ".." in name:
             raise EffectUnknown(f"{name!r} is not a commit name that is understood here")
         found = next(filter(None, (self._ref(place.format(name)) for place in _PLACES)), "") or self._remote_branch(name)
         if not found and _HASH.fullmatch(name.lower()):
-            found = self._at(sorted(self._objects.hashes(name.lower())), 0, only=True)
+            found = self._nth(sorted(self._objects.hashes(name.lower())), 0, only=True)
         if not found:
             raise EffectUnknown(f"{name!r} is not known")
         kind, content = self._objects.read(found)
@@ -132,7 +132,7 @@ class GitStore:
             return b""
 
     @staticmethod
-    def _at(found: list[str], place: int, *, only: bool = False) -> str:
+    def _nth(found: list[str], place: int, *, only: bool = False) -> str:
         if place < 0 or place >= len(found) or (only and len(found) > 1):
             raise EffectUnknown("it names no commit that is there")
         return found[place]
@@ -155,31 +155,31 @@ class GitStore:
 
         If clocks were wrong, or there are more than `most`, some ancestors of `without` may be included.
         """
-        dark, seen, found = set(without), {*tips, *without}, dict[str, int]()
+        excluded, seen, found = set(without), {*tips, *without}, dict[str, int]()
         waiting = [(-self._date(one), one) for one in seen]
         heapify(waiting)
         while waiting and len(found) < most:
-            if all(one in dark for _, one in waiting) and -waiting[0][0] < min(found.values(), default=1 << 62):
+            if all(one in excluded for _, one in waiting) and -waiting[0][0] < min(found.values(), default=1 << 62):
                 break
             age, commit = heappop(waiting)
-            if commit not in dark:
+            if commit not in excluded:
                 found[commit] = -age
             else:
-                self._darken(commit, dark, found)
+                self._exclude_ancestors(commit, excluded, found)
             for one in self.parents(commit):
                 if one not in seen:
                     seen.add(one)
                     heappush(waiting, (-self._date(one), one))
-        return [one for one in found if one not in dark]
+        return [one for one in found if one not in excluded]
 
-    def _darken(self, commit: str, dark: set[str], found: dict[str, int]) -> None:
-        """Add the ancestors of a commit to `dark`, as far as they have been visited."""
+    def _exclude_ancestors(self, commit: str, excluded: set[str], found: dict[str, int]) -> None:
+        """Add the ancestors of a commit to `excluded`, as far as they have been visited."""
         todo = [commit]
         while todo:
             for one in self.parents(todo.pop()):
-                if one in found and one not in dark:
+                if one in found and one not in excluded:
                     todo.append(one)
-                dark.add(one)
+                excluded.add(one)
 
     def _date(self, commit: str) -> int:
         line = next(line for line in self._head(commit) if line.startswith(b"committer "))

@@ -30,8 +30,8 @@ from .programs import (
     OPTIONS_THAT_RUN,
     PROGRAMS,
     bulk_changes_of,
+    is_exclusion,
     is_folder_maker,
-    leaves_out,
     trees_of,
 )
 from .syntax import MAX_PIECES, Arg, addressed_files, file_pieces
@@ -75,14 +75,14 @@ def name_of(args: Sequence[Arg]) -> str:
 def inspect(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Fill `effects` with what is known about the command `args`."""
     name = name_of(args)
-    special = SPECIAL.get(name) or _by_family(name)
+    special = SPECIAL.get(name) or _inspector_by_name(name)
     if special is not None:
         effects.known = True
         special(args, effects)
     elif name in VERBS:
         inspect_verbs(name, args, effects)
         effects.may_write = True
-        _words(args, effects)
+        _note_words(args, effects)
     elif name in PROGRAMS:
         effects.known = True
         operands, options = PROGRAMS[name]
@@ -92,7 +92,7 @@ def inspect(args: Sequence[Arg], effects: CommandEffects) -> None:
             texts = (file._replace(text=f"{file.text.removesuffix('.pdf')}.txt") for file in effects.reads)
             effects.writes += map(WrittenFile, texts)
         if name in _PAGERS:
-            _first_commands(args, effects)
+            _guard_pager_commands(args, effects)
     else:
         _inspect_unknown(name, args, effects)
     inspect_upload(name, args, effects)
@@ -133,7 +133,7 @@ def _file_addresses(index: int, arg: Arg, effects: CommandEffects) -> None:
         effects.reads += [Arg(whole, arg.why)] if whole and "\0" not in whole else []
 
 
-def _by_family(name: str) -> Inspector | None:
+def _inspector_by_name(name: str) -> Inspector | None:
     """Return the inspector of a program whose name varies, as ``python3.12`` or ``git-log``."""
     if interpreters.is_language(name):
         return interpreters.inspect_language
@@ -155,10 +155,10 @@ def inspect_by_table(args: Sequence[Arg], effects: CommandEffects, operands: str
         guard_telling_name(option, effects, args)
         value = option.value
         a_word = option.role == "v" and value is not None and value is args[option.place]
-        if value is not None and a_word and (after_operand or operands[0] != "p") and not leaves_out(name_of(args), option):
-            _no_value_after_all(value, effects)
+        if value is not None and a_word and (after_operand or operands[0] != "p") and not is_exclusion(name_of(args), option):
+            _note_possible_file(value, effects)
         after_operand |= option.operand
-        effects.perhaps += file_pieces(value) if value is not None and not option.operand and not option.role else []
+        effects.possible_files += file_pieces(value) if value is not None and not option.operand and not option.role else []
     files = operands_of(found)
     if is_folder_maker(name_of(args), found):
         operands = "w"
@@ -223,17 +223,17 @@ def _remote(arg: Arg) -> bool:
 _OUTSIDE = re.compile(r"/.|~|\.\.(?:/|\Z)")
 
 
-def _no_value_after_all(word: Arg, effects: CommandEffects) -> None:
+def _note_possible_file(word: Arg, effects: CommandEffects) -> None:
     """Record the value of an option as a possible file: in another version the option may take no value."""
     if len(word.text) > 1 and (_OUTSIDE.match(word.text) or "/" in word.text or sensitive(word.text)):
-        effects.perhaps.append(word)
+        effects.possible_files.append(word)
 
 
 _PAGERS = frozenset({"less", "more", "most", "pg"})
 _MOVES = re.compile(r"\+\+?(?:[Fg]|\d*G?|/[ -~]*)")
 
 
-def _first_commands(args: Sequence[Arg], effects: CommandEffects) -> None:
+def _guard_pager_commands(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Guard ``less +command``, unless it only moves to a place in the file: the command can run a program."""
     for index, arg in enumerate(args):
         if arg.text.startswith("+") and not _MOVES.fullmatch(arg.text):
@@ -280,7 +280,7 @@ def _inspect_unknown(name: str, args: Sequence[Arg], effects: CommandEffects) ->
         effects.writes += [WrittenFile(value) for value in values_of(list(read_options(args, spec("o=v"))), "o")]
         if any(arg.text.startswith("@") for arg in args[1:]):
             effects.guard(len(args) - 1, f"{name} takes options from a file")
-    _words(args, effects)
+    _note_words(args, effects)
     verbs, options = _MESSAGES.get(name, ((), ""))
     if len(args) > 1 and args[1].text in verbs:
         note_messages(list(read_options(args, spec(options))), args, effects)
@@ -288,11 +288,11 @@ def _inspect_unknown(name: str, args: Sequence[Arg], effects: CommandEffects) ->
         transfer.inspect_store(name, args, effects)
 
 
-def _words(args: Sequence[Arg], effects: CommandEffects) -> None:
+def _note_words(args: Sequence[Arg], effects: CommandEffects) -> None:
     for index, arg in enumerate(args[1:], 1):
         found = file_pieces(arg)
-        effects.perhaps += [word for word in dict.fromkeys(found) if not word.text.startswith("-")]
+        effects.possible_files += [word for word in dict.fromkeys(found) if not word.text.startswith("-")]
         if len(found) > MAX_PIECES:
             effects.guard(index, "a word has more parts than are looked at")
         if arg.text[:1] == "-" != arg.text[1:2]:
-            _no_value_after_all(arg.cut(2), effects)
+            _note_possible_file(arg.cut(2), effects)

@@ -70,8 +70,8 @@ _ALIASES: dict[str, str] = {
 }  # fmt: skip
 _VERSIONED = re.compile(r"(python|pypy|ruby|perl|php|lua|node|tclsh|guile)\d*(?:\.\d+)*")
 STDIN = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
-_ONLY_SAYS = ("--version", "--help", "-version")
-_SAYS_BY_LETTER = {
+_INFO_OPTIONS = ("--version", "--help", "-version")
+_INFO_LETTERS = {
     "-V": frozenset({"python", "perl", "ed", "dc", "psql", "mysql", "lldb"}),
     "-v": frozenset({"node", "perl", "ruby", "php", "lua", "bc", "gdb", "julia", "groovy"}),
     "-h": frozenset({"node", "perl", "ruby", "php", "python", "bc", "dc", "ed", "gdb", "julia"}),
@@ -127,7 +127,7 @@ def _run_shell(args: Sequence[Arg], index: int, effects: CommandEffects, *, text
         effects.texts.append(InnerText(effects.stdin_text, fed=True))
         if not effects.stdin_text.static:
             effects.guard_unseen(f"{name} runs a text that is known only when it runs")
-    elif not _only_says(args, ""):
+    elif not _only_prints(args, ""):
         effects.guard_unseen(f"{name} runs whatever it reads")
 
 
@@ -147,7 +147,7 @@ def inspect_language(args: Sequence[Arg], effects: CommandEffects) -> None:
             effects.guard(found.place, f"{args[0].text} -{found.name} runs what it is given")
             effects.code += [found.value] if found.value is not None else []
             if name == "python" and found.name in ("c", "m"):
-                effects.perhaps += [piece for arg in args[found.place + 1 :] for piece in file_pieces(arg)]
+                effects.possible_files += [piece for arg in args[found.place + 1 :] for piece in file_pieces(arg)]
                 if found.name == "m" and found.value is not None:
                     inspect_module(found.value, args[found.place + 1 :], effects)
                     stem = found.value.text.replace(".", "/")
@@ -159,7 +159,7 @@ def inspect_language(args: Sequence[Arg], effects: CommandEffects) -> None:
             effects.reads.append(found.value)
             effects.runs.append(found.value)
             effects.guard(found.place, f"{args[0].text} runs {found.value.text}")
-    if not runs_code and not _only_says(args, name):
+    if not runs_code and not _only_prints(args, name):
         effects.guard_unseen(f"{args[0].text} runs whatever it reads")
 
 
@@ -180,15 +180,15 @@ def _run_file(args: Sequence[Arg], index: int, effects: CommandEffects, name: st
         effects.runs.append(operands[0])
         effects.scripts += operands[:1] if name in _SCRIPTING else ()
         effects.guard(index, f"{args[0].text} runs the code in {operands[0].text}")
-        effects.perhaps += operands[1:]
+        effects.possible_files += operands[1:]
 
 
-def _only_says(args: Sequence[Arg], language: str) -> bool:
+def _only_prints(args: Sequence[Arg], language: str) -> bool:
     """Whether the only word after the program makes it print its version or its usage and exit."""
     if len(args) != 2:
         return False
     word = args[1].text
-    return word in _ONLY_SAYS or language in _SAYS_BY_LETTER.get(word, ())
+    return word in _INFO_OPTIONS or language in _INFO_LETTERS.get(word, ())
 
 
 def language_of(name: str) -> str:
@@ -256,7 +256,7 @@ def inspect_source(args: Sequence[Arg], effects: CommandEffects) -> None:
     effects.reads += args[1:2]
     effects.runs += args[1:2]
     effects.scripts += args[1:2]
-    effects.moved = True
+    effects.folder_unknown = True
 
 
 def inspect_cd(args: Sequence[Arg], effects: CommandEffects) -> None:
@@ -271,7 +271,7 @@ def inspect_cd(args: Sequence[Arg], effects: CommandEffects) -> None:
         or operands[0].text in ("-", "")
         or operands[0].text[:1] in "+"
     ):
-        effects.moved = True
+        effects.folder_unknown = True
     else:
         effects.moves = operands[0]
 

@@ -14,7 +14,7 @@ from moryflow_sdk.support.patterns import compile_rule
 
 from moryflow_builtins.permission.policy import MOST, CompiledRule, Judgement, Policy, RuleHit, place_of, shortened
 
-from .command_line import CommandLine, CommandPlace, assignments, fed_in, rough_commands, rule_to_remember
+from .command_line import CommandLine, CommandPlace, assignments, rough_commands, rule_to_remember, standard_input
 from .effects import CommandEffects, EffectUnknown, InnerCommand, InnerText, Patch
 from .file_judge import NEUTRAL, FileJudge
 from .inspect import inspect, name_of
@@ -84,7 +84,7 @@ class Judge:
         """Ask, in every mode, about a command that is too long to judge."""
         self._approved = False
         reason = "the command holds more than can be looked at"
-        self.unsure(self._command, reason)
+        self.ask_unsure(self._command, reason)
         self.add(Judgement("bash", f"shell:{shortened(self._command, 200)}", "ask", reason, bypass="never"))
 
     def _spend(self, effects: CommandEffects, words: int, bases: Bases) -> None:
@@ -92,21 +92,21 @@ class Judge:
 
         :raises TooMuchWork: the whole text takes more than :data:`MAX_WORK`.
         """
-        files = len(effects.reads) + len(effects.writes) + len(effects.perhaps)
+        files = len(effects.reads) + len(effects.writes) + len(effects.possible_files)
         if effects.bulk_changes:
             files += sum(4 * len(change.sources) for change in effects.bulk_changes)
         self._work += len(bases) * (1 + files + words // 8)
         if self._work > MAX_WORK:
             raise TooMuchWork
 
-    def unsure(self, text: str, reason: str) -> None:
+    def ask_unsure(self, text: str, reason: str) -> None:
         """Ask about a text that may not be what it seems, and look for denied commands in it."""
-        self.rough(text)
-        self._own_folder.text(text)
+        self.find_denied(text)
+        self._own_folder.check_text(text)
         self._refuse_text(text)
         self.ask(text, reason)
 
-    def rough(self, text: str) -> None:
+    def find_denied(self, text: str) -> None:
         """Look for denied commands in a text that was not understood."""
         for command in filter(self._policy.denies, rough_commands(text) if self._denies else ()):
             answer = self._policy.by_text("bash", f"shell:{command}")
@@ -123,7 +123,7 @@ class Judge:
         args = tuple(arguments(command.words))
         if not assigned and not args and not command.redirects:
             return FoldersAfter(bases, bases)
-        text, file = fed_in(command)
+        text, file = standard_input(command)
         effects = CommandEffects(stdin=text, stdin_file=file)
         after = self._seen[key] = self._line(assigned, args, bases, effects, command.raw)
         return after
@@ -144,27 +144,27 @@ class Judge:
         self._own_program(line, bases)
         exact = all(one.decision == "allow" and one.rule is not None and compile_rule(one.rule).exact for one in answers)
         changed = self._changes
-        there = bases if effects.base is None else self._file_judge.after_cd(effects.base, bases)
+        inner_bases = bases if effects.base is None else self._file_judge.after_cd(effects.base, bases)
         for patch in effects.patches:
             with self._ask_if_unknown(line.plain, "what the patch changes", exact=exact):
-                self._patch(patch, there, bases if patch.outside else there, changed=changed)
+                self._patch(patch, inner_bases, bases if patch.outside else inner_bases, changed=changed)
         if effects.checkout is not None:
             with self._ask_if_unknown(line.plain, f"what git {effects.checkout.verb} brings", exact=exact):
-                self._file_judge.checkout(effects.checkout, there, self._moved_names)
-        if effects.shown is not None:
-            with self._ask_if_unknown(line.plain, f"what {effects.shown.why} shows", exact=exact):
-                self._file_judge.output(effects.shown, there, self._moved_names, changed=changed)
+                self._file_judge.checkout(effects.checkout, inner_bases, self._moved_names)
+        if effects.git_output is not None:
+            with self._ask_if_unknown(line.plain, f"what {effects.git_output.why} shows", exact=exact):
+                self._file_judge.output(effects.git_output, inner_bases, self._moved_names, changed=changed)
         self._moved_names = (
             "all" if "all" in (self._moved_names, effects.moves_names) else effects.moves_names or self._moved_names
         )
         for change in effects.bulk_changes:
-            self._file_judge.bulk_change(change, bases if change.outside else there, changed=changed, exact=exact)
+            self._file_judge.bulk_change(change, bases if change.outside else inner_bases, changed=changed, exact=exact)
         if effects.base is not None and effects.reads_here:
             self._file_judge.file(effects.base, "edit", bases, asks=True)
-        self._files(line, there, exact=exact)
-        self._own_folder.line(line, there, raw, exact=exact)
+        self._files(line, inner_bases, exact=exact)
+        self._own_folder.check_line(line, inner_bases, raw, exact=exact)
         self._judge_hidden(line)
-        after = self._inside(line, answers, there, exact=exact)
+        after = self._judge_inner(line, answers, inner_bases, exact=exact)
         return after if effects.base is None else FoldersAfter(bases, bases)
 
     def _by_rules(self, line: CommandLine, bases: Bases, granted: CompiledRule | None = None) -> Sequence[Judgement]:
@@ -187,8 +187,8 @@ class Judge:
         self._asked += 1
         contents = self._file_judge.contents(line.args, line.effects, base) if self._asked <= MOST else None
         stored = rule_to_remember(line, answer, folder, contents)
-        ended = self._policy.configured.last_for(line.programs, lambda rule: line.why_ended(rule, where))
-        reason = _reason_of(answer, line) if ended is None else f"{_no_more(ended)}; {_reason_of(answer, line)}"
+        ended = self._policy.configured.last_for(line.programs, lambda rule: line.why_not_allowed(rule, where))
+        reason = _reason_of(answer, line) if ended is None else f"{_why_ended(ended)}; {_reason_of(answer, line)}"
         lapsed = ended is not None and bool(ended.note)
         return answer._replace(reason=reason, remember=stored, contents=FrozenDict(contents or {}), lapsed=lapsed)
 
@@ -196,11 +196,11 @@ class Judge:
         """Refuse, in every mode, a ``moryflow`` command that changes permissions, plugins or configuration."""
         args, effects = line.args, line.effects
         named = args and args[0].static and "/" in args[0].text and not is_own(args[0].text)
-        if named and any(is_own(path) for path in self._file_judge.goals(args[0], bases)):
+        if named and any(is_own(path) for path in self._file_judge.resolved_paths(args[0], bases)):
             inspect_own_program(args, effects)
         for reason in effects.refusals:
             self._refuse(line.plain, reason)
-        for reason in effects.insists:
+        for reason in effects.always_asks:
             self.add(Judgement("bash", f"shell:{line.plain}", "ask", reason, bypass="never"))
         if any(guard.unseen for guard in effects.guards):
             self._refuse_text(self._command)
@@ -228,10 +228,10 @@ class Judge:
             self._file_judge.working_folder(bases)
         if effects.trusts_here and not (exact and effects.base is not None):
             self._repository(" ".join(arg.text for arg in line.args), bases, changed=changed)
-        for path in dict.fromkeys(effects.perhaps):
+        for path in dict.fromkeys(effects.possible_files):
             self._file_judge.possible_file(path, bases, known=effects.known, exact=exact)
         for code in effects.code:
-            self._own_folder.code(code.text)
+            self._own_folder.check_code(code.text)
             self._refuse_text(code.text)
 
     @contextmanager
@@ -265,7 +265,7 @@ class Judge:
         for text in islice(filter(self._policy.denies, line.disguised if self._denies else ()), 1):
             self.ask(" ".join(arg.text for arg in line.args), f"it may run {text!r}, which a rule forbids")
 
-    def _inside(self, line: CommandLine, answers: Sequence[Judgement], bases: Bases, *, exact: bool) -> FoldersAfter:
+    def _judge_inner(self, line: CommandLine, answers: Sequence[Judgement], bases: Bases, *, exact: bool) -> FoldersAfter:
         """Judge the commands that this one runs; return the folders that the shell may be in afterwards."""
         effects = line.effects
         before = self._approved
@@ -278,7 +278,7 @@ class Judge:
             moved = self._text(text, bases)
             after = FoldersAfter(moved, moved) if text.same_shell else after
         self._approved = before
-        if effects.moved or (effects.moves is not None and "CDPATH" in self._command):
+        if effects.folder_unknown or (effects.moves is not None and "CDPATH" in self._command):
             return FoldersAfter(UNKNOWN, bases | UNKNOWN)
         if effects.moves is None:
             return after
@@ -296,14 +296,14 @@ class Judge:
     def _text(self, text: InnerText, bases: Bases) -> Bases:
         """Judge a shell text that is an argument of a command."""
         if not text.text.static or not self._enter():
-            self.rough(text.text.text)
-            self._own_folder.text(text.text.text, bases)
+            self.find_denied(text.text.text)
+            self._own_folder.check_text(text.text.text, bases)
             self._refuse_text(text.text.text)
             return bases | UNKNOWN
         try:
             script, _ = parse(text.text.text)
         except NotParsed as problem:
-            self.unsure(text.text.text, f"the text {shortened(text.text.text)!r} is not understood: {problem}")
+            self.ask_unsure(text.text.text, f"the text {shortened(text.text.text)!r} is not understood: {problem}")
             self._depth -= 1
             return bases | UNKNOWN
         after = self.script(script, UNKNOWN if text.elsewhere else bases)
@@ -378,10 +378,10 @@ class Judge:
             self._file_judge.file(target, "read", bases)
         if redirect.operator != "<":
             self._changes = True
-            self._own_folder.word(target, bases)
-            self._own_folder.writes(target)
+            self._own_folder.check_word(target, bases)
+            self._own_folder.check_writes(target)
             if not target.static or None in bases:
-                self._own_folder.whole()
+                self._own_folder.check_whole()
             self._file_judge.file(target, "edit", bases)
 
 
@@ -391,7 +391,7 @@ def _git_variable(assigned: Sequence[Arg], args: Sequence[Arg]) -> str:
     return next((word.text.partition("=")[0] for word in words if word.text.startswith("GIT_")), "")
 
 
-def _no_more(ended: RuleHit) -> str:
+def _why_ended(ended: RuleHit) -> str:
     """Return why a stored rule that names the command does not allow it here or any more."""
     rule = ended.rule
     place = f" ({place_of(rule)})"
@@ -437,7 +437,7 @@ class _Collector:
         self.found |= dict.fromkeys(command for command in commands if command)
 
     def _simple(self, command: Simple, bases: Bases) -> FoldersAfter:
-        text, file = fed_in(command)
+        text, file = standard_input(command)
         assigned = tuple(arg for arg in assignments(command) if not harmless_assignment(arg))
         self._line(assigned, tuple(arguments(command.words)), CommandEffects(stdin=text, stdin_file=file), command.raw)
         return FoldersAfter(bases, bases)

@@ -85,7 +85,7 @@ def inspect_own_program(args: Sequence[Arg], effects: CommandEffects) -> None:
     if meaning.kind == "changes":
         effects.refusals.append(_refusal(meaning.words))
     elif meaning.kind == "hidden":
-        effects.insists.append(f"what {PROGRAM} is told to do is known only when it runs")
+        effects.always_asks.append(f"what {PROGRAM} is told to do is known only when it runs")
     elif meaning.kind == "unknown":
         verb = next((index for index, arg in enumerate(args) if index and arg.text in meaning.words.split()), len(args) - 1)
         effects.guard(verb, f"{PROGRAM} {meaning.words} may run programs or change sessions")
@@ -95,7 +95,7 @@ def inspect_own_program(args: Sequence[Arg], effects: CommandEffects) -> None:
         elif found.value is not None and (found.name == "to" or (found.operand and meaning.words.startswith("new "))):
             effects.writes.append(WrittenFile(found.value))
         elif found.value is not None and found.name not in ("m", "model", "agent", "mode", "message", "focus"):
-            effects.perhaps.append(found.value)
+            effects.possible_files.append(found.value)
 
 
 def inspect_carriers(args: Sequence[Arg], effects: CommandEffects) -> None:

@@ -66,7 +66,7 @@ class OwnFolder:
         self._read_as_code: set[str] = set()
         self._walks = self._writes_found = False
 
-    def line(self, line: CommandLine, bases: Bases, raw: str, *, exact: bool) -> None:
+    def check_line(self, line: CommandLine, bases: Bases, raw: str, *, exact: bool) -> None:
         """Deny a command that may change the folder: through a word of a program that may write, or without naming it."""
         name, effects = name_of(line.args), line.effects
         may_write = (effects.may_write or bool(effects.guards) or not effects.known) and not is_own(name)
@@ -78,28 +78,28 @@ class OwnFolder:
         words = [arg for place, arg in enumerate(line.args) if place and id(arg) not in inside]
         assigned = [arg for arg in line.assigned if (may_write and line.args) or arg.text.startswith(_RUN_LATER)]
         for word in dict.fromkeys((*(words if may_write else ()), *assigned)):
-            self.word(word, bases)
+            self.check_word(word, bases)
         if may_write and line.args:
             self._writer(bases, asks=effects.may_write and not exact)
         written = [write.path for write in effects.writes]
         for path in written:
             if not path.static or None in bases:
-                self.word(path, bases)
+                self.check_word(path, bases)
         unseen = any(guard.unseen for guard in effects.guards)
         anywhere = None in bases and changes
         unknown = unseen or anywhere or (may_write and not _all_static(words))
         if unknown or (_all_static(written) and self._may_be_written(line)):
-            self.whole(*(file.text for file in effects.scripts))
+            self.check_whole(*(file.text for file in effects.scripts))
         elif not _all_static(written):
-            self.whole(raw, bases=bases)  # the command itself may read files in the folder
+            self.check_whole(raw, bases=bases)  # the command itself may read files in the folder
         if anywhere and self._entered:
             self._add(_denial(line.plain, "the folder it works in"))
         if unseen and effects.stdin is not None:
-            self.code(self._command)
+            self.check_code(self._command)
         if name in _WALKERS and not self._walks:
             roots = [*effects.reads, *words, *([Arg(".")] if effects.reads_here else [])]
             self._walks = any(self._holds(root, base) for root in roots for base in filter(None, bases))
-        self.writes(*(() if name in _WALKERS else written))
+        self.check_writes(*(() if name in _WALKERS else written))
 
     def _may_be_written(self, line: CommandLine) -> bool:
         """Whether a file that the command runs is also named elsewhere in the text, which may be where it is written."""
@@ -107,33 +107,33 @@ class OwnFolder:
         found = any(self._command.count(name.rpartition("/")[2]) > 1 for name in named)
         return found or any(name in self._command for sought in line.effects.sought for name in sought.names)
 
-    def word(self, word: Arg, bases: Bases) -> None:
+    def check_word(self, word: Arg, bases: Bases) -> None:
         """Deny a word of a program that may write if it may name a path in Moryflow's folder, from any of `bases`."""
         for text in self._spellings(word, bases):
-            self.text(text, bases)
+            self.check_text(text, bases)
 
-    def whole(self, *without: str, bases: Bases = UNKNOWN) -> None:
+    def check_whole(self, *without: str, bases: Bases = UNKNOWN) -> None:
         """Search the whole command, without the parts `without`: one part may write the file that another part names."""
         text = self._command
         for part in without if len(self._whole) < MAX_WHOLE else ():
             text = text.replace(part, "", 1)
         if (text, bases) not in self._whole:
             self._whole.add((text, bases))
-            self.text(text, bases)
-            self.text(_QUOTES.sub("", text), bases)
+            self.check_text(text, bases)
+            self.check_text(_QUOTES.sub("", text), bases)
 
-    def code(self, text: str) -> None:
+    def check_code(self, text: str) -> None:
         """Search code in another language, which may build the path from pieces."""
         if text in self._read_as_code:
             return
         self._read_as_code.add(text)
-        self.text(text)
+        self.check_text(text)
         home, name = _HOME_IN_CODE.search(text), rf"{self._name}(?![\w-])"
         after_home = home is not None and re.compile(rf"[/\"']{name}").search(text, home.end())
         if after_home or re.search(rf"[\"']/{name}", text):
             self._add(_denial(text, "this code"))
 
-    def text(self, text: str, bases: Bases = UNKNOWN) -> None:
+    def check_text(self, text: str, bases: Bases = UNKNOWN) -> None:
         """Search a text that was not understood for paths in the folder; each counts as written."""
         if self._follows_unknown(text):
             self._add(_denial(text, text))
@@ -172,7 +172,7 @@ class OwnFolder:
                 asked = judge_file(self._policy, self._resolve("any file", "read", base), "edit", whole=False)
                 self._add(with_target(asked._replace(remember=None))) if asked.decision == "ask" else None
 
-    def writes(self, *paths: Arg) -> None:
+    def check_writes(self, *paths: Arg) -> None:
         """Deny paths that are known only at run time, if the command also walks a folder that holds Moryflow's own.
 
         The walk (``find``, ``grep``) may have found a path in Moryflow's folder.

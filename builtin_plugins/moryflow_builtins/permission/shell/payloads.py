@@ -42,7 +42,7 @@ def git_patch(verb: str, found: Sequence[CommandItem], effects: CommandEffects) 
     folder = "".join([value.text for value in values_of(found, "directory")][-1:])
     merges = verb == "am" and "no-3way" not in letters
     shape = Patch(strip=small_number(found, "p", "strip"), directory=folder, by_git=True, may_merge=merges)
-    _note(effects, f"git {verb}", files, shape)
+    _add_patches(effects, f"git {verb}", files, shape)
 
 
 def plain_patch(found: Sequence[CommandItem], effects: CommandEffects) -> None:
@@ -50,10 +50,10 @@ def plain_patch(found: Sequence[CommandItem], effects: CommandEffects) -> None:
     if "dry-run" in names_of(found):
         return
     operands, strip = operands_of(found), small_number(found, "p", "strip")
-    _note(effects, "patch", (*values_of(found, "i", "input"), *operands[1:2]), Patch(strip=strip, given=bool(operands)))
+    _add_patches(effects, "patch", (*values_of(found, "i", "input"), *operands[1:2]), Patch(strip=strip, given=bool(operands)))
 
 
-def _note(effects: CommandEffects, why: str, files: tuple[Arg, ...], shape: Patch) -> None:
+def _add_patches(effects: CommandEffects, why: str, files: tuple[Arg, ...], shape: Patch) -> None:
     named = tuple(file for file in files if file.text != "-")
     if named:
         effects.patches.append(shape._replace(files=named))
@@ -129,7 +129,7 @@ def _without_indent(line: str) -> str:
 def _names(line: str) -> Iterator[tuple[str, bool]]:
     """Yield each name in a line of a patch, and whether it is the name of a rename or copy, which has no ``a/`` in front."""
     if line.startswith("diff --git "):
-        yield from ((name, False) for name in _both(line.removeprefix("diff --git ")))
+        yield from ((name, False) for name in _header_names(line.removeprefix("diff --git ")))
         return
     found = _NAMED.match(line)
     if found is None:
@@ -145,7 +145,7 @@ def _names(line: str) -> Iterator[tuple[str, bool]]:
         yield from ((one, moved) for one in (name, name.rstrip(), name.strip().partition(" ")[0]))
 
 
-def _both(rest: str) -> Iterator[str]:
+def _header_names(rest: str) -> Iterator[str]:
     """Yield the two names of ``diff --git a/x b/x``: quoted, one word each, or equal after their first folder."""
     for quoted in _QUOTED.finditer(rest):
         yield _unquote(quoted.group(1))
@@ -231,14 +231,14 @@ def _members(path: str) -> Iterator[tuple[str, bool]]:
             raise UnreadableArchive
         head = stream.read(8)
         stream.seek(0)
-        members = _of_zip(stream) if head.startswith(b"PK") else _of_tar(stream, head)
+        members = _zip_members(stream) if head.startswith(b"PK") else _tar_members(stream, head)
         for count, member in enumerate(members):
             if count >= MAX_MEMBERS:
                 raise UnreadableArchive
             yield member
 
 
-def _of_zip(stream: IO[bytes]) -> Iterator[tuple[str, bool]]:
+def _zip_members(stream: IO[bytes]) -> Iterator[tuple[str, bool]]:
     if os.fstat(stream.fileno()).st_size > MAX_UNPACKED:
         raise UnreadableArchive
     from zipfile import ZipFile
@@ -250,7 +250,7 @@ def _of_zip(stream: IO[bytes]) -> Iterator[tuple[str, bool]]:
             yield member.filename.replace("\\", "/"), False
 
 
-def _of_tar(stream: IO[bytes], head: bytes) -> Iterator[tuple[str, bool]]:
+def _tar_members(stream: IO[bytes], head: bytes) -> Iterator[tuple[str, bool]]:
     import tarfile
 
     with _open_plain(stream, head) as plain, tarfile.open(fileobj=_Bounded(plain), mode="r|") as archive:  # type: ignore[arg-type]

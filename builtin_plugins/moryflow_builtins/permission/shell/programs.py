@@ -269,7 +269,7 @@ _TYPES: dict[str, tuple[str, ...]] = {
 """Types that ``rg -t`` knows and that include no files of secrets; any other type counts as all files."""
 
 
-def leaves_out(name: str, option: CommandItem) -> bool:
+def is_exclusion(name: str, option: CommandItem) -> bool:
     """Whether the value of `option` is a glob of files that are not read, in every version of the program."""
     if name in ("diff", "zip", "rsync") and option.name in ("x", "exclude"):
         return True

@@ -247,7 +247,7 @@ def inspect_rename(args: Sequence[Arg], effects: CommandEffects) -> None:
     effects.guard(len(args) - 1, f"{args[0].text} may run code, and gives files names that the rule does not show")
     words = [arg for arg in args[1:] if not arg.text.startswith("-")]
     effects.code += words[:1]
-    effects.perhaps += words[:2]
+    effects.possible_files += words[:2]
     effects.writes += [WrittenFile(arg, whole=True) for arg in words[1:]]
 
 

@@ -116,7 +116,7 @@ def _options(args: Sequence[Arg], table: str, effects: CommandEffects) -> list[C
         take_option(option, effects, args)
         guard_telling_name(option, effects, args)
         if not option.operand and not option.role and option.value is not None:
-            effects.perhaps.append(option.value)
+            effects.possible_files.append(option.value)
     return found
 
 
@@ -210,7 +210,7 @@ def inspect_store(name: str, args: Sequence[Arg], effects: CommandEffects) -> No
         if option.role in ("h", "R"):
             take_option(option, effects, args)
     chosen = values_of(found, "exclude", "include")
-    effects.perhaps = [word for word in effects.perhaps if not any(word is glob for glob in chosen)]
+    effects.possible_files = [word for word in effects.possible_files if not any(word is glob for glob in chosen)]
     words = [piece for item in found if item.role != "v" and item.value is not None for piece in file_pieces(item.value)]
     remote = next((place for place, word in enumerate(words) if _ELSEWHERE.match(word.text)), len(words))
     if {word.text for word in words[:remote]} <= wanted | _VERBS:
@@ -235,7 +235,7 @@ def path_in_folder(folder: Arg, source: Arg) -> Arg:
 def inspect_conversation(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``sftp`` and similar programs read commands at run time, so the files that they transfer are unknown."""
     effects.guard_unseen(f"{args[0].text} does whatever it is told when it runs")
-    effects.perhaps += [piece for arg in args[1:] for piece in file_pieces(arg)]
+    effects.possible_files += [piece for arg in args[1:] for piece in file_pieces(arg)]
 
 
 INSPECTORS: dict[str, Inspector] = {

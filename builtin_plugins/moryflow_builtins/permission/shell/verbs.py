@@ -340,7 +340,7 @@ def inspect_verbs(name: str, args: Sequence[Arg], effects: CommandEffects) -> No
     effects.known = True
     effects.reads_here = name not in SYSTEM
     found = list(read_options(args, spec(table.options)))
-    meant = _meant(table, args, found)
+    meant = _find_verb(table, args, found)
     running = [form for form in meant.forms if form in table.running.values()]
     _options(args, effects, found, meant, runs=any(form in table.runners for form in running))
     if meant.known and not running:
@@ -363,7 +363,7 @@ def inspect_verbs(name: str, args: Sequence[Arg], effects: CommandEffects) -> No
             effects.views.append(words)
 
 
-def _meant(table: Verbs, args: Sequence[Arg], found: Sequence[CommandItem]) -> VerbMeaning:
+def _find_verb(table: Verbs, args: Sequence[Arg], found: Sequence[CommandItem]) -> VerbMeaning:
     """Return the verb of a command: its first operand, or its first two in a group."""
     places = [item.place for item in found if item.operand][:1]
     if places and args[places[0]].text in table.groups:
