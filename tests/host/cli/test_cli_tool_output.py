@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moryflow.cli.terminal.render import GREEN, failed, output_lines
+from moryflow_sdk.support.texts import columns_of
 
 Begin = Callable[..., Any]
 
@@ -47,6 +48,14 @@ def test_an_error_is_shown_whole_where_it_fits() -> None:
     assert " ".join(line.strip() for line in shown) == said and shown[0].startswith("  error: word0")
     shown = lines(output="\n".join(f"line {number}" for number in range(40)), status="error", tool="edit")
     assert shown[0] == "  error: line 0" and shown[-2:] == ["  line 6", "  … Ctrl-O shows all"]
+
+
+def test_an_error_and_a_hint_are_measured_in_columns() -> None:
+    """East Asian characters take two, and a row that is wider than the terminal would be two rows there."""
+    shown = lines(output="文件不存在" * 20, status="error", tool="edit")
+    assert "".join(line.strip() for line in shown) == "error: " + "文件不存在" * 20
+    shown += lines(how="按 Ctrl-O 显示全部内容" * 3, output="x\n" * 40, title="exit code 0")
+    assert len(shown) > 8 and max(map(columns_of, shown)) <= 42
 
 
 def test_an_output_whose_beginning_was_left_out_shows_its_end() -> None:

@@ -132,7 +132,7 @@ def preview_lines(text: str, columns: int, rows: int, hint: str = V) -> list[str
     if not text:
         return []
     lines = [visible(line, keep="\t").replace("\t", "    ") for line in text.split("\n")]
-    pieces = [piece for line in lines for piece in _wrapped("  │ ", "  ┊ ", line, columns, words=True)]
+    pieces = [piece for line in lines for piece in rows_of("  │ ", "  ┊ ", line, columns, words=True)]
     return [line for lines in _middle([[piece] for piece in pieces], rows, f"lines{hint}", columns) for line in lines]
 
 
@@ -147,11 +147,12 @@ def _always(request: Mapping[str, Any]) -> str:
 
 def _field(mark: str, text: str, columns: int, rows: int, *, words: bool = False) -> list[str]:
     """Wrap a text of one line into at most `rows` rows, with `words` between words if possible."""
-    pieces = list(_wrapped(mark, "      ", text, columns, words=words))
+    pieces = list(rows_of(mark, "      ", text, columns, words=words))
     return [line for lines in _middle([[piece] for piece in pieces], rows, f"lines{V}", columns) for line in lines]
 
 
-def _wrapped(first: str, further: str, text: str, columns: int, *, words: bool = False) -> Iterator[str]:
+def rows_of(first: str, further: str, text: str, columns: int, *, words: bool = False) -> Iterator[str]:
+    """Yield `text` in rows of at most `columns` - 1 columns, the first behind `first` and the others behind `further`."""
     room = max(columns - max(len(first), len(further)) - 1, 2)
     text, mark = _writable(text), first
     while True:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import sys
-import textwrap
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from moryflow_sdk.events import DELTAS
 from moryflow_sdk.support.texts import visible
 
 from . import brief, cut, first_line, folded, is_dumb, plain, told_result, use_colour
-from .question_text import preview_lines, screen, show_whole
+from .question_text import preview_lines, rows_of, screen, show_whole
 from .spinner import Awaited, Spinner
 from .streams import restore, stderr, stdout
 
@@ -446,14 +445,18 @@ def _few(result: Mapping[str, Any], lines: list[str], output: str, columns: int,
 
 def _error(status: str, lines: list[str], output: str, columns: int, how: str) -> OutputLines:
     first = "\n".join(lines).removeprefix(f"{status}: ").split("\n")
-    rows = [row for line in [f"{status}: {first[0]}", *first[1:]] for row in textwrap.wrap(line, columns) or [""]]
+    rows = [row for line in [f"{status}: {first[0]}", *first[1:]] for row in _rows(line, columns)]
     if len(rows) <= ERROR_LINES:
         return OutputLines([(f"  {row}", RED) for row in rows], "")
     return OutputLines([*((f"  {row}", RED) for row in rows[: ERROR_LINES - 1]), *_said(f"… {how}", columns)], output)
 
 
 def _said(text: str, columns: int) -> list[tuple[str, str]]:
-    return [(f"  {line}", DIM) for line in textwrap.wrap(text, columns)]
+    return [(f"  {row}", DIM) for row in _rows(text, columns)] if text else []
+
+
+def _rows(text: str, columns: int) -> Sequence[str]:
+    return [row.rstrip() for row in rows_of("", "", text, columns + 1, words=True)]
 
 
 def _ends_with_how_it_ended(result: Mapping[str, Any], lines: list[str]) -> bool:
