@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 import pytest
+from moryflow.cli.chat.slash import in_chat
 
 TOO_LONG = {"error": {"code": "context", "message": "too long"}}
 
@@ -62,6 +63,32 @@ def test_the_reply_to_a_sub_agent_names_the_session_that_goes_on(cli: Any) -> No
     done = cli("approval", "reply", shown[0], "once")
     parent = cli("session", "list").stdout.split()[0]
     assert shown[1] != parent and done.stdout.endswith(f"moryflow run -r {parent}\n")
+
+
+def test_a_conversation_names_its_slash_commands_as_next_steps(cli: Any) -> None:
+    """Where one does the same for the session that is open; else the command of the shell stays (CONTRACT §1)."""
+    slips = ["/switch nowhere", "/model nobody/none", "/agent nobody", "/sessions nowhere", "/reply q once", "/undo yes"]
+    said = cli("chat", "-m", cli.script(*[TOO_LONG] * 3), stdin="\n".join(["hi", *slips])).stderr
+    steps = [step for line in said.splitlines() if (step := line.partition("next: ")[2] or line.partition("Next: ")[2])]
+    assert steps == ["/compact, or /new, which begins a new session", "/tree", "/model", "/agent", "/sessions", "/show"]
+
+
+@pytest.mark.parametrize(
+    ("step", "here"),
+    [
+        ("moryflow session fork 0123456789abcdef", "/branch"),
+        ("moryflow session fork fedcba9876543210", "moryflow session fork fedcba9876543210"),
+        ("moryflow run -r fedcba9876543210", "/resume fedcba9876543210"),
+        ("moryflow run -r 0123456789abcdef", "moryflow run -r 0123456789abcdef"),
+        ("moryflow session compact -m MODEL", "moryflow session compact -m MODEL"),
+        ("moryflow run -c --max-steps N", "moryflow run -c --max-steps N"),
+        ("ask again, or choose another model with -m", "ask again, or choose another model with /model"),
+        ("moryflow session records", "moryflow session records"),
+    ],
+)
+def test_a_next_step_becomes_a_slash_command_only_where_that_does_the_same(step: str, here: str) -> None:
+    """Another session or an option is beyond the slash command (CONTRACT §1)."""
+    assert in_chat(step, "0123456789abcdef") == here
 
 
 @pytest.mark.parametrize("words", ["permission rules", "permission lint", "audit", "output list", "plugin list", "doctor"])

@@ -29,7 +29,7 @@ from moryflow.cli.terminal.stdin import attachment, discard_typed, question
 from moryflow.plugins.consent import said_yes_with
 
 from . import ChatHost, Choice, LineSource, TurnPrompt, mentioned
-from .slash import BUILDER, Quit, Slash, exchanges, hands_over, next_agent
+from .slash import BUILDER, Quit, Slash, exchanges, hands_over, in_chat, next_agent
 
 if TYPE_CHECKING:
     from .picker import PickItem
@@ -49,7 +49,7 @@ class Conversation:
         self._code = 0
         self._full = False
         self._at_work: asyncio.Task[Any] | None = None
-        self._view.session, self._view.whole = host.row.id, host.whole_output
+        self._view.session, self._view.whole, self._view.in_place = host.row.id, host.whole_output, self._in_chat
         self._interactive = False
         self._asker = TerminalAsker(host, self._view) if on_ask(chosen) == "prompt" else None
         host.subscribe(self._asker or self._view)
@@ -118,7 +118,7 @@ class Conversation:
             say("stopped")
         except MoryflowError as error:
             self._code = 1
-            say(str(error))
+            say(self._in_chat(str(error)))
         return True
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
@@ -187,6 +187,9 @@ class Conversation:
         host = self.host
         return " · ".join(filter(None, (host.agent, await host.model(), host.mode, host.row.vault, host.place)))
 
+    def _in_chat(self, step: str) -> str:
+        return in_chat(step, self.host.row.id)
+
     def _flag(self) -> str:
         return " --attach" if self.host.place else ""
 
@@ -233,7 +236,7 @@ class Conversation:
             self._source.take_all_back()
             say("stopped; what was done so far is kept")
         else:
-            explain(result, self.flags)
+            explain(result, self.flags, self._in_chat)
         if stopping.leave:
             raise Quit
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,28 @@ if TYPE_CHECKING:
 
 class Quit(Exception):
     """The person wants to end the conversation."""
+
+
+_SAME = {
+    "session list": "/sessions", "session tree": "/tree", "session context": "/context", "session compact": "/compact",
+    "session fork": "/branch", "model list": "/model", "agent list": "/agent",
+    "tool list": "/tools", "plugin list": "/plugins", "approval list": "/show", "approval reply": "/reply",
+    "run -r": "/resume", "run --resume": "/resume", "run without -c, which": "/new, which", "run -c": "a new prompt",
+}  # fmt: skip
+"""The commands of the shell that a next step may name, and the slash command that does the same here."""
+_SHELL = re.compile(rf"moryflow ({'|'.join(_SAME)})\b(?: ([0-9a-f]{{16}}\b))?(?! -)")
+
+
+def in_chat(text: str, session: str) -> str:
+    """Return a next step with slash commands in place of those of the shell; `session` is the one that is open."""
+
+    def same(found: re.Match[str]) -> str:
+        slash, named = _SAME[found[1]], found[2] or ""
+        if slash == "/resume":
+            return f"{slash} {named}" if named not in ("", session) else found[0]
+        return slash if named in ("", session) else found[0]
+
+    return _SHELL.sub(same, text).replace(" with -m", " with /model")
 
 
 class Slash:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import math
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
@@ -285,20 +286,23 @@ def show_result(result: TurnResult, view: TerminalView, flags: Flags, output: st
     explain(result, flags)
 
 
-def explain(result: TurnResult, flags: Flags) -> None:
-    """Explain on standard error how a turn ended, unless it simply completed, and which calls were denied unasked."""
+def explain(result: TurnResult, flags: Flags, in_place: Callable[[str], str] = str) -> None:
+    """Explain on standard error how a turn ended, unless it simply completed, and which calls were denied unasked.
+
+    :param in_place: returns a next step as it is typed where this is shown.
+    """
     if result.error is not None:
         error = result.error
         say(f"moryflow: {error.where + ': ' if error.where else ''}{error.message}")
-        say(f"  next: {error.next_step or _NEXT.get(result.end_reason) or next_of(error)}")
+        say(f"  next: {in_place(error.next_step or _NEXT.get(result.end_reason) or next_of(error))}")
     elif result.end_reason != "completed":
         next_step = _NEXT.get(result.end_reason, "moryflow run -c continues")
         why = result.denied[-1]["reason"] if result.end_reason in ("doom_loop", "denied") and result.denied else ""
         why = why.removeprefix("denied: ").rstrip(".")
         sentence = f"the turn ended: {result.end_reason}{f' ({why})' if why else ''}"
-        say(f"moryflow: {sentence}\n  next: {next_step}")
+        say(f"moryflow: {sentence}\n  next: {in_place(next_step)}")
     elif result.shortfall is not None:
-        say(f"moryflow: {result.shortfall.sentence}\n  next: {result.shortfall.next_step}")
+        say(f"moryflow: {result.shortfall.sentence}\n  next: {in_place(result.shortfall.next_step)}")
     unasked = [denial for denial in result.denied if denial["cause"] == "headless"]
     if unasked and not flags.quiet:
         calls = "1 call was" if len(unasked) == 1 else f"{len(unasked)} calls were"

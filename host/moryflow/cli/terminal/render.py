@@ -76,6 +76,8 @@ class TerminalView:
         """Outputs that were cut; the last is the next to be shown whole."""
         self.whole: Callable[[str], Awaitable[str]] | None = None
         """Returns a stored output that was too long for the model, by its id."""
+        self.in_place: Callable[[str], str] = str
+        """Returns a next step as it is typed here; a conversation has slash commands for some."""
         self._totals = Totals()
         if self._live:
             from .markdown import MarkdownStream
@@ -272,7 +274,7 @@ class TerminalView:
             who = f"{event.agent}: " if event.parent and event.session != self.session else ""
             self._write(f"moryflow: {who}{data.get('message', '')}")
             if data.get("next"):
-                self._write(f"  next: {data['next']}")
+                self._write(f"  next: {self.in_place(data['next'])}")
         elif event.type == "plugin.failed":
             place = f" ({data['file']}:{data.get('line', 1)})" if data.get("file") else ""
             said = " ".join(str(data["error"]).split())  # an error of a library may fill a page
