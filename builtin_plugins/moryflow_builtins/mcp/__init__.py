@@ -1,7 +1,7 @@
 """Tools, prompts and resources of MCP servers, which the person has configured and reviewed.
 
-What is offered stands in ``mcp.lock``, so that no server runs before one of its tools is called. All servers live in one
-helper process; what they do to it costs the call.
+The file ``mcp.lock`` describes all tools that are offered, so that no server has to run before one of its tools is called. All
+servers are connected to one helper process: if a server brings that down, only the running calls fail, not the host.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ config_model = ServersSettings
 
 
 class _Helpers:
-    """The helper process of each home, shared by its generations; it ends with the last of them."""
+    """The helper process of each home. All generations share it; it ends with the last of them."""
 
     def __init__(self) -> None:
         self._users: dict[Path, int] = {}
         self._helpers: dict[Path, Helper] = {}
 
     def enter(self, home: Path) -> Callable[[], Any]:
-        """Count a generation; return what ends it."""
+        """Count a new generation; return the function to call when it ends."""
         self._users[home] = self._users.get(home, 0) + 1
 
         async def leave() -> None:
@@ -42,7 +42,7 @@ class _Helpers:
         return leave
 
     def of(self, ctx: PluginContext) -> Callable[[], Helper]:
-        """Return what gives the helper of a home, which starts no process yet."""
+        """Return a function that returns the helper of a home; neither starts a process."""
         home, folder, environ = ctx.home, ctx.data_dir, ctx.environ
 
         def find() -> Helper:
@@ -58,7 +58,7 @@ _helpers = _Helpers()
 
 @hookimpl
 def plugin_start(ctx: PluginContext) -> Callable[[], Any]:
-    """Look for reviews that another process writes; end the helper process with the last generation."""
+    """Watch ``mcp.lock`` for reviews by other processes; end the helper process with the last generation."""
     if config_of(ctx, ServersSettings).servers:
         from .lock import FILE
 
@@ -68,7 +68,7 @@ def plugin_start(ctx: PluginContext) -> Callable[[], Any]:
 
 @hookimpl
 def tools(ctx: PluginContext) -> Sequence[Tool | Diagnostic]:
-    """Offer what is pinned."""
+    """Offer the tools in ``mcp.lock``."""
     if not config_of(ctx, ServersSettings).servers:
         return []
     from .catalog import tools_of
@@ -87,7 +87,7 @@ def commands(ctx: PluginContext) -> Sequence[Command]:
     try:
         servers = [server for server in usable_servers(ctx) if server.pin and server.pin.prompts]
     except ConfigError:
-        servers = []  # the tools say so
+        servers = []  # the hook `tools` reports the error
     if not servers:
         return [own]
     from .prompts import commands_of
@@ -96,7 +96,7 @@ def commands(ctx: PluginContext) -> Sequence[Command]:
 
 
 async def offer_server(name: str, entry: Mapping[str, Any], turn: Turn, ask: Any, configure: Any) -> str:
-    """Have a person asked about a server that an editor names; return what became of it. See :func:`.review.offer`."""
+    """Ask the person about a server that an editor names, and return the outcome; see :func:`.review.offer`."""
     from .review import offer
 
     return await offer(name, entry, turn, ask, configure)

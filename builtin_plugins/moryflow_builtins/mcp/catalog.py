@@ -1,4 +1,4 @@
-"""The pinned tools of all servers, and ``tool_search``, which is offered instead when they are many."""
+"""The pinned tools of all servers; if they are many, the model is offered ``tool_search`` instead, to find them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from .helper import Helper
 
 FOUND = "found"
-"""Where a session keeps the names of the tools that were found in it, in the order in which they were."""
+"""The key in ``session_state`` for the names of the tools that the session has found, in that order."""
 
 
 def tools_of(ctx: PluginContext, helper: Callable[[], Helper]) -> Iterator[Tool | Diagnostic]:
-    """Yield the tools of all servers, and what there is to say about the others."""
+    """Yield the tools of all servers, and a diagnostic for servers and tools that are not offered."""
     settings = config_of(ctx, ServersSettings)
     if ctx.safe_mode and settings.servers:
         yield Diagnostic(file=str(ctx.home / FILE), code="mcp_off", message="MCP servers are not used in safe mode")
@@ -151,9 +151,9 @@ def _says(tools: Sequence[Tool]) -> str:
 
 
 def model_names(tools: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return how a model calls each tool, by server and name: ``mcp__server__tool``.
+    """Return the name of each tool for the model, by server and tool: ``mcp__server__tool``.
 
-    The prefix keeps it from taking the place of another tool. Names that would be too long, or the same, end in a hash.
+    Because of the prefix, a server's tool cannot replace another tool. Names that would be too long, or equal, end in a hash.
     """
     plain = {pair: f"mcp__{_plain_name(pair[0])}__{_plain_name(pair[1])}" for pair in tools}
     counts = Counter(name.casefold() for name in plain.values())
@@ -164,5 +164,5 @@ def model_names(tools: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
 
 
 def _plain_name(name: str) -> str:
-    """Return a name in the characters that services take."""
+    """Return a name with the characters that model services accept."""
     return name if name.isascii() and name.isidentifier() else re.sub(r"[^A-Za-z0-9_-]", "_", name)

@@ -1,4 +1,4 @@
-"""``moryflow mcp``: the configured servers, what was accepted of each, and whether they still match it."""
+"""``moryflow mcp``: the configured servers, what was accepted of each, and whether they have changed since."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .review import (
 )
 
 LOGIN_SECONDS = 600.0
-"""For a person to log in."""
+"""How long a person may take to log in."""
 
 
 @click.group("mcp")
@@ -233,7 +233,7 @@ def logout(context: CommandContext, name: str) -> None:
 
 
 def forget_tokens(context: CommandContext, name: str) -> bool:
-    """Remove the tokens of a server; return whether there were any."""
+    """Remove the tokens of a server, and return whether there were any."""
 
     async def work(turn: Turn) -> bool:
         file = token_file(turn.data_dir, name)
@@ -253,7 +253,7 @@ def _pair(text: str, default: str) -> tuple[str, str]:
 
 
 def _confirm(context: CommandContext, question: str, command: str) -> None:
-    """Ask on standard error, unless ``-y`` has answered.
+    """Ask on standard error, unless ``-y`` was given.
 
     :raises ConfigError: nobody can be asked.
     """
@@ -281,7 +281,7 @@ def _row(server: Server) -> dict[str, Any]:
 
 
 def _tool_rows(server: Server) -> list[dict[str, Any]]:
-    """Return a row for each tool of the pin, and for each that was found new since."""
+    """Return a row for each tool of the pin, and for each new tool that was found since the review."""
     if server.pin is None:
         return []
     general = "" if server.state == "reviewed" else f"the server is {server.state}"

@@ -13,20 +13,20 @@ from moryflow_sdk.support.tool_schemas import RULES, plain_schema
 from .lock import canonical, digest
 
 MOST_TOOLS = 256
-"""Tools of one server that are pinned; a model could not choose among more."""
+"""How many tools of one server are pinned at most; a model could not choose among more."""
 MOST_DESCRIPTION = 16_384
 MOST_BYTES = 64 * 1024
-"""Of a whole definition."""
+"""The largest definition of a tool, in bytes."""
 MOST_PROMPT = 16 * 1024
-"""Of what is said of a prompt."""
+"""The largest description of a prompt, in bytes."""
 FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""What a tool's hash covers, beside the identity of its server."""
+"""The fields that a tool's hash covers, beside the identity of its server."""
 
 Definition = Mapping[str, Any]
 
 
 def tool_hash(definition: Definition, identity: Mapping[str, Any]) -> str:
-    """Return what a pin keeps of a tool: it changes with anything that the server says of it, and with the server."""
+    """Return the hash of a tool; it changes with any of :data:`FIELDS`, and with the identity of the server."""
     return digest({"server": identity, **{name: definition.get(name) for name in FIELDS}})
 
 
@@ -37,7 +37,7 @@ def tokens(definition: Definition) -> int:
 
 
 def problem_of(definition: Definition, all_tools: Sequence[Definition]) -> str:
-    """Say why a tool of `all_tools` is never offered, whoever accepts it; empty where nothing is wrong."""
+    """Return why a tool of `all_tools` is never offered, even if a person accepts it; empty if it can be."""
     if problem := definition.get("problem"):  # the server's definition could not be read
         return problem
     name = definition.get("name")
@@ -56,12 +56,12 @@ def problem_of(definition: Definition, all_tools: Sequence[Definition]) -> str:
 
 
 def hides(value: Any) -> bool:
-    """Whether a text in `value` has characters that nobody sees, or that turn the order of others around."""
+    """Whether a text in `value` has invisible characters, or characters that reverse the order of others."""
     return cleaned(value) != value
 
 
 def cleaned(value: Any) -> Any:
-    """Return a JSON value without the characters that nobody sees."""
+    """Return a JSON value without invisible characters."""
     if isinstance(value, str):
         return without_unseen(value)
     if isinstance(value, Mapping):
@@ -69,20 +69,20 @@ def cleaned(value: Any) -> Any:
     return [cleaned(item) for item in value] if isinstance(value, list) else value
 
 
-# ---------------------------------------------------------------- what a model is told
+# ---------------------------------------------------------------- the schema for the model
 
 
 AT_THE_TOP = ("type", "properties", "required", "additionalProperties", "$defs", "definitions", "description")
-"""What is kept of the schema of all arguments."""
+"""The keywords at the top of a tool's schema that are kept."""
 _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
 _LEFT_OUT = frozenset(
     {"$schema", "$id", "$anchor", "$dynamicAnchor", "$comment", "pattern", "patternProperties", "x-mcp-header"}
 )
-"""What services refuse; and what is checked with regular expressions, which a hostile one would never end with."""
+"""Keywords that services refuse; and those with regular expressions, because a hostile one could match for ever."""
 
 
 def schema_for_model(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of the arguments as it is sent and held against a call; the server checks the rest itself."""
+    """Return the schema that the model gets and that calls are checked against; the server checks the rest itself."""
     top = {key: value for key, value in schema.items() if key in AT_THE_TOP}
     plain = cleaned(_plain(top))
     return {"properties": {}, **plain, "type": "object"}
@@ -105,7 +105,7 @@ def _plain(schema: Any) -> Any:
 
 
 def pinned_tool(definition: Mapping[str, Any], problem: str) -> dict[str, Any]:
-    """Return what a pin keeps of a tool, made ready for a start; of one that is never offered, only that it is there."""
+    """Return the entry of a tool in a pin, prepared for quick starts; if it is never offered, only its name and the problem."""
     kept = {"name": str(definition.get("name"))[:200], "hash": definition["hash"]}
     parameters = dict[str, Any]()
     if not problem:
@@ -123,10 +123,10 @@ def pinned_tool(definition: Mapping[str, Any], problem: str) -> dict[str, Any]:
 
 
 def differences(pinned: Mapping[str, Mapping[str, Any]], found: Sequence[Definition], hashes: Sequence[str]) -> dict[str, str]:
-    """Return what is not as it was pinned: tool → why.
+    """Return the differences from the pin: tool → why.
 
     :param pinned: the tools of the pin by name.
-    :param found: what the server says now, with the hash of each.
+    :param found: the definitions that the server lists now; `hashes` has the hash of each.
     """
     now = {str(definition.get("name")): (definition, hash) for definition, hash in zip(found, hashes, strict=True)}
     changed = {
@@ -140,7 +140,7 @@ def differences(pinned: Mapping[str, Mapping[str, Any]], found: Sequence[Definit
 
 
 def _like(name: str, definition: Definition, pinned: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Say of a new tool when it is one that is gone, under another name."""
+    """Return the message for a new tool, which says if it is a removed tool under a new name."""
     for other, known in pinned.items():
         if other not in now and all(definition.get(field) == known.get(field) for field in ("description", "inputSchema")):
             return f"new; it is what {other!r} was"

@@ -1,4 +1,4 @@
-"""The host's side of the helper process: started with the first request, asked side by side, ended with the plugin."""
+"""The host's side of the helper process. It starts with the first request, handles many at once, and ends with the plugin."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from moryflow_sdk.support.processes import CALL_MARK, end_children, end_marked, 
 from moryflow_sdk.support.settings import ServerSettings
 
 LIMIT = 96 * 1024 * 1024
-"""Bytes of one line of the helper."""
+"""The longest line from the helper, in bytes."""
 _PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
-"""Variables that a server gets besides those that are configured for it."""
+"""Environment variables that every server gets, beside those that are configured for it."""
 _PATIENCE = 2.0
 _STEPS = {"mcp_login": "login", "mcp_gone": "test", "mcp_failed": "test"}
-"""What a person can do about a request that failed, by its code."""
+"""The command of ``moryflow mcp`` that helps after a failed request, by its code."""
 _NAMED = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 
 Answer = Mapping[str, Any]
 
 
 def servers_mark(helper: str) -> str:
-    """Return the mark that servers carry, and whatever they start: another one than the helper process, which ends them."""
+    """Return the mark of servers and their descendants; it differs from the mark of the helper process, which ends them."""
     return f"{helper}-servers"
 
 
@@ -66,9 +66,9 @@ class Helper:
         progress: Callable[[str], None] = lambda _: None,
         ask: Callable[[Mapping[str, Any]], Awaitable[Answer]] | None = None,
     ) -> Any:
-        """Have the helper do something, and return what came of it. Whoever is cancelled here cancels it there.
+        """Send a request to the helper and return the result. If this is cancelled, the helper cancels the request.
 
-        :raises ToolError: it did not work.
+        :raises ToolError: the request failed.
         """
         process = await self._running()
         number = next(self._numbers)
@@ -190,7 +190,7 @@ class Helper:
             await process.wait()
 
     async def _cancel(self, process: asyncio.subprocess.Process, number: int, done: asyncio.Future[Any]) -> None:
-        """Cancel a request; a helper that does not even answer that is ended."""
+        """Cancel a request; if the helper does not answer that in time, kill it."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._send(process, {"cancel": number})
@@ -206,14 +206,14 @@ class Helper:
         await asyncio.to_thread(end_marked, [self._mark, servers_mark(self._mark)])
 
 
-# ---------------------------------------------------------------- what the helper is told of a server
+# ---------------------------------------------------------------- the description of a server for the helper
 
 
 def spec_of(name: str, server: ServerSettings, environ: Mapping[str, str], vault: Path, folder: Path) -> dict[str, Any]:
     """Return what the helper needs to reach a server.
 
-    :param folder: where a program runs that names no folder of the vault: what lies there is nobody's but Moryflow's.
-    :raises ToolError: a variable that it needs is not set, or its folder leads out of the vault.
+    :param folder: the plugin's own folder; a program without a configured folder runs in a folder below it.
+    :raises ToolError: an environment variable that the server needs is not set, or its folder leads out of the vault.
     """
 
     def filled(text: str) -> str:
@@ -243,7 +243,7 @@ def spec_of(name: str, server: ServerSettings, environ: Mapping[str, str], vault
 
 
 def token_file(folder: Path, server: str) -> Path:
-    """Return where the tokens of a server are stored: by its name a secret, which no tool reads in any mode."""
+    """Return the file for the tokens of a server. Its name marks it as a secret, and so no tool may read it in any mode."""
     return folder / "tokens" / f"{server}.token.json"
 
 

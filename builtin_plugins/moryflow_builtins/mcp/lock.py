@@ -1,7 +1,7 @@
-"""The configured servers, and ``mcp.lock``: what a person has accepted of each. It is read at every start, so no server
-has to run.
+"""The configured servers, and ``mcp.lock``: what a person has accepted of each server. It is read at every start, so that no
+server has to run.
 
-Only tools in it are offered. A tool that has changed is marked there as withheld until a person reviews it.
+Only tools in this file are offered. A tool that has changed is marked there as withheld until a person reviews it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _FORMAT = 1
 
 
 class Pin:
-    """What was accepted of one server; never changed. No dataclass, as every start would pay for the making of one.
+    """What a person accepted of one server; immutable. It is not a dataclass, because creating one slows every start.
 
-    :ivar configured: hash of how the server was configured when it was accepted.
-    :ivar shown: hash of what the person was shown.
-    :ivar identity: what the server is, as far as it can be told from outside; part of every tool's hash.
-    :ivar server: what it says of itself: name, version, protocol.
-    :ivar tools: the definition of each tool, with its `hash`; `parameters` where a model is told of other arguments than its
-        `inputSchema`; those that are never offered have `problem` in place of the rest.
-    :ivar beyond: how many more tools it has than can be pinned.
-    :ivar withheld: tools that were found changed since → how.
+    :ivar configured: hash of the server's configuration when it was accepted.
+    :ivar shown: hash of the text that the person saw.
+    :ivar identity: what identifies the server (command or URL, name, version …); it is part of every tool's hash.
+    :ivar server: the server's own description: name, version, protocol.
+    :ivar tools: the definition of each tool, with its `hash`, and with `parameters` if the model gets another schema than the
+        `inputSchema`; a tool that is never offered has `problem` instead.
+    :ivar beyond: how many more tools the server has than can be pinned.
+    :ivar withheld: tools that have changed since they were accepted → how.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Pin:
         return {tool["name"]: tool for tool in self.tools}
 
     def why_withheld(self, tool: Mapping[str, Any]) -> str:
-        """Return why a tool is not offered; empty when it is."""
+        """Return why a tool is not offered; empty if it is."""
         return self.withheld.get(tool["name"], "") or tool.get("problem", "")
 
 
 def canonical(value: Any) -> bytes:
-    """Return JSON that is the same for the same value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=dict).encode()  # frozen mappings are none of JSON's
+    """Return canonical JSON: equal values give equal bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=dict).encode()  # for mappings other than dict
 
 
 def digest(value: Any) -> str:
@@ -74,7 +74,7 @@ def digest(value: Any) -> str:
 
 
 def configured_as(name: str, server: ServerSettings) -> str:
-    """Return the hash of how a server is configured: what runs, or where it is, and what it is given."""
+    """Return the hash of a server's configuration: its program or address, and what is passed to it."""
     fields = ("command", "args", "env", "cwd", "url", "headers")
     client = {"client": [server.client_id, server.client_secret]} if server.client_id else {}
     return digest({"name": name, **{field: getattr(server, field) for field in fields}, **client})
@@ -83,7 +83,7 @@ def configured_as(name: str, server: ServerSettings) -> str:
 def read_lock(home: Path) -> dict[str, Pin]:
     """Return the pins by server.
 
-    :raises ConfigError: the file cannot be read, or somebody else could have written it; then nothing is accepted.
+    :raises ConfigError: the file cannot be read, or somebody else could have written it; then no server is used.
     """
     file = home / FILE
     try:
@@ -101,7 +101,7 @@ def read_lock(home: Path) -> dict[str, Pin]:
 
 @lru_cache(maxsize=1)
 def _parsed(text: bytes) -> Mapping[str, Pin]:
-    """Return the pins in a lock; a start asks for them twice, for the tools and for the commands."""
+    """Return the pins in the text of a lock; cached, because every start needs them for the tools and for the commands."""
     found = json.loads(text.decode())
     if found["format"] != _FORMAT:
         raise ValueError(f"format {found['format']}")
@@ -149,7 +149,7 @@ def store_pin(home: Path, server: str, pin: Pin | None) -> None:
 
 
 def note_withheld(home: Path, server: str, changes: Mapping[str, str]) -> bool:
-    """Note that tools of a server are not what was accepted; return whether that was new.
+    """Mark tools of a server as changed since they were accepted; return whether that was new.
 
     :raises ConfigError: as :func:`store_pin`.
     """
@@ -164,7 +164,7 @@ def note_withheld(home: Path, server: str, changes: Mapping[str, str]) -> bool:
 
 
 def _write(home: Path, pins: Mapping[str, Pin]) -> None:
-    import tempfile  # here and not above: a start only reads
+    import tempfile  # not at module level, because a start only reads
 
     text = json.dumps({"format": _FORMAT, "servers": {name: vars(pin) for name, pin in sorted(pins.items())}}, indent=1)
     try:
@@ -197,19 +197,19 @@ def _locked(home: Path) -> Iterator[None]:
 
 
 CONTEXT = "moryflow_context"
-"""The keyword under which a call is given its context."""
+"""The keyword argument with the context of a call."""
 CALL_SECONDS = 300.0
 
 
 class Server:
-    """A server that is configured, with what was accepted of it."""
+    """A configured server, with its pin: what was accepted of it."""
 
     def __init__(self, name: str, settings: ServerSettings, pin: Pin | None) -> None:
         self.name, self.settings, self.pin = name, settings, pin
 
     @cached_property
     def state(self) -> str:
-        """``off``, ``new``, ``changed`` (it is configured differently than when it was reviewed) or ``reviewed``."""
+        """``off``, ``new``, ``changed`` (configured differently than when it was reviewed) or ``reviewed``."""
         if not self.settings.enabled:
             return "off"
         if self.pin is None:
@@ -225,12 +225,12 @@ class Server:
 
     @property
     def has_resources(self) -> bool:
-        """Whether it said at its review that it has any."""
+        """Whether the server offered resources when it was reviewed."""
         return self.pin is not None and self.state == "reviewed" and bool(self.pin.server.get("resources"))
 
     @property
     def tokens(self) -> int:
-        """About how many tokens its tools cost when the model is told of all."""
+        """About how many tokens the definitions of all its tools cost in a request."""
         return sum(each.get("tokens", 0) for each in self.offered)
 
 
@@ -244,7 +244,7 @@ def servers_of(settings: ServersSettings, home: Path) -> list[Server]:
 
 
 def usable_servers(ctx: PluginContext) -> list[Server]:
-    """Return the servers that may be used here: none in safe mode, and in the profile `remote` those with an address.
+    """Return the servers that may be used: none in safe mode; in the profile ``remote``, only those with an address.
 
     :raises ConfigError: the pins cannot be read.
     """

@@ -1,6 +1,6 @@
-"""OAuth in the helper process: the SDK's own flow, with PKCE and state; a redirect to this machine; tokens in a file of 0600.
+"""OAuth in the helper process: the SDK's flow with PKCE and state, a redirect to this machine, tokens in a file of mode 0600.
 
-Every address that the flow names goes through the transport that judges them, and the one that a browser shall open too.
+The transport checks every address in the flow, and also the address that the browser will open.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from pydantic import AnyUrl, ValidationError
 from .transports import MOST_BYTES, JudgedTransport, ServerGone
 
 MOST_HEAD = 16 * 1024
-"""Bytes of a request to the address that a browser comes back to."""
+"""The largest request of the browser to the callback address, in bytes."""
 SECONDS = 10.0
-"""For such a request to be sent."""
+"""How long the browser may take to send that request."""
 PATH = "/callback"
 RENEWAL_SECONDS = 30.0
-"""For another process to renew the same tokens."""
+"""How long to wait for another process that is renewing the same tokens."""
 LOOK_SECONDS = 0.05
-"""Between two looks whether it has."""
+"""Seconds between two checks whether it has finished."""
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _PAGE = b"You can close this window and go back to Moryflow.\n"
 
 
 class LoginNeeded(ServerGone):
-    """The server answers only those who have logged in."""
+    """The server requires a login."""
 
 
 class TokenFile:
-    """The tokens for one server, and what is needed to renew them; the SDK's ``TokenStorage``.
+    """The tokens for one server, and what is needed to renew them; implements the SDK's ``TokenStorage``.
 
-    Another process may have renewed them since, or forgotten them by a logout: neither is undone by what is stored here.
+    Another process may renew the tokens, or remove them by a logout; storing something here does not undo that.
 
-    :param url: the address that they are for: they are never used for another.
-    :param fresh: forget what is stored, once there is something new.
+    :param url: the address of the server; the tokens are never used for another address.
+    :param fresh: whether this is a new login: old tokens are ignored, and replaced by new ones.
     """
 
     def __init__(self, path: Path, url: str, *, fresh: bool = False) -> None:
@@ -82,7 +82,7 @@ class TokenFile:
         return found if isinstance(found, dict) and found.get("url") == self._url else {}
 
     def look_again(self) -> None:
-        """Take what another process has stored since.
+        """Load what another process has stored in the meantime.
 
         :raises LoginNeeded: the person has logged out.
         """
@@ -91,16 +91,16 @@ class TokenFile:
         except FileNotFoundError:
             raise LoginNeeded("nobody is logged in any more") from None
         if self._seen != (about.st_ino, about.st_ctime_ns):
-            self._known = {}  # what cannot be read, or not be used, is not replaced by what was there before
+            self._known = {}  # even if reading fails, do not keep the old tokens
             self._known = self._read()
         if not self:
             raise LoginNeeded("its login is for something else now")
 
     @asynccontextmanager
     async def renewing(self) -> AsyncGenerator[None]:
-        """Keep other processes from a renewal: where tokens are good for one only, the second would end the login.
+        """Lock out renewals by other processes: if refresh tokens work only once, a second renewal would end the login.
 
-        Where nothing can be locked, for example on a full disk, the tokens are renewed all the same.
+        If locking fails, for example on a full disk, the tokens are renewed all the same.
         """
         descriptor = -1
         try:
@@ -119,7 +119,7 @@ class TokenFile:
         return _model(OAuthToken, self._known.get("tokens"))
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store tokens; those of a new login, which came while others were renewed here, stay."""
+        """Store renewed tokens, unless another process has stored tokens of a new login in the meantime."""
         before = self._known.get("tokens")
         if not self._fresh:
             with suppress(LoginNeeded):
@@ -136,17 +136,17 @@ class TokenFile:
         self._known["client"] = _json(client_info)
 
     def want(self, scope: str) -> None:
-        """Keep for the next login what this one is not for."""
+        """Store a scope that this login does not have, so that the next login asks for it."""
         if scope:
             self._store({"wanted": scope})
 
     @property
     def wanted(self) -> str:
-        """What the last login was not for."""
+        """The scope that the last login did not have."""
         return str(self._known.get("wanted", ""))
 
     def restore(self, provider: OAuthClientProvider) -> None:
-        """Give `provider` what an earlier process learned: where tokens are renewed, and when they end."""
+        """Give `provider` what an earlier process stored: where tokens are renewed, and when they expire."""
         context = provider.context
         context.oauth_metadata = _model(OAuthMetadata, self._known.get("metadata"))
         context.protected_resource_metadata = _model(ProtectedResourceMetadata, self._known.get("resource"))
@@ -154,7 +154,7 @@ class TokenFile:
         context.token_expiry_time = self._known.get("expires")
 
     def keep(self, provider: OAuthClientProvider) -> None:
-        """Store what `provider` has learned."""
+        """Store what `provider` has learned about the authorization server."""
         context = provider.context
         self._store(
             {
@@ -165,7 +165,7 @@ class TokenFile:
         )
 
     def _store(self, changes: Mapping[str, Any]) -> None:
-        """Write `changes`. Where they cannot be written, what was renewed serves as long as this process."""
+        """Store `changes`. If they cannot be written, renewed tokens are used only by this process."""
         if not self._fresh:
             with suppress(LoginNeeded):
                 self.look_again()
@@ -178,7 +178,7 @@ class TokenFile:
                 self._write({**there, **changes})
 
     def _write(self, stored: Mapping[str, Any]) -> None:
-        """Write the file anew; nobody else can read it at any moment."""
+        """Replace the file; at no moment can other users read it."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=".", suffix=".token", dir=self._path.parent)
         try:
@@ -203,7 +203,7 @@ def _locked(descriptor: int) -> bool:
 
 
 class StoredLogin(OAuthClientProvider):
-    """Sends and renews stored tokens; each request looks whether another process has renewed or forgotten them."""
+    """Sends and renews stored tokens; each request first checks whether another process has renewed or removed them."""
 
     def __init__(self, url: str, file: TokenFile) -> None:
         async def never(url: str = "") -> Any:
@@ -220,7 +220,7 @@ class StoredLogin(OAuthClientProvider):
             flow = super().async_auth_flow(request)
             try:
                 outgoing = await anext(flow)
-                if outgoing is not request:  # a renewal; other requests of this process wait in the flow
+                if outgoing is not request:  # the flow renews the tokens; other requests of this process wait in it
                     await renewal.enter_async_context(self._file.renewing())
                     if await self._take_changes():
                         await flow.aclose()
@@ -228,7 +228,7 @@ class StoredLogin(OAuthClientProvider):
                         outgoing = await anext(flow)
                 while True:
                     if outgoing is request:
-                        await renewal.aclose()  # the answer may take minutes, and what was renewed is stored
+                        await renewal.aclose()  # renewed tokens are stored by now, and the answer may take minutes
                     response = yield outgoing
                     if outgoing is request and response.status_code == 401 and (token := await self._take_changes()):
                         request.headers["Authorization"] = f"Bearer {token}"
@@ -240,7 +240,7 @@ class StoredLogin(OAuthClientProvider):
                 await flow.aclose()
 
     async def _take_changes(self) -> str:
-        """Take what is stored; return the token to send, where it is another one than before."""
+        """Load the stored tokens; return the token to send if it is a new one, else an empty text."""
         self._file.look_again()
         stored = await self._file.get_tokens()
         if stored is None or stored == self.context.current_tokens:
@@ -262,7 +262,7 @@ def _model(kind: Any, value: Any) -> Any:
 
 
 def signed_in(spec: Mapping[str, Any]) -> httpx2.Auth | None:
-    """Return what sends the stored tokens of a server and renews them; nothing where nobody has logged in."""
+    """Return the authentication that sends and renews the stored tokens of a server; ``None`` if nobody has logged in."""
     file = TokenFile(Path(spec["tokens"]), spec["url"])
     return StoredLogin(spec["url"], file) if file else None
 
@@ -278,7 +278,7 @@ def _about_us(redirect: str) -> OAuthClientMetadata:
 
 
 def _registered(client: Sequence[str], redirect: str) -> OAuthClientInformationFull:
-    """Return the client that a person has registered by hand: id and secret."""
+    """Return the registration of a client that a person has registered by hand: id and secret."""
     name, secret = client
     method = "client_secret_basic" if secret else "none"
     return OAuthClientInformationFull(
@@ -290,11 +290,11 @@ async def log_in(spec: Mapping[str, Any], show: Callable[[str], Awaitable[None]]
     """Let a person log in to a server, and store the tokens.
 
     :param show: shows the person the address to open.
-    :returns: ``needed``: whether the server wanted a login at all.
+    :returns: ``needed``: whether the server required a login.
     """
     transport = JudgedTransport(spec["url"])
     wanted = ""
-    with suppress(LoginNeeded):  # what others could read is replaced
+    with suppress(LoginNeeded):  # a file that others could read is replaced anyway
         wanted = TokenFile(Path(spec["tokens"]), spec["url"]).wanted
     file = TokenFile(Path(spec["tokens"]), spec["url"], fresh=True)
     async with Callback.listening(spec.get("port") or 0) as callback:
@@ -325,14 +325,14 @@ def _scope_in(url: str) -> str:
 
 
 def _with_scope(url: str, wanted: str) -> str:
-    """Return the address of a login that asks for `wanted` too: a login can only be asked for what the server says first."""
+    """Return the login address with the scope `wanted` added: the SDK asks only for the scope that the server names first."""
     asked = _scope_in(url).split()
     more = [scope for scope in wanted.split() if scope not in asked]
     return str(httpx2.URL(url).copy_set_param("scope", " ".join((*asked, *more)))) if more else url
 
 
 class Callback:
-    """The address on this machine that a browser comes back to. What brings another state is not the answer."""
+    """The callback address on this machine for the browser. A request with another state is not accepted."""
 
     def __init__(self) -> None:
         self.uri = ""
@@ -343,7 +343,7 @@ class Callback:
     @classmethod
     @asynccontextmanager
     async def listening(cls, port: int) -> AsyncGenerator[Callback]:
-        """Listen for the length of a block, on loopback only."""
+        """Listen while the block runs, on loopback only."""
         callback = cls()
         server = await asyncio.start_server(callback._serve, "127.0.0.1", port, limit=MOST_HEAD)
         async with server:
@@ -352,15 +352,15 @@ class Callback:
             yield callback
 
     def expect(self, state: str) -> None:
-        """Take an answer with this state, and none of before: a service may ask again, for more than it asked for first."""
+        """Accept only an answer with this state from now on; a service may ask for a second login, with a wider scope."""
         if self._answer.done():
             self._answer = asyncio.get_running_loop().create_future()
         self._state = state
 
     async def result(self) -> AuthorizationCodeResult:
-        """Wait for the answer.
+        """Wait for the answer of the login.
 
-        :raises ServerGone: the person, or the service, said no.
+        :raises ServerGone: the person, or the service, refused.
         """
         return await self._answer
 
@@ -387,7 +387,7 @@ class Callback:
         writer.close()
 
     def _status(self, head: bytes) -> str:
-        """Take the answer that a request brings, if it is one."""
+        """Take the answer from the browser's request, if it is one, and return the HTTP status."""
         first, *fields = head.split(b"\r\n")
         words = first.decode("latin-1").split(" ")
         hosts = [field.partition(b":")[2].strip() for field in fields if field.lower().startswith(b"host:")]

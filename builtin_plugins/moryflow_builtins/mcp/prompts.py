@@ -1,4 +1,4 @@
-"""Prompts of MCP servers as slash commands: ``/server:prompt words``. What is offered stands in the pin, as for tools."""
+"""Prompts of MCP servers as slash commands: ``/server:prompt words``. As for tools, only pinned prompts are offered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .helper import Helper
 
 MOST_CHARACTERS = 200_000
-"""Of what a server writes for a prompt."""
+"""The longest text of a server for a prompt; the rest is cut off."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
@@ -37,7 +37,7 @@ def offered_prompts(server: Server) -> Sequence[Mapping[str, Any]]:
 
 
 def _problem(prompt: Mapping[str, Any]) -> str:
-    """Say why a prompt is never offered; empty where nothing is wrong."""
+    """Return why a prompt is never offered; empty if it can be."""
     if "problem" in prompt:
         return str(prompt["problem"])
     if not _NAME.fullmatch(str(prompt.get("name"))):
@@ -47,7 +47,7 @@ def _problem(prompt: Mapping[str, Any]) -> str:
 
 
 def prompt_lines(prompts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield prompts for people, as they are typed."""
+    """Yield a description of each prompt for people, in the form in which it is typed."""
     for each in prompts:
         problem = _problem(each)
         said = f"withheld: {problem}" if problem else " ".join(str(cleaned(each.get("description") or "")).split())
@@ -55,7 +55,7 @@ def prompt_lines(prompts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def usage_of(prompt: Mapping[str, Any]) -> str:
-    """Return how the arguments of a prompt are written."""
+    """Return the arguments of a prompt for its usage line: ``NAME [OPTIONAL]``."""
     arguments = prompt.get("arguments") or ()
     return " ".join(each["name"].upper() if each.get("required") else f"[{each['name'].upper()}]" for each in arguments)
 
@@ -93,7 +93,7 @@ def _command(server: Server, prompt: Mapping[str, Any], ctx: PluginContext, help
 
 
 def _sent(server: str, name: str, answer: Mapping[str, Any]) -> SlashResult:
-    """Return what a server wrote as a prompt that the person has not typed."""
+    """Return the text of a server as a prompt that counts as foreign, not as typed by the person."""
     from .calls import marked
 
     parts = [f"[{each.get('role', 'user')}]\n{_text(each.get('content') or {})}" for each in answer.get("messages") or ()]
@@ -119,9 +119,9 @@ def _text(content: Mapping[str, Any]) -> str:
 
 
 def arguments_in(rest: str, server: str, prompt: Mapping[str, Any]) -> dict[str, str]:
-    """Return the arguments in what was typed: in their order, the last one taking the rest, or as ``name=value``.
+    """Return the arguments in a typed text: by position, where the last one takes the rest, or as ``name=value``.
 
-    :raises ConfigError: one is missing, or there are too many.
+    :raises ConfigError: an argument is missing, or there are too many.
     """
     arguments = prompt.get("arguments") or ()
     wanted = [each["name"] for each in arguments]

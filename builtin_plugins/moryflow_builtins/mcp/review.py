@@ -1,6 +1,7 @@
-"""The review of a server: what a person is shown before they accept it, and what is then pinned.
+"""The review of a server: the text that a person reads before accepting it, and the pin that is stored afterwards.
 
-The server is started for it, asked, and ended again. A server that an editor names is reviewed like one that is added by hand.
+For a review the server is started, asked, and ended again. A server that an editor names gets the same review as one that is
+added by hand.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from .lock import Pin, Server, configured_as, servers_of, store_pin
 from .prompts import prompt_lines
 
 MOST_LINES = 200
-"""Of a difference that is shown."""
+"""The longest difference that is shown."""
 
 
 class Listing:
-    """What a server says of itself now."""
+    """The answer of a server about itself: identity, tools and prompts as they are now."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         self.identity: Mapping[str, Any] = answer["identity"]
@@ -37,7 +38,7 @@ class Listing:
         self.beyond: int = answer["beyond"]
 
     def changes(self, pin: Pin) -> dict[str, str]:
-        """Return what is not as it was accepted: tool, or ``/prompt`` → why."""
+        """Return the differences from what was accepted: tool, or ``/prompt`` → why."""
         tools = differences(pin.by_name, self.tools, [each["hash"] for each in self.tools])
         was, now = ({f"/{each.get('name')}": each for each in prompts} for prompts in (pin.prompts, self.prompts))
         fresh = {name: "new" if name not in was else "changed" for name in now if was.get(name) != now[name]}
@@ -45,7 +46,7 @@ class Listing:
 
 
 def server_text(name: str, server: ServerSettings) -> str:
-    """Say what a server is, as a person is shown it: what runs or where it is, and what it is given."""
+    """Return the description of a server for people: its program or address, and what is passed to it."""
     if server.url is not None:
         sent = f"; sent along: {', '.join(sorted(server.headers))}" if server.headers else ""
         return visible(f"{name} is at {server.url}{sent}")
@@ -57,7 +58,7 @@ def server_text(name: str, server: ServerSettings) -> str:
 
 
 def accepted(name: str, server: ServerSettings, listing: Listing) -> Pin:
-    """Return the pin that a person agrees to by a yes."""
+    """Return the pin that is stored if the person accepts `listing`."""
     return Pin(
         configured=configured_as(name, server),
         shown="",
@@ -70,7 +71,7 @@ def accepted(name: str, server: ServerSettings, listing: Listing) -> Pin:
 
 
 def listing_text(listing: Listing) -> str:
-    """Return the tools of a server for people: every word that a model will read."""
+    """Return the tools of a server for people, with every word that a model will read."""
     said = listing.server
     lines = [f"It says that it is {said.get('name')} {said.get('version')} (protocol {said.get('protocol')}), and has:"]
     for each in listing.tools:
@@ -89,7 +90,7 @@ def listing_text(listing: Listing) -> str:
 
 
 def _arguments(definition: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each argument, with all that the model reads of it, and what else it reads of all of them."""
+    """Yield a line for each argument, and for other parts of the schema, with everything that the model reads."""
     schema: Mapping[str, Any] = definition["inputSchema"]
     properties = schema.get("properties")
     described: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
@@ -103,7 +104,7 @@ def _arguments(definition: Mapping[str, Any]) -> Iterator[str]:
 
 
 def difference_text(pin: Pin | None, listing: Listing) -> str:
-    """Return what differs from what was accepted, line by line."""
+    """Return the differences between `listing` and what was accepted, line by line."""
     if pin is None:
         return ""
     lines = list(_difference(pin, listing))
@@ -134,12 +135,12 @@ def _written(definition: Mapping[str, Any] | None) -> list[str]:
     return json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True).splitlines()
 
 
-# ---------------------------------------------------------------- what is configured, and asking a server
+# ---------------------------------------------------------------- the configured servers, and requests to them
 
 
 CONNECT_SECONDS = 120.0
 LIST_SECONDS = 30.0
-"""How long a server may take to answer once it is connected to."""
+"""How long a server may take to answer after it is connected."""
 Show = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
 
@@ -152,9 +153,9 @@ async def servers_now(turn: Turn) -> list[Server]:
 
 
 def find_server(context: CommandContext, name: str) -> Server:
-    """Return the server of a name.
+    """Return the configured server with this name.
 
-    :raises ConfigError: there is none.
+    :raises ConfigError: there is no such server.
     """
     servers = {server.name: server for server in context.run(servers_now)}
     if name not in servers:
@@ -171,9 +172,9 @@ async def query_server(
     more: Mapping[str, Any] = {"connect_seconds": CONNECT_SECONDS},
     show: Show | None = None,
 ) -> Any:
-    """Start a server and return what it answers.
+    """Start a server, send it a request, and return the answer.
 
-    :raises ToolError: it does not work.
+    :raises ToolError: the request failed.
     """
     helper = Helper(turn.data_dir, os.environ)
     seconds = more["connect_seconds"] + LIST_SECONDS
@@ -192,9 +193,9 @@ async def list_server(turn: Turn, name: str, server: ServerSettings) -> Listing:
 
 
 def ask_server(context: CommandContext, name: str, server: ServerSettings, request: Mapping[str, Any], *more: Any) -> Any:
-    """Return what a server answers.
+    """Do the same as :func:`query_server`, for a command.
 
-    :raises ConfigError: it does not work.
+    :raises ConfigError: the request failed.
     """
     try:
         return context.run(lambda turn: query_server(turn, name, server, request, *more))
@@ -204,25 +205,25 @@ def ask_server(context: CommandContext, name: str, server: ServerSettings, reque
 
 
 def fault_of(name: str, entry: Mapping[str, Any]) -> str:
-    """Say what is wrong with a server as it would be configured; empty where nothing is."""
+    """Return the first mistake in the configuration of a server; empty if there is none."""
     return next(filter(None, (wrong_name(name), *(fault for _, fault in wrong_values(entry)))), "")
 
 
-# ---------------------------------------------------------------- servers that somebody else names
+# ---------------------------------------------------------------- servers that an editor names
 
 
 Ask = Callable[[str, str], Awaitable[bool]]
-"""Asks a person: the title of a question and all that is shown → whether they said yes to just that."""
+"""Asks the person: title and text of a question → whether the person agreed to exactly that."""
 Configure = Callable[[Sequence[str], Any], Any]
 
 
 async def offer(name: str, entry: Mapping[str, Any], turn: Turn, ask: Ask, configure: Configure) -> str:
-    """Have a person asked whether a server is started, then whether its tools are offered; it is stored after both.
+    """Ask the person whether to start a server, then whether to offer its tools; store it after two times yes.
 
-    :returns: what became of it; empty where it is known already.
+    :returns: the outcome, as a sentence; empty if the server is configured already.
     """
     fault = fault_of(name, entry)
-    if "${" in json.dumps(entry):  # whoever wrote it would choose which of the person's variables a server is given
+    if "${" in json.dumps(entry):  # else the author of the entry would choose which variables the server gets
         fault = fault or "it names a variable of your environment, which you can give it only by yourself"
     if fault:
         return f"MCP server {name!r}: {fault}; it is left out"
@@ -251,7 +252,7 @@ async def offer(name: str, entry: Mapping[str, Any], turn: Turn, ask: Ask, confi
 
 
 async def _known(turn: Turn, name: str, server: ServerSettings) -> str:
-    """Say of a name that is taken whether it is this very server."""
+    """Return a message about a server whose name is configured already; empty if it is the same server and needs no review."""
     there = next(each for each in await servers_now(turn) if each.name == name)
     if configured_as(name, there.settings) != configured_as(name, server):
         return f"the MCP server {name} is configured differently already, and used like that. Next: moryflow mcp show {name}"
@@ -261,5 +262,5 @@ async def _known(turn: Turn, name: str, server: ServerSettings) -> str:
 
 
 def _by_name(name: str, value: str) -> str:
-    """Return how a variable is configured: by its name where this process has the same value, which is not copied then."""
+    """Return the configured value of a variable: a reference if this process has the same value, so as not to copy it."""
     return f"${{{name}}}" if os.environ.get(name) == value else value

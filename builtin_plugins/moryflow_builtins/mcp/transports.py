@@ -1,4 +1,4 @@
-"""How the helper process reaches a server: a program whose lines are bounded, or an address that was judged."""
+"""How the helper process reaches a server: a program whose lines have a limit, or an address that is checked."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from pydantic import ValidationError
 from .helper import servers_mark
 
 MOST_BYTES = 32 * 1024 * 1024
-"""Of one message, or of one HTTP response."""
+"""The largest message, or HTTP response, in bytes."""
 MOST_NOISE = 1000
-"""Lines on standard output that are not messages."""
+"""How many lines on standard output may be no messages before the connection ends."""
 _GRACE = 1.0
 _LAST_WORDS = 20
 _PARSE_ERROR = -32700
@@ -40,14 +40,14 @@ _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 
 
 class ServerGone(Exception):
-    """The server cannot be talked to any more; the text says why."""
+    """The server cannot be reached any more; the message says why."""
 
 
 class Programs:
     """The programs of all servers of this process.
 
     :ivar running: their process ids.
-    :ivar starting: how many are being started, whose process ids are not known yet.
+    :ivar starting: how many programs are being started, so that their process ids are not known yet.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Programs:
         self.starting = 0
 
     def reap_orphans(self) -> None:
-        """Reap the children that have ended and that this process has adopted; asyncio waits for the programs themselves."""
+        """Reap adopted children that have ended; asyncio waits for the programs themselves."""
         for child in () if self.starting else children(os.getpid()):
             if child not in self.running:
                 with suppress(ChildProcessError):
@@ -63,7 +63,7 @@ class Programs:
 
 
 class ServerProgram:
-    """A server that is a program, for as long as it runs. What it prints on standard error is kept for its last words."""
+    """A running server program. The last lines of its standard error are kept, for the message when it ends."""
 
     def __init__(self, spec: Mapping[str, Any], programs: Programs) -> None:
         self._spec = spec
@@ -75,9 +75,9 @@ class ServerProgram:
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[Any]:
-        """Start it and yield the streams of its messages; end it, and all that it started, afterwards.
+        """Start the program and yield the streams of its messages; afterwards end it, with all processes that it started.
 
-        :raises OSError: it cannot be started.
+        :raises OSError: the program cannot be started.
         """
         process = await self._start()
         to_client, messages = anyio.create_memory_object_stream[SessionMessage | Exception](16)
@@ -120,7 +120,7 @@ class ServerProgram:
         return process
 
     def last_words(self) -> str:
-        """Return why it ended and what it said last."""
+        """Return why the program ended, and the last lines that it printed."""
         words = " / ".join(word for word in self._words if word.strip())
         return "; ".join(part for part in (self.ended, f"it said: {words[-1500:]}" if words else "") if part)
 
@@ -133,7 +133,7 @@ class ServerProgram:
                         await into.send(message)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), _GRACE)
-                if not self._ending:  # what we end ourselves explains nothing
+                if not self._ending:  # if we end it ourselves, its exit code explains nothing
                     code = process.returncode
                     how = "it closed its standard output" if code is None else f"the program ended with code {code}"
                     self.ended = self.ended or how
@@ -177,7 +177,7 @@ NO_REQUEST = "it does not have the id of the request"
 
 
 def _failed_answer(line: bytes, error: ValidationError) -> SessionMessage | None:
-    """Return an error in place of an answer that cannot be read, so that its call does not wait for another one."""
+    """Return an error message in place of an answer that cannot be parsed, so that its call does not wait in vain."""
     first = error.errors(include_url=False)[0]
     why = first["msg"] if first["type"] == "json_invalid" else NO_ANSWER
     try:
@@ -205,7 +205,7 @@ def _die_with_parent() -> None:
 
 
 async def _end(process: Any) -> None:
-    """Close its input, and end its whole process group when it does not go by itself."""
+    """Close the input of the process, and end its whole process group, by force if needed."""
     with suppress(OSError, RuntimeError):
         process.stdin.close()
     with suppress(TimeoutError):
@@ -218,28 +218,28 @@ async def _end(process: Any) -> None:
                 await asyncio.wait_for(process.wait(), _GRACE)
 
 
-# ---------------------------------------------------------------- what the SDK would lose more for than is wrong
+# ---------------------------------------------------------------- errors for which the SDK would refuse too much
 
 
 PROBLEM = "moryflow.app/problem"
-"""In the ``_meta`` of what stands for an entry of a list that cannot be read: why."""
+"""The key in ``_meta`` of a placeholder for an invalid entry of a list; its value says what is wrong."""
 _LISTS = {
     "tools/list": ("tools", {"inputSchema": {"type": "object"}}),
     "prompts/list": ("prompts", {}),
     "resources/list": ("resources", None),
     "resources/templates/list": ("resourceTemplates", None),
 }
-"""Per request for a list: its field, and what stands for an entry that cannot be read, beside its name; nothing where it is
-left out."""
+"""Method of a request for a list → the field with the list, and the placeholder for an invalid entry (its name is added);
+``None`` if invalid entries are left out."""
 
 
 class Exchange:
-    """The messages of a connection on their way to and from the SDK.
+    """Repairs messages of a connection on their way to the SDK.
 
-    The SDK refuses a whole list for one entry that is invalid, and lets a call wait for its deadline when its answer has
-    another id.
+    Without it, the SDK refuses a whole list because of one invalid entry, and lets a call wait for its deadline if its answer
+    has a wrong id.
 
-    :param version: returns the version of the protocol that was agreed on.
+    :param version: returns the negotiated version of the protocol.
     """
 
     def __init__(self, version: Callable[[], str]) -> None:
@@ -267,11 +267,11 @@ class Exchange:
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return item
         number = int(str(message.id)) if _NUMBER.fullmatch(str(message.id)) else None
-        if number is not None and number <= self._last:  # or it is the late answer to a call that was cancelled
+        if number is not None and number <= self._last:  # perhaps a late answer to a cancelled call
             method = self._asked.pop(number, "")
             if method in _LISTS and isinstance(message, JSONRPCResponse):
                 self._mend(method, message.result)
-        elif len(self._asked) == 1:  # of several calls, nobody knows which one was meant
+        elif len(self._asked) == 1:  # with several open calls, it would not be clear which one it answers
             waiting, _ = self._asked.popitem()
             if not isinstance(message, JSONRPCError):
                 return _error(waiting, NO_REQUEST)
@@ -279,7 +279,7 @@ class Exchange:
         return item
 
     def _mend(self, method: str, result: dict[str, Any]) -> None:
-        """Replace the entries of a list that cannot be read, when it can be read without them."""
+        """Replace the invalid entries of a list by placeholders, or leave them out."""
         field, shape = _LISTS[method]
         entries = result.get(field)
         if isinstance(entries, list) and self._fault(method, result):
@@ -288,7 +288,7 @@ class Exchange:
             result[field] = [each for each in mended if each is not None]
 
     def _fault(self, method: str, result: Mapping[str, Any]) -> str:
-        """Say what is wrong with a result; empty where nothing is."""
+        """Return what is wrong with a result; empty if it is valid."""
         try:
             parse_server_result(method, self._version(), result)
         except ValidationError as error:
@@ -305,7 +305,7 @@ def _stand_in(entry: Any, why: str, shape: Mapping[str, Any] | None) -> dict[str
 
 
 class _Stream:
-    """A stream of messages with a look at each of them."""
+    """A stream of messages that passes each of them through a function."""
 
     def __init__(self, inner: Any, look: Callable[[Any], Any]) -> None:
         self._inner = inner
@@ -343,9 +343,9 @@ _failure: ContextVar[list[str]] = ContextVar("moryflow_mcp_failure")
 
 
 def noted_failure() -> list[str]:
-    """Return the list that holds why the last message got no answer, as far as HTTP says; the SDK does not.
+    """Return a list that will contain the HTTP error of the last message, which the SDK does not report.
 
-    It is about the messages of this task alone: the SDK sends them in the context of who asked.
+    It covers the messages of this task only, because the SDK sends a message in the context of its caller.
     """
     _failure.set([])
     return _failure.get()
@@ -356,13 +356,13 @@ def _note(why: str) -> None:
 
 
 class JudgedTransport(httpx2.AsyncBaseTransport):
-    """Connects to the very address that was judged: of the server that a person configured any, of all others a public one.
+    """Connects to exactly the address that was checked: any address for the configured server, a public one for all others.
 
-    Where the configured server is on this machine, so may be what it names, such as its authorization server. Whatever is
-    not on this machine and is not the server itself has to be reached by https: keys are sent there.
+    If the configured server is on this machine, the hosts that it names, such as its authorization server, may be too. All
+    hosts that are neither on this machine nor the server itself must use https, because keys are sent to them.
 
-    :ivar refused: whether the server wanted a login that it was not given.
-    :ivar lost: whether the server knows the session no longer.
+    :ivar refused: whether the server required a login.
+    :ivar lost: whether the server does not know the session any more.
     """
 
     def __init__(self, url: str) -> None:
@@ -388,7 +388,7 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
             self.refused = more or response.status_code == 401
             self.lost = self.lost or (response.status_code == 404 and "mcp-session-id" in request.headers)
         if (packed := response.headers.get("content-encoding", "identity")) != "identity":
-            await response.aclose()  # nobody counts what comes out of it
+            await response.aclose()  # the size of its decompressed body would have no limit
             raise _unread(f"the answer is packed with {packed[:20]!r}, which was not asked for")
         response.stream = _Bounded(response.stream)
         if own and request.method == "POST":
@@ -401,9 +401,9 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
             await connection.aclose()
 
     async def check(self, url: httpx2.URL) -> None:
-        """Judge an address that somebody else is to open.
+        """Check an address that a browser will open.
 
-        :raises httpx2.ConnectError: it would not be connected to.
+        :raises httpx2.ConnectError: this transport would refuse to connect to it.
         """
         await self._judged(url)
 
@@ -442,9 +442,9 @@ _PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12"
 
 
 def _not_meant(host: str, answers: Sequence[str]) -> str:
-    """Return an address that nobody can have meant who wrote `host`: neither public nor of a private network.
+    """Return an address that the author of `host` cannot have meant: neither public nor in a private network.
 
-    Those are of this very machine, or of what belongs to it, in whatever form.
+    Such addresses, in whatever form, are those of this machine or its cloud services.
     """
     if host == "localhost" or host in answers:
         return ""
@@ -453,7 +453,7 @@ def _not_meant(host: str, answers: Sequence[str]) -> str:
 
 
 async def _explains_itself(response: httpx2.Response) -> bool:
-    """Whether the body is an error of the protocol, which the SDK passes on; of all others it makes up its own."""
+    """Whether the body is an error message of the protocol; the SDK passes those on, and replaces all others by its own."""
     if not response.headers.get("content-type", "").lower().startswith("application/json"):
         return False
     try:
@@ -484,6 +484,6 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 def host_of(url: str) -> str:
-    """Return what stands for the address in a server's identity."""
+    """Return the part of the address that belongs to a server's identity: scheme, host and port."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"

@@ -1,8 +1,8 @@
-"""The helper process: it holds the MCP SDK and all servers, so that their death, flood or leak costs a call and not the host.
+"""The helper process with the MCP SDK and all servers: if a server crashes, floods or leaks, calls fail but the host lives on.
 
-Lines of JSON both ways. A request is ``{"id", "do", "server", …}``; what comes back for it is ``{"id", "result"}`` or ``{"id",
-"error"}``, with ``{"id", "progress"}`` and ``{"id", "ask"}`` before. ``{"cancel": id}`` ends a request, ``{"answer": id, …}``
-answers what it asked. A connection is made when a server is first needed; what the server lists is compared with its pin.
+The protocol is lines of JSON. A request is ``{"id", "do", "server", …}``; the reply is ``{"id", "result"}`` or ``{"id",
+"error"}``, with any number of ``{"id", "progress"}`` and ``{"id", "ask"}`` before. ``{"cancel": id}`` cancels a request;
+``{"answer": id, …}`` answers its question. A server is connected on first use, and what it lists is compared with its pin.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from .transports import (
 )
 
 LONGEST_LIST = 20_000
-"""Tools that a server may list; more are not even counted."""
+"""How many tools of a server are counted at most."""
 MOST_LISTED = 1000
-"""Resources and prompts of a server that are looked at."""
+"""How many resources, and how many prompts, of a server are read at most."""
 LIST_SECONDS = 60.0
-"""How old a list may be that a call is held against."""
+"""How old the list of tools may be with which a call is checked; an older one is fetched again."""
 _BACKSTOP = 3600.0
 
 
 class Request:
-    """What the host asks for, and how to answer it before it is done."""
+    """A request of the host, with functions to send progress and questions before its result."""
 
     def __init__(self, message: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]) -> None:
         self.do: str = message["do"]
@@ -65,7 +65,7 @@ class Request:
         self._asking = asyncio.Lock()
 
     async def ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have a person asked, one question after another, and return the answer."""
+        """Ask the person a question, after earlier ones are answered, and return the answer."""
         async with self._asking:
             self._answer = asyncio.get_running_loop().create_future()
             self.say({"ask": question})
@@ -81,7 +81,7 @@ class Request:
 
 
 class McpConnection:
-    """A connection to a server. The SDK wants it opened and closed by one task, so it has one."""
+    """A connection to a server. It has a task of its own, because the SDK requires the same task to open and close it."""
 
     def __init__(self, spec: Mapping[str, Any], programs: Programs) -> None:
         self.spec = spec
@@ -111,9 +111,9 @@ class McpConnection:
         self._task.cancel()
 
     async def do(self, request: Request) -> Any:
-        """Do what is asked for.
+        """Carry out a request and return its result.
 
-        :raises Exception: whatever it leads to; :func:`explain` says it.
+        :raises Exception: anything that goes wrong; :func:`explain` turns it into code and message.
         """
         try:
             async with asyncio.timeout(self.spec.get("connect_seconds", 60)):
@@ -148,12 +148,12 @@ class McpConnection:
         except BaseException as error:
             if not self._ready.done():
                 self._ready.set_exception(self._why_not(error, failure))
-                self._ready.exception()  # it is told to whoever waits, and nobody need
+                self._ready.exception()  # mark it as retrieved: perhaps nobody waits for it
             if isinstance(error, asyncio.CancelledError):
                 raise
 
     def _why_not(self, error: BaseException, failure: Sequence[str]) -> ServerGone:
-        """Return what whoever waits for the connection is told."""
+        """Return the error for requests that wait for the connection."""
         said = explain(error)
         if said["code"] == "mcp_login":
             return LoginNeeded(said["message"])
@@ -190,20 +190,20 @@ class McpConnection:
             self._listed_at = 0.0
 
     async def _elicit(self, _: Any, params: Any) -> ElicitResult | ErrorData:
-        """Have a person asked, in the call that runs; where that is not clear, nobody is."""
+        """Ask the person, in the name of the running call; if several calls run, decline, because it is not clear which."""
         if len(self._calls) != 1:
             return ElicitResult(action="decline")
         question = params.model_dump(mode="json", by_alias=True, exclude_none=True)
         answer = await self._calls[0].ask(question)
         return ElicitResult(action=answer["action"], content=answer.get("content"))
 
-    # ---------------------------------------------------------------- what is asked for
+    # ---------------------------------------------------------------- requests
 
     async def _list(self, _: Request) -> Any:
         return await self._current_list(fresh=True)
 
     async def _call(self, request: Request) -> Any:
-        """Call a tool, if it is still what was accepted; say so when anything else is not."""
+        """Call a tool, if it is unchanged since the review; report it if any tool has changed."""
         name, pinned = request.given["tool"], request.given["pinned"]
         listing = await self._current_list()
         hashes = {tool["name"]: tool["hash"] for tool in listing["tools"]}
@@ -216,7 +216,7 @@ class McpConnection:
         return {**drift, **_plain(result)}
 
     async def _prompt(self, request: Request) -> Any:
-        """Have a prompt written, if server and prompt are still what was accepted."""
+        """Let the server write a prompt, if server and prompt are unchanged since the review."""
         name, listing = request.given["name"], await self._current_list()
         now = next((prompt for prompt in listing["prompts"] if prompt["name"] == name), None)
         if now != request.given["pinned"] or listing["identity"] != request.given["identity"]:
@@ -224,13 +224,13 @@ class McpConnection:
         return _plain(await self._client.get_prompt(name, dict(request.given["args"])))
 
     async def _resource(self, request: Request) -> Any:
-        """Read a resource, if the server is still what was accepted."""
+        """Read a resource, if the server is the one that was reviewed."""
         if (await self._current_list())["identity"] != request.given["identity"]:
             return {"refused": True}
         return _plain(await self._client.read_resource(request.given["uri"]))
 
     async def _resources(self, _: Request) -> Any:
-        """List the resources, and the templates of such addresses."""
+        """List the resources and the resource templates."""
         found = [each async for each in self._paged(self._client.list_resources, "resources")]
         try:
             templates = [each async for each in self._paged(self._client.list_resource_templates, "resource_templates")]
@@ -239,7 +239,7 @@ class McpConnection:
         return {"resources": found, "templates": templates}
 
     async def _paged(self, work: Any, field: str) -> AsyncIterator[dict[str, Any]]:
-        """Yield what a list has, page by page, at most :data:`MOST_LISTED`."""
+        """Yield the entries of a paged list, at most :data:`MOST_LISTED`."""
         cursor, left = None, MOST_LISTED
         while left > 0:
             page = await work(cursor=cursor, cache_mode="refresh")
@@ -251,7 +251,7 @@ class McpConnection:
                 return
 
     async def _current_list(self, *, fresh: bool = False) -> dict[str, Any]:
-        """Return what the server is and has; listed anew where it said that it changed, or a while ago."""
+        """Return identity, tools and prompts of the server; fetched again if it reported a change, or after a while."""
         async with self._lock:
             if fresh or self._listing is None or time.monotonic() - self._listed_at > LIST_SECONDS:
                 self._listed_at = time.monotonic()
@@ -300,7 +300,7 @@ def _definition(tool: Any) -> dict[str, Any]:
 
 
 def _prompt(whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a pin keeps of a prompt; of one that is too large or cannot be read, only that it is there."""
+    """Return the entry of a prompt in a pin; if the prompt is too large or invalid, only its name and the problem."""
     kept = {key: whole[key] for key in ("name", "title", "description", "arguments") if key in whole}
     if problem := whole.get("_meta", {}).get(PROBLEM):
         return {"name": kept["name"], "problem": str(problem)}
@@ -312,7 +312,7 @@ def _plain(result: Any) -> dict[str, Any]:
 
 
 def explain(error: BaseException) -> dict[str, str]:
-    """Return code and sentence for what a request led to."""
+    """Return code and message for an error of a request."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, LoginNeeded):
@@ -329,7 +329,7 @@ def explain(error: BaseException) -> dict[str, str]:
         return {"code": "mcp_gone", "message": f"{what or error or type(error).__name__}{where}"[:500]}
     if isinstance(error, UnicodeEncodeError):
         return {"code": "mcp_failed", "message": "its url or a header has characters that HTTP does not take"}
-    if isinstance(error, RuntimeError):  # what the SDK says of a result that is not what the tool's output schema promises
+    if isinstance(error, RuntimeError):  # the SDK raises it for a result that does not fit the tool's output schema
         return {"code": "mcp_invalid_result", "message": str(error)[:500]}
     if isinstance(error, ValidationError):
         first, *more = error.errors(include_url=False, include_input=False)
@@ -340,7 +340,7 @@ def explain(error: BaseException) -> dict[str, str]:
 
 
 def _plain_message(message: str) -> str:
-    """Return an error's message, without what pydantic says to programmers where the SDK puts that in."""
+    """Return an error's message; if the SDK put pydantic's text for programmers into it, a plain sentence instead."""
     if not re.search(r": \d+ validation errors? for ", message):
         return message
     invalid = re.search(r"Invalid JSON: .*(?= \[type=)", message)
@@ -348,14 +348,14 @@ def _plain_message(message: str) -> str:
 
 
 MOST_MEMORY = 1024 * 1024
-"""KiB that this process may have taken; with more it ends once it is idle, and is started anew when it is needed."""
+"""KiB of memory. If this process has used more, it ends as soon as it is idle; the next request starts a new one."""
 LIMIT = 64 * 1024 * 1024
 STEP, GRACE = 0.5, 10.0
-"""Seconds between two looks at whether the host is there, and for an orderly end when it is not."""
+"""Seconds between two checks whether the host still runs, and for an orderly end when it does not."""
 
 
 class McpWorker:
-    """Takes requests and answers them side by side."""
+    """Reads requests and answers them concurrently."""
 
     def __init__(self, answers: Any) -> None:
         self._answers = answers
@@ -365,7 +365,7 @@ class McpWorker:
         self._programs = Programs()
 
     async def serve(self, lines: asyncio.StreamReader) -> None:
-        """Answer until the host is gone; then end every server."""
+        """Answer requests until the host closes the input; then end all servers."""
         async for line in lines:
             message = json.loads(line)
             if "cancel" in message:
@@ -391,13 +391,13 @@ class McpWorker:
             self._say({"id": number, "result": await self._do(request)})
         except asyncio.CancelledError:
             self._say({"id": number, "error": {"code": "cancelled", "message": "the call was cancelled"}})
-        except BaseException as error:  # whatever a server leads to is the answer to this request
+        except BaseException as error:  # anything that a server causes is the answer to this request
             self._say({"id": number, "error": explain(error)})
         finally:
             del self._tasks[number], self._requests[number]
             self._programs.reap_orphans()
             if not self._tasks and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MOST_MEMORY:
-                os._exit(0)  # servers go with it
+                os._exit(0)  # the servers end with this process
 
     async def _do(self, request: Request) -> Any:
         if request.do == "login":
@@ -409,7 +409,7 @@ class McpWorker:
         return await (await self._connection(request.server)).do(request)
 
     async def _connection(self, server: Mapping[str, Any]) -> McpConnection:
-        """Return the connection to a server; one that is configured otherwise by now, or has ended, is made anew."""
+        """Return the connection to a server; make a new one if it has ended, or if the configuration has changed."""
         key = server["key"]
         known = self._connections.get(key)
         if known is not None and (known.spec != server or known.ended):
@@ -422,13 +422,13 @@ class McpWorker:
 
 
 def end_servers() -> None:
-    """End whatever a server has started and left behind, also in a process group of its own or without our mark."""
+    """End all processes that servers started, also those in another process group or without our mark."""
     end_children(os.getpid())
     end_marked([servers_mark(os.environ.get(CALL_MARK, "mcp"))])
 
 
 def watch(host: int) -> None:
-    """Begin to watch for the end of the host; when a server keeps this process from noticing it, end all the same."""
+    """Start a thread that ends this process after the host has ended, even if a server blocks the orderly way."""
 
     def work() -> None:
         while os.getppid() == host:
@@ -441,7 +441,7 @@ def watch(host: int) -> None:
 
 
 async def main() -> None:
-    """Serve standard input; what libraries print goes to standard error."""
+    """Serve requests from standard input. Standard output of libraries is redirected to standard error."""
     watch(os.getppid())
     adopt_orphans()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
