@@ -25,7 +25,7 @@ from moryflow.base import leave_out_pydantic_plugins
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 
 from .failures import install_excepthooks, report
-from .options import FOLLOWING, REACHED, Flags, asking_options, behind_the_verb
+from .options import FOLLOWING, REACHED, Flags, asking_options, with_flags_behind_verb
 from .terminal import streams
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = [*args[1:], "--help"] if args[:1] == ["help"] else args
-        return super().parse_args(ctx, behind_the_verb(given))
+        return super().parse_args(ctx, with_flags_behind_verb(given))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         ctx.meta[FOLLOWING] = args[1:]
@@ -167,7 +167,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _main(arguments: list[str] | None) -> int:
     if _has_few_files():
         return 1
-    streams.prepare(apart=arguments is None)
+    streams.prepare(own_process=arguments is None)
     if arguments is None:
         leave_out_pydantic_plugins()
     try:
@@ -178,7 +178,7 @@ def _main(arguments: list[str] | None) -> int:
     except ValueError as error:  # a plugin has closed the file below the stream
         code = report(OSError(errno.EBADF, str(error), streams.NAME))
     finally:
-        streams.give_up_waiting()
+        streams.drop_unwritten()
         if arguments is not None:
             streams.use(None, None)
     return code
@@ -189,9 +189,9 @@ def _has_few_files() -> bool:
     most = os.sysconf("SC_OPEN_MAX")
     if not 0 <= most < LEAST_FILES:
         return False
-    said = f"moryflow: only {most} files may be open at a time here, and {LEAST_FILES} are the least\n  next: ulimit -n 1024\n"
+    text = f"moryflow: only {most} files may be open at a time here, and {LEAST_FILES} are the least\n  next: ulimit -n 1024\n"
     with contextlib.suppress(OSError):  # standard error may be closed
-        os.write(2, said.encode())
+        os.write(2, text.encode())
     return True
 
 
@@ -232,7 +232,7 @@ def _output_lost(error: OSError) -> int:
 GRACE = 5.0
 """Seconds that threads and clean-ups of plugins may delay the end of the process."""
 
-_PATIENCE = "moryflow-ending"
+_COUNTDOWN = "moryflow-ending"
 _codes: list[int] = []
 
 
@@ -250,10 +250,10 @@ def _end_with(code: int) -> None:
     if callable(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     _codes[:] = [code]
-    threading.Thread(target=_lose_patience, name=_PATIENCE, daemon=True).start()
+    threading.Thread(target=_force_exit, name=_COUNTDOWN, daemon=True).start()
 
 
-def _lose_patience() -> None:
+def _force_exit() -> None:
     time.sleep(GRACE)
     with contextlib.suppress(Exception):
         err = streams.stderr()
@@ -263,12 +263,12 @@ def _lose_patience() -> None:
 
 
 def _end() -> None:
-    if _codes and any(thread.daemon and thread.name != _PATIENCE for thread in threading.enumerate()):
-        _leave()
+    if _codes and any(thread.daemon and thread.name != _COUNTDOWN for thread in threading.enumerate()):
+        _exit_at_once()
     gc.freeze()  # skips a last collection, which takes 40 ms: the memory goes with the process
 
 
-def _leave() -> None:
+def _exit_at_once() -> None:
     """Write the buffers of all open files, then leave without shutting Python down.
 
     Python keeps no list of open files, and a plugin may not have closed its own, so the garbage collector is asked for them.

@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 def error_of(refused: ServerRefusal) -> MoryflowError:
     """Return the server's refusal as the error that this process would have raised."""
-    said = {"where": refused.where, "next_step": refused.next_step}
+    details = {"where": refused.where, "next_step": refused.next_step}
     if refused.code in get_args(ModelErrorCode) and refused.status == 503:
-        return ModelError(refused.message, code=refused.code, **said)  # type: ignore[arg-type]
+        return ModelError(refused.message, code=refused.code, **details)  # type: ignore[arg-type]
     kind = {"config": ConfigError, "plugin": PluginError}.get(refused.code, MoryflowError)
-    error = kind(refused.message, **said)
+    error = kind(refused.message, **details)
     error.code = refused.code
     return error
 
@@ -48,11 +48,11 @@ def server_for(flags: Flags, url: str | None) -> RunningServer | None:
     if url is None and (own or inside_tool()):
         return None
     if inside_tool():
-        said = "this was started by a tool, and a turn of the server would not know that"
-        raise ConfigError(said, where=CALL_MARK, next_step="leave out --attach")
+        message = "this was started by a tool, and a turn of the server would not know that"
+        raise ConfigError(message, where=CALL_MARK, next_step="leave out --attach")
     if own:
-        said = f"{own[0]} configures the process that runs turns, and the server has its own"
-        raise ConfigError(said, next_step="leave it out, start the server with it, or leave out --attach")
+        message = f"{own[0]} configures the process that runs turns, and the server has its own"
+        raise ConfigError(message, next_step="leave it out, start the server with it, or leave out --attach")
     try:
         return find(home_of(os.environ), url or "")
     except NoServer as error:
@@ -63,7 +63,7 @@ def server_for(flags: Flags, url: str | None) -> RunningServer | None:
         raise error_of(error) from error
 
 
-def wanted_of(flags: Flags, chosen: RunFlags, on_ask: str) -> TurnOrder:
+def turn_order(flags: Flags, chosen: RunFlags, on_ask: str) -> TurnOrder:
     """Return the order for a turn, still without a prompt: the flags, and the folder of this process."""
     model = chosen.model
     if model is None and chosen.agent is None and chosen.resume is None:
@@ -81,12 +81,12 @@ def event_of(document: Mapping[str, Any]) -> Event:
     return Event(**head, data={name: value for name, value in document.items() if name not in names})
 
 
-async def session_of(server: RunningServer, wanted: TurnOrder) -> dict[str, Any]:
+async def session_of(server: RunningServer, order: TurnOrder) -> dict[str, Any]:
     """Begin a session in the server, or find the one to continue; return its row.
 
     :raises MoryflowError: the server refuses, or does not answer.
     """
-    return await _from_server(lambda: opened(server, wanted))
+    return await _from_server(lambda: opened(server, order))
 
 
 async def _from_server(ask: Callable[[], T]) -> T:
@@ -142,16 +142,16 @@ class AttachedSession:
         """
         below = f"/{path}" if path and not path.startswith("?") else path
         whole = path if path.startswith("/") else f"/sessions/{self.id}{below}"
-        return await _from_server(lambda: self._there(lambda server: server.ask(method, whole, body)))
+        return await _from_server(lambda: self._ask_server(lambda server: server.ask(method, whole, body)))
 
     async def read(self, path: str) -> bytes:
         """Return the bytes at a path of the server, for what is not a JSON document.
 
         :raises MoryflowError: the server refuses, or does not answer.
         """
-        return await _from_server(lambda: self._there(lambda server: server.read(path)))
+        return await _from_server(lambda: self._ask_server(lambda server: server.read(path)))
 
-    def _there(self, ask: Callable[[RunningServer], T]) -> T:
+    def _ask_server(self, ask: Callable[[RunningServer], T]) -> T:
         """Call `ask` with the server; if it is gone, call `ask` with one that was started since at another address."""
         try:
             return ask(self.server)
@@ -162,12 +162,12 @@ class AttachedSession:
                 raise away from None
             return ask(self.server)
 
-    async def run(self, wanted: TurnOrder) -> TurnResult:
+    async def run(self, order: TurnOrder) -> TurnResult:
         """Run one turn, pass its events to the subscribers, and return the result.
 
         :raises MoryflowError: the server refuses the turn.
         """
-        self.turn = turn = AttachedTurn(self.server, self.id, wanted, self.place)
+        self.turn = turn = AttachedTurn(self.server, self.id, order, self.place)
         try:
             async for document in _read(turn):
                 self.place = document.get("seq", self.place)
@@ -194,13 +194,13 @@ class AttachedSession:
 
         def tell(document: dict[str, Any]) -> None:
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._heard, document)
+                loop.call_soon_threadsafe(self._pass_on, document)
 
         follower = SessionFollower(self.server, self.id, tell)
         threading.Thread(target=follower.run, name="moryflow-follower", daemon=True).start()
         return follower.close
 
-    def _heard(self, document: Mapping[str, Any]) -> None:
+    def _pass_on(self, document: Mapping[str, Any]) -> None:
         """Pass on an event that came outside a turn, for example from a background sub-agent, or a question.
 
         The events of a turn of ours come with the turn, in :meth:`run`.
@@ -212,7 +212,7 @@ class AttachedSession:
             self._tell(document)
         elif self.turn is None and number is not None and number > (self.place or 0):
             self.place = number
-            if document["session"] != self.id or kind.startswith("permission.") or kind in _BESIDE or kind.endswith(".notice"):
+            if document["session"] != self.id or kind.startswith("permission.") or kind in _BETWEEN or kind.endswith(".notice"):
                 self._tell(document)
 
     def cancel(self) -> None:
@@ -235,7 +235,7 @@ class AttachedSession:
         await self.ask("POST", "nobody-left", {})
 
 
-_BESIDE = ("task.finish", "session.mode", "session.agent", "session.model")
+_BETWEEN = ("task.finish", "session.mode", "session.agent", "session.model")
 """The types of the session's own events that are passed on between two turns."""
 
 

@@ -36,10 +36,10 @@ def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
     ctx.call_on_close(lambda: _close(runner, host))
     if not ctx.resilient_parsing:  # no warnings during tab completion; the command itself will print them
         warn(host, given)  # also if there is no such command: the plugin that brings it may have failed
-    command = _called(name, host)
+    command = _command_named(name, host)
     if command is None or command.cli is None:
         return None
-    streams.share()
+    streams.share_stdout()
     owner = host.plugin_set.command_owners[command.name]
 
     def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -59,14 +59,14 @@ def _ready(built: click.Command, name: str, context: HostContext) -> click.Comma
     return built
 
 
-def typed(host: Host, wait: Wait, vault: Path, words: Sequence[str]) -> str:
+def run_typed(host: Host, wait: Wait, vault: Path, words: Sequence[str]) -> str:
     """Run the plugin's command that `words` spell, and return what it prints. Exceptions of the command pass through.
 
     :raises click.ClickException: no plugin has the command, or its arguments are wrong.
     """
     from click.testing import CliRunner
 
-    command = _called(words[0], host)
+    command = _command_named(words[0], host)
     if command is None or command.cli is None:
         raise click.UsageError(f"no plugin has a command {words[0]!r}")
     context = HostContext(wait, host, host.plugin_set.command_owners[command.name], Flags(vault=vault))
@@ -74,7 +74,7 @@ def typed(host: Host, wait: Wait, vault: Path, words: Sequence[str]) -> str:
     return CliRunner().invoke(built, list(words[1:]), catch_exceptions=False, standalone_mode=False).output
 
 
-def _called(name: str, host: Host) -> Command | None:
+def _command_named(name: str, host: Host) -> Command | None:
     """Return the command called `name`; if there is none, the command whose plural `name` is."""
     with_cli = [command for command in host.plugin_set.commands.values() if command.cli is not None]
     exact = (command for command in with_cli if name in (command.name, *command.aliases))
@@ -121,7 +121,7 @@ class HostContext(HostCommandContext):
 def _give_common_flags(command: click.Command) -> None:
     """Let a command and all its verbs take ``--vault``, ``--json``, ``-y`` and the like, unless they have their own."""
     if isinstance(command, click.Group):
-        _understand_like_ours(command)
+        _accept_aliases(command)
         for name in command.list_commands(click.Context(command)):
             verb = command.get_command(click.Context(command), name)
             if verb is not None:
@@ -132,7 +132,7 @@ def _give_common_flags(command: click.Command) -> None:
             command.params.append(option)
 
 
-def _understand_like_ours(group: click.Group) -> None:
+def _accept_aliases(group: click.Group) -> None:
     """Make a group accept ``ls`` and ``rm`` and suggest similar verbs; methods that its own class overrides stay."""
     own = type(group)
     if not isinstance(group, NounGroup):

@@ -87,7 +87,7 @@ def _known(error: BaseException) -> tuple[str, str, str, int] | None:
     If one of our errors was raised, the SDK is loaded already.
     """
     if isinstance(error, OSError) and error.strerror:
-        return *_of_system(error, error.strerror), 1
+        return *_system_error(error, error.strerror), 1
     if "moryflow_sdk" not in sys.modules:
         return None
     from moryflow_sdk import MoryflowError
@@ -97,7 +97,7 @@ def _known(error: BaseException) -> tuple[str, str, str, int] | None:
     return None
 
 
-def _of_system(error: OSError, reason: str) -> tuple[str, str, str]:
+def _system_error(error: OSError, reason: str) -> tuple[str, str, str]:
     """Return the system's message, the file it is about, and what to do."""
     if error.filename == STDOUT:
         kept = "; what was done is kept: moryflow session show" if sys.argv[1:2] == ["run"] else ""
@@ -179,34 +179,34 @@ class _Line(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         plugin = record.name.removeprefix("moryflow.plugin.")
-        theirs = plugin != record.name and f"moryflow_builtins.{plugin}" not in BUILTINS
-        whose = f"moryflow: {plugin}" if theirs else "moryflow"
+        foreign = plugin != record.name and f"moryflow_builtins.{plugin}" not in BUILTINS
+        whose = f"moryflow: {plugin}" if foreign else "moryflow"
         error = record.exc_info[1] if record.exc_info else None
         if error is None:
             return folded(f"{whose}: {record.getMessage()}")
-        said = record.getMessage().split("\n", 1)[0]
-        return "\n".join([folded(f"{whose}: {said}: {_one_line(error)}"), *_more(error)])
+        message = record.getMessage().split("\n", 1)[0]
+        return "\n".join([folded(f"{whose}: {message}: {_one_line(error)}"), *_more(error)])
 
 
 def _unraisable(found: sys.UnraisableHookArgs) -> None:
     """Print an exception from a ``__del__`` or from the end of the process, which Python ignores."""
     if found.exc_value is not None and not isinstance(found.exc_value, _ENDS):
-        said = (found.err_msg or "an exception is ignored").removesuffix(":")
-        _tell(said[:1].lower() + said[1:], found.exc_value)
+        message = (found.err_msg or "an exception is ignored").removesuffix(":")
+        _print_error(message[:1].lower() + message[1:], found.exc_value)
 
 
 def _in_thread(found: threading.ExceptHookArgs) -> None:
     if found.exc_value is not None and not isinstance(found.exc_value, _ENDS):
-        _tell(f"a thread has ended ({found.thread.name if found.thread else '?'})", found.exc_value)
+        _print_error(f"a thread has ended ({found.thread.name if found.thread else '?'})", found.exc_value)
 
 
 def _warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
-    said = " ".join(str(message).split())
-    slip = issubclass(category, SyntaxWarning) or said.startswith("invalid ")
-    _write(f"moryflow: {filename}:{lineno}: {said}" if slip else f"moryflow: {category.__name__}: {said} ({filename}:{lineno})")
+    text = " ".join(str(message).split())
+    slip = issubclass(category, SyntaxWarning) or text.startswith("invalid ")
+    _write(f"moryflow: {filename}:{lineno}: {text}" if slip else f"moryflow: {category.__name__}: {text} ({filename}:{lineno})")
 
 
-def _tell(what: str, error: BaseException) -> None:
+def _print_error(what: str, error: BaseException) -> None:
     _write("\n".join([f"moryflow: {what}: {_one_line(error)}", *_more(error)]))
 
 
@@ -219,14 +219,14 @@ def _write(text: str) -> None:
 def _one_line(error: BaseException) -> str:
     """Return the exception, its place, and the command that shows more about it or its plugin."""
     try:
-        said = " ".join(str(error).split())
+        text = " ".join(str(error).split())
     except BaseException as another:  # its `__str__` is foreign code
-        said = f"(its text cannot be shown: {type(another).__name__})"
+        text = f"(its text cannot be shown: {type(another).__name__})"
     file, line, module = _place(error.__traceback__)
     place = f" ({file}:{line})" if file else ""
     name = module.removeprefix(_PLUGINS).partition("__g")[0].partition(".")[0]
     hint = f"moryflow plugin info {name}" if module.startswith(_PLUGINS) else "-v shows where it comes from"
-    return f"{type(error).__name__}{f': {said}' if said else ''}{place}; {hint}"
+    return f"{type(error).__name__}{f': {text}' if text else ''}{place}; {hint}"
 
 
 def _place(trace: TracebackType | None) -> tuple[str, int, str]:

@@ -49,7 +49,7 @@ def with_host(
                 return await work(host)
             finally:
                 if "store" in vars(host):
-                    _tell_of(host.store)
+                    _print_notices(host.store)
 
     with _naming_home():
         return run_on_loop(hosted)
@@ -85,13 +85,13 @@ def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
         try:
             return await work(store)
         finally:
-            _tell_of(store)
+            _print_notices(store)
             store.close()
 
     return run_on_loop(opened)
 
 
-def _tell_of(store: Store) -> None:
+def _print_notices(store: Store) -> None:
     """Print the store's notices, for example what a damaged database has lost; also under ``-q``, as each comes only once."""
     while store.notices:
         say(f"moryflow: {store.notices.pop(0)}")
@@ -146,7 +146,7 @@ async def host_for(
         development=development,
         wait=WAIT if wait is None else wait,
     )
-    host.bus.subscribe(lambda event: _tell_of(host.store) if event.type == "store.notice" else None)
+    host.bus.subscribe(lambda event: _print_notices(host.store) if event.type == "store.notice" else None)
     if tell:
         warn(host, given)
     return host
@@ -168,9 +168,9 @@ def warn(host: Host, given: Flags) -> None:
         say(notice)
     tried_out = [record for record in host.plugin_set.records if record.status == "pending" and record.stage == "probe"]
     if tried_out:
-        said, command = left_out(tried_out)
+        probe_notice, command = left_out(tried_out)
         all_of_them = " tries all of them now" if len(tried_out) > 1 else ""
-        say(f"moryflow: {said}; {command}{all_of_them}")
+        say(f"moryflow: {probe_notice}; {command}{all_of_them}")
     for record in host.plugin_set.records:
         if record in tried_out:
             continue
@@ -179,10 +179,10 @@ def warn(host: Host, given: Flags) -> None:
             line = f"moryflow: plugin {record.name} {complaint(record)}"
             say(" ".join(line.splitlines()))  # a file name may contain a line break
         elif record.notes:
-            say("\n".join(f"moryflow: {' '.join(note.splitlines())}" for note in _few(record)))
+            say("\n".join(f"moryflow: {' '.join(note.splitlines())}" for note in _note_lines(record)))
 
 
-def _few(record: LoadRecord) -> list[str]:
+def _note_lines(record: LoadRecord) -> list[str]:
     """Return a line for each item that a plugin had to leave out; after :data:`MOST_NOTES`, how many more there are."""
     more = len(record.notes) - MOST_NOTES
     whose = "" if record.tier == "builtin" else f"plugin {record.name}: "
@@ -195,12 +195,12 @@ def left_out(records: Sequence[LoadRecord]) -> tuple[str, str]:
     reason = "new code that is still being tried out"
     if len(records) == 1:
         name = records[0].name
-        said = f"plugin {name} is left out for now, {reason}; it joins at the next turn or start"
-        return said, f"moryflow plugin check {name}"
+        notice = f"plugin {name} is left out for now, {reason}; it joins at the next turn or start"
+        return notice, f"moryflow plugin check {name}"
     more = len(records) - MOST_NAMES
     names = ", ".join(record.name for record in records[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-    said = f"{len(records)} plugins are left out for now ({names}), {reason}; they join at the next turns or starts"
-    return said, "moryflow plugin check"
+    notice = f"{len(records)} plugins are left out for now ({names}), {reason}; they join at the next turns or starts"
+    return notice, "moryflow plugin check"
 
 
 def complaint(record: LoadRecord) -> str:
@@ -236,27 +236,27 @@ _GLOB = frozenset("*?[")
 
 def unknown_names(host: Host) -> Iterator[Problem]:
     """Yield a problem, with its line, for each name in the configuration that does not exist."""
-    yield from _agent(host)
-    yield from _estimator(host)
-    yield from _disabled(host)
+    yield from _unknown_agent(host)
+    yield from _unknown_estimator(host)
+    yield from _unknown_plugins(host)
     for hook in ("before", "after"):
-        yield from _tools(host, hook)
+        yield from _unknown_tools(host, hook)
 
 
-def _agent(host: Host) -> Iterator[Problem]:
+def _unknown_agent(host: Host) -> Iterator[Problem]:
     """Yield a problem if the configured agent does not exist or is hidden: the default agent answers then."""
     key = "agents.runtime.agent.id"
     name = host.config.get(key)
     hidden = name in host.agents and host.agents[name].hidden
     if not name or (name in host.agents and not hidden):
         return
-    hint = ("" if hidden else _meant(name, host.agents)) or "moryflow agent list"
+    hint = ("" if hidden else _suggestion(name, host.agents)) or "moryflow agent list"
     what = f"the agent {name!r} is hidden and cannot be chosen" if hidden else f"there is no agent {name!r}"
     text = f"{what}; the default one answers"
     yield _problem(host, key, text, hint, "agent_unknown")
 
 
-def _estimator(host: Host) -> Iterator[Problem]:
+def _unknown_estimator(host: Host) -> Iterator[Problem]:
     """Yield a problem if no estimator has the configured name: characters are counted then."""
     key = "agents.runtime.compaction.estimator"
     name = host.config.get(key)
@@ -267,21 +267,21 @@ def _estimator(host: Host) -> Iterator[Problem]:
     known = known_estimators(host.plugin_set)
     if name not in known:
         text = f"{key}: there is no estimator {name[:60]!r}; four characters count as a token"
-        hint = _meant(name, known) or f"one of {', '.join(known)}, or a plugin with count_tokens"
+        hint = _suggestion(name, known) or f"one of {', '.join(known)}, or a plugin with count_tokens"
         yield _problem(host, key, text, hint, "config_value")
 
 
-def _disabled(host: Host) -> Iterator[Problem]:
+def _unknown_plugins(host: Host) -> Iterator[Problem]:
     """Yield a problem for each disabled plugin that does not exist: a plugin whose name was mistyped is still on."""
     known = {record.name for record in host.plugin_set.records}
     for layer, index, name in _items(host, ("disabledPlugins",)):
         if isinstance(name, str) and name not in known:
             text = f"disabledPlugins[{index}]: there is no plugin {name!r}, so nothing is switched off"
-            hint = _meant(name, known) or "moryflow plugin list"
+            hint = _suggestion(name, known) or "moryflow plugin list"
             yield layer.problem(("disabledPlugins", index), text, hint=hint, code="config_value")
 
 
-def _tools(host: Host, hook: str) -> Iterator[Problem]:
+def _unknown_tools(host: Host, hook: str) -> Iterator[Problem]:
     """Yield a problem for each entry of a configured hook that can never apply, and for each argument that its tool lacks."""
     path = (*_HOOKS, hook)
     for layer, index, entry in _items(host, path):
@@ -290,10 +290,10 @@ def _tools(host: Host, hook: str) -> Iterator[Problem]:
             continue
         found = [tool for tool in host.tools if fnmatchcase(tool, name)]
         if not found:
-            hint = ("" if _GLOB & set(name) else _meant(name, host.tools)) or "moryflow tool list"
+            hint = ("" if _GLOB & set(name) else _suggestion(name, host.tools)) or "moryflow tool list"
             text = f"{'.'.join(path)}[{index}]: there is no tool {name!r}, so it does nothing"
             yield layer.problem((*path, index, "tool"), text, hint=hint, code="config_value")
-        for argument, near in _arguments(host, found, entry.get("mergeInput")):
+        for argument, near in _unknown_arguments(host, found, entry.get("mergeInput")):
             text = f"{'.'.join(path)}[{index}].mergeInput: {found[0]} takes no {argument!r}, so every call of it fails"
             hint = near or f"moryflow tool show {found[0]}"
             yield layer.problem((*path, index, "mergeInput", argument), text, hint=hint, code="config_value")
@@ -307,7 +307,7 @@ def _items(host: Host, path: tuple[str, ...]) -> Iterator[tuple[Layer, int, Any]
     return iter(())
 
 
-def _arguments(host: Host, tools: list[str], given: object) -> Iterator[tuple[str, str]]:
+def _unknown_arguments(host: Host, tools: list[str], given: object) -> Iterator[tuple[str, str]]:
     """Yield each argument that the tool lacks, with a suggestion. Several tools are not checked: their arguments may differ."""
     if len(tools) != 1 or not isinstance(given, Mapping):
         return
@@ -315,7 +315,7 @@ def _arguments(host: Host, tools: list[str], given: object) -> Iterator[tuple[st
     if schema.get("additionalProperties") is not False:
         return
     names = schema.get("properties", {})
-    yield from ((str(name), _meant(str(name), names)) for name in given if name not in names)
+    yield from ((str(name), _suggestion(str(name), names)) for name in given if name not in names)
 
 
 def _problem(host: Host, key: str, text: str, hint: str, code: str) -> Problem:
@@ -325,7 +325,7 @@ def _problem(host: Host, key: str, text: str, hint: str, code: str) -> Problem:
     return Problem(origin.file or origin.source, origin.line, None, text, hint, code=code)
 
 
-def _meant(name: str, names: Iterable[str]) -> str:
+def _suggestion(name: str, names: Iterable[str]) -> str:
     from moryflow_sdk.support.texts import did_you_mean
 
     return did_you_mean(name, names).removeprefix("; ")

@@ -71,17 +71,17 @@ def flags_ahead(ctx: click.Context) -> Flags:
 
     Flags after the verb are included if they must be known before a host is opened, for example ``--config``.
     """
-    said: list[tuple[str, Any]] = [*ctx.params.items()]
+    values: list[tuple[str, Any]] = [*ctx.params.items()]
     waiting = iter(ctx.meta.get(FOLLOWING, ()))
     for word in waiting:
         if word == "--":
             break
         name, equals, value = word.partition("=")
         if name in ("--config", "--profile"):
-            said.append((name[2:], value if equals else next(waiting, None)))
+            values.append((name[2:], value if equals else next(waiting, None)))
         elif word in ("--safe-mode", "--strict", "--debug"):
-            said.append((word[2:].replace("-", "_"), True))
-    return flags_of(ctx)._replace(**{name: value for name, value in said if value and name in Flags._fields})
+            values.append((word[2:].replace("-", "_"), True))
+    return flags_of(ctx)._replace(**{name: value for name, value in values if value and name in Flags._fields})
 
 
 Settings = tuple[tuple[str, ...], dict[str, Any]]
@@ -140,7 +140,7 @@ _YES_UNSEEN = _switch("-y", "--yes", hidden=True)
 _JSON_UNSEEN = _switch("--json", "as_json", hidden=True)
 
 
-def _collecting(function: F, *options: Settings) -> F:
+def _with_flags(function: F, *options: Settings) -> F:
     """Add `options` to a command. Its function gets their values, with those given before its name, as :class:`Flags`."""
     names = set(Flags._fields)
 
@@ -149,8 +149,8 @@ def _collecting(function: F, *options: Settings) -> F:
         ctx = click.get_current_context()
         own: dict[str, Any] = {name: given.pop(name) for name in names & set(given)}
         own["as_json"] = given.pop("form", None) == "json" or own.get("as_json")
-        said = {name: value for name, value in own.items() if value}
-        ctx.obj = flags = flags_of(ctx)._replace(**said)
+        values = {name: value for name, value in own.items() if value}
+        ctx.obj = flags = flags_of(ctx)._replace(**values)
         _refuse_inside_tool(ctx, given)
         return function(flags, **given)
 
@@ -188,7 +188,7 @@ def _refuse_inside_tool(ctx: click.Context, given: Mapping[str, object]) -> None
 
 def host_options(function: F) -> F:
     """Add the flags of every command that opens a host."""
-    return _collecting(function, *HOST)
+    return _with_flags(function, *HOST)
 
 
 def document_options(function: F) -> F:
@@ -196,12 +196,12 @@ def document_options(function: F) -> F:
 
     These commands ask nothing, but accept ``-y`` like all others, so that a script may give it everywhere.
     """
-    return _collecting(function, *HOST, JSON, OUTPUT, _YES_UNSEEN)
+    return _with_flags(function, *HOST, JSON, OUTPUT, _YES_UNSEEN)
 
 
 def asking_options(function: F) -> F:
     """Add the flags of commands that may ask a question of their own: the host's, ``--json``, ``--output json`` and ``-y``."""
-    return _collecting(function, *HOST, JSON, OUTPUT, YES)
+    return _with_flags(function, *HOST, JSON, OUTPUT, YES)
 
 
 def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
@@ -217,13 +217,13 @@ class TurnCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = args.index("--") if "--" in args else len(args)
-        said: list[str] = []
+        words: list[str] = []
         for word in args[:own]:
-            if said[-1:] == ["--attach="] and is_address(word):
-                said[-1] += word
+            if words[-1:] == ["--attach="] and is_address(word):
+                words[-1] += word
             else:
-                said.append(f"{word}=" if word in ("--wait", "--attach") else word)
-        return super().parse_args(ctx, said + args[own:])
+                words.append(f"{word}=" if word in ("--wait", "--attach") else word)
+        return super().parse_args(ctx, words + args[own:])
 
 
 class InputCommand(click.Command):
@@ -232,19 +232,19 @@ class InputCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = args.index("--") if "--" in args else len(args)
-        said: list[str] = []
+        words: list[str] = []
         for at, word in enumerate(args[:own]):
             follows = args[at + 1] if at + 1 < own else ""
             if word == "--json" and (follows == "-" or follows[:1] in tuple('{["0123456789')):
                 word = "--args"
-                self._tell(ctx)
+                self._warn_of_spelling(ctx)
             elif word.startswith("--json="):
                 word = f"--args={word.partition('=')[2]}"
-                self._tell(ctx)
-            said.append("--output=json" if word == "--json" else word)
-        return super().parse_args(ctx, said + args[own:])
+                self._warn_of_spelling(ctx)
+            words.append("--output=json" if word == "--json" else word)
+        return super().parse_args(ctx, words + args[own:])
 
-    def _tell(self, ctx: click.Context) -> None:
+    def _warn_of_spelling(self, ctx: click.Context) -> None:
         if not flags_of(ctx).quiet:
             verb = ctx.command_path.partition(" ")[2]
             click.echo(f"moryflow: {verb} --json JSON is spelled --args JSON now; --json alone prints JSON", err=True)
@@ -269,7 +269,7 @@ def json_object(text: str, what: str, example: str) -> dict[str, Any]:
     return value
 
 
-def _patience(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+def _wait_seconds(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
     """Return the seconds that ``--wait`` allows: infinity without a number, ``None`` without the flag."""
     if not value:
         return None if value is None else math.inf
@@ -307,7 +307,7 @@ _TURN = (
         metavar="[=SECONDS]",
         is_flag=False,
         flag_value="",
-        callback=_patience,
+        callback=_wait_seconds,
         help="Wait for a session that is in use, instead of ending as busy.",
     ),
     click.option(
@@ -327,22 +327,22 @@ _TURN = (
 
 def turn_options(function: F) -> F:
     """Add the flags of commands that run turns and the common ones, but no ``--output``: such a command has its own."""
-    return _of_a_turn(_collecting(function, *HOST, JSON, YES))
+    return _with_turn_options(_with_flags(function, *HOST, JSON, YES))
 
 
 def talk_options(function: F) -> F:
     """Add the flags of a conversation: those of :func:`turn_options`, with ``--json`` hidden; the command must refuse it."""
-    return _of_a_turn(_collecting(function, *HOST, _JSON_UNSEEN, YES))
+    return _with_turn_options(_with_flags(function, *HOST, _JSON_UNSEEN, YES))
 
 
-def _of_a_turn(function: F) -> F:
+def _with_turn_options(function: F) -> F:
     wrapped: Any = function
     for option in reversed(_TURN):
         wrapped = option(wrapped)
     return wrapped
 
 
-def behind_the_verb(args: list[str]) -> list[str]:
+def with_flags_behind_verb(args: list[str]) -> list[str]:
     """Move the flags of a turn that stand before the verb behind it, and return the arguments of ``moryflow``.
 
     These flags belong to commands, not to the program; now ``moryflow -m MODEL run …`` means ``moryflow run -m MODEL …``.
@@ -420,7 +420,7 @@ class NounGroup(click.Group):
             verbs = self.list_commands(ctx)
             from moryflow_sdk.support.texts import nearest
 
-            near = _turned_round(ctx, args[0]) or nearest(args[0], verbs)
+            near = _swapped_command(ctx, args[0]) or nearest(args[0], verbs)
             hint = f" Did you mean {near!r}?" if near else f" One of: {', '.join(verbs)}."
             raise click.UsageError(f"there is no command '{ctx.info_name} {args[0]}'.{hint}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
@@ -428,7 +428,7 @@ class NounGroup(click.Group):
         return name, command, rest
 
 
-def _turned_round(ctx: click.Context, word: str) -> str:
+def _swapped_command(ctx: click.Context, word: str) -> str:
     """Return the command that the two words name in the other order, for example ``new plugin`` for ``plugin new``."""
     root, noun = ctx.find_root().command, ctx.info_name or ""
     other = root.get_command(ctx, word) if isinstance(root, click.Group) else None

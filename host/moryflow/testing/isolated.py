@@ -274,9 +274,9 @@ class IsolatedHost:
 
         Exceptions of the command are raised; wrong arguments raise ``click.ClickException``.
         """
-        from moryflow.cli.contributed import typed
+        from moryflow.cli.contributed import run_typed
 
-        return typed(self.host, self.wait, self.vault, words)
+        return run_typed(self.host, self.wait, self.vault, words)
 
     def slash(self, line: str, *, session: Any = None) -> SlashResult:
         """Run a slash command of a plugin, ``slash("/costs today")``, and return its result.

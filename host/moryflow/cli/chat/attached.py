@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from moryflow_sdk import Event, MoryflowError, SlashResult
 
 from moryflow.attach.turn import quoted
-from moryflow.cli.attached import AttachedSession, session_of, wanted_of
+from moryflow.cli.attached import AttachedSession, session_of, turn_order
 from moryflow.compaction.measure import Report
 from moryflow.plugins.reload_report import ReloadReport
 from moryflow.runtime.documents import SessionTree
@@ -53,7 +53,7 @@ class AttachedChatHost:
 
         :raises MoryflowError: the server refuses, or does not answer.
         """
-        found = cls(server, await session_of(server, wanted_of(flags, chosen, "prompt")), flags)
+        found = cls(server, await session_of(server, turn_order(flags, chosen, "prompt")), flags)
         found._settings = await found._ask("GET", "/config")
         await found._list()
         return found
@@ -168,7 +168,7 @@ class AttachedChatHost:
         self._listeners.append(listener)
 
     async def turn(self, prompt: TurnPrompt, chosen: RunFlags) -> TurnResult:
-        wanted = wanted_of(self._flags, chosen, prompt.on_ask)._replace(
+        wanted = turn_order(self._flags, chosen, prompt.on_ask)._replace(
             text=prompt.text, files=tuple(prompt.files), images=tuple(prompt.images), typed=prompt.typed,
             background="leave" if prompt.stays else "wait",
         )  # fmt: skip

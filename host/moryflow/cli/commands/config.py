@@ -309,7 +309,7 @@ def edit_prompt(flags: Flags, source: Path | None) -> None:
     elif not sys.stdin.isatty():
         raise ConfigError("no editor can be opened here", next_step="moryflow config prompt edit --file FILE")
     else:
-        with streams.lent():
+        with streams.lend_stdout():
             text = click.edit(_current(config)["text"], extension=".md") or ""
     if not text.strip():
         raise ConfigError("nothing was changed: the text is empty", next_step="moryflow config prompt reset")

@@ -148,11 +148,11 @@ async def _run_attached(
     server: RunningServer, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None
 ) -> int:
     """Run the turn in a server, and show it like a turn of this process."""
-    from moryflow.cli.attached import AttachedSession, session_of, wanted_of
+    from moryflow.cli.attached import AttachedSession, session_of, turn_order
 
     confirm_mode(chosen.mode, flags)
     text = None if chosen.prompt is None and not any(attached.values()) else chosen.prompt or ""
-    wanted = wanted_of(flags, chosen, on_ask(chosen))._replace(
+    wanted = turn_order(flags, chosen, on_ask(chosen))._replace(
         text=text, files=tuple(attached["files"]), images=tuple(attached["images"]), typed=chosen.typed,
         schema=None if schema is None else schema.document,
     )  # fmt: skip

@@ -37,7 +37,7 @@ def _simpler(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(SIMPLER, _simpler)
 
 
-def prepare(*, apart: bool) -> None:
+def prepare(*, own_process: bool) -> None:
     """Make the standard streams usable, whatever the caller did to them.
 
     A stream that was closed (`<&-`) becomes the null device, so that no file of ours gets its number. Characters that the
@@ -53,7 +53,7 @@ def prepare(*, apart: bool) -> None:
     for stream, errors in ((sys.stdout, "backslashreplace"), (sys.stderr, SIMPLER)):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors=errors)
-    _install(apart=apart)
+    _install(own_process=own_process)
     use(sys.stdout, sys.stderr)
 
 
@@ -137,21 +137,21 @@ def _named() -> Iterator[None]:
         raise
 
 
-def _install(*, apart: bool) -> None:
+def _install(*, own_process: bool) -> None:
     """Replace plain standard streams by :class:`Stdout` and :class:`Stderr`. Leave a stream that someone else installed.
 
-    :param apart: the process is ours alone, so descriptor 1 may be moved.
+    :param own_process: the process is ours alone, so descriptor 1 may be moved.
     """
     _hide_on_stderr()
     found = sys.stdout
     if type(found) is not TextIOWrapper:
         return
     settings = {"encoding": found.encoding, "errors": found.errors, "line_buffering": found.line_buffering}
-    unbuffered, apart = found.write_through, apart and found.fileno() == 1
+    unbuffered, own_process = found.write_through, own_process and found.fileno() == 1
     found.flush()
     binary: Any = found.detach()
-    if apart:
-        binary = _apart(binary, unbuffered=unbuffered)
+    if own_process:
+        binary = _move_stdout(binary, unbuffered=unbuffered)
     sys.stdout = Stdout(binary, **settings, write_through=unbuffered)
     if sys.__stdout__ is found:
         sys.__stdout__ = sys.stdout
@@ -170,7 +170,7 @@ def _hide_on_stderr() -> None:
         sys.__stderr__ = sys.stderr
 
 
-def _apart(binary: IO[bytes], *, unbuffered: bool) -> IO[bytes]:
+def _move_stdout(binary: IO[bytes], *, unbuffered: bool) -> IO[bytes]:
     """Make descriptor 1 standard error, and return a stream to what it was before."""
     try:
         ours = os.dup(1)
@@ -180,7 +180,7 @@ def _apart(binary: IO[bytes], *, unbuffered: bool) -> IO[bytes]:
     return os.fdopen(ours, "wb", 0 if unbuffered else -1)
 
 
-def share() -> None:
+def share_stdout() -> None:
     """Let plugins print to standard output, because a plugin's command begins."""
     if isinstance(sys.stdout, Stdout):
         sys.stdout.shared = True
@@ -189,7 +189,7 @@ def share() -> None:
 
 
 @contextmanager
-def lent() -> Iterator[None]:
+def lend_stdout() -> Iterator[None]:
     """Let a program that is started meanwhile, for example an editor, write to standard output."""
     sys.stdout.flush()
     before = os.dup(1)
@@ -221,7 +221,7 @@ def nobody_reads() -> bool:
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
-def give_up_waiting() -> None:
+def drop_unwritten() -> None:
     """Drop output that could not be written: Python must not try again at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (stdout(), stderr()):
