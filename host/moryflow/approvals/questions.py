@@ -36,7 +36,7 @@ CLOSED = "closed"
 """The ``by`` of an answer that was given because the input for answers had ended."""
 CANCEL, INTERRUPTED = "cancel", "interrupted"
 """The ``by`` of an answer to a question whose turn was stopped, for example by Ctrl-C, or interrupted with its host."""
-_UNSHOWN = ("seen", "bound", "contents")
+_NOT_SHOWN = ("seen", "bound", "contents")
 """Fields stored with a question to see whether an answer still applies; people do not see them."""
 POLL_SECONDS = 0.5
 """Seconds between two looks for an answer that another process stored."""
@@ -44,7 +44,7 @@ PREVIEW_TIMEOUT = 10.0
 """Seconds that a tool's preview may take; after that the arguments are shown."""
 MOST_OF_A_PREVIEW = 4 * 1024 * 1024
 """Characters of a preview that are kept, the same limit as for arguments."""
-SAID = 200
+SHORT_TARGET = 200
 """A target up to this many characters is shown whole, so that its argument need not be shown too."""
 
 
@@ -59,7 +59,7 @@ class ApprovalDesk:
         self._store = store
         self._open: dict[str, tuple[tuple[str, ...], Ruling, asyncio.Future[ApprovalReply]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._deserted: set[str | None] = set()
+        self._unattended: set[str | None] = set()
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Remember the loop that turns run on."""
@@ -95,14 +95,14 @@ class ApprovalDesk:
 
         :param session: deny only those of this session and its children; ``None`` means every session.
         """
-        self._deserted.add(session)
+        self._unattended.add(session)
         for approval_id, (owners, _, _) in tuple(self._open.items()):
             if session is None or session in owners:
                 await self.reply(approval_id, "reject", by=CLOSED)
 
     def somebody_is_there(self, session: str) -> None:
         """Undo :meth:`nobody_left` for `session`: its questions are asked again from now on."""
-        self._deserted.discard(session)
+        self._unattended.discard(session)
 
     async def settle(
         self,
@@ -113,24 +113,24 @@ class ApprovalDesk:
         on_ask: OnAsk,
         preview: str,
         *,
-        anew: bool = False,
+        ignore_earlier: bool = False,
     ) -> Ruling:
         """Turn an ask into allow, deny or stop.
 
         :param preview: what the person sees of the call; an answer counts only for this preview.
-        :param anew: ignore earlier answers: a running body asks each of its questions.
+        :param ignore_earlier: ask even if it was answered before: a running body asks each of its questions.
         :raises ApprovalRequired: nobody can be asked now and the turn is to end (``on_ask="fail"``).
         """
-        about = question_hash(call, ruling)
-        before = [] if anew else await self._asked_before(scope, call)
-        earlier = _same_question(before, about, preview)
+        bound = question_hash(call, ruling)
+        before = [] if ignore_earlier else await self._earlier_questions(scope, call)
+        earlier = _same_question(before, bound, preview)
         if earlier is not None and earlier.state == "replied":
             return await self._apply(scope, journal, ruling, earlier)
         if earlier is None:
             ruling = with_changes(call, ruling, before, preview)
-        if self._nobody(scope, on_ask):
+        if self._cannot_ask(scope, on_ask):
             return _refuse_unasked(ruling)
-        row = earlier or _question(scope, call, ruling, about, preview)
+        row = earlier or _question(scope, call, ruling, bound, preview)
         self._expire(journal, (other for other in before if other.id not in (row.id, *self._open)))
         answered = await self._wait_for_answer(scope, journal, call, ruling, row, fail=on_ask == "fail")
         return await self._apply(scope, journal, ruling, answered)
@@ -151,8 +151,8 @@ class ApprovalDesk:
             text = f"what it will do cannot be shown: {type(error).__name__}: {text_of(error)}\n{arguments}"
         return cut_middle(text if isinstance(text, str) and text else arguments)
 
-    def _nobody(self, scope: TurnContext, on_ask: OnAsk) -> bool:
-        return on_ask == "deny" or (on_ask == "prompt" and not self._deserted.isdisjoint((None, *scope.lineage)))
+    def _cannot_ask(self, scope: TurnContext, on_ask: OnAsk) -> bool:
+        return on_ask == "deny" or (on_ask == "prompt" and not self._unattended.isdisjoint((None, *scope.lineage)))
 
     async def _wait_for_answer(
         self, scope: TurnContext, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow, *, fail: bool
@@ -173,9 +173,9 @@ class ApprovalDesk:
 
     async def lapse(self, scope: TurnContext, journal: Journal, call: ToolCall) -> None:
         """Expire the open questions about `call`: the call has its result, so an answer would do nothing."""
-        self._expire(journal, await self._asked_before(scope, call))
+        self._expire(journal, await self._earlier_questions(scope, call))
 
-    async def _asked_before(self, scope: TurnContext, call: ToolCall) -> list[ApprovalRow]:
+    async def _earlier_questions(self, scope: TurnContext, call: ToolCall) -> list[ApprovalRow]:
         """Return the questions about `call` that are answered or still open, oldest first."""
         if call.id not in scope.live.asked_calls:
             return []
@@ -187,14 +187,14 @@ class ApprovalDesk:
         for row in rows:
             if row.state == "pending":
                 journal.approval(row._replace(state="expired"))
-                journal.event("permission.expired", **_about(row))
+                journal.event("permission.expired", **_event_fields(row))
 
     async def _ask(self, scope: TurnContext, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow) -> None:
         scope.live.asked_calls.add(call.id)
         journal.approval(row)
         journal.call(call_row(scope, call, "waiting", ruling))
-        shown = {name: value for name, value in row.request.items() if name not in _UNSHOWN}
-        journal.event("permission.asked", **{"approval_id": row.id, "call_id": call.id, **shown})
+        visible = {name: value for name, value in row.request.items() if name not in _NOT_SHOWN}
+        journal.event("permission.asked", **{"approval_id": row.id, "call_id": call.id, **visible})
         journal.event("session.status", status="waiting")
         await journal.commit()
 
@@ -238,7 +238,7 @@ class ApprovalDesk:
     def _note(self, journal: Journal, row: ApprovalRow) -> None:
         """Record and publish how a question ended, with the reply and who gave it."""
         journal.approval(row)
-        journal.event("permission.replied", **_about(row), reply=row.reply, by=row.by, message=row.message)
+        journal.event("permission.replied", **_event_fields(row), reply=row.reply, by=row.by, message=row.message)
 
     async def _remember(self, scope: TurnContext, journal: Journal, ruling: Ruling) -> None:
         """Store a rule for each ask. It applies to this session at once, even if the rules file cannot be written."""
@@ -264,34 +264,34 @@ def _refuse_unasked(ruling: Ruling) -> Ruling:
     return as_refused(ruling, cause="headless", reason=f"{ruling.reason}; nobody could be asked", by="headless")
 
 
-def _always(ruling: Ruling) -> str:
+def _always_text(ruling: Ruling) -> str:
     """Return a text on what the answer *always* does; empty if it counts only once, like the others."""
     stored = [item for item in ruling.remember if item.scope == "user"]
     between = "; " if any(item.folder for item in stored) else ", "
-    said = [f"stores: {between.join(item.sentence for item in stored)}"] if stored else []
+    texts = [f"stores: {between.join(item.sentence for item in stored)}"] if stored else []
     session = [item for item in ruling.remember if item.scope == "session"]
-    said += dict.fromkeys(item.says or "holds for this session only, and is not stored" for item in session)
-    return "; ".join(said)
+    texts += dict.fromkeys(item.says or "holds for this session only, and is not stored" for item in session)
+    return "; ".join(texts)
 
 
 def _with_answer(row: ApprovalRow, answer: ApprovalReply) -> ApprovalRow:
     return row._replace(state="replied", reply=answer.reply, message=answer.message, by=answer.by, replied_at=now())
 
 
-def _about(row: ApprovalRow) -> dict[str, Any]:
+def _event_fields(row: ApprovalRow) -> dict[str, Any]:
     """Return the fields of an event about a question that has ended."""
-    said = {name: thaw(row.request[name]) for name in ("tool", "domain", "targets") if name in row.request}
-    return {"approval_id": row.id, "call_id": row.call_id, **said}
+    call = {name: thaw(row.request[name]) for name in ("tool", "domain", "targets") if name in row.request}
+    return {"approval_id": row.id, "call_id": row.call_id, **call}
 
 
-def _same_question(rows: Sequence[ApprovalRow], about: str, preview: str) -> ApprovalRow | None:
+def _same_question(rows: Sequence[ApprovalRow], bound: str, preview: str) -> ApprovalRow | None:
     """Return the question in `rows` with the same hash and preview, or ``None``."""
-    same = (row for row in rows if row.request.get("bound") == about and row.request.get("preview", preview) == preview)
+    same = (row for row in rows if row.request.get("bound") == bound and row.request.get("preview", preview) == preview)
     return next(same, None)
 
 
-def _question(scope: TurnContext, call: ToolCall, ruling: Ruling, about: str, preview: str) -> ApprovalRow:
-    """Return the question of `ruling`. An answer applies only to the same hash (`about`) and the same `preview`."""
+def _question(scope: TurnContext, call: ToolCall, ruling: Ruling, bound: str, preview: str) -> ApprovalRow:
+    """Return the question of `ruling`. An answer applies only to the same hash (`bound`) and the same `preview`."""
     patterns = [item.pattern for item in ruling.remember if item.scope != "none"]
     request = {
         "tool": call.tool,
@@ -303,10 +303,10 @@ def _question(scope: TurnContext, call: ToolCall, ruling: Ruling, about: str, pr
         "preview": preview,
         "reason": ruling.reason,
         "remember": patterns[0] if len(patterns) == 1 else (patterns or None),
-        "always": _always(ruling),
+        "always": _always_text(ruling),
         "agent": scope.agent.id,
-        "seen": [_object(target) for target in call.targets],
-        "bound": about,
+        "seen": [_target_object(target) for target in call.targets],
+        "bound": bound,
         "contents": contents_read(ruling),
     }
     return ApprovalRow(
@@ -351,10 +351,10 @@ def folder_of(call: ToolCall) -> str | None:
 def with_changes(call: ToolCall, ruling: Ruling, rows: Iterable[ApprovalRow], preview: str) -> Ruling:
     """Return `ruling`; if anything has changed since the last answer about `call`, its reason begins with what has."""
     answered = [row.request for row in rows if row.state == "replied"]
-    said = [*_differences(answered[-1], call), *_content_changes(answered[-1], ruling)] if answered else []
-    if answered and not said and answered[-1].get("preview", preview) != preview:
-        said = ["what it does has changed since this was answered before"]
-    return ruling.replace(reason="; ".join((*said, ruling.reason))) if said else ruling
+    changes = [*_differences(answered[-1], call), *_content_changes(answered[-1], ruling)] if answered else []
+    if answered and not changes and answered[-1].get("preview", preview) != preview:
+        changes = ["what it does has changed since this was answered before"]
+    return ruling.replace(reason="; ".join((*changes, ruling.reason))) if changes else ruling
 
 
 def _content_changes(before: Mapping[str, Any], ruling: Ruling) -> Iterable[str]:
@@ -365,10 +365,10 @@ def _content_changes(before: Mapping[str, Any], ruling: Ruling) -> Iterable[str]
             yield f"{name} has changed since this was answered before"
 
 
-def _object(target: Target) -> dict[str, Any] | None:
+def _target_object(target: Target) -> dict[str, Any] | None:
     """Return path and identity of the object that `target` leads to; for a command, of the folder it runs in."""
     if target.folder is not None:
-        return _object(target.folder)
+        return _target_object(target.folder)
     if target.path is None:
         return None
     return {"path": target.path, "identity": target.identity.model_dump() if target.identity else None}
@@ -378,7 +378,7 @@ def _differences(before: Mapping[str, Any], call: ToolCall) -> Iterable[str]:
     texts: Sequence[str] = before.get("targets", ())
     objects: Sequence[Mapping[str, Any] | None] = before.get("seen", ())
     for text, then, target in zip(texts, objects, call.targets, strict=False):
-        now = _object(target)
+        now = _target_object(target)
         if text != target.text:
             yield f"{target.given} leads to {target.text} now, and led to {text} when this was answered before"
         elif then is None or now is None or then == now:
@@ -405,9 +405,11 @@ class PreviewView(View):
 
 def arguments_text(call: ToolCall) -> str:
     """Return the arguments that the targets of `call` do not show already, one per line."""
-    said = {target.given for target in call.targets if "\n" not in target.given and len(target.given) <= SAID}
+    targets = {target.given for target in call.targets if "\n" not in target.given and len(target.given) <= SHORT_TARGET}
     values = cast("Mapping[str, Any]", thaw(call.args))
-    return "\n".join(_argument(name, value) for name, value in values.items() if not (isinstance(value, str) and value in said))
+    return "\n".join(
+        _argument(name, value) for name, value in values.items() if not (isinstance(value, str) and value in targets)
+    )
 
 
 def _argument(name: str, value: Any) -> str:

@@ -206,21 +206,21 @@ def _delta(hook: str, before: Any, after: Any, chain: Sequence[Implementation]) 
 
     Text that a redactor has not seen yet, or may have removed, is not recorded; only its size is.
     """
-    shown = not any(item.withholds for item in chain[1:])
+    visible = not any(item.withholds for item in chain[1:])
     if hook == "chat_messages":
-        return _splice(before, after, shown)
+        return _splice(before, after, visible)
     names = [name for name in type(after).model_fields if getattr(after, name) != getattr(before, name)]
-    clean = shown and not chain[0].withholds
+    clean = visible and not chain[0].withholds
     was = _fields_as_json(before, names, clean)
     if clean and "output" in was and after.output_id:
         was["output"] = {"stored": after.output_id}  # the whole output is stored as an artifact
-    return {**_fields_as_json(after, names, shown), "was": was}
+    return {**_fields_as_json(after, names, visible), "was": was}
 
 
-def _fields_as_json(value: Frozen, names: Sequence[str], shown: bool) -> dict[str, Any]:
-    """Return fields of `value` as JSON. Unless `shown`, return only the size of each; the same for a text that is too large."""
+def _fields_as_json(value: Frozen, names: Sequence[str], visible: bool) -> dict[str, Any]:
+    """Return fields of `value` as JSON. Unless `visible`, return only the size of each, as for a text that is too large."""
     fields = {name: getattr(value, name) for name in names}
-    if not shown:
+    if not visible:
         return {name: {"withheld": len(str(item))} for name, item in fields.items()}
     long = {name: len(item) for name, item in fields.items() if isinstance(item, str) and len(item) > DELTA_LIMIT}
     short = value.model_dump(mode="json", include={name for name in fields if name not in long})
@@ -228,14 +228,14 @@ def _fields_as_json(value: Frozen, names: Sequence[str], shown: bool) -> dict[st
     return {**short, **{name: {"too_large": size} for name, size in long.items()}}
 
 
-def _splice(before: Sequence[Message], after: Sequence[Message], shown: bool) -> dict[str, Any]:
+def _splice(before: Sequence[Message], after: Sequence[Message], visible: bool) -> dict[str, Any]:
     """Return which part of a list of messages was replaced, and its new messages."""
     start = _common(before, after)
     rest_before, rest_after = before[start:], after[start:]
     end = _common(rest_before[::-1], rest_after[::-1])
     inserted = rest_after[: len(rest_after) - end]
     items = [message.model_dump(mode="json", exclude_defaults=True) for message in inserted]
-    written = items if shown else [{"withheld": len(message.text)} for message in inserted]
+    written = items if visible else [{"withheld": len(message.text)} for message in inserted]
     return {"at": start, "removed": len(rest_before) - end, "inserted": written}
 
 

@@ -23,7 +23,7 @@ from moryflow.base.foreign_errors import contain_exit, describe, plugin_error, r
 from .checks import VERDICTS, check_blocks, check_result, check_verdict, copy_for_plugin, summary_of
 from .ledger import Ledger, Place, Quarantine
 from .plugin_set import HookFailure, Implementation, PluginSet
-from .threads import CallTimeout, PluginUnresponsive, WorkMeter, limit, longest, worked_until
+from .threads import CallTimeout, PluginUnresponsive, WorkMeter, elapsed_limit, limit, processor_time
 
 T = TypeVar("T")
 _IN_PLACE: Mapping[str, tuple[type, ...]] = {"tool_before": VERDICTS, "tool_after": (Stop,)}
@@ -83,7 +83,7 @@ class Dispatcher:
             outcome = await self._call(scope, implementation, context)
             change = None
             if issubclass(type(outcome.value), _IN_PLACE.get(hook, ())):  # isinstance asks the object, which may raise
-                verdict = self._said(scope, place, implementation, outcome)
+                verdict = self._record_verdict(scope, place, implementation, outcome)
                 if verdicts is not None and verdict is not None:
                     verdicts.append((implementation.plugin, verdict))
                 continue
@@ -109,15 +109,17 @@ class Dispatcher:
             if own and implementation.tier != "builtin":
                 continue
             outcome = await self._call(scope, implementation, context)
-            verdict = self._said(scope, place, implementation, outcome)
+            verdict = self._record_verdict(scope, place, implementation, outcome)
             if verdict is not None:
                 verdicts.append((implementation.plugin, verdict))
         return verdicts
 
-    def _said(self, scope: HookScope, place: Place, implementation: Implementation, outcome: CallOutcome) -> Verdict | None:
+    def _record_verdict(
+        self, scope: HookScope, place: Place, implementation: Implementation, outcome: CallOutcome
+    ) -> Verdict | None:
         """Record the outcome of a call and return its verdict: a denial if the call failed, ``None`` if it gave none."""
-        hook, said = implementation.hook, outcome.value
-        verdict = _check(outcome, check_verdict, hook, said, implementation) if said is not None else None
+        hook, returned = implementation.hook, outcome.value
+        verdict = _check(outcome, check_verdict, hook, returned, implementation) if returned is not None else None
         if outcome.status != "ok":
             return _denial(self._fail(scope, place, implementation, outcome, "denied"))
         scope.ledger.add(place, implementation, "ok", outcome.ns, verdict)
@@ -203,8 +205,8 @@ class Dispatcher:
 
 
 def _place(scope: HookScope, context: Mapping[str, Any]) -> Place:
-    about = context.get("call")
-    return (scope.session, scope.turn, scope.step, about.id if about is not None else None)
+    tool_call = context.get("call")
+    return (scope.session, scope.turn, scope.step, tool_call.id if tool_call is not None else None)
 
 
 def _check(outcome: CallOutcome, check: Callable[..., T], *arguments: Any) -> T | None:
@@ -222,11 +224,11 @@ def what_went_wrong(implementation: Implementation, outcome: CallOutcome) -> tup
     if outcome.error is not None and outcome.status == "failed":
         text, found_file, found_line = describe(outcome.error, root_of(file))
         return (text, found_file, found_line) if found_file else (text, file, line)
-    said = {
+    texts = {
         "timeout": f"{implementation.hook} took longer than {implementation.timeout:g} s",
         "skipped": implementation.life.broken or "an earlier call has still not ended",
     }
-    return said.get(outcome.status, ""), file, line
+    return texts.get(outcome.status, ""), file, line
 
 
 def _failure(implementation: Implementation, outcome: CallOutcome, action: str) -> HookFailure:
@@ -264,7 +266,7 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ca
     arguments = [context[name] for name in implementation.arguments]
     started = perf_counter_ns()
     built_in = not implementation.life.serial
-    since = worked_until(started, implementation.timeout) if built_in else 0
+    since = processor_time(started, implementation.timeout) if built_in else 0
     meter: WorkMeter | None = None
     try:
         if implementation.tier != "builtin":
@@ -296,7 +298,7 @@ def _overspent(implementation: Implementation, meter: WorkMeter) -> bool:
     """Whether a built-in used too much processor time in this thread; the worker of a plain function counts for itself."""
     if implementation.is_async or implementation.inline:
         meter.pause()
-        return meter.passed
+        return meter.exceeded
     return False
 
 
@@ -310,8 +312,8 @@ async def _run_metered(implementation: Implementation, work: Awaitable[Any], met
             waits_for = work.send(None)
         except StopIteration as ended:
             return ended.value
-        work = _rest(work, waits_for, meter)
-    timer = asyncio.timeout(limit(longest(implementation.timeout)))
+        work = _drive(work, waits_for, meter)
+    timer = asyncio.timeout(limit(elapsed_limit(implementation.timeout)))
     try:
         async with timer:
             return await work
@@ -322,11 +324,11 @@ async def _run_metered(implementation: Implementation, work: Awaitable[Any], met
 
 
 @coroutine
-def _rest(work: CoroutineType[Any, Any, Any], waits_for: Any, meter: WorkMeter) -> Generator[Any, Any, Any]:
+def _drive(work: CoroutineType[Any, Any, Any], waits_for: Any, meter: WorkMeter) -> Generator[Any, Any, Any]:
     """Drive a coroutine that has begun and waits for `waits_for`; time that other code takes meanwhile is not counted."""
     while True:
         meter.pause()
-        if meter.passed:
+        if meter.exceeded:
             work.close()
             meter.resume()
             raise CallTimeout

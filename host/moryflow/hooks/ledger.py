@@ -49,7 +49,7 @@ class Ledger:
         rows: list[HookCallRow] = []
         for place, implementation, outcome, ns, delta in entries:
             if outcome != "ok" or delta is not None:
-                row = (*place[:3], *implementation.who, outcome, ns // 1000, place[3], hidden(_shorten(delta)), 1)
+                row = (*place[:3], *implementation.ledger_key, outcome, ns // 1000, place[3], hidden(_shorten(delta)), 1)
                 rows.append(HookCallRow(*row))
                 continue
             key = (place, implementation)
@@ -57,7 +57,7 @@ class Ledger:
             quiet[key] = (count + 1, total + ns)
         steps: dict[tuple[str, str, int], list[tuple[Any, ...]]] = {}
         for (place, implementation), (count, ns) in quiet.items():
-            steps.setdefault(place[:3], []).append((*implementation.who, ns // 1000, place[3], count))
+            steps.setdefault(place[:3], []).append((*implementation.ledger_key, ns // 1000, place[3], count))
         return rows + [HookCallRow.quiet(*step, calls) for step, calls in steps.items()]
 
     def chain(self, call_id: str | None = None) -> list[dict[str, Any]]:
@@ -102,11 +102,11 @@ class Quarantine:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[_Key, str], int] = {}
-        self._out: dict[_Key, str] = {}
+        self._skipped: dict[_Key, str] = {}
 
     def holds(self, implementation: Implementation) -> bool:
         """Whether `implementation` is to be skipped."""
-        return bool(self._out) and _key(implementation) in self._out
+        return bool(self._skipped) and _key(implementation) in self._skipped
 
     def count(self, implementation: Implementation, outcome: str) -> tuple[int, bool]:
         """Count a failure; return how many of this kind there are now, and whether `implementation` is skipped from here on."""
@@ -114,18 +114,18 @@ class Quarantine:
         number = self._counts[key] = self._counts.get(key, 0) + 1
         enough = number >= MOST_FAILURES and HOOKS[implementation.hook].kind != "gate" and not implementation.withholds
         if enough:
-            self._out[_key(implementation)] = outcome
+            self._skipped[_key(implementation)] = outcome
         return number, enough
 
     def names(self) -> list[tuple[str, str]]:
         """Return (plugin, hook) of every implementation that is skipped."""
-        return [(plugin, hook) for plugin, hook, _, _ in self._out]
+        return [(plugin, hook) for plugin, hook, _, _ in self._skipped]
 
     def release(self, plugin: str) -> bool:
         """Let the implementations of `plugin` be called again; return whether any was quarantined."""
-        found = [key for key in self._out if key[0] == plugin]
+        found = [key for key in self._skipped if key[0] == plugin]
         for key in found:
-            del self._out[key]
+            del self._skipped[key]
         self._counts = {key: number for key, number in self._counts.items() if key[0][0] != plugin}
         return bool(found)
 

@@ -96,7 +96,7 @@ class Implementation:
     inline: bool = False
 
     @cached_property
-    def who(self) -> tuple[str, str, str, int]:
+    def ledger_key(self) -> tuple[str, str, str, int]:
         """What identifies it in the ledger: hook, plugin, the plugin's hash, position."""
         return (self.hook, self.plugin, self.plugin_hash, self.position)
 

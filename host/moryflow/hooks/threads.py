@@ -72,7 +72,7 @@ class _Job:
     loop: asyncio.AbstractEventLoop
     context: contextvars.Context
     body: bool = False
-    own_work: bool = False
+    by_processor_time: bool = False
     done: threading.Lock = field(default_factory=threading.Lock)
     future: asyncio.Future[Any] | None = None
     started: float = 0.0
@@ -109,7 +109,7 @@ class Worker:
         arguments: Sequence[Any],
         timeout: float,
         body: bool = False,
-        own_work: bool = False,
+        by_processor_time: bool = False,
     ) -> Any:
         """Return what `function` returns. The deadline counts from when the function begins.
 
@@ -120,7 +120,9 @@ class Worker:
         """
         if self.abandoned:
             raise PluginUnresponsive
-        job = _Job(function, arguments, timeout, asyncio.get_running_loop(), contextvars.copy_context(), body, own_work)
+        job = _Job(
+            function, arguments, timeout, asyncio.get_running_loop(), contextvars.copy_context(), body, by_processor_time
+        )
         job.done.acquire()
         patience = 0 if self.busy else PATIENCE
         self._queue.put(job)
@@ -128,7 +130,7 @@ class Worker:
             self._begin()
         if patience and job.done.acquire(timeout=patience):
             return job.result()
-        return await self._later(job)
+        return await self._wait_in_loop(job)
 
     def stop(self) -> None:
         """Let the thread end after its current call."""
@@ -144,7 +146,7 @@ class Worker:
             raise
         self._thread = thread
 
-    async def _later(self, job: _Job) -> Any:
+    async def _wait_in_loop(self, job: _Job) -> Any:
         """Wait for `job` without blocking the loop."""
         self._jobs.append(job)
         future = job.future = job.loop.create_future()
@@ -168,7 +170,7 @@ class Worker:
             _wake(job)
         if job.finished or self.abandoned:
             return
-        left = self._left(job)
+        left = self._seconds_left(job)
         if left > 0:
             job.loop.call_later(max(left, SHORTEST_LOOK), self._check, job)
             return
@@ -177,7 +179,7 @@ class Worker:
         for each in self._jobs:
             _wake(each)
 
-    def _left(self, job: _Job) -> float:
+    def _seconds_left(self, job: _Job) -> float:
         """Return the seconds after which to check `job` again; zero or less if it took too long."""
         timeout = limit(job.timeout)
         if self._thread is not None and not self._thread.is_alive():
@@ -185,10 +187,10 @@ class Worker:
         if not job.started:
             return timeout
         passed = time.monotonic() - job.started
-        if not job.own_work:
+        if not job.by_processor_time:
             return timeout - passed
-        worked = thread_worked(self._thread.ident if self._thread else None)
-        left = longest(timeout) - passed
+        worked = processor_time_of(self._thread.ident if self._thread else None)
+        left = elapsed_limit(timeout) - passed
         return left if worked is None else min(left, timeout - (worked - job.worked))
 
     def _drop_waiting(self) -> None:
@@ -233,7 +235,7 @@ class PluginThreads:
             if self.broken:
                 raise PluginUnresponsive
             try:
-                return await worker.run(function, arguments, timeout, body, own_work=not (self.serial or body))
+                return await worker.run(function, arguments, timeout, body, by_processor_time=not (self.serial or body))
             except PluginUnresponsive:  # the call was queued behind one that never ended
                 if not left:
                     raise
@@ -277,7 +279,7 @@ def _serve(queue: SimpleQueue[_Job | None]) -> None:
 
 def _work(job: _Job) -> None:
     if job.future is None or not job.future.cancelled():
-        job.worked, job.started = time.thread_time() if job.own_work else 0.0, time.monotonic()
+        job.worked, job.started = time.thread_time() if job.by_processor_time else 0.0, time.monotonic()
         try:
             job.value = job.context.run(job.function, *job.arguments)
         except BaseException as error:  # the isolation boundary of the thread: the caller gets whatever a plugin raises
@@ -298,7 +300,7 @@ STUCK = 60.0
 """Seconds after which a built-in counts as stuck, whatever it waits for, unless its deadline is even later."""
 
 
-def longest(seconds: float) -> float:
+def elapsed_limit(seconds: float) -> float:
     """Return the elapsed seconds in which a built-in with a deadline of `seconds` must end, however little it worked."""
     return max(seconds, STUCK)
 
@@ -311,7 +313,7 @@ class _Reading(threading.local):
 _reading = _Reading()
 
 
-def worked_until(now: int, seconds: float) -> int:
+def processor_time(now: int, seconds: float) -> int:
     """Return the processor time of this thread in nanoseconds, at most a tenth of `seconds` too much.
 
     The value is cached, because reading it is a system call at which a busy machine takes the processor away: reading it
@@ -348,12 +350,12 @@ class WorkMeter:
         self._spent += time.thread_time_ns() - self._since
 
     @property
-    def passed(self) -> bool:
+    def exceeded(self) -> bool:
         """Whether more processor time was spent than allowed."""
         return self._spent > self._limit
 
 
-def thread_worked(identity: int | None) -> float | None:
+def processor_time_of(identity: int | None) -> float | None:
     """Return the processor seconds that a running thread has used, or ``None`` if the system cannot tell."""
     clock = getattr(time, "pthread_getcpuclockid", None)
     return None if clock is None or identity is None else time.clock_gettime(clock(identity))

@@ -232,7 +232,9 @@ class ToolExecutor:
             prepared.preview = await desk.preview(self._scope, owned, call)
         if on_ask == "fail" and not later:
             on_ask, self._scope.ending = "deny", "approval_required"
-        settled = await desk.settle(self._scope, self._journal, call, ruling, on_ask, prepared.preview, anew=not later)
+        settled = await desk.settle(
+            self._scope, self._journal, call, ruling, on_ask, prepared.preview, ignore_earlier=not later
+        )
         if settled.by == "headless":
             self._scope.usage.unasked = True
         return settled
