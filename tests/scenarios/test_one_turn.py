@@ -127,7 +127,7 @@ async def test_stored_events_stay_in_order_where_idle_is_held_back(rig):
 
         def late(event):
             if event.type == "turn.finish":
-                session._held.inbox.append(lambda journal: journal.event("session.title", title="late"))
+                session._lease.inbox.append(lambda journal: journal.event("session.title", title="late"))
 
         session.subscribe(late)
         await session.prompt("go")

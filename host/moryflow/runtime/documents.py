@@ -72,7 +72,7 @@ def node_json(node: Node) -> dict[str, Any]:
     return {**node._asdict(), "payload": thaw(node.payload)}
 
 
-def end_of(path: Sequence[Node], limit: int) -> Sequence[Node]:
+def last_nodes(path: Sequence[Node], limit: int) -> Sequence[Node]:
     """Return the last `limit` nodes; if these begin with results, include the answer that made the calls."""
     start = max(0, len(path) - max(1, limit))
     while start and path[start].kind == "tool":
@@ -128,21 +128,21 @@ class Kin:
 
 async def kin_of(store: Store, row: SessionRow) -> list[Kin]:
     """Return the sessions that `row` started, oldest first; for a fork also those of its original, which were not copied."""
-    found = await _started_by(store, row)
+    found = await _children_of(store, row)
     origin = row.origin or {}
-    if "node" in origin and (rows := await _still_there(store, origin["session"])):
+    if "node" in origin and (rows := await _session_if_stored(store, origin["session"])):
         found += [replace(child, of=origin["session"]) for child in await kin_of(store, rows[0])]
     return found
 
 
-async def _still_there(store: Store, session: str) -> list[SessionRow]:
+async def _session_if_stored(store: Store, session: str) -> list[SessionRow]:
     try:
         return [await store.session(session)]
     except MoryflowError:
         return []
 
 
-async def _started_by(store: Store, row: SessionRow) -> list[Kin]:
+async def _children_of(store: Store, row: SessionRow) -> list[Kin]:
     found: list[Kin] = []
     for child in reversed(await store.sessions(1000, purpose=None, parent=row.id)):
         runs = [run for run in await store.runs(child.id) if not run.is_compaction]
@@ -151,7 +151,7 @@ async def _started_by(store: Store, row: SessionRow) -> list[Kin]:
         steps = sum(run.steps for run in runs)
         origin = child.origin or {}
         copy_of, node = origin.get("session", ""), (origin.get("spawn") or {}).get("node", "")
-        below = await _started_by(store, child)
+        below = await _children_of(store, child)
         found.append(Kin(child.id, child.agent, child.title, ended, steps, below, copy_of, node=node))
     return found
 

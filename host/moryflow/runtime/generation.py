@@ -83,10 +83,10 @@ class GenerationBuilder:
             wait = max(self.wait, STRICT_WAIT) if previous is None and self.is_strict(config) else self.wait
         policy = await self._policy(found, settings, config, wait) if self.probe else None
         build = _Build(self, found, settings, config, policy, previous)
-        plugin_set = await build.made()
+        plugin_set = await build.start_plugins()
         worse = worse_than(previous, plugin_set)
         if worse:
-            better = await build.made(worse)
+            better = await build.start_plugins(worse)
             await dispose(plugin_set)
             plugin_set = better
         remember(plugin_set)
@@ -108,7 +108,7 @@ class GenerationBuilder:
         Plugins that loaded last time are probed first and those that failed last; within each group the slow ones come last.
         The person's own files precede packages: they are few, and a person who just wrote one is waiting for it.
         """
-        wanted = [candidate for candidate in found if _wanted(candidate, settings)]
+        wanted = [candidate for candidate in found if _is_wanted(candidate, settings)]
         items: list[Candidate | Path] = [candidate for candidate in wanted if candidate.tier == "user"]
         if config.get("agents.runtime.tools.external.enabled") and not settings.safe_mode:
             items += sorted(path for path in (self.home / "tools").glob("*.py") if not path.name.startswith(("_", ".")))
@@ -134,7 +134,7 @@ class _Build(NamedTuple):
     policy: AdmissionPolicy | None
     previous: PluginSet | None
 
-    async def made(self, held_back: Mapping[str, LoadFailure] = NOTHING) -> PluginSet:
+    async def start_plugins(self, held_back: Mapping[str, LoadFailure] = NOTHING) -> PluginSet:
         """Return a started set of plugins; the plugins in `held_back` keep their previous version."""
         builder = self.builder
         plugin_set = load_plugin_set(
@@ -189,7 +189,7 @@ def promising_first(items: Sequence[Candidate | Path], home: Path) -> list[Candi
     return sorted(items, key=of)
 
 
-def _wanted(candidate: Candidate, settings: PluginSettings) -> bool:
+def _is_wanted(candidate: Candidate, settings: PluginSettings) -> bool:
     asked_for = settings.only is None or candidate.name in settings.only
     return candidate.tier != "builtin" and not settings.safe_mode and asked_for and candidate.name not in settings.disabled
 

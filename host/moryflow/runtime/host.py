@@ -259,10 +259,10 @@ class Host:
             for session in self._sessions:
                 if session.agent == old.agents.get(session.agent.id):
                     session.agent = self.agents.get(session.agent.id, session.agent)
-            await self.leases.retire(old, lambda: self._end(old))
+            await self.leases.retire(old, lambda: self._dispose_generation(old))
             return self.plugin_set.id != old.id
 
-    async def _end(self, old: PluginSet) -> None:
+    async def _dispose_generation(self, old: PluginSet) -> None:
         """Close the providers that only the replaced generation used, and dispose of its plugins."""
         for provider in old.providers:
             if provider not in self.plugin_set.providers:

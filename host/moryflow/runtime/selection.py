@@ -49,14 +49,14 @@ class Models:
             info = provider.find(name)
             if info is not None:
                 return provider, info
-        raise ConfigError(f"unknown model {name!r}{self._nearly(name)}", next_step="moryflow model list")
+        raise ConfigError(f"unknown model {name!r}{self._suggestion(name)}", next_step="moryflow model list")
 
     def default(self) -> str | None:
         """Return the model that is used when none is named: that of the first key found, else an installed one."""
         found = (provider.default(self._environ) for provider in self._providers)
         return next((name for name in found if name), None)
 
-    def _nearly(self, name: str) -> str:
+    def _suggestion(self, name: str) -> str:
         prefix, slash, rest = name.partition("/")
         near = nearest(prefix, [known for provider in self._providers for known in _prefixes(provider)])
         return f"; did you mean {near + (slash + rest if rest else '')!r}?" if near and near != prefix else ""
@@ -152,12 +152,12 @@ async def change_mode(host: SessionHost, session: SessionPort, mode: str, by: st
     chosen = mode_of(mode)
     if chosen == session.mode:
         return
-    record = _changing("mode", session.mode, chosen, by=by)
+    record = _change_record("mode", session.mode, chosen, by=by)
     await session.note(record, now=lambda live: setattr(live.permissions, "mode", chosen))
     host.approvals.reconsider(session.id)
 
 
-def _changing(field: str, before: str, after: str, *, kept: str | None = None, **more: str) -> Callable[[Journal], None]:
+def _change_record(field: str, before: str, after: str, *, kept: str | None = None, **more: str) -> Callable[[Journal], None]:
     """Return a record that a person has changed a field of a session.
 
     :param kept: the value that the session stores, if not `after`; an empty model means the default one.
@@ -199,7 +199,7 @@ async def change_agent(host: SessionHost, session: SessionPort, name: str) -> No
     chosen, before = _agent_for(host, session, name), session.row.agent
     if chosen.id != before:
         session.agent = chosen
-        await session.note(_changing("agent", before, chosen.id))
+        await session.note(_change_record("agent", before, chosen.id))
 
 
 async def change_model(host: SessionHost, session: SessionPort, name: str) -> None:
@@ -214,5 +214,5 @@ async def change_model(host: SessionHost, session: SessionPort, name: str) -> No
     except ConfigError:  # the earlier model is no longer available, or there never was one
         before = session.row.model
     if chosen != before:
-        await session.note(_changing("model", before, chosen, kept=name))
+        await session.note(_change_record("model", before, chosen, kept=name))
     session.model = name

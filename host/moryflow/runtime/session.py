@@ -59,7 +59,7 @@ class Session:
         self.children = Children(host, self)
         self.options = RunOptions()
         self._started = started
-        self._held = SessionLease(host.store, host.home, row, hold, started.scope.live.permissions if started else None)
+        self._lease = SessionLease(host.store, host.home, row, hold, started.scope.live.permissions if started else None)
         self._work = TurnTask()
         self._turns = TurnQueue(row.id)
         self._settling = False
@@ -72,12 +72,12 @@ class Session:
     @property
     def row(self) -> SessionRow:
         """The session's own record, as fresh as this process knows it."""
-        return self._held.row
+        return self._lease.row
 
     @property
     def mode(self) -> str:
         """``agent`` or ``full_access``."""
-        return self._held.mode
+        return self._lease.mode
 
     @property
     def running(self) -> bool:
@@ -92,7 +92,7 @@ class Session:
     @property
     def stopping(self) -> bool:
         """Whether the running turn was stopped."""
-        live = self._held.live
+        live = self._lease.live
         return live is not None and live.cancelled
 
     # ---------------------------------------------------------------- turns
@@ -168,8 +168,8 @@ class Session:
         A turn that is about to begin stops before its first step; a turn that has ended no longer waits for its summary.
         """
         self.children.cancel()
-        if self._held.live is not None and self.running:
-            self._held.live.cancelled = True
+        if self._lease.live is not None and self.running:
+            self._lease.live.cancelled = True
         elif self._settling:
             self._host.compaction.cancel(self.id)
         self._work.cancel()
@@ -215,20 +215,20 @@ class Session:
         :param between_calls: whether `record` may come between a call and its result, as a change of mode may. If not, it
             waits until a turn has settled the calls that an earlier one left open.
         """
-        held = self._held
+        held = self._lease
         (held.inbox if between_calls else held.notes).append(record)
         if self._settling and held.live is not None:
             if now:
                 now(held.live)
             return
-        async with self._held.block() as live:
+        async with self._lease.block() as live:
             if now:
                 now(live)
             await self._empty_inbox(live)
 
     async def _empty_inbox(self, live: SessionHandle) -> None:
         """Apply the records that came while no turn ran, or too late for the turn that ran."""
-        waiting = await self._held.take_waiting(live)
+        waiting = await self._lease.pop_waiting(live)
         if not waiting:
             return
         journal = Journal(self._scope(live, None, "main", True))
@@ -237,13 +237,13 @@ class Session:
         try:
             await journal.commit()
         except MoryflowError:
-            self._held.notes[:0] = waiting
+            self._lease.notes[:0] = waiting
             raise
 
     async def settle(self) -> None:
         """Apply records that came after the last turn ended, a title for example, before the session is released."""
-        if (self._held.inbox or self._held.notes) and not self._settling:
-            async with self._held.block() as live:
+        if (self._lease.inbox or self._lease.notes) and not self._settling:
+            async with self._lease.block() as live:
                 await self._empty_inbox(live)
 
     async def call(self, name: str, arguments: str, options: RunOptions) -> DirectResult:
@@ -252,7 +252,7 @@ class Session:
         :raises SessionBusy: the session is working on a prompt.
         :raises MoryflowError: the turn failed before the call had a result.
         """
-        async with self._alone(), self._held.block() as live:
+        async with self._exclusive(), self._lease.block() as live:
             scope = self._scope(live, None, "direct", options.on_ask != "prompt")
             self._host.check_strict(scope)
             scope.ledger.keep = True
@@ -282,13 +282,13 @@ class Session:
 
         :raises SessionBusy: the session is working on a prompt.
         """
-        async with self._alone(), self._held.block() as live:
+        async with self._exclusive(), self._lease.block() as live:
             scope = self._scope(live, None, "direct", True)
             scope.ledger.keep = True
             with self._host.leases.hold(scope.plugin_set):
                 value = await work(scope)
             journal = Journal(scope)
-            for record in await self._held.take_waiting(live):
+            for record in await self._lease.pop_waiting(live):
                 record(journal)
             await journal.commit()
             return value, scope.ledger.chain()
@@ -302,18 +302,18 @@ class Session:
         :raises SessionBusy: the other process did not release it in time.
         """
         before = self.row.agent
-        await self._held.acquire(wait)
+        await self._lease.acquire(wait)
         if self.row.agent != before:
             self.agent = agent_of(self.row, self._host.agents, self._host.agent(None))
 
     def release(self) -> None:
         """Release the session, so that other processes can hold it."""
-        self._held.release()
+        self._lease.release()
 
     @property
     def quarantine(self) -> Quarantine | None:
         """The hooks that are skipped for the rest of this session; ``None`` while the session is not held."""
-        return self._held.live.quarantine if self._held.live else None
+        return self._lease.live.quarantine if self._lease.live else None
 
     # ---------------------------------------------------------------- one turn
 
@@ -325,12 +325,12 @@ class Session:
         queue: bool = False,
         watch: Callable[[Event], None] | None = None,
     ) -> TurnResult:
-        async with self._alone(queue=queue, watch=watch):
+        async with self._exclusive(queue=queue, watch=watch):
             with self._work.starting():
-                return await self._begun(prompt, options, math.inf if queue else 0)
+                return await self._run_turn(prompt, options, math.inf if queue else 0)
 
     @asynccontextmanager
-    async def _alone(self, *, queue: bool = False, watch: Callable[[Event], None] | None = None) -> AsyncIterator[None]:
+    async def _exclusive(self, *, queue: bool = False, watch: Callable[[Event], None] | None = None) -> AsyncIterator[None]:
         """Keep other turns from beginning during a block; afterwards publish that the session is idle, if it is."""
         unsubscribe = None
         try:
@@ -338,21 +338,21 @@ class Session:
                 unsubscribe = self.subscribe(watch) if watch else None
                 yield
         finally:
-            held_back = self._held.held_back
+            held_back = self._lease.held_back
             while held_back and self._turns.empty:
                 self._host.bus.publish(held_back.pop(0))
             if unsubscribe is not None:
                 unsubscribe()
 
-    async def _begun(self, prompt: dict[str, Any] | None, options: RunOptions, wait: float) -> TurnResult:
+    async def _run_turn(self, prompt: dict[str, Any] | None, options: RunOptions, wait: float) -> TurnResult:
         if self._started is None:
             await self._host.refresh_if_changed()
         provider, model = self._host.choose_model(self)
         provider.prepare(model)
         called = mentioned(prompt, self._host) if prompt is not None and self.row.parent is None else ()
-        async with self._held.block(wait) as live:
-            left = await self._held.left_open(live)
-            live.turn_states = await self._held.last_turn_states() if prompt is None else {}
+        async with self._lease.block(wait) as live:
+            left = await self._lease.open_calls(live)
+            live.turn_states = await self._lease.last_turn_states() if prompt is None else {}
             if prompt is None or prompt["text"] == GO_ON:
                 called = waiting_children(live.hold.path)
             if prompt is None and not called and not left and not can_continue(live):

@@ -110,22 +110,22 @@ async def delete_session(host: Host, row: SessionRow) -> Sequence[str]:
     """
     gone = await host.store.family(row.id)
     outputs = [output for id in gone for output in await host.store.artifacts(id, state="stored", limit=1_000_000)]
-    heirs = {heir.id: await _inherited(host, heir) for heir in await host.store.heirs(gone)}
+    heirs = {heir.id: await _copied_nodes(host, heir) for heir in await host.store.heirs(gone)}
     scope = read_only_scope(host, row, None)
     await host.store.delete(row.id)
     if not heirs:  # a fork's answers refer to the files of its original, so with heirs the files stay until they expire
         from moryflow.services.artifacts import remove_files
 
         await asyncio.to_thread(remove_files, outputs)
-    told = Event(type="session.deleted", session=row.id, ts=now(), data={"sessions": gone, "heirs": heirs})
-    host.bus.publish(told)
-    await host.surroundings.dispatcher.observe(scope, told)
+    deleted = Event(type="session.deleted", session=row.id, ts=now(), data={"sessions": gone, "heirs": heirs})
+    host.bus.publish(deleted)
+    await host.surroundings.dispatcher.observe(scope, deleted)
     for notice in scope.notices:
         host.bus.publish(notice)
     return gone
 
 
-async def _inherited(host: Host, heir: SessionRow) -> Sequence[str]:
+async def _copied_nodes(host: Host, heir: SessionRow) -> Sequence[str]:
     """Return the ids of the nodes that a fork was made with; for an import, of all its nodes."""
     node = (heir.origin or {}).get("node")
     nodes = await (host.store.path(heir.id, node) if node else host.store.nodes(heir.id))
@@ -176,12 +176,12 @@ def new_label(text: str, node: str | None, nodes: Sequence[Node], named: Mapping
     :param nodes: all nodes of the session; `named` are its labels, `active` its active node.
     :raises ConfigError: `text` cannot be a label, or there is no node to label.
     """
-    label = checked(text)
+    label = valid_label(text)
     known = {each.id: each for each in nodes}
     if label in known:
         raise ConfigError(f"'{label}' is the id of a node, so it cannot name one", next_step="choose another label")
-    said = [each.id for each in path_to(known, active) if each.kind in SPOKEN]
-    called = node or (said[-1] if said else None)
+    spoken = [each.id for each in path_to(known, active) if each.kind in SPOKEN]
+    called = node or (spoken[-1] if spoken else None)
     if called is None:
         raise ConfigError("there is nothing to label yet", next_step='moryflow run "your question"')
     return Label(label, called, named.get(label))
@@ -201,7 +201,7 @@ def removal(text: str, named: Mapping[str, str]) -> Label:
     return Label(label, None, named[label])
 
 
-def checked(text: str) -> str:
+def valid_label(text: str) -> str:
     """Return `text` as a label is stored: stripped and in Unicode form NFC.
 
     :raises ConfigError: it cannot be a label.

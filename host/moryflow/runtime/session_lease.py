@@ -33,8 +33,8 @@ Record = Callable[[Journal], None]
 class SessionLease:
     """Holds a session's lock during overlapping blocks, or from :meth:`acquire` to :meth:`release`.
 
-    :param begun: the lock of a session that was just created and is still held.
-    :param above: the permissions of the turn that started this session; a child uses these and has none of its own.
+    :param new_lock: the lock of a session that was just created and is still held.
+    :param parent_permissions: the permissions of the turn that started this session, which a child shares.
     :ivar live: the session while it is held, otherwise ``None``.
     :ivar inbox: records to apply at the next pause; `notes` are records that must not come between a call and its result.
     :ivar held_back: events to publish once the session is idle.
@@ -45,14 +45,14 @@ class SessionLease:
         store: Store,
         home: Path,
         row: SessionRow,
-        begun: SessionLock | None = None,
-        above: SessionPermissions | None = None,
+        new_lock: SessionLock | None = None,
+        parent_permissions: SessionPermissions | None = None,
     ) -> None:
         self._store = store
         self._home = home
         self._row = row
-        self._begun = begun
-        self._above = above
+        self._new_lock = new_lock
+        self._parent_permissions = parent_permissions
         self._users = 0
         self._loading = asyncio.Lock()
         self.live: SessionHandle | None = None
@@ -84,9 +84,9 @@ class SessionLease:
         if self.live is not None:
             self._row = self.live.row
             self.live.hold.release()
-        if self._begun is not None:
-            self._begun.release()
-        self.live = self._begun = None
+        if self._new_lock is not None:
+            self._new_lock.release()
+        self.live = self._new_lock = None
 
     @asynccontextmanager
     async def block(self, wait: float = 0) -> AsyncIterator[SessionHandle]:
@@ -108,12 +108,12 @@ class SessionLease:
 
     async def _load(self, wait: float) -> SessionHandle:
         store = self._store
-        hold, self._begun = self._begun or await store.hold(self._row.id, wait=wait), None
+        hold, self._new_lock = self._new_lock or await store.hold(self._row.id, wait=wait), None
         session = hold.session
-        rights = self._above or SessionPermissions(session.mode, [Rule(**grant) for grant in session.grants])
+        rights = self._parent_permissions or SessionPermissions(session.mode, [Rule(**grant) for grant in session.grants])
         live = SessionHandle(hold=hold, permissions=rights, inbox=self.inbox, notes=self.notes, held_back=self.held_back)
         if hold.path or hold.epoch > 1:  # a new session has nothing to load
-            await _take_up(live)
+            await _store_spooled(live)
             live.leftovers, live.unfinished_calls, notice = await end_leftovers(store, self._home, session.id)
             live.notices += [notice] if notice else []
             live.state = await states_of(store, session.id, "session")
@@ -129,18 +129,18 @@ class SessionLease:
         runs = [run for run in await self._store.runs(self._row.id) if run.purpose in ("main", "child")]
         return await states_of(self._store, self._row.id, f"turn:{runs[-1].id}") if runs else {}
 
-    async def left_open(self, live: SessionHandle) -> list[Unfinished]:
+    async def open_calls(self, live: SessionHandle) -> list[Unfinished]:
         """Store the results that still wait, then return the calls at the end of the path that have none."""
-        await _take_up(live)
+        await _store_spooled(live)
         if not ends_with_calls(live):
             return []
         calls = await self._store.calls(session=live.row.id)
         live.asked_calls = {row.id for row in calls if row.state == "waiting"}
         return unfinished(live.hold.path, calls)
 
-    async def take_waiting(self, live: SessionHandle) -> list[Record]:
+    async def pop_waiting(self, live: SessionHandle) -> list[Record]:
         """Remove and return the records of the inbox, and the notes too if no call is without a result."""
-        settled = not self.notes or not await self.left_open(live)
+        settled = not self.notes or not await self.open_calls(live)
         waiting = (self.inbox, self.notes) if settled else (self.inbox,)
         taken: list[Record] = []
         for records in waiting:
@@ -155,7 +155,7 @@ async def states_of(store: Store, session: str, place: str) -> dict[str, dict[st
     return {plugin: thaw(value) for (plugin, kept), value in states.items() if kept == place}
 
 
-async def _take_up(live: SessionHandle) -> None:
+async def _store_spooled(live: SessionHandle) -> None:
     """Store results that a locked database refused earlier; without them their calls would count as interrupted."""
     if await live.hold.take_up():
         live.notices.append("results that another program had kept from being stored are stored now")
@@ -184,13 +184,13 @@ async def end_leftovers(store: Store, home: Path, session: str) -> tuple[dict[st
         return {row.id: _UNKNOWN for row in own}, own, _UNKNOWN if own else ""
     ended = {row.id: counts[mark] for mark, row in marks.items() if row.session == session and counts.get(mark)}
     below = sum(counts.get(mark, 0) for mark, row in marks.items() if row.session != session)
-    by_call = {call: _ended(count, "it") for call, count in ended.items()}
+    by_call = {call: _ended_sentence(count, "it") for call, count in ended.items()}
     if below:
-        by_call |= {row.id: _ended(below, "its sub-agents") for row in own if row.tool == TOOL}
+        by_call |= {row.id: _ended_sentence(below, "its sub-agents") for row in own if row.tool == TOOL}
     return by_call, own, _notice({row.tool for row in rows}, sum(ended.values()) + below)
 
 
-def _ended(count: int, starter: str) -> str:
+def _ended_sentence(count: int, starter: str) -> str:
     return f"{_processes(count)} that {starter} had started still ran and {_were(count)} ended"
 
 

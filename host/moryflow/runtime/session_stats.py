@@ -58,9 +58,11 @@ def summaries(nodes: Sequence[Node], runs: Iterable[RunRow]) -> dict[str, int]:
 
 def servers(nodes: Iterable[Node], events: Iterable[Event]) -> dict[str, Any]:
     """Return how many calls went to MCP servers, their share of all tool output, and how many of their results were cut."""
-    theirs = {event.data.get("call_id") for event in events if event.type == "tool.start" and event.data.get("domain") == "mcp"}
+    mcp_calls = {
+        event.data.get("call_id") for event in events if event.type == "tool.start" and event.data.get("domain") == "mcp"
+    }
     outputs = [node for node in nodes if node.kind == "tool"]
-    own = [node for node in outputs if node.payload.get("call_id") in theirs]
+    own = [node for node in outputs if node.payload.get("call_id") in mcp_calls]
     whole, part = sum(node.tokens for node in outputs), sum(node.tokens for node in own)
     cut = sum(bool(node.payload.get("truncated")) for node in own)
     return {"calls": len(own), "tokens": part, "share": round(part / whole, 3) if whole else 0.0, "cut": cut}
@@ -90,13 +92,13 @@ def events_by_type(events: Iterable[Event]) -> dict[str, int]:
 async def collect_stats(store: Store, row: SessionRow) -> dict[str, Any]:
     """Return the counts of a session with its sub-agents, whose turns and steps are counted separately."""
     family = await store.family(row.id)
-    own, theirs = await store.runs(row.id), [run for child in family[1:] for run in await store.runs(child)]
+    own, child_runs = await store.runs(row.id), [run for child in family[1:] for run in await store.runs(child)]
     calls = [call for id in family for call in await store.calls(session=id)]
     approvals = [asked for id in family for asked in await store.approvals(session=id)]
     nodes = [node for id in family for node in await store.nodes(id)]
     ledger = [line for id in family for line in await store.hook_calls(id)]
     events = [event for id in family for event in await store.events(id)]
-    whole, lower = _spent(own), _spent(theirs)
+    whole, lower = _usage_of(own), _usage_of(child_runs)
     turns = [run for run in own if not run.is_compaction]
     return {
         "session": row.id,
@@ -105,7 +107,7 @@ async def collect_stats(store: Store, row: SessionRow) -> dict[str, Any]:
         **whole,
         "sub_agents": {
             "sessions": len(family) - 1,
-            "turns": sum(not run.is_compaction for run in theirs),
+            "turns": sum(not run.is_compaction for run in child_runs),
             **lower,
             "share": _share(lower, whole),
         },
@@ -151,7 +153,7 @@ async def onboarding(store: Store) -> float | None:
     return None
 
 
-def _spent(runs: Iterable[RunRow]) -> dict[str, Any]:
+def _usage_of(runs: Iterable[RunRow]) -> dict[str, Any]:
     usage: Counter[str] = Counter()
     cost, steps = 0.0, 0
     for run in runs:

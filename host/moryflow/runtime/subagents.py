@@ -95,7 +95,7 @@ class Children:
         child = await self._child(scope, plugin, wish)
         options = RunOptions(on_ask=self._session.options.on_ask)
         self._stopped = False
-        task = asyncio.create_task(_to_the_end(child, wish.prompt, options))
+        task = asyncio.create_task(_run_to_the_end(child, wish.prompt, options))
         running = self._running[child.id] = Running(child, task, wish.background, wish.title)
         if wish.background:
             self._reported = True
@@ -127,7 +127,7 @@ class Children:
         """Whether a person has stopped children since the last child was started."""
         return self._stopped
 
-    async def unheard(self) -> bool:
+    async def has_unanswered_result(self) -> bool:
         """Whether a child's result came so late that the agent has not answered it."""
         if not self._reported:
             return False
@@ -150,7 +150,7 @@ class Children:
     # ---------------------------------------------------------------- starting
 
     async def _child(self, scope: TurnContext, plugin: str, wish: SpawnRequest) -> SessionPort:
-        chosen = self._known(wish.agent)
+        chosen = self._agent_named(wish.agent)
         if await self.depth(scope) >= DEEPEST:
             raise ToolError(f"sub-agents nest at most {DEEPEST} deep", code="too_deep", next_step="do it yourself")
         if reached := scope.budget.reached():
@@ -164,11 +164,11 @@ class Children:
         by = Spawned(plugin=plugin, metadata=freeze(dict(wish.metadata)), turn=scope.turn, node=scope.node)
         started = ParentTurn(scope, by)
         if wish.session:
-            return self._host.session(await self._earlier(scope, wish.session, chosen), agent, model, started)
-        hold = await self._new(scope, started, agent, wish.title)
+            return self._host.session(await self._earlier_child(scope, wish.session, chosen), agent, model, started)
+        hold = await self._begin_child(scope, started, agent, wish.title)
         return self._host.session(hold.session, agent, model, started, hold)
 
-    def _known(self, wanted: str | Agent) -> Agent:
+    def _agent_named(self, wanted: str | Agent) -> Agent:
         if isinstance(wanted, Agent):
             return wanted
         known = self.agents()
@@ -177,14 +177,14 @@ class Children:
         hint = did_you_mean(wanted, known) or f"; there are {', '.join(sorted(known))}"
         raise ToolError(f"there is no agent {wanted[:80]!r}{hint}", code="unknown_agent")
 
-    async def _new(self, scope: TurnContext, started: ParentTurn, agent: Agent, title: str) -> SessionLock:
+    async def _begin_child(self, scope: TurnContext, started: ParentTurn, agent: Agent, title: str) -> SessionLock:
         kept = agent.model_dump(mode="json", exclude_defaults=True)
         origin = {"spawn": {"plugin": started.by.plugin, "turn": scope.turn, "node": scope.node, "agent": kept}}
         return await self._host.store.begin_child(
             scope.live.row, agent=agent.id, mode=scope.live.mode, title=title, origin=origin
         )
 
-    async def _earlier(self, scope: TurnContext, name: str, agent: Agent) -> SessionRow:
+    async def _earlier_child(self, scope: TurnContext, name: str, agent: Agent) -> SessionRow:
         mine = await self._host.store.sessions(100, purpose="child", parent=scope.session)
         row = next((row for row in mine if name in (row.id, (row.origin or {}).get("session"))), None)
         if row is None:
@@ -205,20 +205,20 @@ class Children:
         self._running.pop(child.id, None)
         self._host.forget(child)
         if task.done() and not task.cancelled() and task.exception() is None:
-            account.append(_spent(child, task.result()))
+            account.append(_usage_of(child, task.result()))
 
     async def _report(self, scope: TurnContext, running: Running) -> None:
         """Wait for a child in the background and append its result to the parent."""
         await asyncio.wait((running.task,))
         self._forget(running.session, self.spent, running.task)
-        record = _note(running)
+        record = _end_note(running)
         try:
             await self._session.note(record, between_calls=False)
         except MoryflowError as error:  # another process holds the session; the note waits for the next turn here
             self._host.bus.publish(scope.event("error", **error_json(error)))
 
 
-async def _to_the_end(child: SessionPort, prompt: str, options: RunOptions) -> TurnResult:
+async def _run_to_the_end(child: SessionPort, prompt: str, options: RunOptions) -> TurnResult:
     """Prompt `child` and wait until its own background children have ended too, because nobody will prompt it again."""
     try:
         return await with_background(child, await child.prompt(prompt, options=options), options)
@@ -226,7 +226,7 @@ async def _to_the_end(child: SessionPort, prompt: str, options: RunOptions) -> T
         await child.children.aclose()
 
 
-def _note(running: Running) -> Callable[[Journal], None]:
+def _end_note(running: Running) -> Callable[[Journal], None]:
     """Return a record that appends the result of a child to its parent, as a note that the model reads."""
     child = running.session
     ended, error, text = "stopped", "", ""
@@ -239,11 +239,11 @@ def _note(running: Running) -> Callable[[Journal], None]:
         ended, error = "host_error", failed.message
     what = f" ({running.title})" if running.title else ""
     parts = [f"The task {child.id} of {child.agent.id}{what} has ended: {ended}", error, text]
-    told = "\n\n".join(filter(None, parts))
+    note_text = "\n\n".join(filter(None, parts))
 
     def record(journal: Journal) -> None:
         about = {"session": child.id, "agent": child.agent.id, "end_reason": ended}
-        journal.node("note", {"text": told, "title": f"{child.agent.id} has ended", "task": about})
+        journal.node("note", {"text": note_text, "title": f"{child.agent.id} has ended", "task": about})
         journal.event("task.finish", task=about, text=text)
 
     return record
@@ -270,7 +270,7 @@ def _result(task: asyncio.Task[TurnResult]) -> SpawnResult:
     )
 
 
-def _spent(child: SessionPort, result: TurnResult) -> ChildUsage:
+def _usage_of(child: SessionPort, result: TurnResult) -> ChildUsage:
     place = {"session": child.id, "agent": child.agent.id}
     denied = tuple({**place, **denial} for denial in result.denied)
     return ChildUsage(result.usage, result.cost, result.steps, denied, result.unasked)
@@ -282,13 +282,15 @@ async def with_background(session: SessionPort, result: TurnResult, options: Run
     :returns: `result`, or a result with the last answer and the sums of all turns.
     """
     children = session.children
-    while result.end_reason == "completed" and (await children.settled() or children.stopped or await children.unheard()):
+    while result.end_reason == "completed" and (
+        await children.settled() or children.stopped or await children.has_unanswered_result()
+    ):
         if children.stopped:
             return result._replace(end_reason="stopped")
         left = limits_left(result, options)
         if not isinstance(left, RunOptions):
             return result._replace(end_reason=left)
-        result = together(result, await session.resume(left))
+        result = combine(result, await session.resume(left))
     return result
 
 
@@ -312,7 +314,7 @@ async def whole_answer(
             break
         again = f"Your answer does not fit the JSON Schema: {fault}. Answer again with the JSON value and nothing else."
         following = await session.prompt(again, options=left, typed=0)
-        result = together(result, await with_background(session, following, left))
+        result = combine(result, await with_background(session, following, left))
     return result
 
 
@@ -327,7 +329,7 @@ def limits_left(result: TurnResult, options: RunOptions) -> RunOptions | Literal
     return options._replace(max_steps=steps, max_cost=cost)
 
 
-def together(before: TurnResult, after: TurnResult) -> TurnResult:
+def combine(before: TurnResult, after: TurnResult) -> TurnResult:
     """Return `after` with the usage, cost, steps and refused calls of both turns."""
     known = [cost for cost in (before.cost, after.cost) if cost is not None]
     return after._replace(
@@ -349,7 +351,7 @@ def waiting_children(path: Sequence[Node]) -> tuple[ToolRequest, ...]:
     prompts = (place for place, node in enumerate(path) if node.kind == "user" and not node.payload.get("synthetic"))
     waiting: dict[str, str] = {}
     for node in path[max(prompts, default=0) :]:
-        about = _ended(node)
+        about = _end_of_child(node)
         if about.get("end_reason") == WAITING:
             waiting[about["session"]] = about["agent"]
         for call in node.payload.get("calls") or () if node.kind == "assistant" else ():
@@ -357,7 +359,7 @@ def waiting_children(path: Sequence[Node]) -> tuple[ToolRequest, ...]:
     return tuple(_go_on(session, agent) for session, agent in waiting.items())
 
 
-def _ended(node: Node) -> Mapping[str, Any]:
+def _end_of_child(node: Node) -> Mapping[str, Any]:
     """Return what a node records of a sub-agent's end: it is a result of ``task``, or the note of a background child."""
     if node.kind == "tool" and node.payload["tool"] == TOOL:
         return node.payload.get("metadata") or {}

@@ -198,7 +198,7 @@ async def stored_result(store: Store, run: RunRow) -> TurnResult:
     A turn without a stored end was interrupted. ``value`` and ``unfit`` stay empty, because the schema is not stored.
     """
     below = [child for child in await _children(store, run) if not child.is_compaction]
-    until = await _until(store, run)
+    until = await _next_turn_start(store, run)
     nodes = [node for node in await store.nodes(run.session) if node.kind == "assistant"]
     said = [node for node in nodes if run.started <= node.created <= until]
     last = said[-1].payload if said else {}
@@ -220,7 +220,7 @@ async def stored_result(store: Store, run: RunRow) -> TurnResult:
 async def _children(store: Store, run: RunRow) -> Sequence[RunRow]:
     """Return the turns that sub-agents ran for the turn `run`, at any depth."""
     found: list[RunRow] = []
-    until = await _until(store, run)
+    until = await _next_turn_start(store, run)
     for child in await store.sessions(1000, purpose=None, parent=run.session):
         own = [one for one in await store.runs(child.id) if run.started <= one.started <= until]
         for one in own:
@@ -228,7 +228,7 @@ async def _children(store: Store, run: RunRow) -> Sequence[RunRow]:
     return found
 
 
-async def _until(store: Store, run: RunRow) -> str:
+async def _next_turn_start(store: Store, run: RunRow) -> str:
     """Return when the session's next turn began. Turns do not overlap, so everything of `run` was stored before that."""
     turns = [one for one in await store.runs(run.session) if not one.is_compaction]
     return min((one.started for one in turns if one.started > run.started), default="~")

@@ -84,7 +84,7 @@ class TurnTask:
         if self._stopped:
             self._task.cancel()
         self._starting = False
-        with _watched(scope):
+        with _watch_for_blocking(scope):
             try:
                 await asyncio.wait((self._task,))
             except asyncio.CancelledError:
@@ -117,7 +117,7 @@ def _result_of(scope: TurnContext, reason: EndReason, error: MoryflowError | Non
 
 
 @contextmanager
-def _watched(scope: TurnContext) -> Iterator[None]:
+def _watch_for_blocking(scope: TurnContext) -> Iterator[None]:
     """Report third-party plugins that block the event loop during this turn; built-in plugins alone are not watched."""
     if all(plugin.tier == "builtin" for plugin in scope.plugin_set.plugins.values()):
         yield

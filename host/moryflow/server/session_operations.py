@@ -14,9 +14,9 @@ from moryflow.kernel.turn_context import Journal
 from moryflow.runtime.documents import (
     approval_json,
     context_report,
-    end_of,
     fork_session,
     init_json,
+    last_nodes,
     node_id_of,
     node_json,
     requested_label,
@@ -102,7 +102,7 @@ async def session(at: Call, id: str, limit: Annotated[int, "nodes at most, the l
     path, open_calls = await store.path(row.id), await store.calls(row.id, states=("pending", "waiting", "running"))
     asked = [one for name in family for one in await store.approvals(session=name, state="pending")]
     below = await store.sessions(MOST, purpose=None, parent=row.id)
-    shown, here = end_of(path, limit), service.at_work(row.id) is not None
+    shown, here = last_nodes(path, limit), service.at_work(row.id) is not None
     busy = here or store.seems_held(row.id)
     return {
         **(await _described(at, row)),
@@ -167,7 +167,7 @@ async def nodes(
     if parent and all(node.id != parent for node in path):
         return {"nodes": [], "more": False, "whole": True}
     wanted = [node for node in path if (before is None or node.seq < before) and (after is None or node.seq > after)]
-    shown = end_of(wanted, limit) if after is None else wanted
+    shown = last_nodes(wanted, limit) if after is None else wanted
     return {"nodes": [node_json(node) for node in shown], "more": len(wanted) > len(shown), "whole": False}
 
 
