@@ -288,7 +288,7 @@ class SharedCode:
 
     def __post_init__(self) -> None:
         classes: dict[type, str] = {}
-        for name, module in self.modules.items():
+        for name, module in sorted(self.modules.items()):  # a package before its parts, whose names its users do not know
             if isinstance(module, ModuleType):
                 self._held.append((name, module, _callables(module)))
                 found = [value for value in vars(module).values() if isinstance(value, type)]
