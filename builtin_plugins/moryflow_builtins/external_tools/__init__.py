@@ -1,9 +1,9 @@
-"""Tools of the person's own: Python files and programs in ``~/.moryflow/tools``, off until they are switched on.
+"""The person's own tools: Python files and programs in ``~/.moryflow/tools``. They are off until the person turns them on.
 
-They are ordinary tools: permission, truncation and every hook apply. The first call of each asks, once, and says which
-file it is. Edits of a Python file are not asked about again: no tool may write there, so they are the person's own; a tool
-of the same name from another file is, and so is a program whose content or description has changed. A file that names
-dependencies runs in a process and an environment of its own, so that it cannot break the host.
+They are ordinary tools: permission, truncation and every hook apply. The first call of each tool asks once, and names the
+file. An edited Python file is not asked about again, because no tool may write there, so that edits are the person's own. A
+tool of the same name from another file is asked about, and so is a program whose content or description has changed. A file
+with dependencies runs in a separate process and environment, so that it cannot break the host.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ config_path = "agents.runtime.tools.external"
 
 @hookimpl(timeout=30)
 async def tools(ctx: PluginContext) -> list[Tool | Diagnostic]:
-    """Load every file by itself; one that is wrong is left out and named."""
+    """Load every file separately; a file that is wrong is left out and reported."""
     if ctx.config.get("enabled") is not True:
         return []
     folder = ctx.home / "tools"
@@ -42,7 +42,7 @@ async def tools(ctx: PluginContext) -> list[Tool | Diagnostic]:
 
 @hookimpl
 def tool_gate(call: ToolCall, turn: Turn) -> Ask | None:
-    """Ask before the first call of a tool, unless a rule has answered, and show the file it comes from."""
+    """Ask before the first call of a tool, unless a rule allows it; the question names the tool's file."""
     if not _is_ours(call, turn):
         return None
     target = f"tool:{call.tool}"
@@ -59,7 +59,7 @@ def tool_gate(call: ToolCall, turn: Turn) -> Ask | None:
 
 @hookimpl
 def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
-    """Remember that a person let a tool run, so that the question is asked once."""
+    """Record that the person allowed a tool, so that the question is asked only once."""
     if ruling.by != "user" or ruling.decision != "allow" or not _is_ours(call, turn):
         return
     known = _allowed_tools(turn.data_dir)
@@ -76,7 +76,7 @@ def _is_ours(call: ToolCall, turn: Turn) -> bool:
 
 
 def _agreed(call: ToolCall) -> str:
-    """Return what a yes covers: the file of a tool in Python, content and description of a program."""
+    """Return what the person agreed to: the file of a Python tool; for a program, also its content and description."""
     return call.source if _is_python(call) else f"{call.source} {call.revision}"
 
 
@@ -97,15 +97,15 @@ def _file(folder: Path) -> Path:
 
 
 def _rule_allows(rules: Sequence[Rule], target: str) -> bool:
-    """Whether the last rule about `target` allows it: whoever wrote that rule has answered already."""
+    """Whether the last rule about `target` allows it: then the question has been answered by that rule."""
     last = next((rule for rule in reversed(rules) if rule.domain == "tool" and compile_rule(rule).matches(target)), None)
     return last is not None and last.decision == "allow"
 
 
 def tool_environment(file: Path, data_dir: Path) -> Environment | None:
-    """For ``moryflow tool install``: return the environment that `file` needs, ``None`` when it needs none.
+    """Return the environment that `file` needs, or ``None``; for ``moryflow tool install``.
 
-    :raises ToolError: what the file says about it cannot be read.
+    :raises ToolError: the file cannot be read, or its block with dependencies is not valid.
     """
     from .environment import environment_of
 

@@ -1,6 +1,6 @@
-"""An environment of its own for a file that names dependencies: made once per list of them, with uv or with venv and pip.
+"""Environments for files with dependencies: one for each list of dependencies, made with uv or with venv and pip.
 
-What a file needs stands in its ``# /// script`` block (PEP 723); the file is read for it and not run.
+A file names its dependencies in a ``# /// script`` block (PEP 723). The file is only read for this, not run.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _REQUIREMENT = re.compile(r"[A-Za-z0-9]")
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a file says it needs.
+    """The requirements that a file declares.
 
-    :param dependencies: packages, as pip understands them.
+    :param dependencies: packages, in the form that pip accepts.
     :param python: a version specifier for Python; empty for any.
     """
 
@@ -35,22 +35,22 @@ class Requirements:
     python: str = ""
 
     def check_python(self) -> None:
-        """Refuse a Python that the file does not run on.
+        """Refuse the file if it does not run with this version of Python.
 
-        :raises ToolError: with both versions.
+        :raises ToolError: the message has both versions.
         """
         from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
         here = ".".join(map(str, sys.version_info[:3]))
-        with suppress(InvalidSpecifier):  # a form that is not known here is the installer's to judge
+        with suppress(InvalidSpecifier):  # the installer decides about forms that are unknown here
             if here not in SpecifierSet(self.python):
                 raise ToolError(f"it needs Python {self.python}, and this is {here}", code="tool_python")
 
 
 def requirements(source: bytes) -> Requirements:
-    """Return what the block in `source` says; a file without one needs nothing.
+    """Return the requirements in the block of `source`; a file without a block needs nothing.
 
-    :raises ToolError: there are two blocks, or the block is not valid; with its line in the message.
+    :raises ToolError: there are two blocks, or the block is not valid; the message has its line.
     """
     text = source.decode("utf-8-sig", "replace").replace("\r\n", "\n")
     blocks = [match for match in _BLOCK.finditer(text) if match["type"] == "script"]
@@ -77,15 +77,15 @@ def _wrong(text: str, place: int, what: str) -> ToolError:
 
 
 LIMIT = 900.0
-"""Seconds that making an environment may take."""
+"""Seconds that each command for making an environment may take."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Where the packages of a file are, or will be.
+    """The environment with the packages of a file; it need not exist yet.
 
-    :param packages: what is installed in it, as the file says.
-    :param folder: named after the packages and this Python, so that another list is another environment.
+    :param packages: the dependencies of the file.
+    :param folder: its name is a hash of the packages and this Python, so that another list has another environment.
     """
 
     packages: tuple[str, ...]
@@ -93,18 +93,18 @@ class Environment:
 
     @property
     def python(self) -> Path:
-        """The program that runs in it."""
+        """The Python interpreter of the environment."""
         return self.folder / "bin" / "python"
 
     def installed(self) -> bool:
-        """Whether it is complete; it is moved into place only when it is."""
+        """Whether the environment exists; only a complete one is moved into place."""
         return self.python.exists()
 
     def install(self, progress: Callable[[str], None] = lambda _: None) -> None:
-        """Make it; blocks, so call it off the loop. A second process that does the same is no harm.
+        """Make the environment. This blocks, so call it off the loop. Another process may do the same at the same time.
 
-        :param progress: told what is being done.
-        :raises ToolError: neither uv nor pip is there, or one of them failed.
+        :param progress: called with a description of each step.
+        :raises ToolError: neither uv nor pip is installed, or one of them failed.
         """
         if self.installed():
             return
@@ -118,7 +118,7 @@ class Environment:
 
 
 def environment_of(file: Path, data_dir: Path) -> Environment | None:
-    """Return the environment that `file` needs, ``None`` when it names no dependencies.
+    """Return the environment that `file` needs, or ``None`` if it names no dependencies.
 
     :raises ToolError: the file cannot be read, or its block is not valid.
     """
@@ -135,7 +135,7 @@ def environment_for(needs: Requirements, data_dir: Path) -> Environment:
 
 
 def _commands(made: Environment) -> Sequence[tuple[str, list[str]]]:
-    """Return what to run, each with what it does. ``--`` keeps a package's name from being an option."""
+    """Return the commands to run, each with a description. After ``--``, a package's name cannot be read as an option."""
     uv = _uv()
     if uv is not None:
         make = [uv, "venv", "--quiet", "--python", sys.executable, str(made.folder)]

@@ -1,4 +1,4 @@
-"""What a file with tools exports: ``create_tools(ctx)``, ``tools``, ``tool`` or ``default``, else every ``@tool`` in it."""
+"""The tools that a file exports: as ``create_tools(ctx)``, ``tools``, ``tool`` or ``default``, else every ``@tool`` in it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from moryflow_sdk import Tool
 from moryflow_sdk.arguments import parameters
 
 MOST = 256
-"""Items that are looked at of one export: the host takes no more tools of a file, and an iterator may have no end."""
+"""How many items of one export are read; an iterator may be endless, and the host accepts no more tools of one file."""
 EXPORTS = ("tools", "tool", "default")
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """Something exported that cannot be used."""
+    """An export that cannot be used, and why."""
 
     message: str
     line: int | None = None
 
 
 def exported_tools(module: ModuleType, ctx: Any, *, source: str = "", revision: str = "") -> list[Tool | Wrong]:
-    """Return the tools of `module`, each with its schema made and its `source` named, and what cannot be used."""
+    """Return the tools of `module`, each with a schema and its `source`, and the exports that cannot be used."""
     found: dict[Any, Tool | Wrong] = {}
     for name, value in _exports_of(module, ctx):
         for item in _items(name, value):
@@ -40,12 +40,12 @@ def exported_tools(module: ModuleType, ctx: Any, *, source: str = "", revision: 
 
 
 def has_factory(module: ModuleType) -> bool:
-    """Whether what the module exports has to be asked for each time."""
+    """Whether the module makes its tools in a function, which has to be called each time."""
     return "create_tools" in vars(module) or inspect.isfunction(vars(module).get("tools"))
 
 
 def _exports_of(module: ModuleType, ctx: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what the module exports by a name that says so; without any, all tools that stand in it."""
+    """Yield the exports of a module, by name; if it has none of these names, all tools in it."""
     there = vars(module)  # not getattr: a module may have a __getattr__ that never returns
     names = [name for name in EXPORTS if there.get(name) is not None and there[name] is not moryflow_sdk.tool]
     factory = there.get("create_tools")
@@ -59,18 +59,18 @@ def _exports_of(module: ModuleType, ctx: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _call_factory(name: str, factory: Any, ctx: Any) -> Any:
-    """Return what a factory makes; it may be asynchronous, and need not take the context."""
+    """Return the result of a factory, which may be asynchronous and need not take the context."""
     if not callable(factory):
         return Wrong(f"{name} is not a function")
     try:
         made = factory(ctx) if parameters(factory) else factory()
         return asyncio.run(made) if inspect.iscoroutine(made) else made
-    except BaseException as error:  # the boundary around a person's code; the other exports still count
+    except BaseException as error:  # the boundary around a person's code; the other exports are still used
         return Wrong(f"{name}: {_reason(error)}", _line(error, factory))
 
 
 def _items(name: str, value: Any) -> Iterable[Tool | Wrong]:
-    """Return `value` as tools: one, several, or plain functions to make them of."""
+    """Return `value` as tools; it may be one or several tools, or plain functions, from which tools are made."""
     if isinstance(value, Mapping):
         value = list(value.values())
     several = isinstance(value, Iterable) and not isinstance(value, str | bytes)
@@ -93,11 +93,11 @@ def _of_function(function: Any) -> Tool | Wrong:
 
 
 def _with_schema(item: Tool) -> Tool | Wrong:
-    """Return `item` with its schema made: what is wrong with its type hints shows now and not in a turn."""
+    """Return `item` after its schema was made, so that errors in its type hints are reported now and not in a turn."""
     try:
         if not isinstance(item.parameters, Mapping):
             return Wrong(f"{item.name}: its schema is not an object")
-    except Exception as error:  # pydantic and typing raise what they like over type hints
+    except Exception as error:  # pydantic and typing raise many kinds of errors for type hints
         code = getattr(inspect.unwrap(item.function), "__code__", None)
         return Wrong(f"{item.name}: no schema can be made of its type hints: {_reason(error)}", code and code.co_firstlineno)
     return item
@@ -110,7 +110,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _line(error: BaseException, factory: Any) -> int | None:
-    """Return the last line of the file's own code that `error` passed through."""
+    """Return the innermost line of the factory's file in the traceback of `error`."""
     file, line, trace = getattr(getattr(factory, "__code__", None), "co_filename", ""), None, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == file:

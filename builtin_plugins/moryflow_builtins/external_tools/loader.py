@@ -1,8 +1,8 @@
-"""From the files in the folder to tools: each file alone, with a time limit, and each mistake named.
+"""Load the tools from the files in the folder: each file separately, with a time limit, and with a message for each mistake.
 
-A file with dependencies is asked once per content which tools it has, and each call of one is a process of its own. The host
-speaks JSON lines with :mod:`.worker`, which runs under the environment's Python. A call that is cancelled, or takes too long,
-ends with its whole process group.
+A file with dependencies is asked for its tools once per content, and each call runs in a new process. The host exchanges JSON
+lines with :mod:`.worker`, which runs with the environment's Python. If a call is cancelled or takes too long, its whole
+process group is killed.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from .programs import CONTEXT, bounded, end_group, end_marked_with, ending, prog
 
 T = TypeVar("T")
 LIMIT = 2.0
-"""Seconds in which a file must be imported and its factories must return."""
+"""Seconds for the import of a file and for its factories."""
 _stuck: set[tuple[str, str]] = set()
-"""Path and content of files that took too long: their threads still run, and another would fare no better."""
+"""Path and hash of files that took too long. They are not tried again: their threads still run."""
 
 _seen: WeakKeyDictionary[ModuleType, list[Tool | Wrong]] = WeakKeyDictionary()
-"""What modules gave; making schemas of type hints takes most of the time. An entry goes with its module."""
+"""The exports of modules, kept because making schemas takes most of the time. An entry is dropped with its module."""
 
 
 async def load_all(ctx: PluginContext, folder: Path) -> list[Tool | Diagnostic]:
-    """Return the tools of every file in `folder`, and what is wrong."""
+    """Return the tools of all files in `folder`, and the problems."""
     files, problems = own_files(folder, ".py", hidden=(".", "_"))
     found = await asyncio.gather(*(_one(ctx, path) for path in (*files, *own_programs(folder))))
     taken: dict[str, Tool] = {}
@@ -57,7 +57,7 @@ async def load_all(ctx: PluginContext, folder: Path) -> list[Tool | Diagnostic]:
 
 
 async def _one(ctx: PluginContext, path: Path) -> list[Tool | Diagnostic]:
-    """Return what one file gives: tools, or why not."""
+    """Return the tools of one file, or the reasons why it has none."""
     try:
         if not path.name.isprintable():
             file = os.fsencode(path).decode("utf-8", "backslashreplace")
@@ -78,14 +78,14 @@ async def _one(ctx: PluginContext, path: Path) -> list[Tool | Diagnostic]:
     except ToolError as error:
         step = error.next_step or _mend(path)
         return [Diagnostic(file=str(path), code=error.code, message=error.message, next_step=step)]
-    except Exception as error:  # what a file exports may break in any way when it is looked at, and costs that file
+    except Exception as error:  # the exports of a file may raise anything when they are inspected; only that file fails
         text = f"what it exports cannot be looked at: {type(error).__name__}: {error}"
         return [Diagnostic(file=str(path), code="tool_export", message=text, next_step=_mend(path))]
     return [item if isinstance(item, Tool) else _wrong(path, item) for item in items]
 
 
 async def _inside(ctx: PluginContext, path: Path, revision: str) -> list[Tool | Wrong]:
-    """Import the file into the host, on a thread that is given up when it takes too long."""
+    """Import the file into the host, on a thread that is abandoned if it takes too long."""
     key = (str(path), revision)
     if key not in _stuck:
         try:
@@ -96,7 +96,7 @@ async def _inside(ctx: PluginContext, path: Path, revision: str) -> list[Tool | 
 
 
 def _run(ctx: PluginContext, path: Path, revision: str) -> list[Tool | Wrong]:
-    """Return what the file exports; a module that is still the same, and has no factory, is not looked through again."""
+    """Return the exports of the file; for an unchanged module without factories they are cached."""
     module = ctx.code_loader.load(path)
     if module not in _seen:
         found = exported_tools(module, ctx, source=str(path), revision=revision)
@@ -107,9 +107,9 @@ def _run(ctx: PluginContext, path: Path, revision: str) -> list[Tool | Wrong]:
 
 
 async def _within(seconds: float, work: Callable[[], T]) -> T:
-    """Return what `work` returns, on a daemon thread.
+    """Run `work` on a daemon thread and return its result.
 
-    :raises TimeoutError: it has not ended in time; the thread goes on, and nobody waits for it.
+    :raises TimeoutError: it did not end in time; the thread continues, but nobody waits for it.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -121,10 +121,10 @@ async def _within(seconds: float, work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             value = work()
-        except Exception as error:  # whatever a person's file raises is passed to its loader
+        except Exception as error:  # anything that a person's file raises is passed to the loader
             failure = error
             tell(lambda: done.set_exception(failure))
-        except BaseException as error:  # a future takes none that would end its loop
+        except BaseException as error:  # wrapped, because set in a future it would end the loop
             failure = RuntimeError(f"it raised {type(error).__name__}")
             tell(lambda: done.set_exception(failure))
         else:
@@ -150,15 +150,15 @@ def _mend(path: Path) -> str:
 
 
 LISTING_LIMIT = 20.0
-"""Seconds in which a file must say what tools it has; importing what it depends on may take some."""
+"""Seconds in which a file must list its tools; importing its dependencies may take most of that."""
 LINE_LIMIT = 64 * 1024 * 1024
-"""Bytes of one answer."""
+"""The longest answer, in bytes."""
 _COMPLAINTS = 4000
 
 
 @dataclass(frozen=True)
 class Outside:
-    """A file, its content, and the Python that runs it."""
+    """A file with dependencies, its content, and the environment that runs it."""
 
     path: Path
     source: bytes
@@ -167,9 +167,9 @@ class Outside:
 
 
 async def tools_outside(path: Path, source: bytes, needs: Requirements, data_dir: Path, revision: str) -> list[Tool | Wrong]:
-    """Return the tools of a file that runs in an environment of its own.
+    """Return the tools of a file that runs in its own environment.
 
-    :raises ToolError: the environment is not there yet, or the file cannot be run.
+    :raises ToolError: the environment is not installed yet, or the file cannot be run.
     """
     needs.check_python()
     environment = environment_for(needs, data_dir)
@@ -184,7 +184,7 @@ async def tools_outside(path: Path, source: bytes, needs: Requirements, data_dir
 
 
 async def _listing(place: Outside) -> dict[str, Any]:
-    """Return what the file says of its tools; remembered by content, for asking costs a process."""
+    """Return the list of the file's tools. It is stored by content, because asking for it starts a process."""
     named = sha256(b"\0".join((place.source, str(place.path).encode(), place.environment.folder.name.encode())))
     kept = place.data_dir / "listings" / f"{named.hexdigest()[:24]}.json"
     with suppress(OSError, ValueError):
@@ -281,7 +281,7 @@ async def _start_worker(place: Outside, mark: str) -> asyncio.subprocess.Process
 
 
 async def _answer(stdout: asyncio.StreamReader, progress: Callable[[str], None]) -> dict[str, Any] | None:
-    """Read lines up to the answer and return it; ``None`` when the process ends without one."""
+    """Read lines up to the answer and return it; ``None`` if the process ends without one."""
     while True:
         try:
             line = await stdout.readline()
@@ -299,7 +299,7 @@ async def _answer(stdout: asyncio.StreamReader, progress: Callable[[str], None])
 
 
 async def _last_words(stderr: asyncio.StreamReader) -> str:
-    """Keep the end of what the process says on standard error, and let it never wait for a reader."""
+    """Read standard error of the process, so that it never blocks, and return the end of it."""
     kept = b""
     while piece := await stderr.read(65536):
         kept = (kept + piece)[-_COMPLAINTS:]
@@ -309,7 +309,7 @@ async def _last_words(stderr: asyncio.StreamReader) -> str:
 async def _death(process: asyncio.subprocess.Process, complaints: asyncio.Future[str]) -> ToolError:
     code = await process.wait()
     said = ""
-    with suppress(TimeoutError):  # a child that it left behind may hold the pipe
+    with suppress(TimeoutError):  # a child process may keep the pipe open
         said = await asyncio.wait_for(asyncio.shield(complaints), 0.5)
     last = said.strip().splitlines()[-1:]
     return ToolError(f"its process ended with {ending(code)}" + (f": {last[0]}" if last else ""), code="tool_failed")

@@ -1,7 +1,7 @@
 """Tools in any language: programs in ``~/.moryflow/tools``, described by a block of comments or a file beside them.
 
-A call gives the program one JSON object on standard input and takes its answer from standard output. Program and description
-are read once; each call runs a copy of exactly those bytes, in a process group that ends with the call.
+A call writes one JSON object to the program's standard input and reads the answer from its standard output. Program and
+description are read once; each call runs a copy of exactly those bytes, in a process group that ends with the call.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from moryflow_sdk.support.secrets import names_secret
 from moryflow_sdk.support.texts import keys_once
 
 OUTPUT_LIMIT = 64 * 1024 * 1024
-"""Bytes that a program may print."""
+"""How many bytes a program may print."""
 MOST_METADATA = 256 * 1024
-"""Characters of JSON in the metadata of a result, which is stored with the session and sent to its clients."""
+"""The largest metadata of a result, in characters of JSON; it is stored with the session and sent to its clients."""
 _LONGEST_TITLE = 200
 CONTEXT = "moryflow_context"
-"""The keyword under which a call is given its context; no argument of a tool is called that."""
+"""The keyword argument with the context of a call; no argument of a tool has this name."""
 _GRACE_SECONDS = 0.5
-"""How long standard output may stay open after the program has ended, because something that it started holds it."""
+"""How long to wait for the end of standard output after the program has ended: a child process may keep it open."""
 _STARTS = 20
-"""Attempts to start a copy that another thread's new process still holds open for writing."""
+"""How often a start is tried: a process that another thread just forked may still have the copy open for writing."""
 _LAST_WORDS = 2000
 _OPENING = re.compile(r"(?m)^(?P<prefix>\S{0,4}[ \t]?)/// moryflow[ \t]*$")
 _LINE = re.compile(r"at line (\d+)")
@@ -46,7 +46,7 @@ _LINE = re.compile(r"at line (\d+)")
 
 @dataclass(frozen=True)
 class Description:
-    """What describes a program: its text, where that stands, and how many lines come before."""
+    """The description of a program: its text, the file that contains it, and the number of lines before it."""
 
     file: Path
     text: str
@@ -145,7 +145,7 @@ def description_in(path: Path, content: bytes) -> Description | None:
 
 @dataclass(frozen=True)
 class Program:
-    """A program as it was read: what a yes covers, and what runs."""
+    """A program as it was read: this content is what the person agrees to, and what runs."""
 
     path: Path
     content: bytes = field(repr=False)
@@ -154,9 +154,9 @@ class Program:
 
 
 def program_tool(ctx: PluginContext, path: Path) -> Tool:
-    """Return the tool that a program is.
+    """Return the tool for a program.
 
-    :raises PluginError: it may not be run, or its description cannot be used; with file and line.
+    :raises PluginError: the program may not be run, or its description is not valid; with file and line.
     """
     content = ctx.code_loader.read(path)
     beside = [other for suffix in MANIFESTS if (other := path.with_suffix(suffix)).exists()]
@@ -205,7 +205,7 @@ def _tool(program: Program, values: Mapping[str, Any], revision: str) -> Tool:
 
 
 class _Conversation(asyncio.SubprocessProtocol):
-    """What a program prints: its answer, lines of progress, and its last words on standard error."""
+    """Collects the output of a program: its answer, lines of progress, and the end of standard error."""
 
     def __init__(self, progress: Callable[[str], None]) -> None:
         self._progress = progress
@@ -230,7 +230,7 @@ class _Conversation(asyncio.SubprocessProtocol):
             self.ended.set()
 
     def take_progress(self, end: int) -> None:
-        """Show the lines of progress before `end`, and take them out of the answer."""
+        """Show the lines of progress before `end`, and remove them from the answer."""
         lines = bytes(self.answer[self._line : end])
         if b'"progress"' in lines:
             lines = b"".join(line for line in lines.splitlines(keepends=True) if not self._shown(line))
@@ -260,7 +260,7 @@ class _Conversation(asyncio.SubprocessProtocol):
 async def _run(program: Program, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
     """Run a copy of the program for one call.
 
-    :raises ToolError: it cannot be started, says that it failed, ends with an exit code other than 0, or prints too much.
+    :raises ToolError: it cannot be started, answers with an error, ends with an exit code other than 0, or prints too much.
     """
     targets = [{"text": target.text, "path": target.path} for target in context.call.targets]
     request = {"v": 1, "tool": program.name, "args": arguments, "call": context.call.id, "targets": targets}
@@ -320,7 +320,7 @@ def _start_error(program: Program, error: OSError) -> ToolError:
 
 
 def _result(printed: bytes, words: bytes, code: int) -> ToolResult:
-    """Return what the program answered: a JSON object with ``output`` or ``error``, else what it printed."""
+    """Return the result of a program: from a JSON object with ``output`` or ``error``, else all that it printed."""
     text = printed.decode("utf-8", "replace")
     answer = _answer(text)
     if answer.get("error"):
@@ -339,7 +339,7 @@ def _result(printed: bytes, words: bytes, code: int) -> ToolResult:
 
 
 def bounded(result: ToolResult) -> ToolResult:
-    """Return `result` with a title of one line, and its size in place of metadata that is too large to be stored."""
+    """Return `result` with a title of one line; metadata that is too large to be stored is replaced by its size."""
     title = " ".join(result.title.split())[:_LONGEST_TITLE]
     size = len(json.dumps(result.model_dump(mode="json", include={"metadata"})))
     if size <= MOST_METADATA:
@@ -349,7 +349,7 @@ def bounded(result: ToolResult) -> ToolResult:
 
 
 def _answer(text: str) -> dict[str, Any]:
-    """Return the JSON object that `text` is, empty when it is something else, such as a document of the program's own."""
+    """Return the answer in `text`, or an empty object if it is something else, such as another JSON document."""
     try:
         found = json.loads(text) if text.lstrip().startswith("{") else None
     except (ValueError, RecursionError):
@@ -369,11 +369,11 @@ def ending(code: int) -> str:
 
 
 def end_group(process: int) -> None:
-    """End a process and everything that it started and left in its group."""
+    """Kill a process and everything in its process group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process, signal.SIGKILL)
 
 
 async def end_marked_with(mark: str) -> None:
-    """End what a call has started outside of the group of its process."""
+    """End the processes of a call that are outside its process group."""
     await asyncio.to_thread(end_marked, (mark,))

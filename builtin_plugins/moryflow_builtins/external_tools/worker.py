@@ -1,8 +1,8 @@
-"""Runs in the environment of a file with dependencies: one request on standard input, one answer on standard output.
+"""A script that runs in the environment of a file with dependencies: one request on standard input, one answer on output.
 
-Each is a line of JSON. ``{"do": "list"}`` is answered by what the file exports; ``{"do": "call", "tool", "args",
-"context"}`` by ``{"result"}`` or ``{"error": {"code", "message"}}``, with ``{"progress"}`` lines before. The environment has
-only what the file asked for; the SDK and what it needs are found behind it, on the paths that are given.
+Each is a line of JSON. The answer to ``{"do": "list"}`` are the file's tools; the answer to ``{"do": "call", "tool", "args",
+"context"}`` is ``{"result"}`` or ``{"error": {"code", "message"}}``, with ``{"progress"}`` lines before. The environment has
+only the file's dependencies; the SDK and its own dependencies are found on paths that are appended to ``sys.path``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Answer the request. What the file prints goes to standard error."""
+    """Answer the request. Output that the file prints goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     sys.path += json.loads(sys.argv[1])
@@ -31,7 +31,7 @@ def main() -> None:
 
     try:
         answer = _answer(request, say)
-    except BaseException as error:  # the boundary around a person's file: whatever it raises is the answer
+    except BaseException as error:  # the boundary around a person's file: anything it raises is the answer
         answer = {"error": _error(error, request["file"])}
     say(answer)
 
@@ -50,7 +50,7 @@ def _answer(request: dict[str, Any], say: Any) -> dict[str, Any]:
 
 
 def _module(file: str, source: str) -> ModuleType:
-    """Run exactly the text that was checked and hashed."""
+    """Run exactly the source text that was checked and hashed, and return the module."""
     module = ModuleType(Path(file).stem)
     module.__file__ = file
     sys.modules[module.__name__] = module
@@ -59,7 +59,7 @@ def _module(file: str, source: str) -> ModuleType:
 
 
 def _describe(tool: Any) -> dict[str, Any]:
-    """Describe a tool. Its `targets` would have to be asked for before every call, so it is asked about by name instead."""
+    """Describe a tool. A tool with `targets` gets the domain ``tool``: calling `targets` before each call needs a process."""
     return {
         "name": tool.name,
         "description": tool.description,
@@ -92,7 +92,7 @@ def _result(outcome: Any, collected: dict[str, Any]) -> dict[str, Any]:
 
 
 def _error(error: BaseException, file: str) -> dict[str, str]:
-    """Say what was raised, and the last line of the file that it passed through."""
+    """Return the error that was raised, with the innermost line of the file in its traceback."""
     from moryflow_sdk import ToolError
     from pydantic import ValidationError
 
@@ -110,7 +110,7 @@ def _error(error: BaseException, file: str) -> dict[str, str]:
 
 
 class Context:
-    """What a tool is given here: where it is, progress and metadata. Services of the host are out of reach."""
+    """The context of a tool in this process: folders, session, progress and metadata, but no services of the host."""
 
     def __init__(self, given: dict[str, Any], say: Any) -> None:
         self.vault = Path(given.get("vault", "."))

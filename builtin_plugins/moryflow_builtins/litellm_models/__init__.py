@@ -1,6 +1,6 @@
-"""Models of services with a protocol of their own (Anthropic, Gemini, Bedrock …), through litellm.
+"""Models of services with their own protocols (Anthropic, Gemini, Bedrock …), through litellm.
 
-litellm takes seconds to import, so that happens in a thread, and only once one of its models is chosen.
+The import of litellm takes seconds. It happens in a thread, and only after one of its models is chosen.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 class LitellmService(NamedTuple):
-    """A service that litellm speaks to.
+    """A service that litellm supports.
 
-    :param keys: environment variables, one of which must hold a key; empty when the service finds its own credentials.
-    :param default: the model to use when nobody chose one.
-    :param families: beginnings of bare model names that mean this service.
+    :param keys: environment variables, one of which must have a key; empty if the service finds its credentials by itself.
+    :param default: the model to use if nobody chose one.
+    :param families: beginnings of model names without prefix that belong to this service.
     """
 
     prefix: str
@@ -46,13 +46,13 @@ class LitellmService(NamedTuple):
         return next((environ[name].strip() for name in self.keys if environ.get(name, "").strip()), "")
 
     def api_key(self, environ: Mapping[str, str]) -> str:
-        """Return the key if it may be handed over as such; tokens of other kinds litellm reads itself."""
+        """Return the key if it is an API key; litellm reads other kinds of tokens from the environment itself."""
         names = [name for name in self.keys if name.endswith(("API_KEY", "APIKEY"))]
         return next((environ[name].strip() for name in names if environ.get(name, "").strip()), "")
 
 
 SEVERAL_SYSTEM_MESSAGES = frozenset({"anthropic", "gemini", "vertex_ai", "bedrock"})
-"""Services that take system messages beside the conversation, as many as there are."""
+"""Services that accept any number of system messages, separate from the conversation."""
 
 SERVICES: dict[str, LitellmService] = {
     service.prefix: service
@@ -81,14 +81,14 @@ SERVICES: dict[str, LitellmService] = {
         LitellmService("oci"),
     )
 }
-"""In the order in which a key makes a service the default."""
+"""The first of these services with a key, and with a default model, is the default."""
 
 ANY = "litellm"
-"""``litellm/<what litellm calls the model>`` reaches every other one."""
+"""The prefix for all other models: ``litellm/<litellm's name of the model>``."""
 
 
 SHOW_AFTER = 0.3
-"""Seconds of loading after which a person is told why nothing happens."""
+"""Seconds of loading after which a person sees why nothing happens."""
 
 
 class LitellmModels(BaseProvider):
@@ -102,7 +102,7 @@ class LitellmModels(BaseProvider):
         self._environ = environ
 
     def find(self, model: str) -> ModelInfo | None:
-        """Know the prefixes of the table, ``litellm/…``, and bare names of well-known families that litellm lists."""
+        """Return a model with a prefix in :data:`SERVICES`, ``litellm/…``, or a name of a known family that litellm lists."""
         prefix, slash, name = model.partition("/")
         if slash and name and prefix in self.prefixes:
             return self._info(prefix, name)
@@ -114,12 +114,12 @@ class LitellmModels(BaseProvider):
         return None
 
     def default(self, environ: Mapping[str, str]) -> str | None:
-        """Choose the first service whose key is there."""
+        """Return the default model of the first service with a key."""
         found = (s for s in SERVICES.values() if s.default and s.key(environ))
         return next((f"{service.prefix}/{service.default}" for service in found), None)
 
     async def available(self) -> Sequence[ModelInfo]:
-        """List the models of services with a key, and configured ones."""
+        """Return the models of services with a key, and the configured models."""
         from .engine import table
 
         names = [f"{p}/{name}" for p, own in self._settings.providers.items() if p in SERVICES for name in own.models]
@@ -131,7 +131,7 @@ class LitellmModels(BaseProvider):
         return [info for name in dict.fromkeys(names) if (info := self.find(name))]
 
     def prepare(self, model: ModelInfo) -> None:
-        """Import litellm in a thread."""
+        """Start to import litellm in a thread."""
         from .engine import start
 
         start()
@@ -156,7 +156,7 @@ class LitellmModels(BaseProvider):
         try:
             litellm = await loading
             call = await litellm.acompletion(**self._arguments(request, endpoint))
-        except Exception as error:  # whatever litellm or a provider's library raises means that the call failed
+        except Exception as error:  # any exception of litellm or a service's library means that the call failed
             raise from_exception(error, endpoint) from error
         answer = Answer(endpoint)
         try:
@@ -166,7 +166,7 @@ class LitellmModels(BaseProvider):
                         yield delta
         except ModelError:
             raise
-        except Exception as error:  # likewise
+        except Exception as error:  # as above
             failure = from_exception(error, endpoint)
             if failure.code != "unreachable" or not answer.begun:
                 failure.tool_calls = answer.unfinished_calls()
@@ -218,9 +218,9 @@ class LitellmModels(BaseProvider):
         return self._settings.providers.get(prefix) or ProviderSettings()
 
     def _endpoint(self, model: ModelInfo) -> Endpoint:
-        """Return what errors say about the service.
+        """Return the service as an endpoint, for encoding requests and for error messages.
 
-        :raises ModelError: its key is not set.
+        :raises ModelError: the service's key is not set.
         """
         from moryflow_sdk.chat_completions import Endpoint
 
@@ -248,8 +248,8 @@ class LitellmModels(BaseProvider):
 async def _chunks(call: Any) -> AsyncGenerator[Any]:
     """Yield chunks as plain objects.
 
-    At the end of a stream that was cut litellm invents a ``stop``. Only `received_finish_reason` tells the two
-    apart, so an invented reason is taken out.
+    If a stream was cut, litellm invents a final ``stop``. Only `received_finish_reason` tells whether the reason is real, so
+    an invented one is removed.
     """
     try:
         async for chunk in call:

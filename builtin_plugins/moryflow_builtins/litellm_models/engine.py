@@ -1,6 +1,6 @@
-"""litellm behind one door: imported safely, called with its traps closed; its table of prices is read without the import.
+"""Import and call litellm without its side effects; its table of prices is read without the import.
 
-The reason for each workaround was measured with litellm 1.106; see ``tests/builtins/litellm_models``.
+Each workaround is for behaviour of litellm 1.106; see ``tests/builtins/litellm_models``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from moryflow_sdk.chat_completions.failures import next_step, plain
 from moryflow_sdk.errors import ModelErrorCode, redact
 
 _DURING_IMPORT = {
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it downloads its price table, three tries, seven seconds offline
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it downloads its price table: three attempts, seven seconds offline
     "LITELLM_MODE": "PRODUCTION",  # else it loads .env from the working directory
-    "PYTHON_DOTENV_DISABLED": "1",  # the same, for versions that ask differently
+    "PYTHON_DOTENV_DISABLED": "1",  # the same, for versions that read this variable
 }
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "litellm")
 _lock = threading.Lock()
@@ -36,7 +36,7 @@ _future: Future[Any] | None = None
 
 
 def start() -> Future[Any]:
-    """Begin to import litellm in a thread, once; the future gives the module."""
+    """Start to import litellm in a thread, only once; the future's result is the module."""
     global _future
     with _lock:
         if _future is None:
@@ -51,16 +51,16 @@ def _load(future: Future[Any]) -> None:
             litellm = importlib.import_module("litellm")
         _quiet(litellm)
         _follow_no_redirects()
-        with suppress(Exception):  # a library's own trouble shows in the first real call, with its words
+        with suppress(Exception):  # a problem of the library will show in the first real call, with its message
             asyncio.run(_warm_up(litellm))
         future.set_result(litellm)
-    except BaseException as error:  # waiting callers must hear of it, whatever it is
+    except BaseException as error:  # callers that wait must get the error, whatever it is
         future.set_exception(error)
 
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Set variables for a moment; what the user set comes back, and nothing is inherited by programs started later."""
+    """Set environment variables in a block and restore them afterwards, so that later programs do not inherit them."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -74,7 +74,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def _quiet(litellm: Any) -> None:
-    """Its help texts go to standard output, which belongs to the answer; its loggers repeat what errors say."""
+    """Turn off litellm's help texts, which go to standard output with the answer, and its loggers, which repeat errors."""
     litellm.suppress_debug_info = True
     litellm.set_verbose = False
     for name in _LOGGERS:
@@ -85,7 +85,7 @@ def _quiet(litellm: Any) -> None:
 
 
 async def _warm_up(litellm: Any) -> None:
-    """Make litellm load here what it would load in the first call, on the loop: a third of a second without a breath."""
+    """Load now what litellm would load during the first call, which would block the event loop for a third of a second."""
     messages = [{"role": "user", "content": "x"}]
     body = {"model": "anthropic/x", "messages": messages, "mock_response": "x", "api_key": "x"}
     async for _ in await litellm.acompletion(**arguments(body, 5.0)):
@@ -93,10 +93,10 @@ async def _warm_up(litellm: Any) -> None:
 
 
 def _follow_no_redirects() -> None:
-    """Keep keys from travelling with a redirect.
+    """Prevent that keys are sent to the target of a redirect.
 
-    litellm's clients follow redirects, and httpx takes only ``Authorization`` off on the way, not ``x-api-key``. The
-    transport below all its asynchronous clients therefore hands out redirects without their target.
+    litellm's clients follow redirects, and httpx then removes only ``Authorization``, not ``x-api-key``. So the transport
+    below all its asynchronous clients returns redirects without their target.
     """
     transport = importlib.import_module("litellm.llms.custom_httpx.aiohttp_transport").LiteLLMAiohttpTransport
     send = transport.handle_async_request
@@ -116,8 +116,8 @@ def arguments(body: dict[str, Any], timeout: float) -> dict[str, Any]:
         **body,
         "stream": True,
         "stream_options": {"include_usage": True},
-        "timeout": timeout,  # of each read; the default is 6,000 s, and stream_timeout has no effect
-        "max_retries": 0,  # the host tries again, and says so
+        "timeout": timeout,  # for each read; the default is 6,000 s, and stream_timeout has no effect
+        "max_retries": 0,  # the host itself retries, and shows that
         "num_retries": 0,
         "_skip_mcp_handler": True,  # else any call with tools needs the package mcp
     }
@@ -128,7 +128,7 @@ _FILE = "model_prices_and_context_window_backup.json"
 
 @cache
 def table() -> dict[str, dict[str, Any]]:
-    """Return litellm's table, about 4,000 models; empty when this litellm has none where it is looked for."""
+    """Return litellm's table of about 4,000 models; empty if this version of litellm does not have the file."""
     spec = find_spec("litellm")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         try:
@@ -141,14 +141,14 @@ def table() -> dict[str, dict[str, Any]]:
 
 
 def entry(prefix: str, name: str) -> dict[str, Any]:
-    """Return what the table says about a model; an empty mapping when it does not know it."""
+    """Return the table's entry for a model; empty if the table does not have it."""
     rows = table()
     row = rows.get(f"{prefix}/{name}") or rows.get(name) or {}
     return row if row.get("mode", "chat") in ("chat", "responses") else {}
 
 
 def facts(prefix: str, name: str) -> dict[str, Any]:
-    """Return the fields of a ``ModelInfo`` that the table knows. It counts the window as input alone, so does this."""
+    """Return the fields of a ``ModelInfo`` that the table has. As in the table, the context window counts input only."""
     row = entry(prefix, name)
     if not row:
         return {}
@@ -191,7 +191,7 @@ _TIMED_OUT = re.compile(r"(?i)\btime(d)?[ -]?out\b")
 
 
 def from_exception(error: BaseException, endpoint: Endpoint) -> ModelError:
-    """Return what `error` means. The exception that a broken stream is wrapped in says less than the one inside."""
+    """Return the ``ModelError`` for `error`. If it wraps the exception of a broken stream, that one is used instead."""
     inner = getattr(error, "original_exception", None)
     if isinstance(inner, Exception) and inner is not error:
         return from_exception(inner, endpoint)
@@ -216,7 +216,7 @@ def from_exception(error: BaseException, endpoint: Endpoint) -> ModelError:
 
 
 def words(error: BaseException) -> str:
-    """Return the provider's own words: without litellm's chain of class names, and out of the JSON they came in."""
+    """Return the service's own message: without litellm's chain of class names, and extracted from JSON."""
     text = str(error)
     start, end = text.find("{"), text.rfind("}")
     if 0 <= start < end:
@@ -237,7 +237,7 @@ def _json(text: str) -> Any:
 
 
 def _kind(error: BaseException) -> str:
-    """Return the provider's own word for what is wrong. It is not in the text (``content_policy_violation`` is a plain 400)."""
+    """Return the service's own code for the error, which is not in the text (``content_policy_violation`` is a plain 400)."""
     body = getattr(error, "body", None)
     found = getattr(error, "code", None) or (cast("dict[str, Any]", body).get("code") if isinstance(body, dict) else None)
     return found if isinstance(found, str) else ""
@@ -249,7 +249,7 @@ def _is_connection(error: BaseException) -> bool:
 
 
 def _headers(error: BaseException) -> dict[str, str]:
-    """``retry-after`` is in an attribute of litellm's own; the headers of ``response`` are empty."""
+    """Return the headers of the answer. litellm has them in its own attribute; those of ``response`` are empty."""
     found = getattr(error, "litellm_response_headers", None) or getattr(getattr(error, "response", None), "headers", None)
     try:
         return {str(name).lower(): str(value) for name, value in dict(found or {}).items()}

@@ -1,4 +1,4 @@
-"""The model ``local``: a small instruct model on this machine, for those who have no key yet."""
+"""The model ``local``: a small instruct model on this machine, for people who have no key yet."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 SHOW_AFTER = 0.3
-"""Seconds of loading after which a person is told why nothing happens."""
+"""Seconds of loading after which a person sees why nothing happens."""
 
 ENDS = ("\n#", *(f"\n\n{letter}" for letter in ascii_uppercase))
-"""Where an answer ends: before a heading, and before a second paragraph of prose. So small a model goes on with the document it
-was shown until it reaches its limit. A list or code after a blank line belongs to the answer."""
+"""Stop texts: an answer ends before a heading, and before a second paragraph of prose. Without them, so small a model continues
+the document of its prompt until it reaches its limit. A list or code after a blank line still belongs to the answer."""
 
 LONGEST_ANSWER, USUAL_ANSWER = 256, 160
-"""Tokens: of any answer, and of an answer to a person where no limit was set."""
+"""The most tokens of any answer, and of an answer without a limit that is not a summary."""
 
 LOCAL = ModelInfo(
     id="local",
@@ -54,13 +54,13 @@ LOCAL = ModelInfo(
 
 
 class LocalModel(BaseProvider):
-    """Serves ``local`` from a process of its own, once it is installed."""
+    """Serves ``local`` from a separate process, if the model is installed."""
 
     name = "local_model"
     prefixes = ("local",)
 
     def __init__(self, runtime: Callable[[], Runtime]) -> None:
-        """Keep how to make the runtime: most starts never ask for it."""
+        """Keep a function that makes the runtime, because most starts never need it."""
         self._make_runtime = runtime
         self._process: Process | None = None
         self._client: ChatClient | None = None
@@ -70,15 +70,15 @@ class LocalModel(BaseProvider):
         return self._make_runtime()
 
     def find(self, model: str) -> ModelInfo | None:
-        """Know ``local``, installed or not."""
+        """Return ``local``, whether or not it is installed."""
         return LOCAL if model == LOCAL.id else None
 
     def default(self, environ: Mapping[str, str]) -> str | None:
-        """Choose ``local`` where it is installed; providers with a key are asked before."""
+        """Return ``local`` if it is installed; providers with a key are asked before this one."""
         return LOCAL.id if self.installed() else None
 
     async def available(self) -> Sequence[ModelInfo]:
-        """List it, and say when it is not installed yet."""
+        """Return the model, with a note if it is not installed yet."""
         if self.installed():
             return (LOCAL,)
         size = round(self.download_size() / 1e6)
@@ -93,21 +93,21 @@ class LocalModel(BaseProvider):
     def install(self, progress: Callable[[str, int, int], None]) -> None:
         """Install runtime and weights into Moryflow's home.
 
-        :raises ModelError: it did not work.
+        :raises ModelError: the installation failed.
         """
         from .runtime import install
 
         install(self._runtime, progress)
 
     def prepare(self, model: ModelInfo) -> None:
-        """Start the process, if it can be started."""
+        """Start the process if the model is installed."""
         if self.installed():
             self._server().start()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Yield the answer.
 
-        :raises ModelError: it is not installed, does not start, or the prompt does not fit.
+        :raises ModelError: the model is not installed, does not start, or the prompt does not fit.
         """
         if not self.installed():
             raise ModelError("the local model is not installed", code="missing", next_step="moryflow model install")
@@ -143,7 +143,7 @@ class LocalModel(BaseProvider):
         return self._process
 
     async def _client_of_process(self, url: str, key: str) -> ChatClient:
-        """Return a client for the process that runs now; one that was started again has another address and key."""
+        """Return a client for the running process; a restarted process has another address and key."""
         from moryflow_sdk.chat_completions import ChatClient, Endpoint
 
         if self._client is None or self._client.endpoint.key != key:
@@ -156,18 +156,18 @@ class LocalModel(BaseProvider):
 
 _SENTENCE_ENDS = tuple(".!?。！？")
 _SENTENCE_END = re.compile(r"(?<!\d)[.!?。！？](?=\s)|\n")
-"""Not behind a digit: ``6.`` begins an item of a list."""
+"""Not after a digit, because ``6.`` begins an item of a list."""
 
 SHORTEST_LOOP = 20
-"""Characters of a sentence that ends an answer by coming again; shorter ones may."""
+"""A repeated sentence of at least this many characters ends the answer; shorter ones may be repeated."""
 
 
 async def whole_sentences(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent]:
-    """Yield `events`, ending an answer that reached the model's own limit with its last whole sentence, or before a sentence
-    that it has said already.
+    """Yield `events`, but end the answer before a repeated sentence and, if it reached the model's own limit, after its last
+    whole sentence.
 
-    So small a model rarely ends by itself: the limit is how its answers end, not how they are cut. An answer without
-    a whole sentence is passed on as it is.
+    So small a model rarely ends by itself, so that the limit is a normal end of its answers. An answer without a whole
+    sentence is passed on as it is.
     """
     held, any_sentence = "", False
     said: set[str] = set()

@@ -1,8 +1,8 @@
-"""The runtime and the weights: where they are, whether they are there, and the process that serves the model.
+"""The runtime and the weights: their folder, their installation, and the process that serves the model.
 
-They live in a folder of Moryflow's own home and not in the environment Moryflow runs in: nothing of the user's is
-changed, a read-only environment and one made by ``uv tool`` work alike, and removing the folder removes all of it. The pinned
-versions are installed with pip, or with uv where there is no pip; both only ever write into that folder.
+They are in a folder of Moryflow's home and not in the Python environment of Moryflow: nothing else is changed, it works with a
+read-only environment and with ``uv tool``, and removing the folder removes all of it. The pinned versions are installed with
+pip, or with uv if there is no pip; both write only into that folder.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ RUNTIME_DOWNLOAD: dict[tuple[str, str], int] = {
     ("Darwin", "x86_64"): 11_523_198,
     ("Windows", "AMD64"): 8_733_245,
 }
-"""Bytes of the runtime's wheel for each platform that has one."""
+"""The size in bytes of the runtime's wheel, for each platform that has one."""
 
 SPACE = 350_000_000
-"""Bytes that must be free: the downloads, unpacked, beside what is being replaced."""
+"""Free bytes that are needed: for the downloads and their unpacked content, beside an installation that is replaced."""
 
 
 class Runtime(NamedTuple):
     """The runtime in one home folder.
 
-    :param requirements: what is pinned; `weights_size` are the bytes of the unpacked weights.
+    :param requirements: the file with the pinned versions; `weights_size`: the size of the unpacked weights in bytes.
     """
 
     home: Path
@@ -60,12 +60,12 @@ class Runtime(NamedTuple):
 
     @property
     def root(self) -> Path:
-        """The folder of all versions."""
+        """The folder for all versions."""
         return self.home / "runtime" / "local-model"
 
     @property
     def folder(self) -> Path:
-        """The folder of the pinned versions: another pin is another folder, so an update never mixes two."""
+        """The folder for the pinned versions. Each set of pins has its own folder, so that an update never mixes two."""
         return self.root / hashlib.sha256(self.requirements.read_bytes()).hexdigest()[:12]
 
     @property
@@ -73,7 +73,7 @@ class Runtime(NamedTuple):
         return self.folder / WEIGHTS
 
     def installed(self) -> bool:
-        """Whether everything is there; looks at names and sizes only."""
+        """Whether everything is installed; checks only names and sizes."""
         try:
             return self.weights.stat().st_size == self.weights_size and (self.folder / "xllamacpp" / "__init__.py").is_file()
         except OSError:
@@ -83,7 +83,7 @@ class Runtime(NamedTuple):
         return MODEL_DOWNLOAD + RUNTIME_DOWNLOAD.get((platform.system(), platform.machine()), 34_000_000)
 
     def check(self) -> None:
-        """Refuse a machine that cannot have it, before anything is downloaded.
+        """Refuse an unsupported machine, before anything is downloaded.
 
         :raises ModelError: there is no build for this platform, or not enough space.
         """
@@ -106,19 +106,19 @@ class Runtime(NamedTuple):
 
 
 CONTEXT = 8192
-"""Tokens: what the weights were trained for."""
+"""The context window in tokens, for which the weights were trained."""
 
 LONGEST = 256
-"""Tokens of an answer without a limit; so small a model may not find an end by itself."""
+"""The most tokens of an answer without another limit; so small a model may not end by itself."""
 
 START = 60.0
 _SCRIPT = Path(__file__).with_name("serve.py")
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "LD_LIBRARY_PATH")
-"""Variables the process gets; keys of other services are none of its business."""
+"""The environment variables that the process gets; it must not see keys of services."""
 
 
 class Process:
-    """One server process, started when it is first needed."""
+    """The server process, started on first use."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -127,7 +127,7 @@ class Process:
         self._child: subprocess.Popen[str] | None = None
 
     def start(self) -> Future[tuple[str, str]]:
-        """Begin to start it, or again if it has died; the future gives address and key."""
+        """Start the process, or restart it if it has ended; the future's result is address and key."""
         with self._lock:
             if self._future is None or self._has_failed():
                 self._future = Future()
@@ -135,7 +135,7 @@ class Process:
             return self._future
 
     def stop(self) -> None:
-        """End the process; its pipe closing is the sign."""
+        """End the process by closing its pipe, or by force if that does not help."""
         with self._lock:
             child, self._child, self._future = self._child, None, None
         if child is None:
@@ -156,7 +156,7 @@ class Process:
     def _work(self, future: Future[tuple[str, str]]) -> None:
         try:
             future.set_result(self._start())
-        except BaseException as error:  # waiting callers must hear of it, whatever it is
+        except BaseException as error:  # callers that wait must get the error, whatever it is
             future.set_exception(error)
 
     def _start(self) -> tuple[str, str]:
@@ -188,7 +188,7 @@ class Process:
 
 
 def _spawn(folder: Path, complaints: IO[str]) -> subprocess.Popen[str]:
-    """Start the script isolated: neither the working directory nor ``PYTHON*`` variables bring code into it."""
+    """Start the script in isolated mode, in which neither the working directory nor ``PYTHON*`` variables add code."""
     return subprocess.Popen(
         [sys.executable, "-I", "-B", str(_SCRIPT)],
         cwd=folder,
@@ -222,7 +222,7 @@ def _close(child: subprocess.Popen[str]) -> None:
 
 
 ABANDONED = 3600.0
-"""Seconds after which a folder of an installation that was killed is removed."""
+"""Seconds after which the folder of an interrupted installation is removed."""
 
 Progress = Callable[[str, int, int], None]
 _ADDRESS = re.compile(r"\b\w+://\S+")
@@ -233,7 +233,7 @@ _CAUSES = (
     (r"DO NOT MATCH THE HASHES|[Hh]ash mismatch", "a downloaded file is not the one that is pinned; nothing was installed"),
     (r"No space left", "the disk is full"),
     (r"Read-only file system|Permission denied", "the folder cannot be written"),
-    # pip warns of each connection that broke, and ends with the same sentence as where there is no such version.
+    # After broken connections, pip's last sentence is the same as for a missing version; only its warnings differ.
     (r"(?s)connection broken by.*from versions: none", _UNREACHABLE),
     (r"No matching distribution|Could not find a version|No solution found|not found in the package registry",
      "the package registry in use does not have the pinned version"),
@@ -242,9 +242,9 @@ _CAUSES = (
 
 
 def install(runtime: Runtime, progress: Progress) -> None:
-    """Install into a folder beside the final one and rename it, so that a half-made one is never taken for whole.
+    """Install into a folder beside the final one and rename it, so that a partial installation never counts as complete.
 
-    :raises ModelError: it did not work; nothing is left behind.
+    :raises ModelError: the installation failed; nothing is left behind.
     """
     runtime.check()
     command = _command()
@@ -271,7 +271,7 @@ def install(runtime: Runtime, progress: Progress) -> None:
 
 
 def _place(whole: Path, runtime: Runtime) -> None:
-    """Give the new folder its name. One that is whole stays: another process was faster, and may be using it."""
+    """Move the new folder into place, unless there is a complete one: another process was faster, and may be using it."""
     folder = runtime.folder
     if not runtime.installed():
         shutil.rmtree(folder, ignore_errors=True)
@@ -290,7 +290,7 @@ def _place(whole: Path, runtime: Runtime) -> None:
 
 
 def _command() -> list[str]:
-    """Return the installer's command. ``-P`` keeps the working directory out of its module path."""
+    """Return the installer's command. With ``-P``, the working directory is not on its module path."""
     shared = ["--no-deps", "--require-hashes", "--only-binary", ":all:"]
     if importlib.util.find_spec("pip") is not None:
         quiet = ["--disable-pip-version-check", "--no-input", "--no-warn-script-location", "--progress-bar", "off"]
@@ -306,11 +306,11 @@ def _command() -> list[str]:
 
 
 class _Meter:
-    """Turns the installer's lines, and the bytes that it has written, into progress over both downloads.
+    """Reports progress over both downloads, from the installer's output and from the size of the downloaded files.
 
-    The bytes are looked at because old pips tell no program how far they are.
+    The sizes are needed because old versions of pip print no progress for programs.
 
-    :param arriving: where the installer writes what it downloads.
+    :param arriving: the folder into which the installer downloads.
     """
 
     def __init__(self, progress: Progress, total: int, arriving: Path) -> None:
@@ -321,7 +321,7 @@ class _Meter:
         self._phase = "preparing"
 
     def watch(self, ended: threading.Event) -> None:
-        """Show how far it is until `ended` is set."""
+        """Report progress until `ended` is set."""
         while not ended.wait(0.1):
             self.show()
 
@@ -332,7 +332,7 @@ class _Meter:
             self.show()
 
     def show(self) -> None:
-        with suppress(OSError):  # the installer moves and removes files meanwhile
+        with suppress(OSError):  # the installer moves and removes files at the same time
             self._done = max(self._done, sum(file.stat().st_size for file in self._arriving.rglob("*.whl")))
         self._progress(self._phase, min(self._done, self._total), self._total)
 

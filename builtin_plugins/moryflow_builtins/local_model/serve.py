@@ -1,8 +1,8 @@
-"""The process that runs the model. A script, not a module: it is started by its path with an isolated interpreter.
+"""The process that runs the model. This is a script and not a module: it is started by its path, with Python in isolated mode.
 
-The first line of standard input says what to do, the first line of standard output where the server listens. The server
-is on loopback, asks for the key that came in by the pipe (arguments and environments are seen by others), and ends with
-its owner: whatever happens to that, the pipe ends.
+The first line of standard input has the settings, the first line of standard output the server's address. The server listens
+on loopback and requires the key from the settings; that comes through the pipe, because others can see arguments and
+environments. The process ends with its owner, because the pipe is closed however the owner ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 def main() -> None:
     """Serve until standard input ends."""
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the library prints must not be taken for our answer
+    os.dup2(2, 1)  # output of the library must not be taken for our answer
     order = json.loads(sys.stdin.readline())
     try:
         server = start(order)
@@ -28,15 +28,15 @@ def main() -> None:
     answer.flush()
     while sys.stdin.readline():
         pass
-    os._exit(0)  # no library thread may keep it
+    os._exit(0)  # at once, because threads of the library could keep the process alive
 
 
 def start(order: dict[str, Any]) -> Any:
-    """Load the weights and listen.
+    """Load the weights and start the server.
 
-    Sampling is greedy, so that the same question gets the same answer, with a slight repetition penalty because
-    so small a model falls into loops. One thread is left to others: with a thread on each core llama.cpp's waiting makes
-    it ten times slower as soon as anything else runs.
+    Sampling is greedy, so that the same question gets the same answer, with a slight repetition penalty because so small a
+    model falls into loops. One core is left free: with a thread on each core, the way in which llama.cpp waits makes it ten
+    times slower as soon as anything else runs.
     """
     sys.path.insert(0, order["runtime"])
     import xllamacpp  # pyright: ignore[reportMissingImports]

@@ -1,6 +1,6 @@
-"""The web: ``web_fetch``, and ``web_search`` where a service for it is known.
+"""The web: ``web_fetch``, and ``web_search`` if a search service is available.
 
-Allowed by default, because what is fetched is public: :mod:`moryflow_sdk.support.fetcher` connects to nothing else.
+Both are allowed by default, because :mod:`moryflow_sdk.support.fetcher` connects only to public addresses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ config_path = "agents.runtime.web"
 
 
 KEYS = {"brave": "BRAVE_API_KEY", "tavily": "TAVILY_API_KEY", "exa": "EXA_API_KEY"}
-"""Services, and the environment variables that hold their keys."""
+"""Services, and the environment variables with their keys."""
 
 
 def _http(value: str) -> str:
@@ -39,7 +39,7 @@ def _http(value: str) -> str:
 
 
 class SearchSettings(Settings):
-    """Who is asked for ``web_search``.
+    """The service for ``web_search``.
 
     :ivar service: the service that searches; by default the first of `brave`, `tavily` and `exa` whose key is in the
         environment, or `searxng` if there is an address.
@@ -59,20 +59,20 @@ class SearchSettings(Settings):
         return f"SearchSettings(service={self.service!r})"
 
     def key(self, service: str) -> str:
-        """Return the key for a service; empty where there is none."""
+        """Return the key for a service; empty if there is none."""
         return self.api_key or os.environ.get(self.api_key_env or KEYS.get(service, ""), "")
 
     def key_source(self, service: str) -> str:
-        """Where the key of a service stands, for messages."""
+        """Return where the key of a service is set, for messages."""
         return "agents.runtime.web.search.apiKey" if self.api_key else self.api_key_env or KEYS.get(service, "")
 
 
 class WebSettings(Settings):
-    """Limits of what is fetched, and who searches.
+    """Limits for fetching, and the service for searches.
 
     :ivar seconds: how long a page, with all its redirects, or a search may take.
     :ivar max_bytes: how many bytes of a page are read, counted after it is unpacked.
-    :ivar behind_fake_ip: true: allow connections to 198.18.0.0/15. Proxies such as Clash and sing-box give every name an
+    :ivar behind_fake_ip: if true, allow connections to 198.18.0.0/15. Proxies such as Clash and sing-box give every name an
         address in this network and decide themselves where it leads.
     """
 
@@ -86,7 +86,7 @@ config_model = WebSettings
 
 
 def searches_with(settings: SearchSettings) -> str:
-    """Return the service that is asked; empty where none can be."""
+    """Return the service to ask; empty if none is usable."""
     if settings.service is None:
         return next(
             (name for name, variable in KEYS.items() if os.environ.get(variable)), "searxng" if settings.address else ""
@@ -127,7 +127,7 @@ async def web_search(query: Annotated[str, "words, as for a search engine"], ctx
 
 @hookimpl
 def tools(ctx: PluginContext) -> list[Tool]:
-    """Offer the tools of the web; a search only where somebody can be asked."""
+    """Offer ``web_fetch``, and ``web_search`` if a service is usable."""
     return [web_fetch, *([web_search] if searches_with(config_of(ctx, WebSettings).search) else [])]
 
 

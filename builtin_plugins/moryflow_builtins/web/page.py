@@ -1,4 +1,4 @@
-"""``web_fetch``: what the rules say of each hop, and the page as a model reads it: text, Markdown, JSON, a PDF, an image."""
+"""``web_fetch``: apply the rules to each hop, and turn the page into what a model reads: Markdown, text, JSON or an image."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CLOSING = re.compile(r"<(?=/?web_page\b)", re.IGNORECASE)
 
 
 def fetcher_of(ctx: ToolContext) -> Fetcher:
-    """Return what fetches under the settings and the rules of a turn."""
+    """Return a fetcher with the settings and the rules of a turn."""
     settings = config_of(ctx, WebSettings)
     return Fetcher(
         seconds=settings.seconds,
@@ -42,9 +42,9 @@ def fetcher_of(ctx: ToolContext) -> Fetcher:
 
 
 async def fetch_page(ctx: ToolContext, address: str) -> ToolResult:
-    """Fetch a page, and return it as the model reads it.
+    """Fetch a page, and return the result for the model.
 
-    :raises ToolError: it may not be fetched, did not come, or cannot be read.
+    :raises ToolError: the page may not be fetched, could not be fetched, or cannot be read.
     """
     got = await fetcher_of(ctx).fetch(address)
     if got.leads_to is not None:
@@ -61,7 +61,7 @@ async def fetch_page(ctx: ToolContext, address: str) -> ToolResult:
 
 
 def _is_named(ctx: ToolContext, url: Url) -> bool:
-    """Whether a rule of the person opens this service: one that names its scheme, host and port."""
+    """Whether a rule of the person allows this service: the rule must name its scheme, host and port."""
     base = str(replace(url, path="/", query=""))
     named = [rule for rule in ctx.rules.all() if rule.domain == "web_fetch" and _matches(rule, url)]
     last = named[-1] if named else None
@@ -77,9 +77,9 @@ def _matches(rule: Rule, url: Url) -> bool:
 
 
 def _is_free(ctx: ToolContext, url: Url) -> bool:
-    """Whether a redirect may be followed without the gates: no rule denies it, and none that counts asks.
+    """Whether a redirect may be followed without asking the gates: no rule denies it, and the last rule does not ask.
 
-    Where one does, the model is told and may call again, so that the gates judge that call like any other.
+    Otherwise the model is told the address and may fetch it with another call, which the gates judge as usual.
     """
     if ctx.rules.problems():
         return False
@@ -91,9 +91,9 @@ def _is_free(ctx: ToolContext, url: Url) -> bool:
 
 
 def result_of(got: Fetched, fragment: str, *, sees_images: bool) -> ToolResult:
-    """Return what the model reads of a page.
+    """Return the result for a page: an image, Markdown or text.
 
-    :raises ToolError: it is nothing that can be read.
+    :raises ToolError: the page is binary and not an image.
     """
     kind = got.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type := _image_type(got.body):
@@ -140,9 +140,9 @@ sys.stdout.buffer.write(text.encode("utf-8", "replace"))
 
 
 async def pdf_text(got: Fetched, seconds: float, environment: Mapping[str, str]) -> str:
-    """Return the text of the first 200 pages of a PDF, read by a process of its own: it can be ended, whatever the file does.
+    """Return the text of the first 200 pages of a PDF. A separate process reads it, which can be killed if the file is bad.
 
-    :raises ToolError: what reads it is not installed, or it cannot be read in time.
+    :raises ToolError: pypdf is not installed, or the PDF cannot be read in time.
     """
     import asyncio
     import sys
@@ -169,7 +169,7 @@ async def pdf_text(got: Fetched, seconds: float, environment: Mapping[str, str])
 
 
 def text_of(body: bytes, content_type: str, cut: bool) -> str:
-    """Return a body as text: by its header, its mark, what its page says of itself, else UTF-8 or Windows-1252."""
+    """Decode a body: by its header, its byte-order mark, the charset in the page, else as UTF-8 or Windows-1252."""
     said = [_CHARSET.search(content_type), _CHARSET.search(body[:2048].decode("ascii", "replace"))]
     header, own = (_codec(found[1]) if found else "" for found in said)
     names = (header, mark_of(body)[1], own)
@@ -188,7 +188,7 @@ def _half(text: str, cut: bool) -> str:
 
 
 def _codec(name: str) -> str:
-    """Return Python's name of a character set, as browsers read it; nothing for one that is none."""
+    """Return Python's name of a character set, with browsers' substitutions; empty if it is not a character set."""
     try:
         found = codecs.lookup(name)
     except (LookupError, ValueError):
@@ -200,7 +200,7 @@ def _codec(name: str) -> str:
 
 # ---------------------------------------------------------------- HTML
 
-# No expression here goes back over what it has read, so that a page of one kind of bracket takes no longer.
+# No expression here backtracks over what it has read, so that a page full of brackets takes no longer than others.
 
 _TOKEN = re.compile(
     r"<!--.*?(?:-->|\Z)"
@@ -214,7 +214,7 @@ _BLOCKS = re.compile("p|div|section|article|main|aside|header|footer|nav|ul|ol|t
 
 
 def section(page: str, fragment: str) -> str:
-    """Return the part of a page that a fragment names: from its heading to the next one that is not below it."""
+    """Return the part of a page that a fragment names: from its heading to the next heading of the same or a higher level."""
     name = re.escape(unquote(fragment))
     start = re.search(rf"<[a-zA-Z][^<>]*\s(?:id|name)\s*=\s*[\"']?{name}[\"'\s>]", page)
     if start is None:
@@ -230,9 +230,9 @@ def section(page: str, fragment: str) -> str:
 
 
 def markdown(page: str) -> str:
-    """Return HTML as Markdown: with html-to-markdown where it is installed, else in a simpler way.
+    """Convert HTML to Markdown: with html-to-markdown if it is installed, else with :func:`plain_markdown`.
 
-    The library leaves out what lies deeper than some hundred elements; of such a page the simpler way keeps the text.
+    The library leaves out content that is nested deeper than some hundred elements; the simpler function keeps its text.
     """
     try:
         from html_to_markdown import ConversionOptions, convert  # pyright: ignore[reportMissingImports]
@@ -240,7 +240,7 @@ def markdown(page: str) -> str:
         return plain_markdown(page)
     try:
         found: str = convert(page, ConversionOptions(extract_metadata=False)).content or ""
-    except Exception:  # it has a dozen kinds of its own
+    except Exception:  # the library has a dozen exceptions of its own
         return plain_markdown(page)
     if len(found) * 20 < len(page) and _letters(found) < _letters(simple := plain_markdown(page)):
         return simple
@@ -252,7 +252,7 @@ def _letters(text: str) -> int:
 
 
 def plain_markdown(page: str) -> str:
-    """Return headings, paragraphs, lists, links, cells and code of HTML, in one pass."""
+    """Convert headings, paragraphs, lists, links, table cells and code of HTML to Markdown, in one pass."""
     parts: list[str] = []
     links: list[str] = []
     at, is_code = 0, False
@@ -272,7 +272,7 @@ def _words(text: str, is_code: bool) -> str:
 
 
 def _sign(tag: str, closes: bool, attributes: str, links: list[str]) -> str:
-    """Return what Markdown has in place of a tag."""
+    """Return the Markdown for a tag."""
     if tag == "a":
         if closes:
             return f"]({links.pop()})" if links else ""

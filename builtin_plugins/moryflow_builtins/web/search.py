@@ -1,7 +1,7 @@
-"""``web_search``: the services that can be asked, and their answers as one list.
+"""``web_search``: ask a search service, and return its answer as a list.
 
-A service is the person's own choice, like a model's: it is connected to as it is configured, through the proxy of the
-environment, and it is the only one who gets the words.
+As with a model's service, the person chooses the service: the connection goes to the configured address, through the proxy of
+the environment, and nobody else receives the query.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 4 * 1024 * 1024
 SNIPPET = 500
-"""Characters of what a service says about a page."""
+"""The longest text about a page, in characters."""
 
 
 class SearchHit(NamedTuple):
-    """A page that was found."""
+    """A page in the results."""
 
     title: str
     url: str
@@ -34,13 +34,13 @@ class SearchHit(NamedTuple):
 
 
 class SearchService(NamedTuple):
-    """How a service is asked.
+    """How to ask a search service.
 
-    :ivar address: where it is; empty for one that the settings name.
-    :ivar headers: the headers that carry a key.
-    :ivar request: the path and the body for words and a number of results.
-    :ivar found: where the results stand in the answer, one key after the other.
-    :ivar snippet: the keys of a result that may say what the page is about; the first that does is taken.
+    :ivar address: its address; empty if the settings must name it.
+    :ivar headers: key → the headers that send it.
+    :ivar request: query and number of results → the path and the body of the request.
+    :ivar found: the path of keys to the list of results in the answer.
+    :ivar snippet: the keys of a result that may have a text about the page; the first one with a text is used.
     """
 
     address: str
@@ -86,9 +86,9 @@ SERVICES: Mapping[str, SearchService] = {
 
 
 async def search_web(ctx: ToolContext, query: str) -> ToolResult:
-    """Ask the service of the settings, and return what it found as the model reads it.
+    """Ask the configured service, and return the results for the model.
 
-    :raises ToolError: it cannot be asked, or does not answer as it should.
+    :raises ToolError: the service cannot be reached, refuses, or does not answer with results.
     """
     settings = config_of(ctx, WebSettings)
     name = searches_with(settings.search)
@@ -153,9 +153,9 @@ def _refused(name: str, settings: SearchSettings, status: int) -> ToolError:
 
 
 def _hits(service: SearchService, answer: bytes, name: str) -> list[SearchHit]:
-    """Return the results in an answer; what is not a result is left out.
+    """Return the results in an answer; entries without an address are left out.
 
-    :raises ToolError: it is not the JSON that the service answers with.
+    :raises ToolError: the answer is not JSON of the expected form.
     """
     try:
         found: Any = json.loads(answer)
@@ -180,7 +180,7 @@ def _line(text: str, most: int) -> str:
 
 
 def _ask_ddgs(query: str, count: int, seconds: float) -> list[SearchHit]:
-    """Search with the unofficial library, which reads the pages of search engines and connects by itself."""
+    """Search with the unofficial library ddgs, which reads the pages of search engines and makes its own connections."""
     try:
         from ddgs import DDGS  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -188,7 +188,7 @@ def _ask_ddgs(query: str, count: int, seconds: float) -> list[SearchHit]:
         raise ToolError("ddgs is not installed", code="missing", next_step=step) from None
     try:
         found: Any = DDGS(timeout=int(seconds) or 1).text(query, max_results=count)
-    except Exception as error:  # it raises what the engines' pages make it raise
+    except Exception as error:  # unexpected pages of the engines can raise anything
         if "no results" in str(error).lower():
             return []
         raise ToolError(f"ddgs cannot search: {_line(str(error), 200)}") from None
