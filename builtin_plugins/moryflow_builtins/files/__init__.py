@@ -75,9 +75,9 @@ async def read(
     line_numbers: Annotated[bool, "put the line number before each line; it is not part of the file"] = False,
 ) -> ToolResult:
     """Read a text file, a page of it at a time, or look at an image (PNG, JPEG, GIF, WebP)."""
-    from .reader import read_soon
+    from .reader import read_page
 
-    return await read_soon(ctx, offset, limit, encoding, line_numbers)
+    return await read_page(ctx, offset, limit, encoding, line_numbers)
 
 
 @tool(domain="read", targets=_read_path, parallel_safe=True)

@@ -47,9 +47,9 @@ def commit(files: Files, changes: Sequence[FileChange]) -> None:
     undo: list[Undo] = []
     try:
         for change in changes:
-            _make(files, change, undo)
+            _make_change(files, change, undo)
     except ToolError as error:
-        left = [name for name, put_back in reversed(undo) if not _succeeds(put_back)]
+        left = [name for name, put_back in reversed(undo) if not _undo_succeeds(put_back)]
         if left:
             raise ToolError(
                 f"{error.message}; these files could not be put back and hold the change: {', '.join(left)}",
@@ -65,7 +65,7 @@ def _refuse_changed(files: Files, change: FileChange) -> None:
         raise ToolError(f"{change.target.given} changed while it was edited", code="changed", next_step="read it again")
 
 
-def _make(files: Files, change: FileChange, undo: list[Undo]) -> None:
+def _make_change(files: Files, change: FileChange, undo: list[Undo]) -> None:
     """Make one change, and add a function to `undo` for each step of it."""
     target, name, before = change.target, change.target.given, change.before
     if change.after is not None:
@@ -87,7 +87,7 @@ def _mode(files: Files, target: Target) -> int:
         return os.fstat(file.fileno()).st_mode & 0o777
 
 
-def _succeeds(put_back: Callable[[], object]) -> bool:
+def _undo_succeeds(put_back: Callable[[], object]) -> bool:
     try:
         put_back()
     except ToolError:
@@ -306,12 +306,12 @@ def short_diffs(changed: Sequence[ShownFile]) -> str:
     Lines from a file begin with a blank, ``+``, ``-`` or a backslash, and hunk headers with ``@@``; all others are ours.
     """
     each = max(SHORT_LINES // max(len(changed), 1), 4)
-    lines = [line for one in changed[:SHORT_FILES] for line in _short(one, each)]
+    lines = [line for one in changed[:SHORT_FILES] for line in _short_diff(one, each)]
     left = len(changed) - SHORT_FILES
     return "\n".join([*lines, f"and {left} more files"] if left > 0 else lines)
 
 
-def _short(one: ShownFile, most: int) -> list[str]:
+def _short_diff(one: ShownFile, most: int) -> list[str]:
     made = one.made or Diff(0, 0, "")
     head = ", ".join(part for part in (one.what, f"{made.count} lines" if made.text else "") if part)
     lines = made.text.split("\n") if made.text else []

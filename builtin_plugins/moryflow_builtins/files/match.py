@@ -22,10 +22,10 @@ Step = tuple[str, str]
 def reindent(new: Sequence[str], written: Sequence[str], there: Sequence[str]) -> list[str]:
     """Return the lines `new`, indented as in the file: the lines `there` of the file match the model's lines `written`."""
     known: dict[str, str] = {}
-    for ours, theirs in zip(written, there, strict=True):
-        if theirs.strip():
-            known.setdefault(_indent(ours), _indent(theirs))
-    if all(ours == theirs for ours, theirs in known.items()):
+    for from_model, in_file in zip(written, there, strict=True):
+        if in_file.strip():
+            known.setdefault(_indent(from_model), _indent(in_file))
+    if all(from_model == in_file for from_model, in_file in known.items()):
         return list(new)
     indents = {_indent(line) for line in new if line.strip()}
     step = _step_between(known) or _guess_step(known, indents)
@@ -33,10 +33,10 @@ def reindent(new: Sequence[str], written: Sequence[str], there: Sequence[str]) -
     return [moved[_indent(line)] + line.lstrip(" \t") if line.strip() else line for line in new]
 
 
-def other_blanks(written: Sequence[str], there: Sequence[str]) -> bool:
+def indents_differently(written: Sequence[str], there: Sequence[str]) -> bool:
     """Whether one of the two is indented with tabs and the other with spaces only."""
-    ours, theirs = ("".join(map(_indent, lines)) for lines in (written, there))
-    return bool(ours and theirs) and ("\t" in ours) != ("\t" in theirs)
+    from_model, in_file = ("".join(map(_indent, lines)) for lines in (written, there))
+    return bool(from_model and in_file) and ("\t" in from_model) != ("\t" in in_file)
 
 
 def _indent(line: str) -> str:
@@ -47,16 +47,16 @@ def _step_between(known: Mapping[str, str]) -> Step | None:
     """Return the step between two lines of different indentation, or else the step of one line with tabs on one side."""
     for less, more in pairwise(sorted(known, key=len)):
         if more.startswith(less) and known[more].startswith(known[less]) and known[more] != known[less]:
-            return _smallest(more.removeprefix(less), known[more].removeprefix(known[less]))
-    return next((_smallest(*pair) for pair in known.items() if all(pair) and ("\t" in pair[0]) != ("\t" in pair[1])), None)
+            return _one_level(more.removeprefix(less), known[more].removeprefix(known[less]))
+    return next((_one_level(*pair) for pair in known.items() if all(pair) and ("\t" in pair[0]) != ("\t" in pair[1])), None)
 
 
-def _smallest(ours: str, theirs: str) -> Step:
+def _one_level(written: str, in_file: str) -> Step:
     """Return the step of one level: two tabs for eight spaces make one tab for four. A single space is not a level."""
-    levels = gcd(len(ours), len(theirs))
-    if "\t" in theirs and len(ours) == levels:
-        return ours, "\t"
-    return ours[: len(ours) // levels], theirs[: len(theirs) // levels]
+    levels = gcd(len(written), len(in_file))
+    if "\t" in in_file and len(written) == levels:
+        return written, "\t"
+    return written[: len(written) // levels], in_file[: len(in_file) // levels]
 
 
 def _guess_step(known: Mapping[str, str], indents: Iterable[str]) -> Step:
@@ -84,11 +84,11 @@ def _indent_for(indent: str, known: Mapping[str, str], step: Step) -> str:
 
 def _convert(blanks: str, step: Step) -> str:
     """Return `blanks` with each whole level as the file has it; the rest is alignment and stays."""
-    ours, theirs = step
+    written, in_file = step
     levels = 0
-    while ours and blanks.startswith(ours):
-        blanks, levels = blanks.removeprefix(ours), levels + 1
-    return theirs * levels + blanks
+    while written and blanks.startswith(written):
+        blanks, levels = blanks.removeprefix(written), levels + 1
+    return in_file * levels + blanks
 
 
 Span = tuple[int, int]
@@ -267,7 +267,7 @@ def _by_lines(text: str, edit: Edit) -> Iterator[Replacement]:
     if old.endswith("\n"):
         old, new = old[:-1], new.removesuffix("\n")
     old_lines, lines = old.split("\n"), text.split("\n")
-    wanted, have = [bare(line) for line in old_lines], [bare(line) for line in lines]
+    wanted, have = [squeezed_line(line) for line in old_lines], [squeezed_line(line) for line in lines]
     if not any(wanted):
         return
     starts = [0, *accumulate(len(line) + 1 for line in lines)]
@@ -290,6 +290,6 @@ def plain_line(line: str) -> str:
     return line.translate(_ALIKE).rstrip()
 
 
-def bare(line: str) -> str:
+def squeezed_line(line: str) -> str:
     """Return `line` with look-alikes replaced, no blanks around it and single blanks inside, for comparison."""
     return " ".join(line.translate(_ALIKE).split())

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 
 from .editor import Diff, FileChange, ShownFile, commit, diff, short_diffs
-from .match import bare, line_end, other_blanks, plain_line, reindent
+from .match import indents_differently, line_end, plain_line, reindent, squeezed_line
 from .reader import MAX_BYTES, decode, encode_new
 
 BEGIN, END = "*** Begin Patch", "*** End Patch"
@@ -153,7 +153,7 @@ def _wrong(number: int, what: str) -> ToolError:
     )
 
 
-_WAYS: tuple[Callable[[str], str], ...] = (str, str.rstrip, plain_line, bare)
+_WAYS: tuple[Callable[[str], str], ...] = (str, str.rstrip, plain_line, squeezed_line)
 """How lines are compared, the strictest first."""
 
 _LINE = re.compile(r"([^\n]*?)(\r?\n)|([^\n]+)()\Z")
@@ -263,7 +263,7 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], name: str) -> str:
     result: list[tuple[str, str]] = []
     position = 0
     for number, hunk in enumerate(hunks, 1):
-        start = _place(bodies, hunk, position, f"change {number} of {len(hunks)} in {name}")
+        start = _find_place(bodies, hunk, position, f"change {number} of {len(hunks)} in {name}")
         result += lines[position:start]
         position = start + len(hunk.old)
         nearest = (own for _, own in (*lines[start:position], *lines[:start][-1:]) if own)
@@ -279,7 +279,7 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], name: str) -> str:
 def _replace(old: Sequence[tuple[str, str]], hunk: Hunk, end: str) -> list[tuple[str, str]]:
     """Return the new lines of a place, each with its end; context lines stay as in the file."""
     lines, there = [text for sign, text in hunk.lines if sign == "+"], [body for body, _ in old]
-    if other_blanks(hunk.old, there):
+    if indents_differently(hunk.old, there):
         # Not if only the depth differs: the blank sign of a context line may be missing, and the new lines are right.
         lines = reindent(lines, hunk.old, there)
     added = iter(lines)
@@ -295,7 +295,7 @@ def _replace(old: Sequence[tuple[str, str]], hunk: Hunk, end: str) -> list[tuple
     return result
 
 
-def _place(lines: Sequence[str], hunk: Hunk, position: int, where: str) -> int:
+def _find_place(lines: Sequence[str], hunk: Hunk, position: int, where: str) -> int:
     """Return the line at which the old lines of `hunk` begin."""
     for header in hunk.headers:
         position = _after_header(lines, header, position, where)

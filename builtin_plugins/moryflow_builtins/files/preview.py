@@ -23,10 +23,10 @@ def preview_write(ctx: ToolContext) -> str:
     """Return the content of a new file, or the diff of an existing one."""
     target, content = ctx.call.targets[0], str(ctx.call.args["content"])
     if target.identity is None:
-        return _with_heading(f"new file, {_lines(content)}", _new(content))
+        return _with_heading(f"new file, {_lines(content)}", _new_lines(content))
     before = old_text(ctx.files, target)
     if before is None:
-        return _with_heading(f"replaces all of it, which is large or not text, with {_lines(content)}", _new(content))
+        return _with_heading(f"replaces all of it, which is large or not text, with {_lines(content)}", _new_lines(content))
     return _difference(before, content)
 
 
@@ -48,16 +48,16 @@ def preview_patch(ctx: ToolContext) -> str:
 def preview_move(ctx: ToolContext) -> str:
     """Return every path that is moved, and where to."""
     source, destination = ctx.call.targets
-    below = _below(ctx, source)
+    below = _paths_below(ctx, source)
     moved = [f"{_name(source)} → {_name(destination)}"]
-    return "\n".join((*moved, *(f"{_name(source, path)} → {_name(destination, path)}" for path in below), *_rest(below)))
+    return "\n".join((*moved, *(f"{_name(source, path)} → {_name(destination, path)}" for path in below), *_more_note(below)))
 
 
 def preview_delete(ctx: ToolContext) -> str:
     """Return every path that is deleted."""
     target = ctx.call.targets[0]
-    below = _below(ctx, target) if ctx.call.args.get("recursive") else []
-    return "\n".join((_name(target), *(_name(target, path) for path in below), *_rest(below)))
+    below = _paths_below(ctx, target) if ctx.call.args.get("recursive") else []
+    return "\n".join((_name(target), *(_name(target, path) for path in below), *_more_note(below)))
 
 
 PREVIEWS = {
@@ -71,7 +71,7 @@ PREVIEWS = {
 """The preview of each tool that changes files."""
 
 
-def _below(ctx: ToolContext, target: Target) -> list[str]:
+def _paths_below(ctx: ToolContext, target: Target) -> list[str]:
     """Return the paths below a folder, at most one more than are shown; none if `target` is not a folder."""
     try:
         found: Iterable[str] = (path for path, _ in ctx.files.walk(target, ignore=False))
@@ -80,7 +80,7 @@ def _below(ctx: ToolContext, target: Target) -> list[str]:
         return []
 
 
-def _rest(below: Sequence[str]) -> list[str]:
+def _more_note(below: Sequence[str]) -> list[str]:
     return [f"and more than {MOST_PATHS:,} files in all"] if len(below) > MOST_PATHS else []
 
 
@@ -91,7 +91,7 @@ def _preview_file(one: PlannedPatch, targets: Sequence[Target]) -> str:
         name = f"{name} → {_name(into)}"
     match one.patch.action:
         case "add":
-            return _with_heading(f"{name}: new file, {_lines(one.after)}", _new(one.after))
+            return _with_heading(f"{name}: new file, {_lines(one.after)}", _new_lines(one.after))
         case "delete":
             return _with_heading(f"{name}: goes", whole_diff(one.before, "").text)
         case _:
@@ -109,7 +109,7 @@ def _with_heading(head: str, text: str) -> str:
     return f"{head}\n{text}" if text else head
 
 
-def _new(content: str) -> str:
+def _new_lines(content: str) -> str:
     return whole_diff("", content).text.partition("\n")[2]
 
 

@@ -106,9 +106,9 @@ def kind_of(head: bytes) -> str:
 def picture_of(head: bytes) -> Picture | None:
     """Return the image that begins with `head`, or ``None``; a few hundred kilobytes hold the size of any JPEG."""
     if head.startswith(b"\x89PNG\r\n\x1a\n") and len(head) >= 24:
-        return Picture("image/png", _big(head[16:20]), _big(head[20:24]))
+        return Picture("image/png", _big_endian(head[16:20]), _big_endian(head[20:24]))
     if head[:6] in (b"GIF87a", b"GIF89a") and len(head) >= 10:
-        return Picture("image/gif", _little(head[6:8]), _little(head[8:10]))
+        return Picture("image/gif", _little_endian(head[6:8]), _little_endian(head[8:10]))
     if head.startswith(b"\xff\xd8\xff"):
         return Picture("image/jpeg", *_jpeg_size(head))
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
@@ -122,29 +122,29 @@ def _jpeg_size(head: bytes) -> tuple[int | None, int | None]:
     while position + 9 <= len(head) and head[position] == 0xFF:
         marker = head[position + 1]
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return _big(head[position + 7 : position + 9]), _big(head[position + 5 : position + 7])
-        position += 2 + max(_big(head[position + 2 : position + 4]), 2)
+            return _big_endian(head[position + 7 : position + 9]), _big_endian(head[position + 5 : position + 7])
+        position += 2 + max(_big_endian(head[position + 2 : position + 4]), 2)
     return None, None
 
 
 def _webp_size(head: bytes) -> tuple[int | None, int | None]:
     match head[12:16]:
         case b"VP8X" if len(head) >= 30:
-            return _little(head[24:27]) + 1, _little(head[27:30]) + 1
+            return _little_endian(head[24:27]) + 1, _little_endian(head[27:30]) + 1
         case b"VP8 " if len(head) >= 30:
-            return _little(head[26:28]) & 0x3FFF, _little(head[28:30]) & 0x3FFF
+            return _little_endian(head[26:28]) & 0x3FFF, _little_endian(head[28:30]) & 0x3FFF
         case b"VP8L" if len(head) >= 25:
-            bits = _little(head[21:25])
+            bits = _little_endian(head[21:25])
             return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
         case _:
             return None, None
 
 
-def _big(data: bytes) -> int:
+def _big_endian(data: bytes) -> int:
     return int.from_bytes(data, "big")
 
 
-def _little(data: bytes) -> int:
+def _little_endian(data: bytes) -> int:
     return int.from_bytes(data, "little")
 
 
@@ -173,7 +173,7 @@ class FilePage:
         return self.first + len(self.lines) - 1
 
 
-async def read_soon(ctx: ToolContext, offset: int, limit: int, encoding: str | None, line_numbers: bool) -> ToolResult:
+async def read_page(ctx: ToolContext, offset: int, limit: int, encoding: str | None, line_numbers: bool) -> ToolResult:
     """Read a small file at once on the event loop, and a larger one, or one that may have to wait, in a thread."""
     page = partial(read_target, ctx, offset, limit, encoding, line_numbers)
     return page() if not ctx.files.waits and _is_small(ctx.call.targets[0]) else await asyncio.to_thread(page)

@@ -40,8 +40,8 @@ from .results import (
     SearchResult,
     alternatives,
     change_time,
+    changed_since,
     glob_matcher,
-    moved_since,
     one_line,
     result_of,
     with_notes,
@@ -88,26 +88,26 @@ async def list_files(ctx: ToolContext, target: Target, program: str, *options: s
 
 
 async def search_folder(
-    ctx: ToolContext, target: Target, wish: SearchRequest, program: str, reader: FolderReader
+    ctx: ToolContext, target: Target, request: SearchRequest, program: str, reader: FolderReader
 ) -> SearchResult:
     """Search the files below `target`, and leave out those that `reader` does not show, which are found meanwhile."""
-    wants = wish.wants
+    wants = request.wants
     with ctx.files.folder(target) as folder:
-        async with _running_rg(ctx, program, (*COMMON, *_options(wish), "--", "."), folder, target) as process:
-            looking = asyncio.ensure_future(_not_shown(ctx, target, program, reader, wants))
+        async with _running_rg(ctx, program, (*COMMON, *_options(request), "--", "."), folder, target) as process:
+            refusing = asyncio.ensure_future(_refused_paths(ctx, target, program, reader, wants))
             try:
                 found = await _collect(process)
-                refused = await looking
+                refused = await refusing
             finally:
-                looking.cancel()
-                await asyncio.wait((looking,))
+                refusing.cancel()
+                await asyncio.wait((refusing,))
     found.lines = [line for line in found.lines if line.path not in refused and (wants is None or wants(line.path))]
     shown = {line.path for line in found.lines}
     found.notes = [f"{path} was searched up to its first NUL; name it to search all" for path in found.notes if path in shown]
     return found
 
 
-async def _not_shown(
+async def _refused_paths(
     ctx: ToolContext, target: Target, program: str, reader: FolderReader, wants: Callable[[str], object] | None
 ) -> set[str]:
     """Return the files below `target` that `reader` does not show.
@@ -117,12 +117,12 @@ async def _not_shown(
     files = await list_files(ctx, target, program, "--threads=1")
     if files is None:
         raise ToolError("the files could not be listed", code="io", next_step="call it again, or search a smaller folder")
-    return reader.not_shown(list(filter(wants, files)) if wants else files)
+    return reader.refused_paths(list(filter(wants, files)) if wants else files)
 
 
-async def search_open_file(ctx: ToolContext, file: IO[Any], name: str, wish: SearchRequest, program: str) -> SearchResult:
+async def search_open_file(ctx: ToolContext, file: IO[Any], name: str, request: SearchRequest, program: str) -> SearchResult:
     """Search one open text file; ``rg`` reads it from standard input."""
-    arguments = (*COMMON, *_options(wish), "--text", "--", "-")
+    arguments = (*COMMON, *_options(request), "--text", "--", "-")
     process = await asyncio.create_subprocess_exec(
         program, *arguments, env=marked_environment(ctx.mark), stdin=file, stdout=PIPE, stderr=PIPE
     )
@@ -132,15 +132,15 @@ async def search_open_file(ctx: ToolContext, file: IO[Any], name: str, wish: Sea
     return found
 
 
-def _options(wish: SearchRequest) -> tuple[str, ...]:
+def _options(request: SearchRequest) -> tuple[str, ...]:
     options = ["--line-number", "--with-filename", "--no-heading", "--max-columns=500", "--max-columns-preview"]
-    options += [f"--context={wish.context}"] if wish.context else []
-    options += ["--ignore-case"] if wish.ignore_case else ["--case-sensitive"]
-    options += ["--fixed-strings"] if wish.literal else []
-    if wish.glob and _PLAIN_GLOB.fullmatch(wish.glob):
+    options += [f"--context={request.context}"] if request.context else []
+    options += ["--ignore-case"] if request.ignore_case else ["--case-sensitive"]
+    options += ["--fixed-strings"] if request.literal else []
+    if request.glob and _PLAIN_GLOB.fullmatch(request.glob):
         # A type, not --glob, which would include ignored files.
-        options += [f"--type-add=wanted:{wish.glob}", "--type=wanted"]
-    return (*options, f"--regexp={wish.pattern}")
+        options += [f"--type-add=wanted:{request.glob}", "--type=wanted"]
+    return (*options, f"--regexp={request.pattern}")
 
 
 @asynccontextmanager
@@ -185,7 +185,7 @@ async def _collect(process: Process) -> SearchResult:
                 if not found.take(lines):
                     return found
             if await process.wait() > 1 and not found.lines:
-                _refuse(await complaint)
+                _raise_if_pattern_refused(await complaint)
     except TimeoutError:
         found.stop(f"stopped after {SEARCH_SECONDS:g} s")
     finally:
@@ -215,7 +215,7 @@ async def _complaint(stream: asyncio.StreamReader) -> str:
     return text.decode("utf-8", "replace")
 
 
-def _refuse(complaint: str) -> None:
+def _raise_if_pattern_refused(complaint: str) -> None:
     """Raise if ``rg`` refused the pattern; an unreadable file is no reason to stop."""
     text = complaint.strip()
     if "regex" in text or "pattern" in text or "glob" in text:
@@ -231,39 +231,39 @@ BATCH = 64
 Contents = Iterable[tuple[str, bytes]]
 
 
-async def scan_folder(ctx: ToolContext, target: Target, wish: SearchRequest, reader: FolderReader) -> SearchResult:
+async def scan_folder(ctx: ToolContext, target: Target, request: SearchRequest, reader: FolderReader) -> SearchResult:
     """Search the files below `target` that `reader` shows."""
-    wants = wish.wants
+    wants = request.wants
 
     def wanted(path: str) -> bool:
         return (wants is None or bool(wants(path))) and reader.shows(path)
 
-    return await scan(ctx.files.contents(target, wanted, limit=MAX_FILE), wish, lambda: ctx.cancelled, mark=ctx.mark)
+    return await scan(ctx.files.contents(target, wanted, limit=MAX_FILE), request, lambda: ctx.cancelled, mark=ctx.mark)
 
 
 async def scan(
-    contents: Contents, wish: SearchRequest, cancelled: Callable[[], bool] = lambda: False, *, mark: str = ""
+    contents: Contents, request: SearchRequest, cancelled: Callable[[], bool] = lambda: False, *, mark: str = ""
 ) -> SearchResult:
     """Search `contents` with google-re2, or with the worker process if that is not installed.
 
     :param mark: the mark of the call, by which its processes are found.
     :raises ToolError: ``invalid_pattern``.
     """
-    search = _linear(wish)
+    search = _linear(request)
     if search is not None:
-        return await asyncio.to_thread(_scan_texts, contents, search, wish.context, cancelled)
-    return await _in_worker(contents, wish, mark)
+        return await asyncio.to_thread(_scan_texts, contents, search, request.context, cancelled)
+    return await _in_worker(contents, request, mark)
 
 
-def _linear(wish: SearchRequest) -> Callable[[bytes, int], Any] | None:
+def _linear(request: SearchRequest) -> Callable[[bytes, int], Any] | None:
     """Return the search function of google-re2, or ``None`` if it is not installed."""
     try:
         import re2
     except ImportError:
         return None
     options = re2.Options()
-    options.log_errors, options.never_nl, options.case_sensitive = False, True, not wish.ignore_case
-    pattern = re2.escape(wish.pattern) if wish.literal else wish.pattern
+    options.log_errors, options.never_nl, options.case_sensitive = False, True, not request.ignore_case
+    pattern = re2.escape(request.pattern) if request.literal else request.pattern
     try:
         return re2.compile(f"(?m){pattern}".encode(), options).search
     except (re2.error, UnicodeEncodeError) as error:
@@ -299,9 +299,9 @@ def _texts(contents: Contents) -> Iterator[tuple[str, bytes]]:
             yield path, data.removeprefix(mark)
 
 
-async def _in_worker(contents: Contents, wish: SearchRequest, mark: str) -> SearchResult:
+async def _in_worker(contents: Contents, request: SearchRequest, mark: str) -> SearchResult:
     """Send the files to a process that searches with the standard library, and stop it after :data:`SLOW_SECONDS`."""
-    pattern = re.escape(wish.pattern) if wish.literal else wish.pattern
+    pattern = re.escape(request.pattern) if request.literal else request.pattern
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
@@ -311,11 +311,11 @@ async def _in_worker(contents: Contents, wish: SearchRequest, mark: str) -> Sear
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-S", program, env=marked_environment(mark), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=2**26
     )
-    feeding = asyncio.ensure_future(_feed(process, contents, {"pattern": pattern, "ignore_case": wish.ignore_case,
-                                                              "context": wish.context}))  # fmt: skip
+    feeding = asyncio.ensure_future(_send_files(process, contents, {"pattern": pattern, "ignore_case": request.ignore_case,
+                                                              "context": request.context}))  # fmt: skip
     try:
         async with asyncio.timeout(SLOW_SECONDS):
-            await _take(process, found)
+            await _read_answers(process, found)
     except TimeoutError:
         found.stop(f"stopped after {SLOW_SECONDS:g} s; a simpler pattern is faster")
     finally:
@@ -324,10 +324,10 @@ async def _in_worker(contents: Contents, wish: SearchRequest, mark: str) -> Sear
     return found
 
 
-async def _feed(process: Process, contents: Contents, wish: dict[str, Any]) -> None:
+async def _send_files(process: Process, contents: Contents, request: dict[str, Any]) -> None:
     """Write the request, then the files, which are read in a thread, to the worker's standard input."""
     assert process.stdin is not None
-    process.stdin.write(json.dumps(wish).encode() + b"\n")
+    process.stdin.write(json.dumps(request).encode() + b"\n")
     files = _texts(contents)
     try:
         while batch := await asyncio.to_thread(lambda: list(islice(files, BATCH))):
@@ -340,7 +340,7 @@ async def _feed(process: Process, contents: Contents, wish: dict[str, Any]) -> N
         return  # the worker was stopped
 
 
-async def _take(process: Process, found: SearchResult) -> None:
+async def _read_answers(process: Process, found: SearchResult) -> None:
     assert process.stdout is not None
     async for answer in process.stdout:
         path, lines = json.loads(answer)
@@ -392,11 +392,11 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
     matches, program, began = glob_matcher(rest), find_rg(ctx.vault), change_time()
     paths = await list_files(ctx, target, program) if program is not None else None
     named, complete = sorted(filter(matches, paths or ())), True
-    if paths is None or await _moved(ctx, target, named, began):
+    if paths is None or await _may_have_followed_link(ctx, target, named, began):
         paths, complete = await asyncio.to_thread(_walk_files, ctx, target)
         named = sorted(filter(matches, paths))
     reader = FolderReader(ctx, target)
-    refused = reader.not_shown(named)
+    refused = reader.refused_paths(named)
     found = [path for path in named if path not in refused]
     limit = len(found) if limit is None else limit
     shown = [one_line(posixpath.normpath(posixpath.join(folder, name))) for name in found[:limit]]
@@ -414,10 +414,10 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
     )
 
 
-async def _moved(ctx: ToolContext, target: Target, paths: Iterable[str], began: int) -> bool:
+async def _may_have_followed_link(ctx: ToolContext, target: Target, paths: Iterable[str], began: int) -> bool:
     """Whether ``rg`` may have followed a link on the way to `paths`; its result is then not used."""
     with ctx.files.folder(target) as folder:
-        return await asyncio.to_thread(moved_since, folder, list(paths), began)
+        return await asyncio.to_thread(changed_since, folder, list(paths), began)
 
 
 def _walk_files(ctx: ToolContext, target: Target) -> tuple[list[str], bool]:
@@ -434,33 +434,33 @@ def _walk_files(ctx: ToolContext, target: Target) -> tuple[list[str], bool]:
 WHOLE_FILE = 32 * 1024 * 1024
 
 
-async def grep_target(ctx: ToolContext, wish: SearchRequest, limit: int | None, *, files_only: bool) -> ToolResult:
+async def grep_target(ctx: ToolContext, request: SearchRequest, limit: int | None, *, files_only: bool) -> ToolResult:
     """Search the call's target: everything below a folder, or one file."""
     target = ctx.call.targets[0]
-    _check(wish)
+    _check(request)
     if not _is_folder(ctx, target):
-        found = await _search_file(ctx, target, wish)
-        return result_of(found, wish.pattern, limit, files_only=files_only, tool="grep")
+        found = await _search_file(ctx, target, request)
+        return result_of(found, request.pattern, limit, files_only=files_only, tool="grep")
     reader, program = FolderReader(ctx, target), find_rg(ctx.vault)
     began = change_time()
-    found = await search_folder(ctx, target, wish, program, reader) if program is not None else None
-    if found is None or await _moved(ctx, target, (line.path for line in found.lines), began):
+    found = await search_folder(ctx, target, request, program, reader) if program is not None else None
+    if found is None or await _may_have_followed_link(ctx, target, (line.path for line in found.lines), began):
         reader = FolderReader(ctx, target)
-        found = await scan_folder(ctx, target, wish, reader)
+        found = await scan_folder(ctx, target, request, reader)
     found.lines = [replace(line, path=posixpath.normpath(posixpath.join(target.given, line.path))) for line in found.lines]
     found.notes += reader.notes
-    return result_of(found, wish.pattern, limit, files_only=files_only, tool="grep")
+    return result_of(found, request.pattern, limit, files_only=files_only, tool="grep")
 
 
-async def search_file_target(ctx: ToolContext, wish: SearchRequest, limit: int | None) -> ToolResult:
+async def search_file_target(ctx: ToolContext, request: SearchRequest, limit: int | None) -> ToolResult:
     """Search the call's target, which must be a file."""
-    _check(wish)
-    found = await _search_file(ctx, ctx.call.targets[0], wish)
-    return result_of(found, wish.pattern, limit, files_only=False, tool="search_in_file")
+    _check(request)
+    found = await _search_file(ctx, ctx.call.targets[0], request)
+    return result_of(found, request.pattern, limit, files_only=False, tool="search_in_file")
 
 
-def _check(wish: SearchRequest) -> None:
-    if not wish.pattern or "\0" in wish.pattern or "\n" in wish.pattern:
+def _check(request: SearchRequest) -> None:
+    if not request.pattern or "\0" in request.pattern or "\n" in request.pattern:
         raise ToolError("the pattern is empty or goes over a line end", code="invalid_pattern", next_step="search for one line")
 
 
@@ -474,12 +474,12 @@ def _is_folder(ctx: ToolContext, target: Target) -> bool:
         return False
 
 
-async def _search_file(ctx: ToolContext, target: Target, wish: SearchRequest) -> SearchResult:
+async def _search_file(ctx: ToolContext, target: Target, request: SearchRequest) -> SearchResult:
     program = find_rg(ctx.vault)
     with ctx.files.open(target) as file:
         head = os.pread(file.fileno(), HEAD_BYTES, 0)
         if looks_binary(head):
             return SearchResult(notes=[f"{target.given} is not text; it was not searched"])
         if program is not None and not mark_of(head)[1].startswith("utf-32"):  # rg would read UTF-32 as UTF-16
-            return await search_open_file(ctx, file, target.given, wish, program)
-    return await scan([(target.given, ctx.files.read(target, limit=WHOLE_FILE))], wish, mark=ctx.mark)
+            return await search_open_file(ctx, file, target.given, request, program)
+    return await scan([(target.given, ctx.files.read(target, limit=WHOLE_FILE))], request, mark=ctx.mark)

@@ -34,7 +34,7 @@ class FolderReader:
     secrets: int = 0
     by_rule: int = 0
 
-    def not_shown(self, paths: Sequence[str]) -> set[str]:
+    def refused_paths(self, paths: Sequence[str]) -> set[str]:
         """Return those of `paths` (relative to the folder) that may not be shown, and count them."""
         suspects = paths if self._layers or self._home_below is not None else sensitive_among(paths)
         return {path for path in suspects if not self.shows(path)}
@@ -62,11 +62,11 @@ class FolderReader:
         if self._home_below is not None and f"{path}/".startswith(self._home_below):
             return False
         text = f"{self.target.text.rstrip('/')}/{path}"
-        lifted = self.ctx.mode == "full_access"
+        full_access = self.ctx.mode == "full_access"
         decisions = [decision for layer in self._layers if (decision := _last(layer, text))]
-        if "deny" in decisions or ("ask" in decisions and not lifted):
+        if "deny" in decisions or ("ask" in decisions and not full_access):
             return False
-        return not secret or lifted or bool(self._layers and _last(self._layers[0], text) == "allow")
+        return not secret or full_access or bool(self._layers and _last(self._layers[0], text) == "allow")
 
     @cached_property
     def _layers(self) -> list[Compiled]:
@@ -98,7 +98,7 @@ def change_time() -> int:
     return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) if sys.platform == "linux" else time.time_ns() - 10_000_000
 
 
-def moved_since(folder: int, paths: Iterable[str], began: int) -> bool:
+def changed_since(folder: int, paths: Iterable[str], began: int) -> bool:
     """Whether a folder on the way to one of `paths`, below the open `folder`, may have been a link since `began`.
 
     ``rg`` lists files and then opens them by name. Putting a link there changes the folder around it; the system records the
@@ -107,10 +107,10 @@ def moved_since(folder: int, paths: Iterable[str], began: int) -> bool:
     :param began: the :func:`change_time` before the search.
     """
     places = {posixpath.dirname(path) for path in paths}
-    return any(_moved(folder, place.split("/"), began) for place in places)
+    return any(_changed(folder, place.split("/"), began) for place in places)
 
 
-def _moved(folder: int, names: Sequence[str], began: int) -> bool:
+def _changed(folder: int, names: Sequence[str], began: int) -> bool:
     held = os.dup(folder)
     try:
         for name in ("", *names):
@@ -243,16 +243,16 @@ def result_of(found: SearchResult, pattern: str, limit: int | None, *, files_onl
     total = len(files) if files_only else matches
     limit = total if limit is None else limit
     shown = _files(lines, files, limit) if files_only else _lines(lines, limit)
-    told = list(map(one_line, found.notes))
+    notes = list(map(one_line, found.notes))
     if total > limit or found.more:
         count = f"more than {total:,}" if found.more else f"{total:,}"
         reason = f" ({found.why})" if found.why else ""
-        told.insert(0, f"{min(total, limit):,} of {count} {'files' if files_only else 'matches'}{reason}; narrow the search")
+        notes.insert(0, f"{min(total, limit):,} of {count} {'files' if files_only else 'matches'}{reason}; narrow the search")
     if not matches:
         shown = ["no match"]
     pattern = pattern if len(pattern) <= 40 else f"{pattern[:39]}…"
     return ToolResult(
-        output="\n".join(with_notes(shown, told)),
+        output="\n".join(with_notes(shown, notes)),
         title=f"{tool} {pattern!r} ({matches} in {len(files)} file{'s' * (len(files) != 1)})",
         metadata={"matches": matches, "files": len(files), "complete": not found.more},
     )
@@ -280,8 +280,8 @@ def _lines(lines: Sequence[SearchLine], limit: int) -> list[str]:
         limit -= line.matches
         if limit < 0:
             break
-        apart = previous is not None and (previous.path, previous.number + 1) != (line.path, line.number)
-        if with_context and apart:
+        gap = previous is not None and (previous.path, previous.number + 1) != (line.path, line.number)
+        if with_context and gap:
             shown.append("--")
         sign = ":" if line.matches else "-"
         shown.append(f"{one_line(line.path)}{sign}{line.number}{sign}{line.text}")

@@ -99,11 +99,11 @@ def _frames(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
 
 def main() -> None:
     """Read the request and the files from standard input; print the lines found in each file as one line of JSON."""
-    wish = json.loads(sys.stdin.buffer.readline())
-    flags = re.MULTILINE | (re.IGNORECASE if wish["ignore_case"] else 0)
-    search = by_line(re.compile(wish["pattern"], flags))
+    request = json.loads(sys.stdin.buffer.readline())
+    flags = re.MULTILINE | (re.IGNORECASE if request["ignore_case"] else 0)
+    search = by_line(re.compile(request["pattern"], flags))
     for path, data in _frames(sys.stdin.buffer):
-        lines = list(find_lines(data.decode("utf-8", "replace"), search, wish["context"]))
+        lines = list(find_lines(data.decode("utf-8", "replace"), search, request["context"]))
         if lines:
             print(json.dumps([path, lines]), flush=True)
 

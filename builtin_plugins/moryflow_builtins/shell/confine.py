@@ -80,19 +80,19 @@ class Confined:
         """Search the vault before the command, and write the record. Its lock is held while this process lives."""
         self.before = self._search.before()
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        about = {"vault": str(self._vault), "mark": self.ctx.mark, "opened": sorted(self.opened)}
+        record = {"vault": str(self._vault), "mark": self.ctx.mark, "opened": sorted(self.opened)}
         self._record = (self._folder / f"{self.ctx.mark}.json").open("w", encoding="utf-8")
         fcntl.flock(self._record, fcntl.LOCK_EX)
-        self._record.write(json.dumps({**about, "guarded": self.before.guarded}))
+        self._record.write(json.dumps({**record, "guarded": self.before.guarded}))
         self._record.flush()
         _running[self.ctx.mark] = self.before.guarded
 
     def end(self) -> Settled:
         """Put back the guarded files that the command made or moved. It has ended, with everything that it started."""
         try:  # without the files that a rule or a person has opened
-            both = (self.before.guarded, self._search.after(self.before.guarded))
-            before, now = ({path: entry for path, entry in one.items() if not self._is_open(path)} for one in both)
-            return put_back(self._vault, before, now, _aside(self.ctx.data_dir, self.ctx.mark))
+            surveys = (self.before.guarded, self._search.after(self.before.guarded))
+            before, now = ({path: entry for path, entry in one.items() if not self._is_open(path)} for one in surveys)
+            return put_back(self._vault, before, now, _aside_folder(self.ctx.data_dir, self.ctx.mark))
         finally:
             _running.pop(self.ctx.mark, None)
             for path in self._folder.glob(f"{self.ctx.mark}.*"):
@@ -104,15 +104,15 @@ class Confined:
 
     async def ask(self, settled: Settled, result: ToolResult) -> ToolResult:
         """Ask whether to undo the putting back, and return the result with the outcome for the model."""
-        said = "the command made or moved what runs later" + (f": {settled.summary}" if settled.changes else "")
+        summary = "the command made or moved what runs later" + (f": {settled.summary}" if settled.changes else "")
         if not settled.changes:
-            return _told(result, settled, said)
-        question = f"{said}. It was put back; put it in place?"
+            return _error_result(result, settled, summary)
+        question = f"{summary}. It was put back; put it in place?"
         try:
             await self.ctx.ask(Ask(question))
         except Denied as error:
             answer = str(error).removeprefix(f"{question}; ")
-            return _told(result, settled, f"{said}. It was put back; {answer}")
+            return _error_result(result, settled, f"{summary}. It was put back; {answer}")
         left = await asyncio.to_thread(put_in_place, self._vault, settled.changes)
         unseen = {path: entry for path, entry in self.before.guarded.items() if entry.kind == "unseen"}
         now = await asyncio.to_thread(self._search.after, unseen)
@@ -120,8 +120,8 @@ class Confined:
             other.update({path: entry for path, entry in now.items() if path not in other})
         kept = Settled(left=[*settled.left, *left])
         if kept:
-            return _told(result, kept, f"{said}. A person agreed")
-        return result.replace(output=f"{result.output}\n[{said}: a person agreed]")
+            return _error_result(result, kept, f"{summary}. A person agreed")
+        return result.replace(output=f"{result.output}\n[{summary}: a person agreed]")
 
     def remark(self, result: ToolResult) -> ToolResult:
         """Add to the output which files were hidden or read-only, if the command names them or may have failed for them."""
@@ -130,11 +130,11 @@ class Confined:
         notes = list(self.notes)
         missed = [path for path in self.hidden if os.access(self._vault / path, os.R_OK)]  # not ``lost+found`` of root
         if named or (missed and result.metadata.get("exit_code")):
-            notes.append(f"hidden in the sandbox: {_few(named or missed)}")
+            notes.append(f"hidden in the sandbox: {_shortened_list(named or missed)}")
         ends = f"{result.output[:_COMPLAINTS]}\n{result.output[-_COMPLAINTS:]}"
         refused = "\n".join(line for line in ends.splitlines() if _REFUSED.search(line))
         closed = [path for path in self.before.guarded if path in refused]
-        notes += [f"runs later, so it is read-only in the sandbox: {_few(closed)}"] if closed else []
+        notes += [f"runs later, so it is read-only in the sandbox: {_shortened_list(closed)}"] if closed else []
         if not notes:
             return result
         return result.replace(output="\n".join((result.output, *(f"[{note}]" for note in notes))))
@@ -155,7 +155,7 @@ class Confined:
             elif entry.kind != "unseen":
                 paths.append(path)
         if len(paths) + len(kept) > MOST_CLOSED:
-            paths = list(dict.fromkeys(map(_installed, paths)))
+            paths = list(dict.fromkeys(map(_package_folder, paths)))
         if len(paths) + len(kept) > MOST_CLOSED:
             self.notes.append(f"{len(paths)} files and folders here run later, so the whole folder was read-only")
             return [self._vault], []
@@ -177,7 +177,7 @@ class Confined:
         for path, entry in self.before.guarded.items():
             config = self._vault / path / "config"
             if entry.kind == "repository" and f"{path}/config" not in self.opened and (text := _without_credentials(config)):
-                replaced[config] = self._made(f"config{len(replaced)}", text)
+                replaced[config] = self._make_file(f"config{len(replaced)}", text)
         replaced = {path: other for path, other in replaced.items() if not path.is_symlink()}
         return [self._vault / path for path in (*folders, *unseen)], replaced
 
@@ -193,10 +193,10 @@ class Confined:
         index = self._vault / ".git" / "index"
         with suppress(OSError):
             if os.fsencode(path) in index.read_bytes():
-                return self._made("closed", "", 0)
-        return self._made("empty", "")
+                return self._make_file("closed", "", 0)
+        return self._make_file("empty", "")
 
-    def _made(self, name: str, content: str, mode: int = 0o400) -> Path:
+    def _make_file(self, name: str, content: str, mode: int = 0o400) -> Path:
         path = self._folder / f"{self.ctx.mark}.{name}"
         if not path.exists():
             path.write_text(content, encoding="utf-8")
@@ -210,16 +210,16 @@ async def run_confined(inside: Confined, command: Callable[[], Awaitable[ToolRes
     try:
         result = await command()
     except BaseException:
-        settled = await _anyhow(inside.end)
+        settled = await _uncancelled(inside.end)
         if settled:
             inside.ctx.log.warning("the command had made or moved what runs later: %s; it was put back", settled.summary)
         raise
-    settled = await _anyhow(inside.end)
+    settled = await _uncancelled(inside.end)
     result = inside.remark(result)
     return await inside.ask(settled, result) if settled else result
 
 
-async def _anyhow(work: Callable[[], Settled]) -> Settled:
+async def _uncancelled(work: Callable[[], Settled]) -> Settled:
     """Return the result of `work`; if the call is cancelled, wait for `work` first."""
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:
@@ -239,26 +239,26 @@ def _without_credentials(config: Path) -> str:
     return clean if clean != text else ""
 
 
-def _installed(path: str) -> str:
+def _package_folder(path: str) -> str:
     """Return the topmost folder of installed packages that `path` is in, or `path`."""
     names = path.split("/")
     return next(("/".join(names[: index + 1]) for index, name in enumerate(names) if name in INSTALLED), path)
 
 
-def _few(paths: list[str]) -> str:
+def _shortened_list(paths: list[str]) -> str:
     return ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
 
 
-def _told(result: ToolResult, settled: Settled, said: str) -> ToolResult:
+def _error_result(result: ToolResult, settled: Settled, summary: str) -> ToolResult:
     asides = [str(change.now) for change in settled.changes if not change.home]
-    kept = f" What it made is kept in {_few(asides)}." if asides else ""
+    kept = f" What it made is kept in {_shortened_list(asides)}." if asides else ""
     left = f" Not put back: {'; '.join(settled.left)}." if settled.left else ""
-    output = f"error: sandbox: {said}.{kept}{left}\n\n{result.output}"
+    output = f"error: sandbox: {summary}.{kept}{left}\n\n{result.output}"
     metadata = {**result.metadata, "sandbox": {"put_back": [change.path for change in settled.changes], "left": settled.left}}
     return result.replace(status="error", code="runs_later", output=output.rstrip(), metadata=metadata)
 
 
-def _aside(data: Path, mark: str) -> Path:
+def _aside_folder(data: Path, mark: str) -> Path:
     return data / "aside" / f"{time.strftime('%Y%m%d-%H%M%S')}-{mark[:8]}"
 
 
@@ -267,20 +267,20 @@ def settle_leftovers(data: Path, log: logging.Logger) -> None:
     for path in sorted((data / "running").glob("*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError), path.open(encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if the host of the command is alive
-            settled = _settled_late(json.load(file), data)
+            settled = _settle_record(json.load(file), data)
             if settled:
                 log.warning(
                     "a command whose host was ended had made or moved what runs later: %s; it was put back; kept: %s%s",
                     settled.summary,
-                    _few([str(change.now) for change in settled.changes]),
+                    _shortened_list([str(change.now) for change in settled.changes]),
                     f"; not put back: {'; '.join(settled.left)}" if settled.left else "",
                 )
             for other in path.parent.glob(f"{path.stem}.*"):
                 other.unlink(missing_ok=True)
 
 
-def _settled_late(record: dict[str, Any], data: Path) -> Settled:
+def _settle_record(record: dict[str, Any], data: Path) -> Settled:
     end_marked((record["mark"],))
     before = {path: GuardedEntry(*entry) for path, entry in record["guarded"].items()}
     now = Search(record["vault"], frozenset(record["opened"])).after(before)
-    return put_back(Path(record["vault"]), before, now, _aside(data, record["mark"]))
+    return put_back(Path(record["vault"]), before, now, _aside_folder(data, record["mark"]))

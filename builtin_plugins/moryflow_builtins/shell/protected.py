@@ -124,7 +124,7 @@ class _Walk:
         while self._todo:
             folder = self._todo.pop()
             for entry in self._entries(folder):
-                self._look(entry, folder, is_folder=entry.is_dir(follow_symlinks=False))
+                self._visit(entry, folder, is_folder=entry.is_dir(follow_symlinks=False))
         return self._found
 
     def _entries(self, folder: _Folder) -> list[os.DirEntry[str]]:
@@ -132,7 +132,7 @@ class _Walk:
         place = f"{self._search.vault}/{folder.below}"
         try:
             if len(place) < LONGEST and folder.inode not in self._unseen:
-                return _listed(place, reopen=not self._secrets)
+                return _list_folder(place, reopen=not self._secrets)
         except FileNotFoundError:
             return []
         except OSError:
@@ -140,10 +140,10 @@ class _Walk:
         self._found.guarded.setdefault(folder.below.rstrip("/"), GuardedEntry("unseen", 0, folder.inode, 0))
         return []
 
-    def _look(self, entry: os.DirEntry[str], folder: _Folder, *, is_folder: bool) -> None:
+    def _visit(self, entry: os.DirEntry[str], folder: _Folder, *, is_folder: bool) -> None:
         name, path = entry.name, folder.below + entry.name
         later = folder.guarded
-        if not later and (plain_names(name)[-1] in GIT_PARTS if folder.git else _tells_later(name)):
+        if not later and (plain_names(name)[-1] in GIT_PARTS if folder.git else _may_run_later(name)):
             later = folder.git or (RUNS_LATER.find_folder(path) if is_folder else RUNS_LATER.find(path)) is not None
         later = later or path in self._named or entry.inode() in self._lost
         later = later or (folder.git and name == "rebase-merge" and _executes(entry.path))
@@ -165,7 +165,7 @@ class _Walk:
         if folder.noted:
             return True
         find = SECRETS.find_folder if is_folder else SECRETS.find
-        secret = folder.secret or (_tells_secret(name) and find(path) is not None and not _is_installed(folder.below))
+        secret = folder.secret or (_may_be_secret(name) and find(path) is not None and not _is_installed(folder.below))
         each = self._search.each_secret or path in self._above_opened
         if (secret and not (is_folder and each)) or (self._search.also and not is_folder and self._search.also(path)):
             self._found.secrets[path] = is_folder
@@ -179,7 +179,7 @@ class _Walk:
             if _is_installed(folder.below):
                 continue
             try:
-                entries = _listed(f"{self._search.vault}/{folder.below}", reopen=False)
+                entries = _list_folder(f"{self._search.vault}/{folder.below}", reopen=False)
             except OSError:
                 continue
             for entry in entries:
@@ -200,7 +200,7 @@ class _Walk:
         self._found.guarded[path] = GuardedEntry(kind, status.st_dev, status.st_ino, holder, leads)
 
 
-def _listed(place: str, reopen: bool) -> list[os.DirEntry[str]]:
+def _list_folder(place: str, reopen: bool) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(place) as entries:
             return list(entries)
@@ -213,12 +213,12 @@ def _listed(place: str, reopen: bool) -> list[os.DirEntry[str]]:
 
 
 @lru_cache(maxsize=65536)
-def _tells_later(name: str) -> bool:
+def _may_run_later(name: str) -> bool:
     return RUNS_LATER.tells(name)
 
 
 @lru_cache(maxsize=65536)
-def _tells_secret(name: str) -> bool:
+def _may_be_secret(name: str) -> bool:
     return SECRETS.tells(name)
 
 
@@ -301,10 +301,10 @@ def put_back(vault: Path, before: Mapping[str, GuardedEntry], now: Mapping[str, 
     for path in _topmost(path for path in new if path not in moved):
         _attempt(settled, path, lambda path=path: _put_aside(vault, path, aside, settled))
     for path in _topmost(moved):
-        _attempt(settled, path, lambda path=path: _bring_home(vault, path, moved[path], settled))
+        _attempt(settled, path, lambda path=path: _move_home(vault, path, moved[path], settled))
     for path, entry in missing.items():
         if entry.kind == "link" and not os.path.lexists(vault / path):
-            _attempt(settled, path, lambda path=path, entry=entry: _link_again(vault / path, entry.leads))
+            _attempt(settled, path, lambda path=path, entry=entry: _restore_link(vault / path, entry.leads))
     return settled
 
 
@@ -341,13 +341,13 @@ def _put_aside(vault: Path, path: str, aside: Path, settled: Settled) -> None:
     settled.changes.append(Relocation(path, place))
 
 
-def _bring_home(vault: Path, path: str, home: str, settled: Settled) -> None:
+def _move_home(vault: Path, path: str, home: str, settled: Settled) -> None:
     (vault / home).parent.mkdir(parents=True, exist_ok=True)
     _move(vault / path, vault / home)
     settled.changes.append(Relocation(path, vault / home, home))
 
 
-def _link_again(path: Path, leads: str) -> None:
+def _restore_link(path: Path, leads: str) -> None:
     """Create a link again. The command could remove it, and its inode may belong to another file now."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(leads)
@@ -364,16 +364,16 @@ def put_in_place(vault: Path, changes: list[Relocation]) -> list[str]:
     """Move `changes` to where the command had put them, as a person agreed; return the paths that failed, with reasons."""
     settled = Settled()
     for change in changes:
-        _attempt(settled, change.path, lambda change=change: _forth(vault, change))
+        _attempt(settled, change.path, lambda change=change: _move_to_place(vault, change))
     return settled.left
 
 
-def _forth(vault: Path, change: Relocation) -> None:
+def _move_to_place(vault: Path, change: Relocation) -> None:
     goal = vault / change.path
     goal.parent.mkdir(parents=True, exist_ok=True)
     _move(change.now, goal)
     folder = change.now.parent
     with suppress(OSError):
         while folder != vault and change.home:
-            folder.rmdir()  # removes only empty folders, which `_bring_home` created
+            folder.rmdir()  # removes only empty folders, which `_move_home` created
             folder = folder.parent

@@ -113,12 +113,12 @@ class Output:
         if self._spool is not None:
             self._spool.close()
             shown = f"[{self._size} bytes; these are the last {len(self._tail)}]\n{self._tail.decode('utf-8', 'replace')}"
-        about = {"exit_code": code, "bytes": self._size, "sandboxed": sandboxed}
-        result = _result(shown, ended, stopped=stopped, about=about)
+        metadata = {"exit_code": code, "bytes": self._size, "sandboxed": sandboxed}
+        result = _result(shown, ended, stopped=stopped, metadata=metadata)
         return result if self._spool is None else result.replace(spool=str(self._path))
 
 
-def _result(shown: str, ended: str, *, stopped: bool, about: Mapping[str, object]) -> ToolResult:
+def _result(shown: str, ended: str, *, stopped: bool, metadata: Mapping[str, object]) -> ToolResult:
     note = "" if ended == "exit code 0" else f"[{ended}]"
     text = f"{shown.rstrip()}\n{note}".strip() if note else shown
     return ToolResult(
@@ -126,7 +126,7 @@ def _result(shown: str, ended: str, *, stopped: bool, about: Mapping[str, object
         code="timeout" if stopped else None,
         output=text or f"[no output, {ended}]",
         title=ended,
-        metadata=about,
+        metadata=metadata,
     )
 
 
@@ -207,7 +207,7 @@ async def _run_in_terminal(ctx: ToolContext, terminal: Terminal, timeout: float)
                 done = await terminal.run(ctx.call.id, argv, folder=place.path, variables=variables, seconds=timeout)
             settle = LATE_SECONDS if done.stopped else 0.0
         finally:  # the script has been removed, so the command cannot start any more
-            await _end(asyncio.to_thread(end_marked, (ctx.mark,), settle=settle))
+            await _wait_uncancelled(asyncio.to_thread(end_marked, (ctx.mark,), settle=settle))
     if done.stopped:
         ended = f"stopped after {timeout:g} s"
     elif done.exit_code is not None:
@@ -215,8 +215,8 @@ async def _run_in_terminal(ctx: ToolContext, terminal: Terminal, timeout: float)
     else:
         ended = f"ended by {done.signal}" if done.signal else "the editor did not say how it ended"
     shown = f"{done.output}\n[the editor kept only the end]" if done.truncated else done.output
-    about = {"exit_code": done.exit_code, "bytes": len(done.output.encode()), "sandboxed": False}
-    return _result(shown, ended, stopped=done.stopped, about=about)
+    metadata = {"exit_code": done.exit_code, "bytes": len(done.output.encode()), "sandboxed": False}
+    return _result(shown, ended, stopped=done.stopped, metadata=metadata)
 
 
 LATE_SECONDS = 0.2
@@ -285,11 +285,11 @@ async def _ends_in_time(process: asyncio.subprocess.Process, pipe: Pipe, output:
     """Wait for the command, and return whether it ended by itself. No process of it is left afterwards."""
     try:
         async with asyncio.timeout(timeout):
-            await _follow(process, pipe, output)
+            await _read_until_end(process, pipe, output)
     except TimeoutError:
         return False
     finally:
-        await _end(_end_all(process, mark))
+        await _wait_uncancelled(_end_all(process, mark))
     return True
 
 
@@ -398,7 +398,7 @@ def _is_secret(variable: str) -> bool:
     return any(word in name for word in _SECRET_WORDS) or name.endswith(_SECRET_ENDS) or variable_holds_secret(variable)
 
 
-async def _follow(process: asyncio.subprocess.Process, pipe: Pipe, output: Output) -> None:
+async def _read_until_end(process: asyncio.subprocess.Process, pipe: Pipe, output: Output) -> None:
     """Read until the shell has ended, and then at most :data:`GRACE_SECONDS` until the pipe closes."""
     reading = asyncio.ensure_future(output.read(pipe))
     try:
@@ -409,7 +409,7 @@ async def _follow(process: asyncio.subprocess.Process, pipe: Pipe, output: Outpu
         await asyncio.wait((reading,))
 
 
-async def _end(work: Coroutine[Any, Any, object]) -> None:
+async def _wait_uncancelled(work: Coroutine[Any, Any, object]) -> None:
     """Wait for `work`, which ends processes; if the call is cancelled, wait all the same."""
     ending = asyncio.ensure_future(work)
     try:

@@ -35,7 +35,7 @@ async def event(event: Event, turn: Turn | None) -> None:
             from . import recorder
 
             if event.data["domain"] == "task":  # the child session records its own changes
-                recorder.mark(turn)
+                recorder.open_records(turn)
             elif turn.config.enabled:
                 await recorder.begin(turn, event.data["call_id"], event.data["tool"], event.data["domain"])
             else:
@@ -64,9 +64,9 @@ async def event(event: Event, turn: Turn | None) -> None:
 def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> None:
     """Record which files a call has written, to distinguish them from files that a person saves meanwhile."""
     if call.domain == "edit" and result.status == "ok" and "segment" in turn.state:
-        from .recorder import name
+        from .recorder import note_written
 
-        name(turn, call.targets)
+        note_written(turn, call.targets)
 
 
 @hookimpl

@@ -213,7 +213,7 @@ class Span(NamedTuple):
         return UNRECORDED in {blob.mode for blob in (self.before, self.after) if blob is not None}
 
 
-def found_for(shadow: Shadow, sessions: Sequence[str], nodes: Collection[str]) -> FoundSegments:
+def find_segments(shadow: Shadow, sessions: Sequence[str], nodes: Collection[str]) -> FoundSegments:
     """Return the records of `nodes` and of the children they started.
 
     :param sessions: the session itself, and those it was forked or imported from, which recorded the shared answers.
@@ -226,7 +226,7 @@ def found_for(shadow: Shadow, sessions: Sequence[str], nodes: Collection[str]) -
     return found
 
 
-def not_here(shadow: Shadow, session: str, sessions: Sequence[str], nodes: Collection[str], since: str) -> list[str]:
+def recorded_elsewhere(shadow: Shadow, session: str, sessions: Sequence[str], nodes: Collection[str], since: str) -> list[str]:
     """Return which of `sessions` may have recorded `nodes` of `session` elsewhere: an import brought their answers alone.
 
     :param sessions: the sessions that the session's state lists as having records (``recorded_as``).
@@ -236,11 +236,11 @@ def not_here(shadow: Shadow, session: str, sessions: Sequence[str], nodes: Colle
     if session in logs and any(begun.covers(nodes, since) for begun in logs[session].begun):
         return []
     known = {name for log in logs.values() for name in log.taken}
-    known |= {name for name, log in logs.items() if not _came_back(name, log, nodes, since)}
+    known |= {name for name, log in logs.items() if not _was_imported_again(name, log, nodes, since)}
     return [name for name in sessions if name not in known]
 
 
-def _came_back(session: str, log: Log, nodes: Collection[str], since: str) -> bool:
+def _was_imported_again(session: str, log: Log, nodes: Collection[str], since: str) -> bool:
     """Whether `session` was imported again after `nodes` were made, which began a new file for it."""
     return any(session in begun.before and not begun.covers(nodes, since) for begun in log.begun)
 
@@ -254,7 +254,7 @@ def _gather(shadow: Shadow, found: FoundSegments, log: Log, *, nodes: Collection
             continue
         if not segment.after:
             found.cut_off.add(segment.began)
-            segment = _until(segment, ordered[place + 1] if place + 1 < len(ordered) else None, shadow)
+            segment = _with_end(segment, ordered[place + 1] if place + 1 < len(ordered) else None, shadow)
         found.segments.append(segment)
     for link in log.links.values():
         if link.node in nodes or link.turn == turn:
@@ -262,7 +262,7 @@ def _gather(shadow: Shadow, found: FoundSegments, log: Log, *, nodes: Collection
             _gather(shadow, found, JournalFiles(shadow.folder, link.session).log(), turn=link.by)
 
 
-def _until(segment: Segment, following: Segment | None, shadow: Shadow) -> Segment:
+def _with_end(segment: Segment, following: Segment | None, shadow: Shadow) -> Segment:
     """Return a segment that was cut off with an end: where the next segment of its session began, or now."""
     if following is not None:
         after, ended = following.before, following.began
@@ -318,9 +318,9 @@ def _changed_between(
     return not any(segment.began <= first[0] and second[0] <= segment.ended for segment, _ in changes)
 
 
-def unseen(shadow: Shadow, found: FoundSegments, seen: Collection[str]) -> Iterator[tuple[str, str]]:
+def unrecorded_files(shadow: Shadow, found: FoundSegments, seen: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield the files that calls wrote but that no snapshot holds, each with the reason."""
-    names = {name for segment in found.segments for name in segment.named if not _above(name, seen)}
+    names = {name for segment in found.segments for name in segment.named if not _is_above(name, seen)}
     if not names:
         return
     recorded = shadow.paths(found.segments[-1].after) | shadow.paths(found.segments[0].before)
@@ -329,5 +329,5 @@ def unseen(shadow: Shadow, found: FoundSegments, seen: Collection[str]) -> Itera
             yield name, reason
 
 
-def _above(name: str, paths: Collection[str]) -> bool:
+def _is_above(name: str, paths: Collection[str]) -> bool:
     return name in paths or any(path.startswith(f"{name}/") for path in paths)

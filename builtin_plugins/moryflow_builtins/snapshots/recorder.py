@@ -16,7 +16,7 @@ from typing import Any
 
 from moryflow_sdk import Target, ToolError, Turn
 
-from .journal import Begun, Gap, JournalFiles, JournalLine, Segment, SpawnLink, Taken, found_for
+from .journal import Begun, Gap, JournalFiles, JournalLine, Segment, SpawnLink, Taken, find_segments
 from .shadow import Shadow, VaultTree
 
 _FRESH = 1.0
@@ -33,7 +33,7 @@ async def begin(turn: Turn, call: str, tool: str, domain: str) -> None:
         _write(turn, Gap(turn.node, turn.id, turn.session_state["off"]))
         return
     command = domain != "edit"
-    segment = _open(turn)
+    segment = _open_segment(turn)
     if segment is None or _is_stale(segment, command):
         segment = await _next_segment(turn)
     if segment is None:
@@ -46,19 +46,19 @@ async def begin(turn: Turn, call: str, tool: str, domain: str) -> None:
         segment["commands"] = sorted({*segment["commands"], tool})
 
 
-def name(turn: Turn, targets: Iterable[Target]) -> None:
+def note_written(turn: Turn, targets: Iterable[Target]) -> None:
     """Record the files that a call, which has ended, declared to write."""
-    segment = _open(turn)
+    segment = _open_segment(turn)
     if segment is None:
         return
     for target in targets:
         if target.domain == "edit" and target.path is not None:
-            segment["named"] |= dict.fromkeys(_spellings(turn.vault, target), "")
+            segment["named"] |= dict.fromkeys(_names_in_tree(turn.vault, target), "")
 
 
 async def end(turn: Turn, call: str) -> None:
     """Record that `call` has ended, with the state of the files it named; after a command, take a snapshot."""
-    segment = _open(turn)
+    segment = _open_segment(turn)
     if segment is None:
         return
     if call not in segment["running"]:
@@ -71,13 +71,13 @@ async def end(turn: Turn, call: str) -> None:
 
 async def finish(turn: Turn) -> None:
     """End the open segment of a step with a snapshot of the files."""
-    segment = _open(turn)
+    segment = _open_segment(turn)
     turn.state.pop("segment", None)
-    if segment is not None and segment["used"] and (taken := await _taken(turn)):
-        _close(turn, segment, taken)
+    if segment is not None and segment["used"] and (snapshot := await _take_snapshot(turn)):
+        _close_segment(turn, segment, snapshot)
 
 
-def mark(turn: Turn) -> JournalFiles:
+def open_records(turn: Turn) -> JournalFiles:
     """Return the file of the turn's records, and mark the session as having records; an export includes that mark."""
     kept: list[str] = turn.session_state.setdefault("recorded_as", [])
     records = JournalFiles(shadow_of(turn).folder, turn.session)
@@ -105,7 +105,7 @@ def switched_off(turn: Turn) -> None:
 # -------------------------------------------------------------------- inside
 
 
-def _open(turn: Turn) -> dict[str, Any] | None:
+def _open_segment(turn: Turn) -> dict[str, Any] | None:
     """Return the open segment of this step, but not one that a killed host left."""
     found = turn.state.get("segment")
     return found if found and found["turn"] == turn.id and found["node"] == turn.node else None
@@ -120,21 +120,21 @@ def _is_stale(segment: dict[str, Any], command: bool) -> bool:
 
 async def _next_segment(turn: Turn) -> dict[str, Any] | None:
     """End the open segment and begin another, both with a snapshot of the files as they are now."""
-    before = _open(turn)
-    taken = await _taken(turn)
-    if taken is None:
+    before = _open_segment(turn)
+    snapshot = await _take_snapshot(turn)
+    if snapshot is None:
         turn.state.pop("segment", None)
         return None
     if before is not None and before["used"]:
-        _close(turn, before, taken)
+        _close_segment(turn, before, snapshot)
     turn.state["segment"] = {
-        "turn": turn.id, "node": turn.node, "tree": taken.tree, "number": taken.number, "at": time.time(),
+        "turn": turn.id, "node": turn.node, "tree": snapshot.tree, "number": snapshot.number, "at": time.time(),
         "used": False, "running": [], "commands": [], "named": {},
     }  # fmt: skip
     return turn.state["segment"]
 
 
-async def _taken(turn: Turn) -> VaultTree | None:
+async def _take_snapshot(turn: Turn) -> VaultTree | None:
     """Take a snapshot; if that fails, emit a notice and record no more files in this session."""
     taking = asyncio.create_task(asyncio.to_thread(shadow_of(turn).snapshot))
     if not (await asyncio.wait((taking,), timeout=1.0))[0]:
@@ -148,23 +148,23 @@ async def _taken(turn: Turn) -> VaultTree | None:
         return None
 
 
-def _close(turn: Turn, segment: dict[str, Any], taken: VaultTree) -> None:
+def _close_segment(turn: Turn, segment: dict[str, Any], snapshot: VaultTree) -> None:
     named: dict[str, str] = segment["named"]
     mixed = [path for path, seen in named.items() if seen and _state_of(turn.vault / path) != seen]
     _write(
         turn,
         Segment(
-            segment["node"], turn.id, segment["tree"], segment["number"], taken.tree, taken.number,
+            segment["node"], turn.id, segment["tree"], segment["number"], snapshot.tree, snapshot.number,
             tuple(sorted(named)), tuple(segment["commands"]), tuple(sorted(mixed)),
         ),
     )  # fmt: skip
 
 
 def _write(turn: Turn, line: JournalLine) -> None:
-    mark(turn).add(line)
+    open_records(turn).add(line)
 
 
-def _spellings(vault: Path, target: Target) -> Iterable[str]:
+def _names_in_tree(vault: Path, target: Target) -> Iterable[str]:
     """Yield the names that `target` may have in a tree: the file that its links lead to, and the path as given."""
     assert target.path is not None
     path = Path(target.path)
@@ -195,23 +195,23 @@ def _forget(shadow: Shadow, sessions: Sequence[str], heirs: Mapping[str, Sequenc
         return
     mine = [records for session in sessions if (records := JournalFiles(shadow.folder, session)).exist]
     for heir, nodes in heirs.items():
-        _hand_over(shadow, heir, nodes, sessions)
+        _copy_records(shadow, heir, nodes, sessions)
     if not mine:
         return
     youngest = max(records.changed for records in mine)
     forgotten = {tree for records in mine for tree in _trees(records)}
     for records in mine:
         records.clear()
-    kept = {tree for name in _recorded(shadow) for tree in _trees(JournalFiles(shadow.folder, name))}
+    kept = {tree for name in _recorded_sessions(shadow) for tree in _trees(JournalFiles(shadow.folder, name))}
     shadow.prune(kept, forgotten - kept, youngest)
 
 
-def _hand_over(shadow: Shadow, heir: str, nodes: Sequence[str], gone: Sequence[str]) -> None:
+def _copy_records(shadow: Shadow, heir: str, nodes: Sequence[str], gone: Sequence[str]) -> None:
     """Copy the records of `nodes` from all sessions to `heir`; changes of sub-agents become changes of its own calls."""
     taken = set(gone)
-    for name in _recorded(shadow):
+    for name in _recorded_sessions(shadow):
         log = JournalFiles(shadow.folder, name).log()
-        found = {node: found_for(shadow, (name,), (node,)) for node in log.nodes().intersection(nodes) if name != heir}
+        found = {node: find_segments(shadow, (name,), (node,)) for node in log.nodes().intersection(nodes) if name != heir}
         for node, of_node in found.items():
             for line in (*of_node.segments, *of_node.gaps):
                 JournalFiles(shadow.folder, heir).add(line._replace(node=node))
@@ -221,7 +221,7 @@ def _hand_over(shadow: Shadow, heir: str, nodes: Sequence[str], gone: Sequence[s
         JournalFiles(shadow.folder, heir).add(Taken(name))
 
 
-def _recorded(shadow: Shadow) -> Sequence[str]:
+def _recorded_sessions(shadow: Shadow) -> Sequence[str]:
     return [file.stem for file in (shadow.folder / "sessions").glob("*.jsonl")]
 
 

@@ -21,7 +21,7 @@ from typing import Annotated, Any, NamedTuple
 from moryflow_sdk import ToolError
 from moryflow_sdk.support.settings import Meta, Settings
 
-_OFF: Mapping[str, str] = {
+_CONFIGURATION: Mapping[str, str] = {
     "core.bare": "false",
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
@@ -39,7 +39,7 @@ _OFF: Mapping[str, str] = {
     "submodule.recurse": "false",
 }
 READ_BY_GIT = frozenset({".gitignore", ".gitattributes"})
-_SETTINGS = [part for name, value in _OFF.items() for part in ("-c", f"{name}={value}")]
+_SETTINGS = [part for name, value in _CONFIGURATION.items() for part in ("-c", f"{name}={value}")]
 
 
 class Git:
@@ -73,8 +73,8 @@ class Git:
         except subprocess.TimeoutExpired as error:
             raise ToolError(f"git {arguments[0]} took longer than {self._timeout:g} s", code="timeout") from error
         if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
-            raise ToolError(f"git {arguments[0]}: {said[-1]}", code="git")
+            error_lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+            raise ToolError(f"git {arguments[0]}: {error_lines[-1]}", code="git")
         return done.stdout
 
     def _environ(self, repository: Path, tree: Path) -> dict[str, str]:
@@ -200,7 +200,7 @@ class Shadow:
         with self._locked():
             try:
                 self._prepare()
-                changed = self._changed()
+                changed = self._outdated_paths()
                 gone = {path for path in changed if _replaced(self.vault, path)}
                 stand_ins = {path: blob for path in changed if path not in gone and (blob := self._stand_in(path))}
                 tree = self._tree_of(stand_ins) if len(stand_ins) == len(changed) else None
@@ -209,9 +209,9 @@ class Shadow:
                     self._update(
                         [path for path in changed if path not in gone | stand_ins.keys()], "--add", "--remove", "--replace"
                     )
-                    self._enter(stand_ins)
+                    self._add_entries(stand_ins)
                     tree = self.git("write-tree").decode().strip()
-                    self._note_tree(tree, stand_ins)
+                    self._store_tree(tree, stand_ins)
                 return VaultTree(tree, self._next_number())
             except ToolError as error:
                 if error.code == "timeout":
@@ -243,7 +243,7 @@ class Shadow:
         """
         with self._locked():
             (self._repository / "index").unlink(missing_ok=True)
-            self._let_expire(forgotten, at)
+            self._date_back(forgotten, at)
             lines = "".join(f"040000 tree {tree}\t{place}\n" for place, tree in enumerate(sorted(trees)))
             kept = self.git("mktree", given=lines.encode(), where=self.folder).decode().strip()
             self.git("prune", f"--expire={FRESH:g}.seconds.ago", "--", kept, where=self.folder)
@@ -267,7 +267,7 @@ class Shadow:
 
     # ---------------------------------------------------------------- inside
 
-    def _let_expire(self, trees: Collection[str], at: float) -> None:
+    def _date_back(self, trees: Collection[str], at: float) -> None:
         """Date the objects of `trees` back, so pruning removes them at once; an object that git writes again is new again."""
         given = "".join(f"{tree}\n" for tree in trees).encode()
         options = ("--objects", "--no-object-names", "--missing=allow-any", "--stdin")
@@ -320,7 +320,7 @@ class Shadow:
         if paths:
             self.git("update-index", "-z", *how, "--stdin", given=b"\0".join(os.fsencode(path) for path in paths))
 
-    def _enter(self, blobs: Mapping[str, Blob]) -> None:
+    def _add_entries(self, blobs: Mapping[str, Blob]) -> None:
         if blobs:
             lines = (os.fsencode(f"{blob.mode} {blob.hash}\t{path}\0") for path, blob in blobs.items())
             self.git("update-index", "--replace", "-z", "--index-info", given=b"".join(lines))
@@ -329,14 +329,14 @@ class Shadow:
         """Return the newest tree if the index has not changed since, which saves two runs of git; else ``None``."""
         try:
             known = json.loads((self.folder / "tree").read_bytes())
-            return known["tree"] if known["of"] == self._made_from(stand_ins) else None
+            return known["tree"] if known["of"] == self._index_identity(stand_ins) else None
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
-    def _note_tree(self, tree: str, stand_ins: Mapping[str, Blob]) -> None:
-        (self.folder / "tree").write_text(json.dumps({"tree": tree, "of": self._made_from(stand_ins)}))
+    def _store_tree(self, tree: str, stand_ins: Mapping[str, Blob]) -> None:
+        (self.folder / "tree").write_text(json.dumps({"tree": tree, "of": self._index_identity(stand_ins)}))
 
-    def _made_from(self, stand_ins: Mapping[str, Blob]) -> list[Any]:
+    def _index_identity(self, stand_ins: Mapping[str, Blob]) -> list[Any]:
         """Return the identity of the index and of the files that it does not hold, as JSON values."""
         try:
             found = (self._repository / "index").stat()
@@ -355,7 +355,7 @@ class Shadow:
         file.write_text(str(number))
         return number
 
-    def _changed(self) -> Sequence[str]:
+    def _outdated_paths(self) -> Sequence[str]:
         """Return the paths whose record is out of date, without those that cannot or may not be recorded."""
         if self._home == self.vault:
             return ()

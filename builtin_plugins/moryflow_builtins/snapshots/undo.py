@@ -13,7 +13,7 @@ from typing import Any
 
 from moryflow_sdk import NodeView, ToolError, Turn
 
-from .journal import FoundSegments, Span, found_for, not_here, spans, unseen
+from .journal import FoundSegments, Span, find_segments, recorded_elsewhere, spans, unrecorded_files
 from .recorder import shadow_of
 from .shadow import UNRECORDED, Blob, Shadow, blob_of
 
@@ -54,19 +54,19 @@ class UndoChange:
 
 def changes_of(vault: Path, spans: Sequence[Span], *, forward: bool, limit: int) -> list[UndoChange]:
     """Return the change of each span, compared with the disk; a broken span counts as changed by someone else."""
-    goes = {span.path for span in spans if (span.after if forward else span.before) is None}
-    return [_change(vault, span, forward, limit, goes) for span in spans]
+    removed_paths = {span.path for span in spans if (span.after if forward else span.before) is None}
+    return [_change(vault, span, forward, limit, removed_paths) for span in spans]
 
 
-def _change(vault: Path, span: Span, forward: bool, limit: int, goes: Collection[str]) -> UndoChange:
+def _change(vault: Path, span: Span, forward: bool, limit: int, removed_paths: Collection[str]) -> UndoChange:
     then, left = (span.after, span.before) if forward else (span.before, span.after)
     blocked = _blocked_by(vault, span.path)
     if blocked:  # below a link or a file there is no recorded file
-        in_the_way = then is not None and blocked not in goes
+        in_the_way = then is not None and blocked not in removed_paths
         return UndoChange(span.path, then, left, OUTSIDE if in_the_way else None, commands=span.commands)
     found = blob_of(vault / span.path, limit)
     now, content = found if found else (None, b"")
-    if now is not None and now.mode == _FOLDER and _will_be_empty(vault, span.path, goes):
+    if now is not None and now.mode == _FOLDER and _will_be_empty(vault, span.path, removed_paths):
         now = None
     if span.broken and now != then:
         left = OUTSIDE
@@ -85,11 +85,11 @@ def _blocked_by(vault: Path, path: str) -> str:
     return ""
 
 
-def _will_be_empty(vault: Path, path: str, goes: Collection[str]) -> bool:
+def _will_be_empty(vault: Path, path: str, removed_paths: Collection[str]) -> bool:
     """Whether a folder holds only folders, and files that will be removed."""
     for folder, links, files in os.walk(vault / path):
         names = [*files, *(name for name in links if Path(folder, name).is_symlink())]
-        if any(Path(folder, name).relative_to(vault).as_posix() not in goes for name in names):
+        if any(Path(folder, name).relative_to(vault).as_posix() not in removed_paths for name in names):
             return False
     return True
 
@@ -154,7 +154,7 @@ async def plan_undo(turn: Turn, *, step: bool = False) -> Plan:
         raise ToolError("there is nothing to undo", code="nothing", next_step="moryflow session show")
     target = path[first - 1].id if first else None
     nodes, since = [node.id for node in path[first:]], path[first].created
-    return await _planned(turn, Plan("undo", turn.session, target, path[-1].id, _gist(path[first]), (), nodes, since))
+    return await _plan_files(turn, Plan("undo", turn.session, target, path[-1].id, _title_of(path[first]), (), nodes, since))
 
 
 async def plan_redo(turn: Turn) -> Plan:
@@ -169,10 +169,10 @@ async def plan_redo(turn: Turn) -> Plan:
         raise ToolError("there is nothing to redo", code="nothing", next_step="moryflow session tree")
     last = undone[-1]
     plan = Plan("redo", turn.session, last["from"], here or "", last["title"], (), last["nodes"], last.get("since", ""))
-    return await _planned(turn, plan)
+    return await _plan_files(turn, plan)
 
 
-async def _planned(turn: Turn, plan: Plan) -> Plan:
+async def _plan_files(turn: Turn, plan: Plan) -> Plan:
     """Return `plan` with its changes to files.
 
     :raises ToolError: a sub-agent that the undone answers started is still running.
@@ -182,7 +182,7 @@ async def _planned(turn: Turn, plan: Plan) -> Plan:
 
 
 def _with_files(shadow: Shadow, plan: Plan, sessions: Sequence[str], limit: int) -> Plan:
-    found = found_for(shadow, list(dict.fromkeys([*sessions, plan.session])), plan.nodes)
+    found = find_segments(shadow, list(dict.fromkeys([*sessions, plan.session])), plan.nodes)
     if found.running:
         names = ", ".join(f"{link.agent} {link.session}" for link in found.running)
         raise ToolError(f"{names} still works on it; nothing was done", code="busy", next_step="/stop in chat, or wait for it")
@@ -190,22 +190,22 @@ def _with_files(shadow: Shadow, plan: Plan, sessions: Sequence[str], limit: int)
     here = [span for span in joined if not span.unrecorded]
     large = f"it is larger than agents.runtime.snapshots.maxFileBytes ({limit}), or cannot be read"
     missing = [(span.path, large) for span in joined if span.unrecorded]
-    missing += unseen(shadow, found, {span.path for span in joined})
-    absent = not_here(shadow, plan.session, sessions, plan.nodes, plan.since)
+    missing += unrecorded_files(shadow, found, {span.path for span in joined})
+    absent = recorded_elsewhere(shadow, plan.session, sessions, plan.nodes, plan.since)
     changes = changes_of(shadow.vault, here, forward=plan.verb == "redo", limit=limit)
     return replace(plan, changes=changes, others=others, missing=missing, notes=_notes(found, absent))
 
 
 def _notes(found: FoundSegments, absent: Sequence[str]) -> list[str]:
     """Return sentences about changes that an undo leaves out and whose files are unknown."""
-    said = [f"changes to files were not recorded: {reason}" for reason in dict.fromkeys(gap.reason for gap in found.gaps)]
+    notes = [f"changes to files were not recorded: {reason}" for reason in dict.fromkeys(gap.reason for gap in found.gaps)]
     if absent:
         why = "it ran elsewhere, or what was recorded went when it was deleted here"
-        said.append(f"what session {', '.join(absent)} changed in files is not recorded here ({why}); they stay as they are")
+        notes.append(f"what session {', '.join(absent)} changed in files is not recorded here ({why}); they stay as they are")
     commands = sorted({tool for segment in found.segments for tool in segment.commands})
     if commands:
-        said.append(f"what {', '.join(commands)} did outside this folder, to ignored files or over a network is not undone")
-    return said
+        notes.append(f"what {', '.join(commands)} did outside this folder, to ignored files or over a network is not undone")
+    return notes
 
 
 async def carry_out(turn: Turn, plan: Plan) -> UndoResult:
@@ -218,7 +218,7 @@ async def carry_out(turn: Turn, plan: Plan) -> UndoResult:
         names = ", ".join(stuck)
         raise ToolError(f"something else is in the place of {names}; nothing was done", code="blocked", next_step=_ROOM)
     shadow = shadow_of(turn)
-    kept = await asyncio.to_thread(_keep, shadow, plan) if plan.foreign else ()
+    kept = await asyncio.to_thread(_record_overwritten, shadow, plan) if plan.foreign else ()
     touched = [change.path for change in plan.changes if change.now != change.then]
     wanted = [change.then.hash for change in plan.changes if change.then is not None] if touched else []
     contents = await asyncio.to_thread(shadow.contents, wanted) if touched else {}
@@ -235,7 +235,7 @@ async def carry_out(turn: Turn, plan: Plan) -> UndoResult:
     return UndoResult(touched, kept)
 
 
-def _keep(shadow: Shadow, plan: Plan) -> Sequence[str]:
+def _record_overwritten(shadow: Shadow, plan: Plan) -> Sequence[str]:
     """Record the files of someone else that are about to be overwritten; return the commands that show them."""
     tree = shadow.snapshot().tree
     lost = [change for change in plan.foreign if change.now is not None and change.now.mode not in (UNRECORDED, OUTSIDE.mode)]
@@ -248,7 +248,7 @@ def _begins(node: NodeView, step: bool) -> bool:
     return node.kind == "user" and not node.payload.get("synthetic")
 
 
-def _gist(node: NodeView) -> str:
+def _title_of(node: NodeView) -> str:
     """Return the beginning of a node's text; for an answer that only called tools, their names."""
     text = " ".join(str(node.payload.get("text") or "").split())
     text = text or ", ".join(str(call.get("name")) for call in node.payload.get("calls") or ())

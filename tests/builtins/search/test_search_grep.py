@@ -356,7 +356,7 @@ async def test_a_search_without_rg_ends_its_process_without_a_word(toolbox, monk
     monkeypatch.setattr(engines, "_find_rg", lambda: None)
     monkeypatch.setitem(__import__("sys").modules, "re2", None)
     toolbox.fill({"a.md": "needle\n"})
-    waitpid, take = os.waitpid, engines._take
+    waitpid, take = os.waitpid, engines._read_answers
 
     def late(pid: int, options: int) -> tuple[int, int]:
         """Let whoever else wants the exit code come first: asyncio's own wait begins when it is there."""
@@ -371,7 +371,7 @@ async def test_a_search_without_rg_ends_its_process_without_a_word(toolbox, monk
             await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
     monkeypatch.setattr(os, "waitpid", late)
-    monkeypatch.setattr(engines, "_take", taken)
+    monkeypatch.setattr(engines, "_read_answers", taken)
     for _ in range(3):
         assert "a.md:1:needle" in (await toolbox.arun(grep, pattern="needle")).output
         await asyncio.sleep(0.3)
