@@ -24,7 +24,7 @@ from moryflow_sdk.verdicts import Bypass, Cause
 
 
 PLANS = "vault:/.moryflow/plans/*.md"
-"""The files of the plan mode; nothing there runs."""
+"""Files with plans; nothing there runs."""
 
 _EVERY = "vault:**/"
 _SENSITIVE_FILES = _EVERY + "{" + ",".join(SECRETS.files) + "}"

@@ -103,7 +103,7 @@ class Confined:
         return path in self.opened or path in self._above_opened or self._rules.allows("edit", f"vault:/{path}")
 
     async def ask(self, settled: Settled, result: ToolResult) -> ToolResult:
-        """Ask whether to undo the putting back, and return the result with the outcome for the model."""
+        """Ask whether the files that were put back may be where the command wanted them; add the answer to the result."""
         summary = "the command made or moved what runs later" + (f": {settled.summary}" if settled.changes else "")
         if not settled.changes:
             return _error_result(result, settled, summary)
@@ -124,7 +124,7 @@ class Confined:
         return result.replace(output=f"{result.output}\n[{summary}: a person agreed]")
 
     def remark(self, result: ToolResult) -> ToolResult:
-        """Add to the output which files were hidden or read-only, if the command names them or may have failed for them."""
+        """Add to the output which files were hidden or read-only, if the command names them or may have failed on them."""
         command = next(target.given for target in self.ctx.call.targets if target.kind == "shell")
         named = [path for path in self.hidden if Path(path).name in command]
         notes = list(self.notes)

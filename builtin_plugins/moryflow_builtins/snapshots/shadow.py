@@ -137,7 +137,7 @@ class SnapshotSettings(Settings):
 
 
 _PLAIN = b"* -text -eol -ident -filter -working-tree-encoding -diff -merge\n"
-"""Bytes are stored as they are, whatever ``.gitattributes`` in the vault says; this file beats all of them."""
+"""Content is stored as it is, whatever ``.gitattributes`` in the vault says: this file overrides all of them."""
 
 UNRECORDED = "160000"
 """The mode of a tree entry for a file that is too large or cannot be read; git stores no content for it. Its hash is made from

@@ -123,7 +123,7 @@ def remove_rule(context: CommandContext, words: tuple[str, ...], session: str | 
             problem = f"{len(found)} rules of yours are written {said!r}; say which by its number" if found else ""
             step = "moryflow permission rules" + (f" --session {session}" if session else "")
             raise ConfigError(problem or f"{said!r} is not among {where}", next_step=step)
-        for rule in reversed(found):  # from the last one on: the numbers of those before stay
+        for rule in reversed(found):  # from the last one on, so the numbers of earlier rules stay valid
             await turn.rules.remove(rule)
         return found
 

@@ -1,6 +1,6 @@
 """``permission test`` and ``whatif``: judge calls without running them, by any rules, in any vault and home.
 
-All decisions come from :mod:`moryflow_builtins.permission.verdict`, as those of the gate do, so the predictions are right.
+All decisions come from :mod:`moryflow_builtins.permission.verdict`, as those of the gate do, so a prediction comes true.
 """
 
 from __future__ import annotations

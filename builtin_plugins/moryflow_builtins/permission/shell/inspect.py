@@ -104,7 +104,7 @@ def inspect(args: Sequence[Arg], effects: CommandEffects) -> None:
     if name in wrappers.MOUNTS:
         wrappers.note_mounts(name, args, effects)
     if name in LOOKS_FOR:
-        effects.sought += [] if effects.runs else [LOOKS_FOR[name]]  # what is named is run in place of what would be found
+        effects.sought += [] if effects.runs else [LOOKS_FOR[name]]  # a file that is named runs instead
         effects.may_write = True
     moryflow_command.inspect_carriers(args, effects)
     for index, arg in enumerate(args[1:], 1):

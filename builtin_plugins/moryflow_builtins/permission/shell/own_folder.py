@@ -91,7 +91,7 @@ class OwnFolder:
         if unknown or (_all_static(written) and self._may_be_written(line)):
             self.check_whole(*(file.text for file in effects.scripts))
         elif not _all_static(written):
-            self.check_whole(raw, bases=bases)  # the command itself may read files in the folder
+            self.check_whole(raw, bases=bases)  # without this command: it may read files in the folder
         if anywhere and self._entered:
             self._add(_denial(line.plain, "the folder it works in"))
         if unseen and effects.stdin is not None:
