@@ -71,7 +71,7 @@ class Conversation:
         if self._asker is not None:
             self._asker.read, self._asker.show_whole = source.answer, self._show_whole
             if source.interactive:
-                self._asker.wait()
+                self._asker.pause_asking()
         if source.interactive and not self.flags.quiet:
             say(f"{await self._who()} · /help, Ctrl-D ends")
         attention = None
@@ -257,11 +257,11 @@ class Conversation:
         if self._asker is None or not self._interactive:
             yield
             return
-        self._asker.go_on()
+        self._asker.resume_asking()
         try:
             yield
         finally:
-            self._asker.wait()
+            self._asker.pause_asking()
 
     async def _show_whole(self, text: str) -> None:
         from prompt_toolkit.application import in_terminal

@@ -15,7 +15,7 @@ from moryflow_sdk import Event
 from moryflow.base.events import now
 from moryflow.cli.open_host import own_home, with_host, with_store
 from moryflow.cli.options import Flags, document_options, find
-from moryflow.cli.terminal import brief, columns, first_line, plain, say, show, told_result
+from moryflow.cli.terminal import brief, columns, failure_line, first_line, plain, say, show
 from moryflow.runtime.documents import (
     SessionTree,
     context_report,
@@ -194,7 +194,7 @@ def _text(node: Node, summary_mark: str, label: str) -> str:
     if node.kind in ("compaction", "prune"):
         return divider(node, summary_mark)
     if node.kind == "tool":
-        return f"[{payload.get('tool')}]{label} {told_result(str(payload.get('status')), payload.get('output', ''))}"
+        return f"[{payload.get('tool')}]{label} {failure_line(str(payload.get('status')), payload.get('output', ''))}"
     if node.kind == "marker":
         changes = ", ".join(f"{name} {payload[name]}" for name in CHANGES if payload.get(name))
         return f"──── {changes} ────" if changes else ""

@@ -91,7 +91,7 @@ def ending(text: str, columns: int) -> str:
     return fitting(text[: -columns - 1 : -1] if columns else "", columns)[::-1]
 
 
-def told_result(status: str, output: str) -> str:
+def failure_line(status: str, output: str) -> str:
     """Return the first line of a result that is not ``ok``, with the status in front unless the line has it already."""
     line = first_line(output)
     return line if line.startswith(f"{status}: ") else f"{status}: {line}"

@@ -47,14 +47,14 @@ class TerminalAsker:
         self._turn = asyncio.Lock()
         self._open: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, Event] = {}
-        self._waits = False
-        self._shown = ""
+        self._only_shows = False
+        self._on_screen = ""
 
     def __call__(self, event: Event) -> None:
         match event.type:
             case "permission.asked":
                 self._asked[event.data["approval_id"]] = event
-                self._put(event)
+                self._present(event)
             case "permission.replied" | "permission.expired":
                 self._withdraw(event.data["approval_id"])
             case "tool.result":
@@ -70,30 +70,30 @@ class TerminalAsker:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        while self._later and not self._shown:
+        while self._later and not self._on_screen:
             self._later.popleft()()
 
-    def wait(self) -> None:
+    def pause_asking(self) -> None:
         """From now on, show questions without reading an answer: the person may be typing. Open ones are shown again."""
-        self._waits = True
+        self._only_shows = True
         shown = list(self._open)
         for approval in shown:
             self._open.pop(approval).cancel()
             self._leave_line(approval)
         self._catch_up()
         for approval in shown:
-            self._put(self._asked[approval])
+            self._present(self._asked[approval])
 
-    def go_on(self) -> None:
+    def resume_asking(self) -> None:
         """From now on, read answers to questions, also to those that were only shown meanwhile."""
-        self._waits = False
+        self._only_shows = False
         for approval, event in self._asked.items():
             if approval not in self._open:
-                self._put(event)
+                self._present(event)
 
-    def _put(self, event: Event) -> None:
+    def _present(self, event: Event) -> None:
         approval = event.data["approval_id"]
-        if self._waits:
+        if self._only_shows:
             how = f"  answer with /reply {approval} {OFFERED}, or why not"
             shown = _question(event)
             stderr().write(f"{shown.text}{folded(how + (f'; /show {approval} shows all' if shown.cut else ''))}\n")
@@ -114,8 +114,8 @@ class TerminalAsker:
 
     def _leave_line(self, approval: str) -> None:
         """Begin a new line if the question was on the screen, so that no output follows it on its line."""
-        if self._shown == approval:
-            self._shown = ""
+        if self._on_screen == approval:
+            self._on_screen = ""
             stderr().write("\n")
 
     async def _ask(self, event: Event) -> None:
@@ -126,9 +126,9 @@ class TerminalAsker:
                 return
             if self._view is not None:
                 self._view.pause()
-            self._shown = event.data["approval_id"]
+            self._on_screen = event.data["approval_id"]
             answer = await _answer(event, self.read, self.show_whole)
-            self._shown = ""
+            self._on_screen = ""
             try:
                 if answer is None:
                     await self._answers.nobody_left()  # first: the terminal may be gone, so that writing fails

@@ -178,19 +178,19 @@ class _Breakpoint:
         """Halt the loop, and set the terminal to the modes that a program expects from a shell."""
         with _one_at_a_time, ExitStack() as stack:
             if asyncio._get_running_loop() is self.loop or not self.loop.is_running():
-                stack.enter_context(self._still(signal.default_int_handler))
+                stack.enter_context(self._halt(signal.default_int_handler))
             else:
-                stack.enter_context(self._held())
+                stack.enter_context(self._hold_loop())
             yield
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
+    def _hold_loop(self) -> Iterator[None]:
         """Make the loop wait until this thread leaves the context."""
         held, released = threading.Event(), threading.Event()
 
         def hold() -> None:
             if not released.is_set():
-                with self._still(signal.SIG_IGN):
+                with self._halt(signal.SIG_IGN):
                     held.set()
                     released.wait()
 
@@ -203,7 +203,7 @@ class _Breakpoint:
             released.set()
 
     @contextmanager
-    def _still(self, interrupted: Handler) -> Iterator[None]:
+    def _halt(self, interrupted: Handler) -> Iterator[None]:
         """On the loop's own thread: stop its clock, erase what it draws, and keep Ctrl-C from the turn."""
         began = time.monotonic()
         try:

@@ -17,7 +17,7 @@ from moryflow_sdk import Event, MoryflowError
 from moryflow_sdk.events import DELTAS
 from moryflow_sdk.support.texts import visible
 
-from . import brief, cut, first_line, folded, is_dumb, plain, told_result, use_colour
+from . import brief, cut, failure_line, first_line, folded, is_dumb, plain, use_colour
 from .question_text import preview_lines, rows_of, screen, show_whole
 from .spinner import Awaited, Spinner
 from .streams import restore, stderr, stdout
@@ -48,8 +48,8 @@ class TerminalView:
         self._quiet = quiet
         self._verbose = verbose
         self._chat = chat
-        self._seen = sys.stderr.isatty() and not quiet
-        self._talks = self._seen or (verbose and not quiet)
+        self._on_terminal = sys.stderr.isatty() and not quiet
+        self._shows_remarks = self._on_terminal or (verbose and not quiet)
         self._colours = use_colour(sys.stderr)
         self.session = ""
         """The session that is watched; the answers of its sub-agents are not printed as they come."""
@@ -58,7 +58,7 @@ class TerminalView:
         self.typing = False
         """The input of a conversation is shown while a turn runs; it shows what the turn waits for, so the spinner must not."""
         self._truncated = TRUNCATED.get(language, TRUNCATED["en"])
-        self._said: list[str] = []
+        self._pieces: list[str] = []
         """The pieces of the newest answer."""
         self._message = ""
         """The id of the message that the pieces belong to."""
@@ -70,7 +70,7 @@ class TerminalView:
         self._error: Event | None = None
         self._running: dict[tuple[str, str], str] = {}
         """The text of each running call, by session and call id: two sub-agents may give two calls the same id."""
-        self._above = ""
+        self._last_printed = ""
         """What was printed last in this turn: ``call`` or ``answer``; an empty line stands between the two."""
         self._cut: deque[CutOutput] = deque(maxlen=REMEMBERED)
         """Outputs that were cut; the last is the next to be shown whole."""
@@ -83,8 +83,8 @@ class TerminalView:
             from .markdown import MarkdownStream
 
             self._markdown = MarkdownStream(colour=use_colour(sys.stdout))
-        if self._seen and not is_dumb():  # a dumb terminal cannot erase a line
-            self._spinner = Spinner(self._awaited, self._words)
+        if self._on_terminal and not is_dumb():  # a dumb terminal cannot erase a line
+            self._spinner = Spinner(self._awaited, self._answer_end)
 
     def __call__(self, event: Event) -> None:
         self._awaited.note(event)
@@ -92,7 +92,7 @@ class TerminalView:
             self._delta(event)
         else:
             self._clear()
-            self._settle_error(event)
+            self._show_pending_error(event)
             self._totals.note(event)
             self._other(event)
         if self._spinner and not self.idle and not self.typing:
@@ -105,9 +105,9 @@ class TerminalView:
             case "step.finish" | "permission.asked":
                 self._flush()
             case "session.status" if event.data.get("answered") and event.parent is None:
-                said = "".join(self._said)
-                self.finish(said)
-                self._printed = said
+                text = "".join(self._pieces)
+                self.finish(text)
+                self._printed = text
                 self._note(event)
             case "plugin.failed" | "plugin.quarantined":
                 self._warn(event)
@@ -138,7 +138,7 @@ class TerminalView:
             stdout().write(text if text.endswith("\n") else text + "\n")
             stdout().flush()
 
-    def _words(self) -> str:
+    def _answer_end(self) -> str:
         return self._markdown.pending[-_FOLLOWED:].rsplit("\n", 1)[-1] if self._markdown else ""
 
     def live_lines(self, rows: int) -> list[str]:
@@ -149,8 +149,8 @@ class TerminalView:
 
     def totals(self) -> None:
         """Print the tokens, cost and time of the turn that has ended."""
-        self._above = ""
-        if self._seen and (text := self._totals.line()):
+        self._last_printed = ""
+        if self._on_terminal and (text := self._totals.line()):
             self._write(text, DIM)
         self._totals = Totals()
 
@@ -162,9 +162,9 @@ class TerminalView:
             before = len(exchanges) - RECALLED
             self._write(f"… {before} exchange{'s' if before != 1 else ''} before; /tree shows them", DIM)
         for asked, answered in exchanges[-RECALLED:]:
-            said = f"> {asked}".split("\n")
-            rest = [f"… +{len(said) - OUTPUT_LINES:,} lines"] if len(said) > OUTPUT_LINES + 1 else said[OUTPUT_LINES:]
-            self._write("\n" + "\n  ".join([*said[:OUTPUT_LINES], *rest]), DIM)
+            quote = f"> {asked}".split("\n")
+            rest = [f"… +{len(quote) - OUTPUT_LINES:,} lines"] if len(quote) > OUTPUT_LINES + 1 else quote[OUTPUT_LINES:]
+            self._write("\n" + "\n  ".join([*quote[:OUTPUT_LINES], *rest]), DIM)
             lines = render(answered, colour=self._colours).rstrip("\n").split("\n")
             cut = [f"… {len(lines) - RECALLED_LINES} lines before"] if len(lines) > RECALLED_LINES else []
             stderr().write("\n".join([*cut, *lines[-RECALLED_LINES:]]) + "\n")
@@ -185,8 +185,8 @@ class TerminalView:
     def _print_answer(self, text: str) -> None:
         if text:
             self._clear()
-            stdout().write(f"\n{text}" if self._above == "call" else text)
-            self._above = "answer"
+            stdout().write(f"\n{text}" if self._last_printed == "call" else text)
+            self._last_printed = "answer"
             stdout().flush()
 
     def _clear(self) -> None:
@@ -199,8 +199,8 @@ class TerminalView:
         if event.type == "text.delta" and event.parent is None:
             if event.data["message_id"] != self._message:
                 self._message = event.data["message_id"]
-                self._said = []
-            self._said.append(text)
+                self._pieces = []
+            self._pieces.append(text)
         match event.type:
             case "message.end" if self._markdown and event.data["finish"] == "retried" and event.data["kind"] == "text":
                 self._flush()
@@ -219,11 +219,11 @@ class TerminalView:
 
     def _note(self, event: Event) -> None:
         waits = event.type == "session.status" and event.data["status"] == "retry"
-        told = (waits or event.type.endswith(".notice")) and not self._quiet
-        if not (self._talks or told) or (event.type == "tool.result" and not self.answers):
+        is_notice = (waits or event.type.endswith(".notice")) and not self._quiet
+        if not (self._shows_remarks or is_notice) or (event.type == "tool.result" and not self.answers):
             return
         whose = f"[{event.agent}] " if event.parent and event.session != self.session else ""
-        if self._seen and event.type in ("tool.start", "tool.result"):
+        if self._on_terminal and event.type in ("tool.start", "tool.result"):
             self._note_call(event, whose)
         elif text := _remark(event, self._truncated):
             self._flush()
@@ -236,9 +236,9 @@ class TerminalView:
             self._running[event.session, data["call_id"]] = visible(f"{data['tool']} {brief(data['args'])}".rstrip())
             return
         self._flush()
-        if self._above == "answer":
+        if self._last_printed == "answer":
             self._write("")
-        self._above = "call"
+        self._last_printed = "call"
         indent = "    " if whose else ""
         shown = self._running.pop((event.session, data["call_id"]), data["tool"])
         took = f" · {data['ms'] / 1000:.1f} s" if data.get("ms", 0) >= 100 else ""
@@ -247,20 +247,20 @@ class TerminalView:
         name, _, args = cut(shown, room).partition(" ")
         colour = RED if failed(data) else ""
         self._write_pieces((head, colour), (name, BOLD), (f" {args}".rstrip(), ""), (took, DIM))
-        found = output_lines(data, screen()[0] - len(indent) - 3, self._how(data))
+        found = output_lines(data, screen()[0] - len(indent) - 3, self._hint(data))
         for line, style in found.lines:
             self._write(f"{indent}{line}", style)
         if found.rest:
             self._cut.append(CutOutput(shown, found.rest, str(data.get("output_id") or "")))
 
-    def _how(self, data: Mapping[str, Any]) -> str:
+    def _hint(self, data: Mapping[str, Any]) -> str:
         """Return the hint that says how to see all of an output."""
         truncated = bool(data.get("truncated"))
         if self._chat:
             return f"{self._truncated} · Ctrl-O shows all" if truncated else "Ctrl-O shows all"
         return f"{self._truncated}: moryflow output show {data.get('output_id', '')}" if truncated else ""
 
-    def _settle_error(self, event: Event) -> None:
+    def _show_pending_error(self, event: Event) -> None:
         """Show the error before `event`, unless it is the one that ended the turn: that one is shown with the result."""
         error, self._error = self._error, None
         if error is not None and (error.parent is not None or event.type != "turn.finish"):
@@ -277,10 +277,10 @@ class TerminalView:
                 self._write(f"  next: {self.in_place(data['next'])}")
         elif event.type == "plugin.failed":
             place = f" ({data['file']}:{data.get('line', 1)})" if data.get("file") else ""
-            said = " ".join(str(data["error"]).split())  # an error of a library may fill a page
+            text = " ".join(str(data["error"]).split())  # an error of a library may fill a page
             hint = data.get("hint") or f"moryflow plugin info {data['plugin']}"
             where = data.get("hook") or data.get("stage")
-            self._write(f"moryflow: plugin {data['plugin']} failed in {where}{place}: {said}; {hint}")
+            self._write(f"moryflow: plugin {data['plugin']} failed in {where}{place}: {text}; {hint}")
         else:
             self._write(f"moryflow: plugin {data['plugin']} is skipped in {data['hook']} for this session: {data['reason']}")
 
@@ -343,7 +343,7 @@ def _remark(event: Event, truncated: str) -> str:
         case "tool.start" if data["state"] == "running":
             return visible(f"• {data['tool']} {brief(data['args'])}")
         case "tool.result" if data["status"] != "ok":
-            return f"  {told_result(data['status'], data['output'])}"
+            return f"  {failure_line(data['status'], data['output'])}"
         case "tool.result" if data.get("diff"):
             return "\n".join(preview_lines(str(data["diff"]), screen()[0], DIFF_LINES, ""))
         case "tool.result" if data.get("truncated"):
@@ -359,8 +359,8 @@ def _remark(event: Event, truncated: str) -> str:
         case "session.notice":
             return f"  {data['text']}"
         case "compaction" if data.get("state") == "done":
-            said = [f"  the conversation was shortened: {data.get('tokens_before')} → {data.get('tokens_after')} tokens"]
-            return "\n  ".join([*said, *data.get("remarks", ())])
+            lines = [f"  the conversation was shortened: {data.get('tokens_before')} → {data.get('tokens_after')} tokens"]
+            return "\n  ".join([*lines, *data.get("remarks", ())])
         case _:
             return ""
 
@@ -399,20 +399,20 @@ def failed(result: Mapping[str, Any]) -> bool:
     return result["status"] != "ok" or (title.startswith("exit code ") and title != "exit code 0")
 
 
-def output_lines(result: Mapping[str, Any], columns: int, how: str) -> OutputLines:
+def output_lines(result: Mapping[str, Any], columns: int, hint: str) -> OutputLines:
     """Return the lines below a call: its diff, its output or its error.
 
-    :param how: the hint how to see all of it, if something is left out.
+    :param hint: how to see all of it, if something is left out.
     """
     output, diff = str(result.get("output") or ""), str(result.get("diff") or "")
     if result["status"] == "ok" and diff:
-        shown = preview_lines(diff, columns + 3, DIFF_LINES, f"; {how}" if how else "")
+        shown = preview_lines(diff, columns + 3, DIFF_LINES, f"; {hint}" if hint else "")
         return OutputLines(_diff_lines(shown), diff if len(shown) >= DIFF_LINES else "")
     kept = _NOTICE.sub("", output) if result.get("truncated") else output
     lines = [_as_printed(line) for line in kept.rstrip().split("\n")] if kept.strip() else []
-    if result["status"] != "ok" and not _ends_with_how_it_ended(result, lines):
-        return _error(str(result["status"]), lines, output, columns, how)
-    return _few(result, lines, output, columns, how)
+    if result["status"] != "ok" and not _ends_with_failure(result, lines):
+        return _error(str(result["status"]), lines, output, columns, hint)
+    return _short_output(result, lines, output, columns, hint)
 
 
 def _as_printed(line: str) -> str:
@@ -429,9 +429,9 @@ def _diff_lines(lines: Sequence[str]) -> list[tuple[str, str]]:
     return shown
 
 
-def _few(result: Mapping[str, Any], lines: list[str], output: str, columns: int, how: str) -> OutputLines:
+def _short_output(result: Mapping[str, Any], lines: list[str], output: str, columns: int, hint: str) -> OutputLines:
     only_end = bool(lines) and _LEFT_OUT.fullmatch(lines[0]) is not None
-    style, at_end = RED if result["status"] != "ok" else DIM, only_end or _ends_with_how_it_ended(result, lines)
+    style, at_end = RED if result["status"] != "ok" else DIM, only_end or _ends_with_failure(result, lines)
     lines = lines[only_end:]
     few = lines if len(lines) <= OUTPUT_LINES + 1 else lines[-OUTPUT_LINES:] if at_end else lines[:OUTPUT_LINES]
     if (result.get("domain") == "read" or result["tool"] in _READERS) and len(lines) > 1:
@@ -441,19 +441,19 @@ def _few(result: Mapping[str, Any], lines: list[str], output: str, columns: int,
     if not rest and not result.get("truncated"):
         return OutputLines(shown, "")
     count = f"{'+' if few else ''}{rest:,} line{'s' if rest != 1 else ''}{' before' if at_end else ''}" if rest else ""
-    said = _said(" · ".join(part for part in (count, how) if part), columns)
-    return OutputLines([*said, *shown] if at_end else [*shown, *said], output)
+    hint_lines = _hint_lines(" · ".join(part for part in (count, hint) if part), columns)
+    return OutputLines([*hint_lines, *shown] if at_end else [*shown, *hint_lines], output)
 
 
-def _error(status: str, lines: list[str], output: str, columns: int, how: str) -> OutputLines:
+def _error(status: str, lines: list[str], output: str, columns: int, hint: str) -> OutputLines:
     first = "\n".join(lines).removeprefix(f"{status}: ").split("\n")
     rows = [row for line in [f"{status}: {first[0]}", *first[1:]] for row in _rows(line, columns)]
     if len(rows) <= ERROR_LINES:
         return OutputLines([(f"  {row}", RED) for row in rows], "")
-    return OutputLines([*((f"  {row}", RED) for row in rows[: ERROR_LINES - 1]), *_said(f"… {how}", columns)], output)
+    return OutputLines([*((f"  {row}", RED) for row in rows[: ERROR_LINES - 1]), *_hint_lines(f"… {hint}", columns)], output)
 
 
-def _said(text: str, columns: int) -> list[tuple[str, str]]:
+def _hint_lines(text: str, columns: int) -> list[tuple[str, str]]:
     return [(f"  {row}", DIM) for row in _rows(text, columns)] if text else []
 
 
@@ -461,6 +461,6 @@ def _rows(text: str, columns: int) -> Sequence[str]:
     return [row.rstrip() for row in rows_of("", "", text, columns + 1, words=True)]
 
 
-def _ends_with_how_it_ended(result: Mapping[str, Any], lines: list[str]) -> bool:
+def _ends_with_failure(result: Mapping[str, Any], lines: list[str]) -> bool:
     """Return whether the last line says how a command ended, which means that it failed; the lines before tell why."""
     return bool(lines) and bool(result.get("title")) and lines[-1] == f"[{result['title']}]"

@@ -28,7 +28,7 @@ class Awaited:
     """Knows from a turn's events what the turn waits for now."""
 
     def __init__(self) -> None:
-        self._what = ""
+        self._activity = ""
         self._since = 0.0
         self._tools: dict[tuple[str, str], str] = {}
         """The text of each running call, by session and call id; the next attribute has the end of each call's output."""
@@ -52,17 +52,17 @@ class Awaited:
                 self._printed.clear()
             case _:
                 pass
-        what = self._of(event)
-        if what != self._what:
-            self._what, self._since = what, time.monotonic()
+        what = self._activity_after(event)
+        if what != self._activity:
+            self._activity, self._since = what, time.monotonic()
 
     def forget(self) -> None:
         """Wait for nothing: calls that a cut-off turn left running never report their end."""
         self._tools.clear()
         self._printed.clear()
-        self._what = ""
+        self._activity = ""
 
-    def _of(self, event: Event) -> str:
+    def _activity_after(self, event: Event) -> str:
         status = event.data.get("status")
         ended = event.type == "turn.finish" and event.parent is None
         if ended or event.type == "permission.asked" or status in ("waiting", "idle"):
@@ -81,16 +81,16 @@ class Awaited:
     @property
     def seconds(self) -> float:
         """Seconds that the turn has waited for it; 0 if it waits for nothing."""
-        return time.monotonic() - self._since if self._what else 0.0
+        return time.monotonic() - self._since if self._activity else 0.0
 
     def line(self) -> str:
         """Return what the turn waits for, behind the spinner's current frame; empty if it waits for nothing."""
-        if not self._what:
+        if not self._activity:
             return ""
         frames = _FRAMES if "utf" in (sys.__stderr__.encoding if sys.__stderr__ else "").lower() else _ASCII_FRAMES
         frame = frames[int(self.seconds * 10) % len(frames)]
         took = f" · {self.seconds:.0f} s" if self.seconds >= 1 else ""
-        return f"{frame} {self._what}{took}"
+        return f"{frame} {self._activity}{took}"
 
     def printed(self) -> list[str]:
         """Return the last lines that a running tool has printed; of several tools, the last line of each behind its name."""

@@ -100,5 +100,5 @@ async def _reply(answers: Answers, document: object) -> None:
         approval, message = (str(document.get(name, "")) for name in ("approval_id", "message"))
         await answers.reply(approval, reply_in(document), message=message, by="client")
     except MoryflowError as error:
-        told = {"code": error.code, "message": error.message, "where": "", "next": error.next_step}
-        write_line({"v": 1, "type": "error", "ts": now(), **told})
+        details = {"code": error.code, "message": error.message, "where": "", "next": error.next_step}
+        write_line({"v": 1, "type": "error", "ts": now(), **details})
