@@ -72,6 +72,21 @@ def tools():
 """
 
 
+ONE_TOOL = """
+from moryflow_sdk import *
+
+@tool(domain="read")
+def {name}({parameters}) -> str:
+    "Say something."
+    {body}
+
+@hookimpl
+def tools():
+    return [{name}]
+"""
+ROWS = r'return "\n".join(f"row {number}" for number in range(start, start + 40))'
+
+
 @dataclass
 class Cli:
     """Runs ``moryflow``; nothing in it is a mock."""
@@ -125,6 +140,15 @@ class Cli:
         file.write_text(dedent(source), "utf-8")
         file.chmod(0o600)
         return file
+
+    def tool(self, name: str, body: str, parameters: str = "") -> None:
+        """Write a user plugin with one tool of the same name, whose code is `body`."""
+        self.plugin(name, ONE_TOOL.format(name=name, body=body, parameters=parameters))
+
+    def listing(self, *starts: int) -> dict[str, Any]:
+        """Return an answer with a call for each of `starts`; each call lists forty rows, from ``row {start}`` on."""
+        self.tool("lister", ROWS, "start: int")
+        return {"calls": [{"name": "lister", "arguments": {"start": start}} for start in starts]}
 
     def holding(self) -> dict[str, Any]:
         """Return a call that lasts until :meth:`let_go`; :meth:`holds` says whether it runs."""
@@ -257,6 +281,11 @@ class Terminal:
             pass
         return self._process.returncode
 
+    def quit(self) -> int:
+        """Type the command that ends a conversation; return the exit code."""
+        self.type("/quit\r")
+        return self.end()
+
     def close(self) -> None:
         """Make sure that nothing is left."""
         if self._process.poll() is None:
@@ -301,3 +330,15 @@ def at_terminal(cli: Cli) -> Iterator[Callable[..., Terminal]]:
     yield begin
     for terminal in opened:
         terminal.close()
+
+
+@pytest.fixture
+def at_prompt(at_terminal: Callable[..., Terminal]) -> Callable[..., Terminal]:
+    """Begin a conversation at a terminal, and wait for its prompt."""
+
+    def begin(*arguments: str, **how: Any) -> Terminal:
+        terminal = at_terminal("chat", *arguments, **how)
+        terminal.expect("\n>")
+        return terminal
+
+    return begin

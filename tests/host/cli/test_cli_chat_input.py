@@ -12,24 +12,11 @@ from moryflow.cli.chat.slash import context_text
 from moryflow.compaction.measure import Report
 
 Begin = Callable[..., Any]
-LISTER = """
-from moryflow_sdk import *
-
-@tool(domain="read")
-def lister() -> str:
-    "List."
-    return "\\n".join(f"row {number}" for number in range(40))
-
-@hookimpl
-def tools():
-    return [lister]
-"""
 
 
-def test_a_line_that_is_typed_while_a_turn_runs_waits_for_its_end(cli: Any, at_terminal: Begin) -> None:
+def test_a_line_that_is_typed_while_a_turn_runs_waits_for_its_end(cli: Any, at_prompt: Begin) -> None:
     """It is shown as queued, and what is half typed stays in the input."""
-    terminal = at_terminal("chat", "-m", cli.script(cli.holding(), "first", "second", "third"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(cli.holding(), "first", "second", "third"))
     terminal.type("go\r")
     terminal.expect("hold")
     terminal.type("and then?\r")
@@ -41,15 +28,13 @@ def test_a_line_that_is_typed_while_a_turn_runs_waits_for_its_end(cli: Any, at_t
     terminal.expect("> draft")
     terminal.type("ed\r")
     terminal.expect("third")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert cli.prompts() == ["go", "and then?", "drafted"]
 
 
-def test_a_draft_answers_no_question_and_comes_back(cli: Any, at_terminal: Begin) -> None:
+def test_a_draft_answers_no_question_and_comes_back(cli: Any, at_prompt: Begin) -> None:
     """Who types on when a question comes has not read it (R33)."""
-    terminal = at_terminal("chat", "-m", cli.script(cli.holding(), cli.calls("danger", what="it"), "done that", "end"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(cli.holding(), cli.calls("danger", what="it"), "done that", "end"))
     terminal.type("do it\r")
     terminal.expect("hold")
     terminal.type("g")
@@ -64,15 +49,13 @@ def test_a_draft_answers_no_question_and_comes_back(cli: Any, at_terminal: Begin
     terminal.expect("> g")
     terminal.type("o on\r")
     terminal.expect("end")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert cli.prompts() == ["do it", "go on"]
 
 
-def test_an_answer_is_chosen_with_the_arrow_keys(cli: Any, at_terminal: Begin) -> None:
+def test_an_answer_is_chosen_with_the_arrow_keys(cli: Any, at_prompt: Begin) -> None:
     """None is chosen before a key is pressed: Enter alone answers nothing (R33)."""
-    terminal = at_terminal("chat", "-m", cli.script(cli.calls("danger", what="it"), "done that"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(cli.calls("danger", what="it"), "done that"))
     terminal.type("do it\r")
     terminal.expect("[o]nce")
     terminal.type("\r")
@@ -82,66 +65,57 @@ def test_an_answer_is_chosen_with_the_arrow_keys(cli: Any, at_terminal: Begin) -
     terminal.type("\r")
     terminal.expect("did it")
     terminal.expect("done that")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
 
 
-def test_a_file_behind_an_at_sign_is_completed_and_attached(cli: Any, at_terminal: Begin) -> None:
+def test_a_file_behind_an_at_sign_is_completed_and_attached(cli: Any, at_prompt: Begin) -> None:
     """Files that git ignores are not offered; what is named is sent along."""
     (cli.vault / "notes.txt").write_text("the word is birch\n")
-    terminal = at_terminal("chat", "-m", cli.script("seen"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("seen"))
     terminal.type("look at @not")
     terminal.expect("notes.txt")
     terminal.type("\t")
     terminal.rest(0.5)
     terminal.type(" please\r")
     terminal.expect("seen")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     [node] = [node for node in json.loads(cli("session", "show", "--json").stdout)["nodes"] if node["kind"] == "user"]
     assert "birch" in json.dumps(node["payload"])
 
 
-def test_lines_that_come_at_once_are_one_prompt(cli: Any, at_terminal: Begin) -> None:
+def test_lines_that_come_at_once_are_one_prompt(cli: Any, at_prompt: Begin) -> None:
     """A paste never sends, also where the terminal does not mark it as one."""
-    terminal = at_terminal("chat", "-m", cli.script("read"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("read"))
     terminal.rest(0.5)
     terminal.type("one\rtwo\rthree")
     terminal.expect("three")
     terminal.rest(0.5)
     terminal.type("\r")
     terminal.expect("read")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert cli.prompts() == ["one\ntwo\nthree"]
 
 
-def test_the_result_of_a_call_is_shown_in_a_few_lines(cli: Any, at_terminal: Begin) -> None:
+def test_the_result_of_a_call_is_shown_in_a_few_lines(cli: Any, at_prompt: Begin) -> None:
     """With how many more there are, and what the turn took."""
-    cli.plugin("lister", LISTER)
-    terminal = at_terminal("chat", "-m", cli.script(cli.calls("lister"), "listed"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(cli.listing(0), "listed"))
     terminal.type("list\r")
     terminal.expect("• lister")
     terminal.expect("row 3")
     terminal.expect("+36 lines · Ctrl-O shows all")
     terminal.expect("listed")
     terminal.expect("tokens in")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
 
 
 # ---------------------------------------------------------------- sessions
 
 
-def test_another_session_is_picked_from_a_list_and_recalled(cli: Any, at_terminal: Begin) -> None:
+def test_another_session_is_picked_from_a_list_and_recalled(cli: Any, at_prompt: Begin) -> None:
     """Typing narrows the list, a preview stands below it, and what was said last is shown again."""
     cli("run", "-m", cli.script("The birch is white."), "tell me of birches")
     cli("run", "-m", cli.script("The oak is old."), "tell me of oaks")
-    terminal = at_terminal("chat", "-m", cli.script("more of it"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("more of it"))
     terminal.type("/sessions\r")
     terminal.expect("3 of 3")
     terminal.expect("search >")
@@ -153,16 +127,14 @@ def test_another_session_is_picked_from_a_list_and_recalled(cli: Any, at_termina
     terminal.expect("\n>")
     terminal.type("go on\r")
     terminal.expect("more of it")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert cli.prompts() == ["tell me of birches", "go on"]
 
 
-def test_a_list_is_left_without_a_choice(cli: Any, at_terminal: Begin) -> None:
+def test_a_list_is_left_without_a_choice(cli: Any, at_prompt: Begin) -> None:
     """Esc and Ctrl-C leave it, and the conversation goes on where it was."""
     cli("run", "-m", cli.script("The birch is white."), "tell me of birches")
-    terminal = at_terminal("chat", "-m", cli.script("in the wood"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("in the wood"))
     for key in ("\x1b", "\x03"):
         terminal.type("/sessions\r")
         terminal.expect("search >")
@@ -170,8 +142,7 @@ def test_a_list_is_left_without_a_choice(cli: Any, at_terminal: Begin) -> None:
         terminal.expect(">")
     terminal.type("where?\r")
     terminal.expect("in the wood")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert cli.prompts() == ["where?"]
 
 
@@ -190,8 +161,7 @@ def test_a_prompt_of_the_tree_comes_back_for_editing(cli: Any, at_terminal: Begi
     terminal.expect("> tell me of birches")
     terminal.type(" and oaks\r")
     terminal.expect("The oak is old.")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert cli.prompts() == ["tell me of birches and oaks"]
     nodes = json.loads(cli("session", "tree", "--json").stdout)["nodes"]
     assert sum(node["kind"] == "user" for node in nodes) == 2
@@ -223,23 +193,21 @@ def test_the_window_is_one_bar() -> None:
 # ---------------------------------------------------------------- images, title, bell
 
 
-def test_the_path_of_an_image_that_is_pasted_attaches_it(cli: Any, at_terminal: Begin) -> None:
+def test_the_path_of_an_image_that_is_pasted_attaches_it(cli: Any, at_prompt: Begin) -> None:
     """Terminals paste the path of a file that is dropped on them; blanks come with a backslash."""
     image = cli.vault / "a picture.png"
     image.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
-    terminal = at_terminal("chat", "-m", cli.script("seen"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("seen"))
     terminal.type(f"\x1b[200~{str(image).replace(' ', chr(92) + ' ')}\x1b[201~")
     terminal.expect('a picture.png"')
     terminal.type(" what is it?\r")
     terminal.expect("seen")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     [node] = [node for node in json.loads(cli("session", "show", "--json").stdout)["nodes"] if node["kind"] == "user"]
     assert node["payload"]["images"] and f'@"{image}" what is it?' in node["payload"]["text"]
 
 
-def test_an_image_is_pasted_from_the_clipboard(cli: Any, at_terminal: Begin) -> None:
+def test_an_image_is_pasted_from_the_clipboard(cli: Any, at_prompt: Begin) -> None:
     """A program that reads the clipboard prints a PNG, and Ctrl-V attaches it; one that prints no image is passed over."""
     programs = cli.vault.parent / "programs"
     programs.mkdir()
@@ -248,59 +216,50 @@ def test_an_image_is_pasted_from_the_clipboard(cli: Any, at_terminal: Begin) -> 
         (programs / name).write_text(f"#!/bin/sh\n{line}\n")
         (programs / name).chmod(0o700)
     cli.environ |= {"PATH": f"{programs}:{os.environ['PATH']}", "WAYLAND_DISPLAY": "w", "DISPLAY": ":0"}
-    terminal = at_terminal("chat", "-m", cli.script("seen"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("seen"))
     terminal.type("\x16")
     terminal.expect(".png")
     terminal.type("what is it?\r")
     terminal.expect("seen")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     [node] = [node for node in json.loads(cli("session", "show", "--json").stdout)["nodes"] if node["kind"] == "user"]
     assert len(node["payload"]["images"]) == 1 and node["payload"]["text"].endswith("what is it?")
 
 
-def test_characters_that_nobody_sees_are_spelled_out_where_they_are_typed(cli: Any, at_terminal: Begin) -> None:
+def test_characters_that_nobody_sees_are_spelled_out_where_they_are_typed(cli: Any, at_prompt: Begin) -> None:
     """In the input, in the line that was sent; the model gets what was typed. Combining marks stay on their letters."""
-    terminal = at_terminal("chat", "-m", cli.script("seen"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("seen"))
     terminal.type("\x1b[200~ru\u200bn e\u0301 \ufeffit \u202eback\x1b[201~")
     terminal.expect("ru\\u200bn e\u0301 \\ufeffit \\u202eback")
     terminal.type("\x01\x0b\x19\r")  # to the beginning, away, and here again: the cursor stands where it should
     terminal.expect("ru\\u200bn e\u0301 \\ufeffit \\u202eback\n")
     terminal.expect("seen")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert cli.prompts() == ["ru\u200bn e\u0301 \ufeffit \u202eback"]
 
 
-def test_title_and_bell_call_a_person_where_they_are_wanted(cli: Any, at_terminal: Begin) -> None:
+def test_title_and_bell_call_a_person_where_they_are_wanted(cli: Any, at_prompt: Begin) -> None:
     """The bell when a question waits; the title says what is at work, and the old one comes back."""
     cli.config(chat={"bell": True, "title": True})
-    terminal = at_terminal("chat", "-m", cli.script(cli.calls("danger", what="it"), "done that"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(cli.calls("danger", what="it"), "done that"))
     terminal.type("do it\r")
     terminal.expect("[o]nce")
     terminal.type("once\r")
     terminal.expect("→ once")
     terminal.expect("done that")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     raw = re.sub(r"\x1b\][^\x07]*\x07", "", terminal.raw)
     assert raw.count("\a") == 1
     assert [raw.count(sequence) for sequence in ("\x1b[22;2t", "\x1b[23;2t")] == [1, 1]
     assert re.findall(r"\x1b\]2;(.) ", terminal.raw)[:3] == ["…", "?", "…"]
 
 
-def test_output_that_was_cut_is_shown_when_the_turn_has_ended(cli: Any, at_terminal: Begin) -> None:
+def test_output_that_was_cut_is_shown_when_the_turn_has_ended(cli: Any, at_prompt: Begin) -> None:
     """Ctrl-O shows the newest one whole, also between two turns."""
-    cli.plugin("lister", LISTER)
-    terminal = at_terminal("chat", "-m", cli.script(cli.calls("lister"), "that is it"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(cli.listing(0), "that is it"))
     terminal.type("read\r")
     terminal.expect("Ctrl-O shows all")
     terminal.expect("tokens in")
     terminal.type("\x0f")
     terminal.expect("row 39")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0

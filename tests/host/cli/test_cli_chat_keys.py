@@ -23,18 +23,6 @@ from prompt_toolkit.keys import Keys
 pytestmark = pytest.mark.slow
 
 Begin = Callable[..., Any]
-LISTER = """
-from moryflow_sdk import *
-
-@tool(domain="read")
-def lister(start: int) -> str:
-    "List."
-    return "\\n".join(f"row {number}" for number in range(start, start + 40))
-
-@hookimpl
-def tools():
-    return [lister]
-"""
 
 
 def history(cli: Any) -> str:
@@ -46,11 +34,10 @@ def history(cli: Any) -> str:
 
 
 @pytest.mark.parametrize(("environ", "rows"), [({}, 1), ({"XTERM_VERSION": "XTerm(390)"}, 0), ({"TERM": "linux"}, 0)])
-def test_a_resized_terminal_keeps_what_was_printed(cli: Any, at_terminal: Begin, environ: dict[str, str], rows: int) -> None:
+def test_a_resized_terminal_keeps_what_was_printed(cli: Any, at_prompt: Begin, environ: dict[str, str], rows: int) -> None:
     """One that wraps lines anew has moved the input; one that does not would lose a finished line."""
     cli.environ = environ
-    terminal = at_terminal("chat", "-m", cli.script("x"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("x"))
     terminal.type("a" * 70)
     terminal.expect("a" * 70)
     terminal.wait_until_it_waits()
@@ -96,12 +83,9 @@ def test_sentences_are_folded_between_words(monkeypatch: pytest.MonkeyPatch) -> 
 # ---------------------------------------------------------------- calls
 
 
-def test_each_output_that_was_cut_is_shown_with_its_call(cli: Any, at_terminal: Begin) -> None:
+def test_each_output_that_was_cut_is_shown_with_its_call(cli: Any, at_prompt: Begin) -> None:
     """Ctrl-O shows the newest, and pressed again the one before."""
-    cli.plugin("lister", LISTER)
-    calls = [{"name": "lister", "arguments": {"start": start}} for start in (100, 200)]
-    terminal = at_terminal("chat", "-m", cli.script({"calls": calls}, "listed"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(cli.listing(100, 200), "listed"))
     terminal.type("list\r")
     terminal.expect("listed")
     terminal.expect("\n>")
@@ -111,11 +95,10 @@ def test_each_output_that_was_cut_is_shown_with_its_call(cli: Any, at_terminal: 
     terminal.type("\x0f")
     terminal.expect("• lister 100\nrow 100\n")
     terminal.expect("row 139\n")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
 
 
-def test_what_calls_print_side_by_side_does_not_mix(cli: Any, at_terminal: Begin) -> None:
+def test_what_calls_print_side_by_side_does_not_mix(cli: Any, at_prompt: Begin) -> None:
     """Each of them has a line of its own, with its name, while it runs."""
     cli.plugin(
         "both",
@@ -138,16 +121,14 @@ def test_what_calls_print_side_by_side_does_not_mix(cli: Any, at_terminal: Begin
         """,
     )
     calls = [{"name": "both", "arguments": {"name": name}} for name in ("ann", "bob")]
-    terminal = at_terminal("chat", "-m", cli.script({"calls": calls}, "done"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script({"calls": calls}, "done"))
     terminal.type("go\r")
     terminal.expect("both ann · from ann\n")
     terminal.expect("both bob · from bob\n")
     terminal.expect("both ann and 1 more")
     cli.let_go()
     terminal.expect("done")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
 
 
 @pytest.mark.parametrize(
@@ -158,20 +139,17 @@ def test_what_calls_print_side_by_side_does_not_mix(cli: Any, at_terminal: Begin
         ("'less", "$PAGER cannot be read: No closing quotation; without it:"),
     ],
 )
-def test_a_pager_that_fails_is_named(cli: Any, at_terminal: Begin, pager: str, said: str) -> None:
+def test_a_pager_that_fails_is_named(cli: Any, at_prompt: Begin, pager: str, said: str) -> None:
     """And what it should have shown is printed."""
-    cli.plugin("lister", LISTER)
     cli.environ = {"PAGER": pager}
-    terminal = at_terminal("chat", "-m", cli.script(cli.calls("lister", start=0), "listed"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(cli.listing(0), "listed"))
     terminal.type("list\r")
     terminal.expect("listed")
     terminal.expect("\n>")
     terminal.type("\x0f")
     terminal.expect(f"moryflow: {said}\n")
     terminal.expect("row 39\n")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
 
 
 def test_a_call_that_writes_a_file_is_named_by_its_path() -> None:
@@ -195,10 +173,9 @@ def test_the_time_of_a_turn_holds_no_typing(monkeypatch: pytest.MonkeyPatch) -> 
 # ---------------------------------------------------------------- the queue
 
 
-def test_lines_that_wait_come_back_one_before_the_other(cli: Any, at_terminal: Begin) -> None:
+def test_lines_that_wait_come_back_one_before_the_other(cli: Any, at_prompt: Begin) -> None:
     """Each Up takes the newest back; what was typed meanwhile stays behind it."""
-    terminal = at_terminal("chat", "-m", cli.script(cli.holding(), "first", "second"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(cli.holding(), "first", "second"))
     terminal.type("go\r")
     terminal.expect("hold")
     terminal.type("one\r")
@@ -209,15 +186,13 @@ def test_lines_that_wait_come_back_one_before_the_other(cli: Any, at_terminal: B
     terminal.expect("queued: one …")
     cli.let_go()
     terminal.expect("second")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert cli.prompts() == ["go", "one\ntwo\nmore\nthree"]
 
 
-def test_a_stopped_turn_sends_nothing_that_waits(cli: Any, at_terminal: Begin) -> None:
+def test_a_stopped_turn_sends_nothing_that_waits(cli: Any, at_prompt: Begin) -> None:
     """Esc acts at once; the lines come back to be changed, and Alt-Enter is not an Esc."""
-    terminal = at_terminal("chat", "-m", cli.script(cli.holding(), "never", "after all"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(cli.holding(), "never", "after all"))
     terminal.type("go\r")
     terminal.expect("hold")
     terminal.type("one\x1b\rtwo\r")
@@ -227,19 +202,17 @@ def test_a_stopped_turn_sends_nothing_that_waits(cli: Any, at_terminal: Begin) -
     terminal.expect("> one")
     terminal.type(" and more\r")
     terminal.expect("never")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert cli.prompts() == ["go", "one\ntwo and more"]
 
 
 # ---------------------------------------------------------------- leaving
 
 
-def test_esc_stops_at_a_question_and_leaves_a_list_first(cli: Any, at_terminal: Begin) -> None:
+def test_esc_stops_at_a_question_and_leaves_a_list_first(cli: Any, at_prompt: Begin) -> None:
     """What is half typed goes first, then the question; files that are offered go before a turn is stopped."""
     (cli.vault / "notes.txt").write_text("x")
-    terminal = at_terminal("chat", "-m", cli.script(cli.calls("danger", what="it"), cli.holding(), "after all"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(cli.calls("danger", what="it"), cli.holding(), "after all"))
     terminal.type("do it\r")
     terminal.expect("[s]top  or why not >")
     terminal.type("becau")
@@ -262,10 +235,9 @@ def test_esc_stops_at_a_question_and_leaves_a_list_first(cli: Any, at_terminal: 
     assert terminal.end() == 0
 
 
-def test_ctrl_c_twice_at_an_empty_prompt_ends_the_conversation(cli: Any, at_terminal: Begin) -> None:
+def test_ctrl_c_twice_at_an_empty_prompt_ends_the_conversation(cli: Any, at_prompt: Begin) -> None:
     """As in other tools; where a line is typed one only empties it, and says nothing of an end that it does not bring."""
-    terminal = at_terminal("chat", "-m", cli.script("x"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("x"))
     terminal.type("half\x03")
     terminal.type("\x03")
     terminal.expect("Ctrl-C again, Ctrl-D or /quit")
@@ -276,10 +248,9 @@ def test_ctrl_c_twice_at_an_empty_prompt_ends_the_conversation(cli: Any, at_term
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_draft_outlives_the_program(cli: Any, at_terminal: Begin, number: signal.Signals) -> None:
+def test_a_draft_outlives_the_program(cli: Any, at_terminal: Begin, at_prompt: Begin, number: signal.Signals) -> None:
     """It is told, and Up brings it back in the next conversation; the terminal is left as it was."""
-    terminal = at_terminal("chat", "-m", cli.script("x"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("x"))
     terminal.type("my draft")
     terminal.expect("my draft")
     terminal.wait_until_it_waits()
@@ -300,10 +271,9 @@ def test_a_draft_outlives_the_program(cli: Any, at_terminal: Begin, number: sign
     assert again.end() == 0
 
 
-def test_a_draft_outlives_its_terminal(cli: Any, at_terminal: Begin) -> None:
+def test_a_draft_outlives_its_terminal(cli: Any, at_prompt: Begin) -> None:
     """A window that is closed takes nothing along."""
-    terminal = at_terminal("chat", "-m", cli.script("x"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("x"))
     terminal.type("my draft")
     terminal.expect("my draft")
     terminal.wait_until_it_waits()
@@ -311,10 +281,9 @@ def test_a_draft_outlives_its_terminal(cli: Any, at_terminal: Begin) -> None:
     assert "+my draft\n" in history(cli)
 
 
-def test_a_draft_outlives_a_window_that_a_shell_closes(cli: Any, at_terminal: Begin) -> None:
+def test_a_draft_outlives_a_window_that_a_shell_closes(cli: Any, at_prompt: Begin) -> None:
     """SIGHUP comes first, and then nothing can be written: that was an error, and the draft was lost with it."""
-    terminal = at_terminal("chat", "-m", cli.script("x"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("x"))
     terminal.type("my draft")
     terminal.expect("my draft")
     terminal.wait_until_it_waits()
@@ -341,7 +310,7 @@ async def test_a_second_hangup_kills_nobody_who_is_saving() -> None:
 
 
 @pytest.mark.parametrize("when", ["while it works", "when it is done"])
-def test_a_conversation_ends_with_its_terminal(cli: Any, at_terminal: Begin, when: str) -> None:
+def test_a_conversation_ends_with_its_terminal(cli: Any, at_prompt: Begin, when: str) -> None:
     """Reading a terminal that is gone is an error that prompt_toolkit takes for a resize: it would try again for ever."""
     cli.plugin(
         "naps",
@@ -361,17 +330,15 @@ def test_a_conversation_ends_with_its_terminal(cli: Any, at_terminal: Begin, whe
             return [nap]
         """,
     )
-    terminal = at_terminal("chat", "-m", cli.script(cli.calls("nap"), "Done so far."))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(cli.calls("nap"), "Done so far."))
     terminal.type("go\r")
     terminal.expect("nap" if when == "while it works" else "Done so far.")
     terminal.hang_up()
 
 
-def test_the_input_works_after_a_stop_that_it_did_not_ask_for(cli: Any, at_terminal: Begin) -> None:
+def test_the_input_works_after_a_stop_that_it_did_not_ask_for(cli: Any, at_prompt: Begin) -> None:
     """A shell gives the terminal back with its own modes."""
-    terminal = at_terminal("chat", "-m", cli.script("answered"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("answered"))
     terminal.type("hel")
     terminal.expect("hel")
     terminal.wait_until_it_waits()
@@ -384,15 +351,13 @@ def test_the_input_works_after_a_stop_that_it_did_not_ask_for(cli: Any, at_termi
     terminal.expect("hel")
     terminal.type("lo\r")
     terminal.expect("answered")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert cli.prompts() == ["hello"]
 
 
-def test_the_input_is_drawn_once_after_ctrl_z(cli: Any, at_terminal: Begin) -> None:
+def test_the_input_is_drawn_once_after_ctrl_z(cli: Any, at_prompt: Begin) -> None:
     """It was drawn a second time behind itself, and over the answer that came meanwhile (issue 2, CLI)."""
-    terminal = at_terminal("chat", "-m", cli.script("answered"), shell=True)
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("answered"), shell=True)
     terminal.type("hel")
     terminal.expect("hel")
     before = len(terminal.raw)
@@ -402,15 +367,13 @@ def test_the_input_is_drawn_once_after_ctrl_z(cli: Any, at_terminal: Begin) -> N
     assert terminal.raw[before:].count("hel") == 1
     terminal.type("lo\r")
     terminal.expect("answered")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert cli.prompts() == ["hello"]
 
 
-def test_ctrl_z_that_stops_nothing_is_forgotten(cli: Any, at_terminal: Begin) -> None:
+def test_ctrl_z_that_stops_nothing_is_forgotten(cli: Any, at_prompt: Begin) -> None:
     """The system ignores what no shell could undo; after the next real stop the input was not drawn (CLI)."""
-    terminal = at_terminal("chat", "-m", cli.script("answered"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("answered"))
     terminal.type("hel")
     terminal.expect("hel")
     terminal.type("\x1a")
@@ -427,18 +390,16 @@ def test_ctrl_z_that_stops_nothing_is_forgotten(cli: Any, at_terminal: Begin) ->
 # ---------------------------------------------------------------- what is pasted and offered
 
 
-def test_a_paste_drives_nothing_and_leaves_a_few_lines(cli: Any, at_terminal: Begin) -> None:
+def test_a_paste_drives_nothing_and_leaves_a_few_lines(cli: Any, at_prompt: Begin) -> None:
     """Control characters are shown; tabs are blanks; of many lines the first stay on the screen."""
-    terminal = at_terminal("chat", "-m", cli.script("read"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("read"))
     pasted = "\n".join(["a\tb\x07\x0f\x03\u202e\x9b2J", *(f"line {number}" for number in range(500))])
     terminal.type(f"\x1b[200~{pasted}\x1b[201~")
     terminal.expect("line 499")
     terminal.type("\r")
     terminal.expect("… +491 lines\n")
     terminal.expect("read")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert cli.prompts() == [pasted]
     for character in "\x07\x0f\x03\x9b":
         assert character not in terminal.raw
@@ -456,22 +417,20 @@ def test_a_paste_that_no_terminal_marks_is_one_too() -> None:
     assert keys_joined([*typed[:5], enter]) == [*typed[:5], enter]
 
 
-def test_an_editor_gives_back_what_it_wrote(cli: Any, at_terminal: Begin) -> None:
+def test_an_editor_gives_back_what_it_wrote(cli: Any, at_prompt: Begin) -> None:
     """It is sent with Enter: an editor that is left without saving must send nothing."""
     editor = cli.home / "editor"
     editor.write_text('#!/bin/sh\necho " and more" >> "$1"\n')
     editor.chmod(0o700)
     cli.environ = {"EDITOR": str(editor), "VISUAL": str(editor)}
-    terminal = at_terminal("chat", "-m", cli.script("read"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("read"))
     terminal.type("draft")
     terminal.expect("draft")
     terminal.type("\x18\x05")
     terminal.expect("and more")
     terminal.type("!\r")
     terminal.expect("read")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert cli.prompts() == ["draft and more!"]
 
 

@@ -29,12 +29,11 @@ def save(path: Path, word: str = "one", more: str = "") -> None:
     path.chmod(0o600)
 
 
-def test_a_save_is_told_of_while_chat_sits_at_its_prompt(cli: Any, at_terminal: Begin) -> None:
+def test_a_save_is_told_of_while_chat_sits_at_its_prompt(cli: Any, at_prompt: Begin) -> None:
     """One line per save, at once; the next turn begins with it (issue 5, hot reload)."""
     file = cli.home / "plugins" / "mine.py"
     save(file)
-    terminal = at_terminal("chat", "-m", cli.script(cli.calls("greet", name="you"), "said"), columns=300)
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(cli.calls("greet", name="you"), "said"), columns=300)
     save(file, "two", ", times: int = 1")
     terminal.expect("plugin mine: code · tool greet: parameter times added")
     file.write_text("def broken(:\n")
@@ -43,30 +42,26 @@ def test_a_save_is_told_of_while_chat_sits_at_its_prompt(cli: Any, at_terminal: 
     terminal.type("hello\r")
     terminal.expect("greet you")
     terminal.expect("said")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
 
 
-def test_a_new_file_with_tools_is_told_of_at_the_prompt(cli: Any, at_terminal: Begin) -> None:
+def test_a_new_file_with_tools_is_told_of_at_the_prompt(cli: Any, at_prompt: Begin) -> None:
     """At the save, with its path and the command; asked about before the next turn (ARCHITECTURE §7, R18)."""
     (cli.home / "tools").mkdir(mode=0o700)
-    terminal = at_terminal("chat", "-m", cli.script("fine"), columns=300)
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("fine"), columns=300)
     save(cli.home / "tools" / "fresh.py")
     terminal.expect("fresh.py waits: it appeared while Moryflow ran; moryflow tool allow fresh.py")
     terminal.type("/tools\r")
     terminal.expect("tools/fresh.py is new. Did you put it there, and may it run? [y/N]")
     terminal.type("n\r")
     terminal.expect("tools/fresh.py waits; moryflow tool allow fresh.py")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
 
 
 @pytest.mark.parametrize(("answer", "there"), [("y", True), ("n", False)])
-def test_new_code_is_asked_about_before_the_next_turn(cli: Any, at_terminal: Begin, answer: str, there: bool) -> None:
+def test_new_code_is_asked_about_before_the_next_turn(cli: Any, at_prompt: Begin, answer: str, there: bool) -> None:
     """A question in chat on a terminal, or it waits (ARCHITECTURE §7, R18)."""
-    terminal = at_terminal("chat", "-m", cli.script("fine"), columns=300)
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("fine"), columns=300)
     save(cli.home / "plugins" / "fresh.py")
     terminal.expect("waits for your consent")
     terminal.type("/tools\r")
@@ -76,15 +71,13 @@ def test_new_code_is_asked_about_before_the_next_turn(cli: Any, at_terminal: Beg
         terminal.expect("tool greet: added")
     else:
         terminal.expect("moryflow plugin enable fresh")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert ("greet" in cli("tool", "list", "-q").stdout) == there
 
 
-def test_a_save_while_a_question_waits_leaves_the_question_alone(cli: Any, at_terminal: Begin) -> None:
+def test_a_save_while_a_question_waits_leaves_the_question_alone(cli: Any, at_prompt: Begin) -> None:
     """Nothing turns beside the question: it is not the model that is waited for (issue 2, CLI; issue 5, hot reload)."""
-    terminal = at_terminal("chat", "-m", cli.script("fine"), columns=300)
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("fine"), columns=300)
     save(cli.home / "plugins" / "fresh.py")
     terminal.expect("waits for your consent")
     terminal.type("hello\r")

@@ -87,8 +87,7 @@ def test_compact_at_a_terminal(cli: Any, model: LoopbackServer, at_terminal: Cal
         terminal.expect("waiting for", within=1.5)  # the spinner starts after a second
     terminal.type("and now?\r")
     terminal.expect("the answer")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert [len(model.requests), kinds(cli, session)[24:]] == [2, ["compaction", "user", "assistant"]]
 
 
@@ -109,8 +108,7 @@ def test_a_conversation_that_does_not_fit_is_offered_a_summary(
         terminal.type("y\r")
         terminal.expect("compacted: about")
         terminal.expect("the answer")
-        terminal.type("/quit\r")
-        assert terminal.end() == 0
+        assert terminal.quit() == 0
     assert kinds(cli, session)[24:] == ["user", "compaction", "assistant"]
 
 

@@ -45,10 +45,9 @@ def test_what_was_typed_before_a_question_stood_answers_nothing(cli: Any, at_ter
     assert outputs(cli)[1:] == [("denied", "denied: ce.")]
 
 
-def test_lines_that_are_pasted_at_a_question_are_one_reason(cli: Any, at_terminal: Begin) -> None:
+def test_lines_that_are_pasted_at_a_question_are_one_reason(cli: Any, at_prompt: Begin) -> None:
     """The first of them alone allows nothing, and the others answer neither the next question nor the prompt (R33)."""
-    terminal = at_terminal("chat", "-m", cli.script(cli.calls("danger", "danger", what="it"), "done that", "never"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(cli.calls("danger", "danger", what="it"), "done that", "never"))
     terminal.type("do it\r")
     terminal.expect("[o]nce")
     terminal.rest(0.5)
@@ -62,8 +61,7 @@ def test_lines_that_are_pasted_at_a_question_are_one_reason(cli: Any, at_termina
     terminal.expect("done that")
     terminal.expect("\n>")
     terminal.rest(0.5)
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert [status for status, _ in outputs(cli)] == ["denied", "denied"]
     asked = json.loads(cli("approval", "list", "--all", "--json").stdout)
     assert [(row["reply"], row["message"]) for row in asked] == [("reject", "o\no\nand"), ("reject", "")]
@@ -97,10 +95,9 @@ def test_a_question_is_shown_again_after_ctrl_z(cli: Any, at_terminal: Begin) ->
     assert (asked["reply"], asked["message"]) == ("reject", "")
 
 
-def test_lines_that_were_typed_ahead_in_a_conversation_answer_nothing(cli: Any, at_terminal: Begin) -> None:
+def test_lines_that_were_typed_ahead_in_a_conversation_answer_nothing(cli: Any, at_prompt: Begin) -> None:
     """Pasted behind the prompt, where the line editor has read them already (R33)."""
-    terminal = at_terminal("chat", "-m", cli.script({"text": "", "delay": 1.0, **cli.calls("danger", what="it")}, "done that"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script({"text": "", "delay": 1.0, **cli.calls("danger", what="it")}, "done that"))
     terminal.type("do it\ronce\ralways\r")
     terminal.expect("[o]nce")
     terminal.rest(1.0)
@@ -108,8 +105,7 @@ def test_lines_that_were_typed_ahead_in_a_conversation_answer_nothing(cli: Any, 
     terminal.type("not now\n")
     terminal.expect("done that")
     terminal.expect("\n>")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert outputs(cli) == [("denied", "denied: not now.")]
 
 
@@ -135,11 +131,10 @@ def test_the_content_of_a_new_file_and_the_diff_of_another_are_shown(editor: Any
     )
 
 
-def test_another_terminal_sees_and_answers_the_same_question(editor: Any, at_terminal: Begin) -> None:
+def test_another_terminal_sees_and_answers_the_same_question(editor: Any, at_prompt: Begin) -> None:
     """approval list and show have what will happen, and any of the words or a reason answers (R33, D65)."""
     content = "\n".join(f"line {number}" for number in range(300))
-    terminal = at_terminal("chat", "-m", editor.script(editor.calls("write", path="n.txt", content=content), "I see"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", editor.script(editor.calls("write", path="n.txt", content=content), "I see"))
     terminal.type("go\r")
     terminal.expect("[v]iew all")
     listed = editor("approval", "list").stdout
@@ -241,8 +236,7 @@ def test_after_each_edit_its_path_and_a_short_diff_are_shown(cli: Any, at_termin
     terminal.expect("  │ vault:/d.txt: deleted\n")
     terminal.expect("done")
     if command == "chat":
-        terminal.type("/quit\r")
-    assert terminal.end() == 0
+        assert terminal.quit() == 0
 
 
 def test_a_program_has_the_diff_in_the_event_of_the_result(cli: Any) -> None:

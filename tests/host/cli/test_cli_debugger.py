@@ -169,10 +169,9 @@ def test_ctrl_c_at_the_debugger_stops_no_turn(breaks: Any, at_terminal: Begin) -
 
 
 @pytest.mark.parametrize("name", ["plain", "waiting"])
-def test_a_conversation_gives_the_terminal_and_takes_it_back(breaks: Any, at_terminal: Begin, name: str) -> None:
+def test_a_conversation_gives_the_terminal_and_takes_it_back(breaks: Any, at_prompt: Begin, name: str) -> None:
     """The input goes away, the debugger's lines are not prompts, and the conversation goes on behind it."""
-    terminal = at_terminal("chat", "-m", breaks.script(breaks.calls(name, number=3), "first", "second"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", breaks.script(breaks.calls(name, number=3), "first", "second"))
     terminal.type("go\r")
     terminal.expect("(Pdb) ")
     terminal.type("p number + 39\n")
@@ -182,8 +181,7 @@ def test_a_conversation_gives_the_terminal_and_takes_it_back(breaks: Any, at_ter
     terminal.expect("\n>")
     terminal.type("and now\r")
     terminal.expect("second")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     assert "p number + 39" in terminal.text
 
 

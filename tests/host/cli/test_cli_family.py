@@ -73,10 +73,9 @@ def test_a_run_goes_on_with_another_agent(cli: Any) -> None:
     assert wrong.returncode == 2 and "did you mean 'build'" in wrong.stderr
 
 
-def test_tab_at_an_empty_prompt_changes_the_agent(cli: Any, at_terminal: Callable[..., Any]) -> None:
+def test_tab_at_an_empty_prompt_changes_the_agent(cli: Any, at_prompt: Callable[..., Any]) -> None:
     """Tab goes from agent to agent; with text before it, it completes (issue 6)."""
-    terminal = at_terminal("chat", "-m", cli.script("The plan."))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("The plan."))
     terminal.type("\t")
     terminal.expect("[plan] >")
     terminal.type("how?\r")
@@ -134,19 +133,17 @@ def test_a_conversation_goes_to_a_sub_agent_and_back(finder: Any) -> None:
     assert "stays with its agent" in there.stderr
 
 
-def test_what_works_in_the_background_is_stopped_from_the_prompt(finder: Any, at_terminal: Callable[..., Any]) -> None:
+def test_what_works_in_the_background_is_stopped_from_the_prompt(finder: Any, at_prompt: Callable[..., Any]) -> None:
     """No turn runs, and still a person can stop it (S4.15)."""
     (finder.vault.parent / "finder.json").write_text(json.dumps([{"text": "never", "delay": 600}]))
-    terminal = at_terminal("chat", "-m", finder.script(task(background=True), "Started."))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", finder.script(task(background=True), "Started."))
     terminal.type("go\r")
     terminal.expect("Started.")
     terminal.type("/stop\r")
     terminal.expect("1 stopped")
     terminal.type("/children\r")
     terminal.expect("finder  stopped, 1 step")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
 
 
 def test_the_tree_shows_sub_agents_below_their_call(finder: Any) -> None:
@@ -199,12 +196,11 @@ def test_a_question_of_a_sub_agent_names_it_at_the_terminal(finder: Any, at_term
     assert terminal.end() == 0
 
 
-def test_a_question_from_the_background_is_answered_with_a_slash_command(finder: Any, at_terminal: Callable[..., Any]) -> None:
+def test_a_question_from_the_background_is_answered_with_a_slash_command(finder: Any, at_prompt: Callable[..., Any]) -> None:
     """While a line is typed nothing else reads the terminal; /reply answers (D66)."""
     turns = [finder.holding(), finder.calls("danger", what="it"), "did it"]
     (finder.vault.parent / "finder.json").write_text(json.dumps(turns))
-    terminal = at_terminal("chat", "-m", finder.script(task(background=True), "Started."))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", finder.script(task(background=True), "Started."))
     terminal.type("go\r")
     terminal.expect("Started.")
     terminal.expect("\n>")
@@ -214,18 +210,14 @@ def test_a_question_from_the_background_is_answered_with_a_slash_command(finder:
     [question] = shown(finder, "approval", "list")
     terminal.type(f"/reply {question['id']} once\r")
     terminal.expect("has ended: completed")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
 
 
-def test_a_question_from_the_background_has_an_id_and_takes_the_same_words(
-    finder: Any, at_terminal: Callable[..., Any]
-) -> None:
+def test_a_question_from_the_background_has_an_id_and_takes_the_same_words(finder: Any, at_prompt: Callable[..., Any]) -> None:
     """/reply without a word answers nothing, a turn asks it again with the same keys, a reason refuses it (R33, D66)."""
     turns = [finder.holding(), finder.calls("danger", what="it"), "did without"]
     (finder.vault.parent / "finder.json").write_text(json.dumps(turns))
-    terminal = at_terminal("chat", "-m", finder.script(task(background=True), "Started.", {"text": "Late.", "delay": 3.0}, "x"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", finder.script(task(background=True), "Started.", {"text": "Late.", "delay": 3.0}, "x"))
     terminal.type("go\r")
     terminal.expect("Started.")
     terminal.expect("\n>")
@@ -247,8 +239,7 @@ def test_a_question_from_the_background_has_an_id_and_takes_the_same_words(
     terminal.expect("\n>")
     terminal.type(f"/reply {question['id']} leave it\r")
     terminal.expect("has ended: completed")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     [answered] = shown(finder, "approval", "list", "--all")
     assert (answered["reply"], answered["message"]) == ("reject", "leave it")
 

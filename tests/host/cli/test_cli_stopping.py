@@ -19,10 +19,9 @@ from moryflow import open_host
 Begin = Callable[..., Any]
 
 
-def test_ctrl_c_between_the_prompt_and_its_turn_ends_neither(cli: Any, at_terminal: Begin) -> None:
+def test_ctrl_c_between_the_prompt_and_its_turn_ends_neither(cli: Any, at_prompt: Begin) -> None:
     """Whenever it comes after Enter, the conversation goes on with the next line (issue 2, CLI)."""
-    terminal = at_terminal("chat", "-m", cli.script(*["an answer"] * 20))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(*["an answer"] * 20))
     for wait in range(0, 30, 3):
         terminal.type("hello\r")
         terminal.rest(wait / 1000)
@@ -73,16 +72,14 @@ def test_ctrl_c_stops_a_compaction_that_was_asked_for(cli: Any, at_terminal: Beg
     terminal.expect("stopped")
     terminal.type("three\r")
     terminal.expect("third")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     turns = json.loads(cli("session", "show", "--json").stdout)["turns"]
     assert [turn["end_reason"] for turn in turns if turn["purpose"] == "compact"] == ["interrupted"]
 
 
-def test_ctrl_c_at_the_question_for_full_access_is_a_no(cli: Any, at_terminal: Begin) -> None:
+def test_ctrl_c_at_the_question_for_full_access_is_a_no(cli: Any, at_prompt: Begin) -> None:
     """At once, and the conversation goes on (S0.69)."""
-    terminal = at_terminal("chat", "-m", cli.script("fine"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("fine"))
     terminal.type("/mode full_access\r")
     terminal.expect("Go on?")
     terminal.wait_until_it_waits()  # the question stands there a moment before its answer is read
@@ -90,8 +87,7 @@ def test_ctrl_c_at_the_question_for_full_access_is_a_no(cli: Any, at_terminal: B
     terminal.expect("stopped")
     terminal.type("/mode\r")
     terminal.expect("mode: agent")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
 
 
 STOPPED_AT = """

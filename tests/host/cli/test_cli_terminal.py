@@ -114,8 +114,7 @@ def test_a_conversation_at_a_terminal(cli: Any, at_terminal: Begin) -> None:
     terminal.type("and again\r")
     terminal.expect("second answer")
     terminal.expect("[full access]")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
     shown = json.loads(cli("session", "show", "--json").stdout)
     texts = [node["payload"]["text"] for node in shown["nodes"] if node["kind"] in ("user", "assistant")]
     assert texts == ["hello there", "first answer", "and again", "second answer"]
@@ -125,10 +124,9 @@ def test_a_conversation_at_a_terminal(cli: Any, at_terminal: Begin) -> None:
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
 
 
-def test_ctrl_c_stops_the_turn_and_not_the_program(cli: Any, at_terminal: Begin) -> None:
+def test_ctrl_c_stops_the_turn_and_not_the_program(cli: Any, at_prompt: Begin) -> None:
     """The next prompt comes, and the conversation goes on (issue 2, CLI)."""
-    terminal = at_terminal("chat", "-m", cli.script({"text": "begun\n\nnever seen", "pause": 600}, "after all"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script({"text": "begun\n\nnever seen", "pause": 600}, "after all"))
     terminal.type("take your time\r")
     terminal.expect("begun")  # a spinner turns before the model is asked: the next prompt might get this answer
     terminal.interrupt()
@@ -141,10 +139,9 @@ def test_ctrl_c_stops_the_turn_and_not_the_program(cli: Any, at_terminal: Begin)
     assert terminal.end() == 0
 
 
-def test_ctrl_c_at_the_prompt_ends_nothing(cli: Any, at_terminal: Begin) -> None:
+def test_ctrl_c_at_the_prompt_ends_nothing(cli: Any, at_prompt: Begin) -> None:
     """It says how to end; Ctrl-D does."""
-    terminal = at_terminal("chat", "-m", cli.script("x"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("x"))
     terminal.type("half a li\x03\x03")
     terminal.expect("Ctrl-D or /quit")
     terminal.expect("\n>")
@@ -152,17 +149,15 @@ def test_ctrl_c_at_the_prompt_ends_nothing(cli: Any, at_terminal: Begin) -> None
     assert terminal.end() == 0
 
 
-def test_a_question_in_a_conversation(cli: Any, at_terminal: Begin) -> None:
+def test_a_question_in_a_conversation(cli: Any, at_prompt: Begin) -> None:
     """Asked and answered between two lines (S0.47)."""
-    terminal = at_terminal("chat", "-m", cli.script(cli.calls("danger", what="it"), "done that"))
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script(cli.calls("danger", what="it"), "done that"))
     terminal.type("do it\r")
     terminal.expect("[o]nce")
     terminal.type("once\n")
     terminal.expect("done that")
     terminal.expect("\n>")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
 
 
 # ---------------------------------------------------------------- chat without a terminal
@@ -320,15 +315,13 @@ def test_a_hook_that_fails_is_a_visible_notice(cli: Any) -> None:
     assert cli("-q", "run", "-m", cli.script("fine"), "hi").stderr == ""
 
 
-def test_help_is_wrapped_to_the_terminal(cli: Any, at_terminal: Begin) -> None:
+def test_help_is_wrapped_to_the_terminal(cli: Any, at_prompt: Begin) -> None:
     """What a command does goes on below itself, and no word is cut, 50 columns wide (issue 2, CLI)."""
-    terminal = at_terminal("chat", "-m", cli.script("one"), columns=50)
-    terminal.expect("\n>")
+    terminal = at_prompt("-m", cli.script("one"), columns=50)
     terminal.type("/help\r")
     terminal.expect("/mode      show the mode, or change it: /mode\n           agent|full_access\n")
     terminal.expect("\n>")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
 
 
 def test_titles_of_any_script_stand_in_columns(cli: Any) -> None:

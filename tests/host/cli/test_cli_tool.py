@@ -150,21 +150,7 @@ def test_a_tool_is_judged_like_any_call(cli: Any) -> None:
 
 def test_an_output_that_failed_keeps_its_lines(cli: Any, at_terminal: Any) -> None:
     """Folded between words, a table and a command to copy were destroyed (CLI)."""
-    cli.plugin(
-        "failing",
-        """
-        from moryflow_sdk import *
-
-        @tool(domain="read")
-        def failing() -> str:
-            "Fail."
-            raise ToolError("no\\n" + "column    " * 20 + "end")
-
-        @hookimpl
-        def tools():
-            return [failing]
-        """,
-    )
+    cli.tool("failing", r'raise ToolError("no\n" + "column    " * 20 + "end")')
     terminal = at_terminal("tool", "run", "failing")
     assert terminal.end() == 1
     assert "column    " * 20 + "end\n" in terminal.text

@@ -77,25 +77,10 @@ def test_a_long_line_of_a_diff_keeps_its_words_and_its_colour() -> None:
     assert found.lines[2:] == [("  │ +It prints the weather of today, and ", GREEN), ("  ┊ of tomorrow.", GREEN)]
 
 
-def test_all_of_an_output_that_was_too_long_for_the_model_is_shown(cli: Any, at_terminal: Begin) -> None:
+def test_all_of_an_output_that_was_too_long_for_the_model_is_shown(cli: Any, at_prompt: Begin) -> None:
     """Ctrl-O reads it where it is stored, not what the model was given of it."""
-    cli.plugin(
-        "counter",
-        """
-        from moryflow_sdk import *
-
-        @tool(domain="read")
-        def counter() -> str:
-            "Count."
-            return "\\n".join(f"number {number}" for number in range(5000))
-
-        @hookimpl
-        def tools():
-            return [counter]
-        """,
-    )
-    terminal = at_terminal("chat", "-m", cli.script(cli.calls("counter"), "counted"))
-    terminal.expect("\n>")
+    cli.tool("counter", r'return "\n".join(f"number {number}" for number in range(5000))')
+    terminal = at_prompt("-m", cli.script(cli.calls("counter"), "counted"))
     terminal.type("count\r")
     terminal.expect("truncated · Ctrl-O shows all")
     terminal.expect("counted")
@@ -103,5 +88,4 @@ def test_all_of_an_output_that_was_too_long_for_the_model_is_shown(cli: Any, at_
     terminal.type("\x0f")
     terminal.expect("number 4321\n")
     terminal.expect("number 4999\n")
-    terminal.type("/quit\r")
-    assert terminal.end() == 0
+    assert terminal.quit() == 0
