@@ -1,1 +1,1 @@
-"""The built-in plugins: ordinary plugins, one room each, that use nothing but the SDK."""
+"""The built-in plugins: ordinary plugins, one package each, that use only the SDK."""

@@ -1,8 +1,8 @@
-"""Record every decision before the body runs, allowed ones too.
+"""Record every decision about a call before its body runs, also those that allow it.
 
-One JSON line each, in a file per session that outlives the session; the eight fields that all records have in common come
-first, and files are read from their newest record on. What cannot be recorded is not freer than the defaults: then
-``full_access``, and rules of a person's own, fall back to asking.
+Each record is a JSON line in a file per session, which outlives the session. The eight fields that all records have in common
+come first, and files are read backwards from their newest record. A call that cannot be recorded gets no more than the default
+rules allow: in ``full_access``, and under a person's own rules, it is asked about instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ gate = True
 
 @hookimpl
 def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> Verdict | None:
-    """Write the line of this decision; ask when it cannot be written and the defaults alone would not allow the call."""
+    """Record this decision; if it cannot be written, ask, unless the default rules alone allow the call."""
     problem = _write(turn, decision_record(call, ruling, turn))
     if problem is None or ruling.decision != "allow" or ruling.by == "user":
         return None
@@ -44,7 +44,7 @@ def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> Verdict | None:
 
 @hookimpl(events=("session.mode", "turn.start", "tool.result", "permission.replied"))
 def event(event: Event, turn: Turn | None) -> None:
-    """Record modes, calls that were refused after their line said that they were allowed, and questions left standing."""
+    """Record modes, calls that were refused after their record said allow, and questions that were never answered."""
     if turn is None:
         return
     match event.type:
@@ -52,14 +52,14 @@ def event(event: Event, turn: Turn | None) -> None:
             data = event.data
             _write(turn, mode_record(turn, data.get("from"), str(data.get("to", "")), str(data.get("by", ""))))
         case "turn.start":
-            if turn.mode == "full_access" and not file_of(turn.home, turn.session).exists():  # it begins so
+            if turn.mode == "full_access" and not file_of(turn.home, turn.session).exists():  # the session began in this mode
                 _write(turn, mode_record(turn, None, turn.mode, "start"))
         case "tool.result" if event.data.get("status") == "denied":
             known = last_of_call(file_of(turn.home, turn.session), str(event.data.get("call_id", "")))
             if known is not None and known.get("decision") == "allow":
                 _write(turn, refusal_record(known, event))
         case "permission.replied" if event.data.get("by") in ("cancel", "interrupted"):
-            _write(turn, stopped_record(turn, event))  # nothing is decided then, so that no other line tells of it
+            _write(turn, stopped_record(turn, event))  # there is no decision, and so no other record of it
         case _:
             pass
 
@@ -71,7 +71,7 @@ def commands() -> Sequence[Command]:
 
 
 def _write(turn: Turn, record: dict[str, Any]) -> str | None:
-    """Append to the session's file and its parent's; return what went wrong, having told people once a turn."""
+    """Append a record to the files of the session and its parent; return the problem, if any, after a warning once a turn."""
     line = encode(record)
     try:
         for session in (turn.session, turn.parent):
@@ -98,28 +98,28 @@ def _group() -> Any:
 
 FOLDER = Path("logs") / "agent-audit"
 START = b'{"eventId":'
-"""How every line begins."""
+"""The beginning of every line."""
 BLOCK = 1 << 18
 LONGEST = 1 << 23
-"""A line that is longer is damage, not a record."""
+"""A line that is longer is damaged, and not a record."""
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @lru_cache(maxsize=64)
 def file_of(home: Path, session: str) -> Path:
-    """Return the file of a session: its id in harmless characters, and a hash that keeps different ids apart."""
+    """Return the file of a session. Its name has the id in safe characters, and a hash so that different ids differ."""
     return home / FOLDER / f"{harmless(session)}-{sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}.jsonl"
 
 
 def harmless(session: str) -> str:
-    """Return `session` as it appears in a file name."""
+    """Return a session's id in the form for file names."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", session)[:64]
 
 
 def append(file: Path, line: bytes) -> None:
-    """Append a whole line, creating the file for its owner only.
+    """Append a complete line; a new file is readable only by its owner.
 
-    :raises OSError: it cannot be written, or not whole; it names the file.
+    :raises OSError: the line cannot be written, or only in part; the error names the file.
     """
     try:
         _append(file, line)
@@ -143,7 +143,7 @@ def _append(file: Path, line: bytes) -> None:
 
 
 def lines_backwards(file: Path, needles: tuple[bytes, ...] = (), step: int = BLOCK) -> Iterator[bytes]:
-    """Yield the lines of `file`, the last one first; with `needles`, only lines that contain one of them."""
+    """Yield the lines of `file`, the last one first; if there are `needles`, only lines that contain one of them."""
     with file.open("rb") as source:
         position = source.seek(0, os.SEEK_END)
         rest = b""
@@ -163,7 +163,7 @@ def lines_backwards(file: Path, needles: tuple[bytes, ...] = (), step: int = BLO
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
-    """Return a line as a record; of a line that a full disk tore, the record that was appended to its stump."""
+    """Return the record in a line; if a full disk cut the line off, the record that was later appended to it."""
     for text in (line, line[max(line.rfind(START), 0) :]):
         try:
             found = json.loads(text)
@@ -174,7 +174,7 @@ def parse(line: bytes) -> dict[str, Any] | None:
 
 
 def last_of_call(file: Path, call: str) -> dict[str, Any] | None:
-    """Return the last record about a call, looking at no more than the newest lines."""
+    """Return the last record about a call, searching only the newest 200 lines."""
     needle = b'"callId":' + json.dumps(call).encode()
     try:
         return next((parse(line) for line in islice(lines_backwards(file), 200) if needle in line), None)
@@ -182,17 +182,17 @@ def last_of_call(file: Path, call: str) -> dict[str, Any] | None:
         return None
 
 
-# --------------------------------------------------------------- Finding records, without reading more of big files than needed
+# --------------------------------------------------------------- Finding records, reading no more of large files than needed
 
 
 log = logging.getLogger(__name__)
 DENIED = (b'"decision":"deny"', b'"decision":"stop"')
 SLACK = timedelta(hours=1)
-"""Lines of one file are in order of time but for clocks that were set and processes that write at once."""
+"""How far lines of a file may be out of order, because a clock was set or several processes wrote at the same time."""
 
 
 class Wanted(NamedTuple):
-    """Which records: refused ones only, those at or after `since`, at most `limit` of the newest."""
+    """A filter for records: only refused calls (`denied`), only those at or after `since`, at most `limit` of the newest."""
 
     denied: bool = False
     since: datetime | None = None
@@ -200,7 +200,7 @@ class Wanted(NamedTuple):
 
 
 def files(home: Path, session: str | None = None) -> list[Path]:
-    """Return the audit files of `home`, the last written first; those of a session, by its id or the beginning of it."""
+    """Return the audit files in `home`, the last written first; with `session`, an id or its beginning, only those."""
     folder = home / FOLDER
     if session is not None and file_of(home, session).is_file():
         return [file_of(home, session)]
@@ -209,7 +209,7 @@ def files(home: Path, session: str | None = None) -> list[Path]:
 
 
 def select(found: list[Path], wanted: Wanted) -> list[dict[str, Any]]:
-    """Return the wanted records of `found`, oldest first; one that stands in two files counts once."""
+    """Return the wanted records in the files `found`, oldest first; a record that is in two files counts once."""
     heap: list[tuple[str, str, dict[str, Any]]] = []
     seen: set[str] = set()
     for file in found:
@@ -249,7 +249,7 @@ def _readable_lines(file: Path, needles: tuple[bytes, ...]) -> Iterator[bytes]:
 
 
 def _modified_at(file: Path) -> float:
-    """Return when a file was written last; one that has just gone is as old as can be."""
+    """Return when a file was last written; 0 if it has just been removed."""
     try:
         return file.stat().st_mtime
     except OSError:
@@ -292,13 +292,13 @@ def decision_record(call: ToolCall, ruling: Ruling, turn: Turn) -> dict[str, Any
 
 
 def _folder(call: ToolCall) -> dict[str, str]:
-    """Return where the commands of `call` run; nothing for a call that runs none."""
+    """Return the field with the folder in which the commands of `call` run; empty if it runs none."""
     folder = next((target.folder for target in call.targets if target.folder is not None), None)
     return {} if folder is None else {"folder": redact(folder.text)}
 
 
 def deciding_rule(ruling: Ruling) -> Rule | None:
-    """Return the rule behind `ruling`: its own, or that of the gate that agreed with it, or that of one that was lifted."""
+    """Return the rule behind `ruling`: its own, else that of a verdict with the same decision, else of a lifted verdict."""
     named = [said for _, said in ruling.verdicts if said.rule is not None]
     agreeing = [said for said in named if said.decision == ruling.decision]
     lifted = named if ruling.decision == "allow" else []
@@ -306,14 +306,14 @@ def deciding_rule(ruling: Ruling) -> Rule | None:
 
 
 def refusal_record(allowed: Mapping[str, Any], event: Event) -> dict[str, Any]:
-    """Return the record of a call that was refused after the line `allowed` was written."""
+    """Return the record of a call that was refused after the record `allowed` was written."""
     cause, reason = event.data.get("code"), _short(str(event.data.get("output", "")))
     later = {"eventId": _new_id(), "decision": "deny", "timestamp": _now()}
     return {**allowed, **later, "cause": cause, "reason": reason, "by": "tool_decided"}
 
 
 def stopped_record(turn: Turn, event: Event) -> dict[str, Any]:
-    """Return the record of a question without an answer: its turn was stopped at the question, or broke off."""
+    """Return the record of a question that was never answered, because its turn was stopped or broke off."""
     data = event.data
     why = {"cancel": "the turn was stopped at the question"}.get(str(data.get("by")), "the turn broke off at the question")
     return {
@@ -330,7 +330,7 @@ def stopped_record(turn: Turn, event: Event) -> dict[str, Any]:
 
 
 def mode_record(turn: Turn, before: str | None, after: str, by: str) -> dict[str, Any]:
-    """Return the record of a mode; entering ``full_access`` is recorded as confirmed."""
+    """Return the record of a change of the mode; a change to ``full_access`` is recorded as confirmed."""
     return {
         **_head(turn.session, after, "allow", None, [], None),
         "type": "mode",

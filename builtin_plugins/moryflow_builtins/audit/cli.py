@@ -1,4 +1,4 @@
-"""``moryflow audit``: the decisions, for diagnosis."""
+"""``moryflow audit``: show recorded decisions, for diagnosis."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def tail(context: CommandContext, limit: int, follow: bool, session: str | None)
 
 
 def _new(home: Path, session: str | None, offsets: dict[Path, int]) -> Iterator[dict[str, Any]]:
-    """Yield the whole lines that were appended since `offsets`, and move those on."""
+    """Yield the records in complete lines that were appended after `offsets`, and update `offsets`."""
     for file in reversed(files(home, session)):
         with file.open("rb") as source:
             source.seek(offsets.get(file, 0))

@@ -1,8 +1,8 @@
 """Hooks that need no code: `agents.runtime.hooks` in the configuration.
 
-They are the user's, so the host calls them among the user's hooks. A wrong entry is left out and named, with
-its line, by the check of the configuration; the others hold. Aliases are written out and nothing is built before it is
-needed: this is imported at every start.
+They belong to the user, so the host calls them among the user's hooks. A wrong entry is left out, and the check of the
+configuration reports it with its line; the other entries apply. This module is imported at every start, so that it builds
+nothing before it is needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ToolName = Annotated[str, Meta("a tool's name, or a glob over names", min_length
 
 
 class SystemText(Settings):
-    """Text for the system prompt, and where it goes.
+    """Text for the system prompt, and its place.
 
     :ivar mode: put the text after the prompt, before it, or in its place.
     :ivar text: the text for the model.
@@ -29,7 +29,7 @@ class SystemText(Settings):
 
 
 class Params(Settings):
-    """Parameters that override the model's; one that is absent is left as it is.
+    """Parameters that override the model's; a parameter that is not given stays as it is.
 
     :ivar temperature: 0 is the least random.
     :ivar top_p: the share of likely words that the model chooses from.
@@ -42,14 +42,14 @@ class Params(Settings):
 
 
 class ChatHooks(Settings):
-    """What happens to every model call."""
+    """Changes of every model call."""
 
     system: SystemText | None = None
     params: Params | None = None
 
 
 class BeforeToolHook(Settings):
-    """Arguments that a call gets when it does not give them itself.
+    """Default arguments for a call.
 
     :ivar merge_input: values for arguments that the call does not give, by name.
     """
@@ -59,7 +59,7 @@ class BeforeToolHook(Settings):
 
 
 class AfterToolHook(Settings):
-    """Text around what a tool returned, taken as it is.
+    """Text to put around the output of a tool, unchanged.
 
     :ivar prepend_text: put before the output.
     :ivar append_text: put after the output.
@@ -71,7 +71,7 @@ class AfterToolHook(Settings):
 
 
 class ToolHooks(Settings):
-    """What happens to tool calls; entries apply in the order they are written."""
+    """Changes of tool calls; entries apply in the order in which they are written."""
 
     before: tuple[BeforeToolHook, ...] = ()
     after: tuple[AfterToolHook, ...] = ()
@@ -93,7 +93,7 @@ Entry = TypeVar("Entry", BeforeToolHook, AfterToolHook)
 
 @hookimpl
 def chat_system(system: SystemPrompt, turn: Turn) -> SystemPrompt | None:
-    """Add the text as a block of its own, or put it in place of all; ``system_blocks`` come after it."""
+    """Add the text as a separate block, or replace the prompt by it; blocks of ``system_blocks`` come after it."""
     settings: HookSettings = turn.config
     hook = settings.chat.system if settings.chat else None
     if hook is None or not hook.text:
@@ -110,7 +110,7 @@ def chat_system(system: SystemPrompt, turn: Turn) -> SystemPrompt | None:
 
 @hookimpl
 def chat_params(params: ChatParams, turn: Turn) -> ChatParams | None:
-    """Override the parameters that are given."""
+    """Override the parameters that the configuration gives."""
     settings: HookSettings = turn.config
     if settings.chat is None or settings.chat.params is None:
         return None
@@ -120,7 +120,7 @@ def chat_params(params: ChatParams, turn: Turn) -> ChatParams | None:
 
 @hookimpl
 def tool_before(call: ToolCall, turn: Turn) -> ToolCall | None:
-    """Add the arguments that the call does not give; what it gives stays."""
+    """Add the default arguments that the call does not give; the arguments that it gives stay."""
     settings: HookSettings = turn.config
     if settings.tool is None:
         return None
@@ -132,7 +132,7 @@ def tool_before(call: ToolCall, turn: Turn) -> ToolCall | None:
 
 @hookimpl
 def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
-    """Put text around an output that is text: not around errors, nor what the host wrote as JSON."""
+    """Put text around the output of a successful call, if it is text and not JSON."""
     settings: HookSettings = turn.config
     if settings.tool is None or result.status != "ok" or result.format != "text" or result.spool:
         return None

@@ -1,6 +1,6 @@
-"""Detect an agent that goes in circles, and ask, go on or end the run.
+"""Detect an agent that goes in circles, and ask, continue or end the run.
 
-Calls are counted in the gate, in call order, across the steps of a run. A person's answer arrives with ``tool_decided``.
+The gate counts calls in their order, across the steps of a run. A person's answer arrives with ``tool_decided``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DoomLoopSettings(Settings):
     :ivar same_tool_threshold: how many calls in a row with the same tool and effect lead to a question.
     :ivar max_signature_bytes: of calls with larger arguments, only the tool's name is compared.
     :ivar cooldown_tool_calls: how many calls are not checked after a person let the run continue.
-    :ivar enabled: false: do not look for loops.
+    :ivar enabled: if false, loops are not looked for.
     """
 
     max_attempts: Limit = 3
@@ -42,15 +42,15 @@ class DoomLoopSettings(Settings):
 
 @dataclass
 class Run:
-    """What a run has done so far.
+    """The counters of a run.
 
-    :ivar total: calls of the whole run; `calls` counts since the last continuation.
-    :ivar recent: names of the last tools called, oldest first.
+    :ivar total: number of calls in the whole run; `calls`: since the last continuation.
+    :ivar recent: names of the last tools that were called, oldest first.
     :ivar repeats: how often `signature` was called in a row.
-    :ivar cooldown: calls that are still not checked.
-    :ivar attempts: hits since a person last agreed to go on: refused ones, and those that full access passed over.
-    :ivar mistakes: how often each mistake was made since the last call that a gate has seen.
-    :ivar open: calls that are judged but not decided, with the hit that is being asked about, or ``None``.
+    :ivar cooldown: how many further calls are not checked.
+    :ivar attempts: hits since a person last agreed to continue: those that were refused, or ignored in full access.
+    :ivar mistakes: how often each mistake was made since the last call that a gate judged.
+    :ivar open: ids of calls that are judged but not decided, each with its hit, which is being asked about, or ``None``.
     """
 
     turn: str
@@ -66,7 +66,7 @@ class Run:
 
     @classmethod
     def load(cls, state: MutableMapping[str, Any], turn: str, call: str) -> Self:
-        """Return the run that `call` belongs to: the turn's own, or the one it was left open in by an earlier process."""
+        """Return the run of `call`: the turn's own, or the run of an earlier process in which the call was left open."""
         stored = state.get(_KEY) or {}
         if stored.get("turn") != turn and call not in stored.get("open", ()):
             return cls(turn)
@@ -76,11 +76,11 @@ class Run:
         return run
 
     def save(self, state: MutableMapping[str, Any]) -> None:
-        """Put the counters where the next commit finds them."""
+        """Write the counters to the session's state, which is committed with the next node."""
         state[_KEY] = {**vars(self), "recent": list(self.recent), "open": dict(self.open), "mistakes": dict(self.mistakes)}
 
     def count(self, call: ToolCall, settings: DoomLoopSettings) -> Hit | None:
-        """Count `call` and return the threshold it hits. A call that is judged again after a restart counts once."""
+        """Count `call` and return the threshold that it hits, if any. A call that is judged again counts only once."""
         if call.id in self.open:
             return self.open[call.id]
         self._add(call.tool, signature_of(call, settings.max_signature_bytes))
@@ -95,9 +95,9 @@ class Run:
         return hit
 
     def count_mistake(self, call: ToolCall, told: str, settings: DoomLoopSettings) -> Hit | None:
-        """Count a call that was refused before it was judged; what the model was `told` makes two mistakes the same.
+        """Count a call that was refused before any gate judged it; mistakes are equal if the model was `told` the same.
 
-        Two mistakes in turn are no better than one: only a call that a gate sees lets their counts begin again.
+        Alternating between two mistakes does not reset their counts: only a call that a gate judges does.
         """
         signature = f"{call.tool}:mistake:{sha256(told.encode('utf-8', 'replace')).hexdigest()}"
         self._add(call.tool, signature)
@@ -110,7 +110,7 @@ class Run:
         return "too_many" if self.calls > settings.max_tool_calls else None
 
     def go_on(self, settings: DoomLoopSettings, *, attempts: int) -> None:
-        """Start counting anew and leave the next calls alone."""
+        """Reset the counters, and do not check the next calls."""
         self.attempts = attempts
         self.calls = self.repeats = 0
         self.mistakes = {}
@@ -126,7 +126,7 @@ class Run:
 
 
 def signature_of(call: ToolCall, limit: int) -> str:
-    """Return what makes two calls the same: the tool and what the call does; of large arguments the tool alone."""
+    """Return the signature of a call: the tool and the effect, or only the tool if the arguments are large."""
     text = json.dumps(call.args, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
     data = text.encode("utf-8", "surrogatepass")
     return call.tool if len(data) > limit else f"{call.tool}:{call.effect or sha256(data).hexdigest()}"
@@ -139,13 +139,13 @@ config_path = "agents.runtime.doomLoop"
 gate = True
 
 DOMAIN = "doom_loop"
-"""Domain of the session grant that *always* makes; no permission rule has it."""
+"""The domain of the session grant that *always* stores; no permission rule has this domain."""
 
 ALWAYS = (
     "lets this session go on without asking about loops again: each time the counters start again at zero; it holds for "
     "this session only and is not stored"
 )
-"""What the question says of the answer *always*."""
+"""The explanation of the answer *always* in the question."""
 
 
 @hookimpl
@@ -164,7 +164,7 @@ def tool_gate(call: ToolCall, turn: Turn) -> Verdict | None:
 
 @hookimpl
 def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
-    """Note how this plugin's question was answered."""
+    """Record how this plugin's question was answered."""
     settings: DoomLoopSettings = turn.config
     if not settings.enabled or ruling.decision == "ask":
         return
@@ -179,7 +179,7 @@ def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
 
 @hookimpl
 def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> Stop | None:
-    """Count a call that no gate has seen: of a tool that is not there, or with arguments that do not fit."""
+    """Count a call that no gate judged, because the tool does not exist or the arguments do not fit."""
     settings: DoomLoopSettings = turn.config
     if call.hash or not settings.enabled or result.code in ("skipped", "interrupted"):
         return None
@@ -197,9 +197,9 @@ def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> Stop | None:
 
 
 def _verdict(run: Run, hit: Hit, call: ToolCall, turn: Turn, *, asked: bool) -> Verdict:
-    """Say what happens at a hit; the run goes on without a question where that was agreed before.
+    """Return the verdict for a hit; the run continues without a question if the person agreed to that before.
 
-    :param asked: this very hit was asked about; what came of that is for ``tool_decided`` to note.
+    :param asked: whether the person was already asked about this hit; ``tool_decided`` records the answer.
     """
     settings: DoomLoopSettings = turn.config
     what = _describe(run, hit, call)

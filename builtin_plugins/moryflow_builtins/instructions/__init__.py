@@ -1,9 +1,9 @@
-"""Instruction files: AGENTS.md, or CLAUDE.md, of the person, of the project, and of folders below it.
+"""Instruction files: the AGENTS.md or CLAUDE.md of the person, of the project, and of folders below it.
 
-The person's own come first, what they have told Claude Code before what they have told Moryflow; then those of the project
-from its root down to the vault, then those that the configuration names: what is nearer to the work is read later. In each
-folder ``AGENTS.md`` is taken, else ``CLAUDE.md``. A file is read only where no link leads out of its folder. They are text
-for the model: nothing in them sets a permission, runs, or is looked at by the host.
+The order goes from general to specific: the person's own files, for Claude Code and then for Moryflow; those of the project,
+from its root down to the vault; and those that the configuration names. In each folder ``AGENTS.md`` is read, or ``CLAUDE.md``
+if there is none. A file is read only if no link leads out of its folder. The files are text for the model: the host does not
+interpret them, and nothing in them sets a permission or runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class InstructionSettings(Settings):
     :ivar claude: read ``~/.claude/CLAUDE.md`` too.
     :ivar max_bytes: how many bytes of a file are used, with the files that it includes; the rest is left out, and reported.
     :ivar total_bytes: how many bytes are used of all files together; files that do not fit are left out.
-    :ivar enabled: false: read no instruction files.
+    :ivar enabled: if false, no instruction files are read.
     """
 
     enabled: bool = True
@@ -45,7 +45,7 @@ config_path = "agents.runtime.instructions"
 
 @hookimpl
 async def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
-    """Add what the files say to the stable part of the system prompt."""
+    """Add the texts of the files to the stable part of the system prompt."""
     if not turn.config.enabled:
         return []
     pages: Sequence[Instructions] = ()
@@ -56,16 +56,16 @@ async def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
     found = instructions_for(turn.vault, turn.home, turn.config, pages)
     text = block(found, turn.vault)
     if (said := remarks(found, turn.vault)) and said != turn.session_state.get("said"):
-        turn.session_state["said"] = said  # once a session, and again when it is something else
+        turn.session_state["said"] = said  # shown once a session, and again if the text changes
         turn.emit("notice", text=said)
     if (names := [item.name(turn.vault) for item in found if item.text]) != turn.session_state.get("files", []):
-        turn.session_state["files"] = names  # for those who count what a session was told
+        turn.session_state["files"] = names  # for statistics of what a session contains
     return [SystemBlock(id="instructions", text=text)] if text else []
 
 
 @hookimpl
 async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
-    """Tell the model of instructions in the folder of a file that it has just read, once, and again when they have changed."""
+    """After a read, give the model the instructions in the folders of that file, once, and again after they have changed."""
     if call.domain == "read" and result.status == "ok" and turn.config.enabled:
         await note_nested(call, turn)
     return None
@@ -73,7 +73,7 @@ async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResu
 
 @hookimpl(events="compaction")
 def event(event: Event, turn: Turn | None) -> None:
-    """After a compaction the notes are no longer in sight, so that the next read tells of them again."""
+    """Forget after a compaction which notes were given: the model does not see them any more, and the next read adds them."""
     if event.type == "compaction" and event.data.get("state") == "done" and turn is not None:
         turn.session_state.pop("stamps", None)
 
@@ -90,11 +90,11 @@ def _cli() -> object:
     return instructions
 
 
-# ---------------------------------------------------------------- Reading a file, with what it includes
+# ---------------------------------------------------------------- Reading a file, with the files that it includes
 
 
 DEPTH = 5
-"""Includes within includes that are followed."""
+"""How deep nested includes are followed."""
 
 TWICE = "left out: it says the same as a file before it"
 
@@ -102,11 +102,11 @@ _INCLUDE = re.compile(r"@(\S+\.(?:md|txt))\s*")
 
 
 class Instructions(NamedTuple):
-    """A file and what it says.
+    """The content of an instruction file.
 
-    :ivar text: with what it includes; empty when it is left out.
-    :ivar problems: why it is left out, or what of it is.
-    :ivar address: where it was fetched from; empty for a file.
+    :ivar text: its text, with the files that it includes; empty if it is left out.
+    :ivar problems: why the file, or a part of it, is left out.
+    :ivar address: the address of a page that was fetched; empty for a file.
     """
 
     path: Path
@@ -115,18 +115,18 @@ class Instructions(NamedTuple):
     address: str = ""
 
     def name(self, vault: Path) -> str:
-        """Return what a person calls it."""
+        """Return the name of the file for people: its address or its short path."""
         return self.address or short_path(self.path, vault)
 
     @property
     def tokens(self) -> int:
-        """The estimate of what it costs."""
+        """About how many tokens the text costs."""
         return len(self.text) // 4
 
 
 @dataclass(eq=False, repr=False)
 class _Reading:
-    """What is known while one file and its includes are read."""
+    """The state while one file and its includes are read: bytes left, files seen, problems."""
 
     root: Path
     left: int
@@ -135,9 +135,9 @@ class _Reading:
 
 
 def read_instructions(path: Path, root: Path, limit: int) -> Instructions:
-    """Return what the file at `path` says, at most `limit` bytes of it. Never raises.
+    """Return the content of the file at `path`, at most `limit` bytes of it. Never raises.
 
-    :param root: the folder that it, and all it includes, must really lie in.
+    :param root: the folder that must contain the file and all files that it includes, after links are resolved.
     """
     reading = _Reading(root.resolve(), limit)
     text = "\n".join(_lines(path, reading, depth=0)).strip()
@@ -160,7 +160,7 @@ def _lines(path: Path, reading: _Reading, depth: int) -> Iterator[str]:
 
 
 def _text(path: Path, reading: _Reading) -> str:
-    """Return the text of one file, or nothing and a problem."""
+    """Return the text of one file; if it cannot be read, add a problem and return an empty text."""
     if reading.left <= 0:
         return ""
     try:
@@ -186,7 +186,7 @@ def _text(path: Path, reading: _Reading) -> str:
 
 
 def _subject(path: Path, reading: _Reading) -> str:
-    """Return what a remark is about; it is shown behind the name of the file that was asked for."""
+    """Return the subject of a remark, which is shown after the name of the first file."""
     return "it" if len(reading.seen) < 2 else path.name
 
 
@@ -195,7 +195,7 @@ def _bytes(path: Path, reading: _Reading) -> bytes:
     reading.seen.append(real)
     if not real.is_relative_to(reading.root):
         raise PermissionError(1, f"it leads out of {reading.root}")
-    from moryflow_sdk.support.protected_files import sensitive  # most files include none
+    from moryflow_sdk.support.protected_files import sensitive  # imported here, because most turns read no such file
 
     if sensitive(str(real.relative_to(reading.root))):
         raise PermissionError(1, "it leads to a file of secrets")
@@ -205,13 +205,13 @@ def _bytes(path: Path, reading: _Reading) -> bytes:
         return file.read(reading.left + 1)
 
 
-# ---------------------------------------------------------------- Which files there are
+# ---------------------------------------------------------------- Finding the files
 
 
 NAMES = ("AGENTS.md", "CLAUDE.md")
 
 CLAUDE = ".claude/CLAUDE.md"
-"""What a person has told Claude Code for all projects, below their own folder."""
+"""The person's instructions for Claude Code in all projects, below their home."""
 
 NAMED_IN = "agents.runtime.instructions.files"
 _WILD = re.compile(r"[*?\[]")
@@ -220,7 +220,7 @@ _WILD = re.compile(r"[*?\[]")
 def instructions_for(
     vault: Path, home: Path, settings: InstructionSettings, pages: Sequence[Instructions] = ()
 ) -> list[Instructions]:
-    """Return the files that hold for a vault, then `pages`; those with an empty text are left out, and say why."""
+    """Return the files for a vault, then `pages`. Those that are left out have an empty text, and the reason as a problem."""
     found: list[Instructions] = []
     left = settings.total_bytes
     for read in (*_files(vault, home, settings), *pages):
@@ -237,7 +237,7 @@ def instructions_for(
 
 
 def _files(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[Instructions]:
-    """Yield each file once."""
+    """Yield the content of each file, once."""
     seen: set[Path] = set()
     for path, root in _places(vault, home, settings):
         if isinstance(root, str):
@@ -248,12 +248,12 @@ def _files(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[I
 
 
 def in_folder(folder: Path) -> Path | None:
-    """Return the instruction file of a folder, if it has one."""
+    """Return the instruction file of a folder, or ``None``."""
     return next((path for name in NAMES if (path := folder / name).is_file()), None)
 
 
 def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[tuple[Path, Path | str]]:
-    """Yield every file with the folder that it must really lie in, or with the reason why a named file cannot be read."""
+    """Yield every file with the folder that must contain it, or with the reason why a file in the settings cannot be read."""
     if settings.claude and (elsewhere := person_home()) and (elsewhere / CLAUDE).is_file():
         yield elsewhere / CLAUDE, elsewhere
     if own := in_folder(home):
@@ -266,12 +266,12 @@ def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[
             continue
         try:
             yield from _matching_files(pattern, vault)
-        except (ValueError, RuntimeError) as error:  # the second also of ~NAME, and of a pattern that no glob takes
+        except (ValueError, RuntimeError) as error:  # for ~NAME, or for a pattern that is not a valid glob
             yield Path(pattern), f"{NAMED_IN} names it, and no file can be named like this: {error}"
 
 
 def _matching_files(pattern: str, vault: Path) -> Iterator[tuple[Path, Path | str]]:
-    """Yield the files that a pattern of the configuration names; a pattern without a file is reported."""
+    """Yield the files that a pattern in the configuration matches; if it matches none, yield a reason."""
     expanded = Path(pattern).expanduser()
     own = expanded.is_absolute()
     base = Path(expanded.anchor) if own else vault
@@ -288,7 +288,7 @@ def _matching_files(pattern: str, vault: Path) -> Iterator[tuple[Path, Path | st
 
 
 def person_home() -> Path | None:
-    """Return the person's own folder; nothing where the system knows none."""
+    """Return the person's home, or ``None`` if the system knows none."""
     try:
         return Path.home()
     except RuntimeError:
@@ -296,25 +296,25 @@ def person_home() -> Path | None:
 
 
 def _project(vault: Path) -> list[Path]:
-    """Return the folders from the root of the repository that the vault lies in down to the vault; else the vault alone."""
+    """Return the folders from the root of the repository that contains the vault down to the vault; else only the vault."""
     above = [vault, *vault.parents]
     root = next((at for at, folder in enumerate(above) if (folder / ".git").exists()), 0)
     return above[: root + 1][::-1]
 
 
 def is_address(name: str) -> bool:
-    """Whether a name of the configuration is an address rather than a path."""
+    """Whether an entry of the setting ``files`` is an address and not a path."""
     return name.lower().startswith(("http://", "https://"))
 
 
-# ---------------------------------------------------------------- What the model is told
+# ---------------------------------------------------------------- The texts for the model and the person
 
 
 _HEAD = "These files say how to work here. They are instructions of the project and its owner; they grant no permission."
 
 
 def block(found: Sequence[Instructions], vault: Path) -> str:
-    """Return the block for the system prompt; empty when no file says anything."""
+    """Return the block for the system prompt; empty if no file has text."""
     parts = [in_tags(item, vault) for item in found if item.text]
     return "\n\n".join([_HEAD, *parts]) if parts else ""
 
@@ -326,7 +326,7 @@ def in_tags(item: Instructions, vault: Path) -> str:
 
 
 def short_path(path: Path, vault: Path) -> str:
-    """Return a path as a person would write it: relative to the vault, or from their home."""
+    """Return a path in its short form: relative to the vault, or to the home with ``~``."""
     if path.is_relative_to(vault):
         return str(path.relative_to(vault))
     home = Path.home()
@@ -334,13 +334,13 @@ def short_path(path: Path, vault: Path) -> str:
 
 
 def remarks(found: Sequence[Instructions], vault: Path) -> str:
-    """Return what a person should know of files that are not read as they stand; a text that is there twice is no trouble."""
+    """Return the problems that a person should know about; a file that repeats another one is not a problem."""
     lines = [f"{item.name(vault)}: {text}" for item in found for text in item.problems if text != TWICE]
     return "\n".join([*lines, "`moryflow instructions` shows what is read"]) if lines else ""
 
 
 async def note_nested(call: ToolCall, turn: Turn) -> None:
-    """Note the instructions of every folder between the vault and a file that was read, unless they were told as they are."""
+    """Add a note with the instructions of each folder between the vault and a file that was read, if it is new or changed."""
     for target in call.targets:
         for path in _above(target.text, turn.vault):
             told: dict[str, str] = turn.session_state.setdefault("stamps", {})
@@ -365,7 +365,7 @@ def _stamp(path: Path) -> str:
 
 
 def _above(target: str, vault: Path) -> Iterator[Path]:
-    """Yield the instruction files of the folders that hold a read file, the vault's own left out."""
+    """Yield the instruction files of the folders above a file that was read, except the vault's own."""
     if not target.startswith("vault:/") or "/" not in (below := target.removeprefix("vault:/")):
         return
     parts = Path(below).parts

@@ -1,4 +1,4 @@
-"""``moryflow instructions``, and instructions that the configuration names by address: web pages, fetched and kept."""
+"""The command ``moryflow instructions``; and instructions that the configuration names by address, fetched and cached."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ def _why(row: dict[str, Any]) -> str:
 
 
 FRESH = 3600.0
-"""Seconds for which a page is not asked for again."""
+"""Seconds for which a cached page is used without fetching it again."""
 AGAIN = 300.0
-"""Seconds until a page that did not come is asked for again."""
+"""Seconds until a page that could not be fetched is tried again."""
 PATIENCE = 3.0
-"""Seconds that the first words of a turn wait for a page."""
+"""Seconds that the start of a turn waits for a page."""
 
 
 class _Kept(NamedTuple):
-    """What is kept of a page.
+    """The cache entry of a page.
 
-    :ivar text: as it came last; empty when it never did.
-    :ivar tried: when it was asked for last, in seconds since 1970.
-    :ivar problem: why it did not come then.
+    :ivar text: the text that was fetched last; empty if it never was.
+    :ivar tried: when it was last tried to fetch the page, in seconds since 1970.
+    :ivar problem: why that failed; empty if it did not.
     """
 
     text: str = ""
@@ -76,9 +76,9 @@ class _Kept(NamedTuple):
 
 
 async def fetch_instructions(settings: InstructionSettings, folder: Path) -> list[Instructions]:
-    """Return what the pages say that `settings.files` names.
+    """Return the texts of the pages that `settings.files` names.
 
-    :param folder: of the plugin's data, in which they are kept.
+    :param folder: the plugin's data folder, with the cache.
     """
     addresses = [name for name in dict.fromkeys(settings.files) if is_address(name)]
     return list(await asyncio.gather(*(_page(address, folder / "pages", settings.max_bytes) for address in addresses)))
@@ -100,11 +100,11 @@ async def _page(address: str, folder: Path, most: int) -> Instructions:
 async def _fetch(address: str, most: int) -> str:
     """Return the text at an address.
 
-    :raises ToolError: it does not come, or is not plain text.
+    :raises ToolError: it cannot be fetched, or is not plain text.
     """
     from moryflow_sdk.support.fetcher import Fetcher
 
-    # A service of this machine may be named; no page of another place leads to one.
+    # The configuration may name a service on this machine; the fetcher refuses redirects to one.
     got = await Fetcher(seconds=PATIENCE, most=most, permitted=lambda _: True).fetch(address)
     if got.status != 200:
         raise ToolError(f"it answered {got.status}")
@@ -124,7 +124,7 @@ def _read(file: Path) -> _Kept:
 
 
 def _write(file: Path, kept: _Kept) -> None:
-    """Keep a page; where that is not possible it is asked for again."""
+    """Store a page in the cache; if that is not possible, it will be fetched again."""
     fresh = file.with_suffix(f".{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""Models of every service that speaks chat completions: OpenAI, OpenRouter, Ollama, a server of one's own.
+"""Models of every service with the chat-completions protocol: OpenAI, OpenRouter, Ollama, the person's own servers.
 
-Addresses, keys, windows and prices of well-known ones are at the end. Source of the prices: the table that litellm 1.106 ships
-(``model_prices_and_context_window_backup.json``, November 2026), US dollars per million tokens.
-``models.providers.<prefix>.models`` in the configuration overrides it; a model that is not there works as well, its window
-and price are then unknown.
+Addresses, keys, context windows and prices of well-known services are at the end. The prices, in US dollars per million
+tokens, are from the table in litellm 1.106 (``model_prices_and_context_window_backup.json``, November 2026).
+``models.providers.<prefix>.models`` in the configuration overrides them. Models that are not in the table work too, but their
+window and price are unknown.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 AUTO = "auto"
-"""The name that stands for whatever model a server lists first."""
+"""The name that stands for the first model that a server lists."""
 
 _NATIVE = frozenset({"anthropic", "gemini", "vertex_ai", "bedrock", "azure", "cohere"})
-"""Services with a protocol of their own: an address configured for them is not a chat-completions server."""
+"""Services with their own protocols: an address configured for one of them is not a chat-completions server."""
 
 
 class OpenAICompatible(BaseProvider):
@@ -43,8 +43,8 @@ class OpenAICompatible(BaseProvider):
         self.prefixes: tuple[str, ...] = tuple(dict.fromkeys([*SERVICES, *sorted(configured)]))
 
     def find(self, model: str) -> ModelInfo | None:
-        """Know ``prefix/name``; a bare name is one of OpenAI's, a configured one, or one of the server at
-        ``OPENAI_BASE_URL``."""
+        """Return the model ``prefix/name``; a name without prefix is a model of OpenAI, a configured model, or a model of the
+        server at ``OPENAI_BASE_URL``."""
         if model not in self._found:
             prefix, slash, name = model.partition("/")
             if not (slash and name and prefix in self.prefixes):
@@ -53,7 +53,7 @@ class OpenAICompatible(BaseProvider):
         return self._found[model]
 
     def default(self, environ: Mapping[str, str]) -> str | None:
-        """Choose the first service with a key; a server at ``OPENAI_BASE_URL`` needs none."""
+        """Return the default model of the first service with a key; a server at ``OPENAI_BASE_URL`` needs no key."""
         for service in SERVICES.values():
             address, _ = service.address(environ)
             if address and not service.local:
@@ -66,7 +66,7 @@ class OpenAICompatible(BaseProvider):
         return None
 
     async def available(self) -> Sequence[ModelInfo]:
-        """List what the keys at hand can reach: known and configured models, and those a server of one's own lists."""
+        """Return the known models of services with a key, the configured models, and those that the person's servers list."""
         names: list[str] = []
         for prefix in self.prefixes:
             own = self._provider_settings(prefix)
@@ -82,7 +82,7 @@ class OpenAICompatible(BaseProvider):
         return [info for info in found if info is not None]
 
     def prepare(self, model: ModelInfo) -> None:
-        """Load what speaks HTTP, in a thread."""
+        """Start to load the HTTP client, in a thread."""
         self._client(model.id.partition("/")[0]).prepare()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
@@ -134,7 +134,7 @@ class OpenAICompatible(BaseProvider):
         return client
 
     def _endpoint(self, prefix: str) -> Endpoint:
-        """Return where `prefix` is served: the configuration wins over a variable, a variable over the table."""
+        """Return the endpoint for `prefix`: the configuration goes before a variable, a variable before the table."""
         from moryflow_sdk.chat_completions import Endpoint
 
         own = self._provider_settings(prefix)
@@ -159,7 +159,7 @@ class OpenAICompatible(BaseProvider):
         )
 
     def _require_key(self, prefix: str, endpoint: Endpoint) -> None:
-        """A hosted service without a key fails here, with the variable's name, instead of with a 401."""
+        """Raise an error with the variable's name if a hosted service has no key, instead of waiting for its 401."""
         service = SERVICES.get(prefix)
         if endpoint.key or service is None or service.local or endpoint.base_url != service.base_url:
             return
@@ -170,7 +170,7 @@ class OpenAICompatible(BaseProvider):
         )
 
     async def _first_model(self, prefix: str, client: ChatClient) -> str:
-        """Return the model that ``auto`` stands for: the first the server lists, else the service's default."""
+        """Return the model that ``auto`` stands for: the first one that the server lists, else the service's default."""
         service = SERVICES.get(prefix)
         fallback = service.default if service else ""
         if service is not None and fallback and client.endpoint.base_url == service.base_url:
@@ -200,7 +200,8 @@ def models(ctx: PluginContext) -> list[ModelProvider]:
 
 
 class KnownModel(NamedTuple):
-    """Window (prompt and answer together), longest answer, prices of input, output and cached input, sees images."""
+    """Facts about a model: context window (prompt and answer together), longest answer, prices of input, output and cached
+    input, and whether it sees images."""
 
     window: int
     output: int
@@ -261,7 +262,7 @@ MODELS: dict[str, KnownModel] = {
 
 
 def known_model(model: str) -> KnownModel | None:
-    """Return what is known about `model`; a dated name (``gpt-4.1-2025-04-14``) counts as the undated one."""
+    """Return the facts about `model`; a name with a date (``gpt-4.1-2025-04-14``) counts as the name without it."""
     while model:
         found = MODELS.get(model)
         if found is not None:
@@ -273,13 +274,13 @@ def known_model(model: str) -> KnownModel | None:
 
 
 class KnownService(NamedTuple):
-    """A service that speaks chat completions.
+    """A service with the chat-completions protocol.
 
-    :param keys: environment variables that may hold the key, the first one is what errors name.
-    :param addresses: environment variables that may hold another address.
-    :param default: the model to use when nobody chose one; empty when only the server can say.
-    :param local: runs on the user's machine and needs no key.
-    :param system_messages: ``several`` where its models are known to take them.
+    :param keys: environment variables that may have the key; errors name the first one.
+    :param addresses: environment variables that may have another address.
+    :param default: the model to use if nobody chose one; empty if only the server knows.
+    :param local: whether the service runs on the user's machine and needs no key.
+    :param system_messages: ``several`` if its models are known to accept several system messages.
     """
 
     prefix: str
@@ -293,17 +294,17 @@ class KnownService(NamedTuple):
     system_messages: Literal["one", "several"] = "one"
 
     def key(self, environ: Mapping[str, str]) -> str:
-        """Return the key, without the blanks and line ends that come with pasting."""
+        """Return the key, without blanks and line ends from pasting."""
         return next((environ[name].strip() for name in self.keys if environ.get(name, "").strip()), "")
 
     def address(self, environ: Mapping[str, str]) -> tuple[str, str]:
-        """Return ``(address, variable)`` when a variable sets another address, else ``("", "")``."""
+        """Return ``(address, variable)`` if a variable sets another address, else ``("", "")``."""
         name = next((name for name in self.addresses if environ.get(name, "").strip()), "")
         return (_normal(environ[name].strip(), name), name) if name else ("", "")
 
 
 def _normal(address: str, variable: str) -> str:
-    """Return a base URL. ``OLLAMA_HOST`` may be ``0.0.0.0:11434``, which is where a server listens, not an address."""
+    """Return `address` as a base URL. ``OLLAMA_HOST`` may be ``0.0.0.0:11434``, which only a server can use, to listen."""
     if variable != "OLLAMA_HOST":
         return address.rstrip("/")
     address = address if "://" in address else f"http://{address}"
@@ -344,4 +345,4 @@ SERVICES: dict[str, KnownService] = {
         KnownService("llamacpp", "http://127.0.0.1:8080/v1", ("LLAMACPP_API_KEY",), ("LLAMACPP_BASE_URL",), local=True),
     )
 }
-"""In the order in which a key makes a service the default."""
+"""If several services have a key, the first one in this order is the default."""

@@ -16,7 +16,7 @@ PREFIX = "script:"
 
 
 class ScriptModel(BaseProvider):
-    """Serves ``script:FILE``; never chosen by itself."""
+    """Serves ``script:FILE``; it is never a default model."""
 
     name = "script_model"
     prefixes = (PREFIX,)
@@ -25,7 +25,7 @@ class ScriptModel(BaseProvider):
         self._scripts: dict[str, ScriptedModel] = {}
 
     def find(self, model: str) -> ModelInfo | None:
-        """Know every name that begins with ``script:``; whether the file is one is seen when it is used."""
+        """Return a model for every name that begins with ``script:``; the file is read only when the model is used."""
         file = model.removeprefix(PREFIX)
         if not file or file == model:
             return None
@@ -36,7 +36,7 @@ class ScriptModel(BaseProvider):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Yield the next turn of the file.
 
-        :raises ModelError: the file is missing or not a script, the turn says so, or there is none left.
+        :raises ModelError: the file is missing or not a script, the turn has an error, or no turn is left.
         """
         script = self._scripts.get(request.model.name)
         if script is None:

@@ -1,8 +1,7 @@
 """Skills: folders with a ``SKILL.md``, of the person (``~/.moryflow/skills``) and of the vault.
 
-Name and description stand in the system prompt; the body, and the pages it refers to, are read on demand with the tool
-``skill``. A skill is text: scripts that it brings are run through ``bash`` like anything else, and nothing in it sets a
-permission.
+The system prompt lists name and description of each skill; the model reads the body, and the pages it refers to, with the tool
+``skill``. A skill is only text: its scripts run through ``bash`` like any others, and nothing in it sets a permission.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ config_model = SkillSettings
 
 @hookimpl
 def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
-    """List the skills that there are, for those who may read them."""
+    """List the skills, if the agent may use the tool ``skill`` and the model can call tools."""
     found = _usable(turn)
     if not found or not turn.agent.may_use("skill") or (turn.model is not None and not turn.model.tools):
         return []
@@ -82,27 +81,27 @@ def commands() -> Sequence[Command]:
 
 
 VAULT_FOLDERS = (".moryflow/skills", ".agents/skills", ".claude/skills")
-"""Where a vault keeps skills; the convention of agentskills, and what users of other systems have."""
+"""Folders for skills in a vault: Moryflow's own, and those of agentskills and Claude Code."""
 
 CLAUDE = ".claude/skills"
-"""Where a person keeps skills for Claude Code, below their own folder; they may be links to elsewhere in it."""
+"""The folder for a person's Claude Code skills, below their home; its entries may be links to other places in the home."""
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 LONGEST_NAME, LONGEST_DESCRIPTION = 64, 1024
 _parsing = Lock()
-"""Held while a file is parsed, so that threads that ask at once parse it once."""
+"""Held while a file is parsed, so that concurrent threads parse it only once."""
 HEAD = re.compile(rb"(\xef\xbb\xbf)?---[ \t]*\r?\n")
-"""How a file with frontmatter begins."""
+"""The beginning of a file with frontmatter."""
 MOST_HEADS = 256 * 1024
-"""Bytes of frontmatter of all skills together; whoever wrote a vault would else decide how long a turn takes to begin."""
+"""The most bytes of frontmatter of all skills together, so that a vault cannot delay the start of a turn at will."""
 
 
 class Skill(NamedTuple):
     """A skill.
 
-    :ivar file: its ``SKILL.md``; `root` is the home or the vault that it must really lie in.
-    :ivar head: bytes of its frontmatter; `characters` are those of its text.
-    :ivar problem: why it cannot be used; empty when it can.
+    :ivar file: its ``SKILL.md``; `root` is the home or the vault that must contain it, after links are resolved.
+    :ivar head: bytes of its frontmatter; `characters`: length of its text.
+    :ivar problem: why it cannot be used; empty if it can.
     """
 
     name: str
@@ -120,9 +119,9 @@ class Skill(NamedTuple):
 
 
 def skills_for(vault: Path, home: Path, *, claude: bool = True) -> list[Skill]:
-    """Return every skill, the person's own before the vault's; the first of a name is the one that is used.
+    """Return all skills, the person's before the vault's; if several have the same name, the first one is used.
 
-    :param claude: also what the person has for Claude Code.
+    :param claude: whether to include the person's skills for Claude Code.
     """
     found: list[Skill] = []
     left = MOST_HEADS
@@ -146,7 +145,7 @@ def _places(vault: Path, home: Path, *, claude: bool) -> Iterator[tuple[Path, Pa
     for folder, root, source in folders:
         real = Path(os.path.realpath(folder))
         if real in seen:
-            continue  # the vault is the person's own folder
+            continue  # the vault is the person's home
         seen.add(real)
         try:
             places = sorted(folder.iterdir())
@@ -158,7 +157,7 @@ def _places(vault: Path, home: Path, *, claude: bool) -> Iterator[tuple[Path, Pa
 
 
 def _read(file: Path, root: Path, source: str, most: int) -> Skill:
-    """Return the skill in a file; one with more than `most` bytes of frontmatter is left out."""
+    """Return the skill in a file; it cannot be used if it has more than `most` bytes of frontmatter."""
     try:
         if not file.resolve().is_relative_to(root.resolve()):
             return _wrong(file, root, source, f"it leads out of {root}")
@@ -169,7 +168,7 @@ def _read(file: Path, root: Path, source: str, most: int) -> Skill:
         found = file.stat()
         with _parsing:
             fields, characters, problem = _parsed(file, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    except (OSError, RuntimeError) as error:  # the second, up to Python 3.12, is a link that leads in a circle
+    except (OSError, RuntimeError) as error:  # up to Python 3.12, RuntimeError means a circular link
         return _wrong(file, root, source, leads_nowhere(file) or f"it cannot be read: {error}")
     name, description = fields.get("name"), fields.get("description")
     if problem := problem or _name_problem(name) or _description_problem(description):
@@ -191,9 +190,10 @@ def _head_bytes(file: Path) -> int:
 
 @lru_cache(maxsize=1024)
 def _parsed(file: Path, *_state: int) -> tuple[Mapping[str, Any], int, str]:
-    """Return a file's fields, how long its text is, and what is wrong: every step asks, and parsing may take a second.
+    """Return a file's fields, the length of its text, and the problem, if any. Cached, because every step needs it and parsing
+    may take a second.
 
-    :param _state: what changes with the file.
+    :param _state: values that change whenever the file does; they are part of the cache's key.
     """
     try:
         read = read_markdown(file, json5=False)
@@ -224,7 +224,7 @@ def _description_problem(description: Any) -> str:
     return ""
 
 
-# ---------------------------------------------------------------- Reading them
+# ---------------------------------------------------------------- Reading a skill
 
 
 _FILES = 50
@@ -232,14 +232,14 @@ _LARGEST = 1024 * 1024
 
 
 def read_skill(name: str, vault: Path, home: Path, *, claude: bool = True) -> str:
-    """Return a skill's body and where its other files are.
+    """Return a skill's body and the list of its other files.
 
     :raises ToolError: there is no such skill, or it cannot be used.
     """
     chosen = _find_skill(name, vault, home, claude=claude)
     try:
         body = read_markdown(chosen.file, json5=False).body
-    except WrongFile as wrong:  # it was changed just now
+    except WrongFile as wrong:  # the file has just been changed
         raise ToolError(f"the skill {name!r} cannot be used: {wrong}", code="invalid", where=str(chosen.file)) from wrong
     others = _other_files(chosen)
     listed = "\n".join(f"- {other}" for other in others[:_FILES])
@@ -248,9 +248,9 @@ def read_skill(name: str, vault: Path, home: Path, *, claude: bool = True) -> st
 
 
 def read_page(name: str, file: str, vault: Path, home: Path, *, claude: bool = True) -> str:
-    """Return another file of a skill. What belongs to it is read without a question, wherever the skill is; nothing else is.
+    """Return another file of a skill. Files in the skill's folder, wherever it is, are read without a question, but no others.
 
-    :raises ToolError: there is no such skill or file, it leads out of the skill, or it is not text.
+    :raises ToolError: there is no such skill or file, the file is outside the skill, or it is not text.
     """
     from moryflow_sdk.support.protected_files import sensitive
 
@@ -285,7 +285,7 @@ def _other_files(skill: Skill) -> list[str]:
 def _text(path: Path) -> str:
     """Return the text of a regular file.
 
-    :raises OSError: it is something else, or too large.
+    :raises OSError: it is not a regular file, or too large.
     """
     with open_regular(path, follow=False) as file:
         data = file.read(_LARGEST + 1)
@@ -308,7 +308,7 @@ def _no_such_skill(name: str, found: list[Skill]) -> ToolError:
 
 
 def skill_group() -> Any:
-    """Return ``moryflow skill``. Only commands load click: a host in another program never does."""
+    """Return the command ``moryflow skill``. click is imported only here, so that a host in another program never loads it."""
     import click
 
     @click.group("skill")

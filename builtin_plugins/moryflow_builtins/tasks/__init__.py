@@ -1,6 +1,6 @@
-"""``task``: hand a part of the work to another agent, in a child session of its own.
+"""``task``: let another agent do a part of the work, in a child session.
 
-What a child may do, what it spends and who is asked is the host's business (``turn.spawn``); this is the tool.
+The host (``turn.spawn``) controls what a child may do, what it may spend and who is asked; this module is only the tool.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def tools() -> list[Tool]:
 
 @hookimpl
 async def system_blocks(turn: Turn) -> list[SystemBlock]:
-    """List the agents that this agent may start, where ``task`` is offered."""
+    """List the agents that this agent may start, if ``task`` is offered to it."""
     if turn.model is None or not turn.model.tools or not turn.agent.may_use(TOOL):
         return []
     agents = turn.spawn.agents()
@@ -110,7 +110,7 @@ async def system_blocks(turn: Turn) -> list[SystemBlock]:
 
 TOOL = "task"
 GO_ON = "Read the results of the tasks above, check what matters, and go on with what the person asked for."
-"""The synthetic message behind the results of a step."""
+"""The synthetic message after the results of a step."""
 WHY = {
     "max_steps": "it reached its limit of steps",
     "doom_loop": "it went in circles and was ended",
@@ -136,7 +136,7 @@ def _agent_named(ctx: ToolContext, wanted: str) -> Agent:
 
 async def _ask_to_go_on(ctx: ToolContext) -> None:
     """Append the synthetic message once a step, however many tasks ended in it."""
-    if ctx.state.get("asked") != (here := f"{ctx.id} {ctx.step}"):  # a turn that goes on has the state of the one before
+    if ctx.state.get("asked") != (here := f"{ctx.id} {ctx.step}"):  # a continued turn has the state of the turn before
         ctx.state["asked"] = here
         await ctx.info.note(GO_ON, title="tasks")
 

@@ -1,8 +1,8 @@
-"""Titles of sessions: at once from the words of the first prompt, and from a model where one is configured for it.
+"""Titles of sessions: at once from the first words of the prompt, and then from a model, if one is configured for it.
 
-No request is made that nobody asked for: without ``agents.runtime.titles.model`` the words are the title. With it the hidden
-agent ``title`` is asked beside the first step. The turn does not wait; what goes wrong is seen in the run's record only.
-A summary is written when a person asks for one, by the hidden agent ``summary``.
+Without ``agents.runtime.titles.model`` no request is made, and the first words stay the title. With it, the hidden agent
+``title`` is asked during the first step. The turn does not wait for it, and a failure appears only in the run's record. The
+hidden agent ``summary`` writes a summary when a person asks for one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TitleSettings(Settings):
 
     :ivar model: a cheap model that writes titles, or ``session`` for the session's own model; by default a title is the first
         words of the prompt. The model also writes ``session summary``; by default the session's own model does.
-    :ivar enabled: false: titles are the first words of the prompt.
+    :ivar enabled: if false, titles are the first words of the prompt.
     """
 
     enabled: bool = True
@@ -36,13 +36,13 @@ config_path = "agents.runtime.titles"
 
 @hookimpl
 def plugin_start(ctx: PluginContext) -> Callable[[], Awaitable[None]]:
-    """Cancel the titles that are being written when the host ends."""
+    """Cancel requests for titles when the host ends."""
     return cancel_writing
 
 
 @hookimpl(events="step.start")
 async def event(event: Event, turn: Turn | None) -> None:
-    """Name a session when its first turn takes its first step; ask again in a later one if no answer came in time."""
+    """Set the title in the first step of the first turn; ask the model again in a later turn if no answer came in time."""
     if event.type != "step.start" or event.step != 1 or turn is None or turn.purpose != "main":
         return
     if turn.config.enabled and turn.session_state.get("titled", "words") == "words":
@@ -63,25 +63,25 @@ async def _slash(_: str, turn: Turn) -> SlashResult:
 
 
 WRITING: dict[str, asyncio.Task[None]] = {}
-"""Titles being written, by session. Each ends within its deadline, and all of them with the host."""
+"""The requests for titles that are running, by session. Each ends within its deadline, and all end with the host."""
 
 WORDS = 6
 LETTERS = 60
 _TOO_MANY = 10
-"""An answer of more words is a sentence, not a title: its first six would be a torn one."""
+"""An answer with more words is a sentence and not a title, and its first six words would be no title either."""
 
 _BEHIND = 0.05
-"""Seconds that the turn has to send its own request first; making one costs some milliseconds, then both only wait."""
+"""Seconds to wait so that the turn sends its own request first; making a request takes some milliseconds."""
 
 _SHOWN = 2000
-"""Characters of the prompt that the model is shown."""
+"""How many characters of the prompt the model sees."""
 
 _MARKS = re.compile(r"^\s*[#>]+\s|[`*\[\]]|(?<!\w)_+(?=\w)|(?<=\w)_+(?!\w)")
 """Marks of Markdown; an underscore within a name is not a mark."""
 
 
 async def name_session(turn: Turn) -> None:
-    """Set the title from the first prompt, and ask the model for a better one where that is configured."""
+    """Set the title from the first prompt, and ask the model for a better one if that is configured."""
     named = "titled" in turn.session_state
     if turn.session in WRITING or (named and not turn.config.model):
         return
@@ -96,7 +96,7 @@ async def name_session(turn: Turn) -> None:
 
 
 async def cancel_writing() -> None:
-    """Cancel the titles that are being written in this event loop."""
+    """Cancel the requests for titles in this event loop."""
     here = asyncio.get_running_loop()
     tasks = [task for task in WRITING.values() if task.get_loop() is here]
     for task in tasks:
@@ -106,7 +106,7 @@ async def cancel_writing() -> None:
 
 
 async def _write(turn: Turn, prompt: str) -> None:
-    """Ask for a title; one that is not a title is not taken, and a failure changes nothing (it is in the run's record)."""
+    """Ask the model for a title, and set it if the answer is one; a failure changes nothing (it is in the run's record)."""
     model = None if turn.config.model == "session" else turn.config.model
     await asyncio.sleep(_BEHIND)
     try:
@@ -121,15 +121,15 @@ async def _write(turn: Turn, prompt: str) -> None:
 
 
 def title_from_prompt(prompt: str) -> str:
-    """Return the first words of a prompt: of its first line that says something, without marks of Markdown."""
+    """Return the first words of a prompt, from its first line with a letter or digit, without Markdown marks."""
     line = next((line for line in prompt.splitlines() if re.search(r"\w", line)), "")
     return _short(_MARKS.sub("", line), cut="…")
 
 
 def clean_title(answer: str) -> str:
-    """Return a model's title: one line of at most six words, without quotes and full stop; empty where it wrote none.
+    """Return the title in a model's answer: one line of at most six words, without quotes and full stop; empty if it is none.
 
-    Small models answer the message instead of naming it; what they say is a sentence, and the prompt's own words are better.
+    Small models answer the message instead of naming it, with a sentence; the words of the prompt are then a better title.
     """
     lines = [line for line in answer.strip().splitlines() if re.search(r"\w", line)]
     if len(lines) != 1 or len(lines[0].split()) > _TOO_MANY:
@@ -139,7 +139,7 @@ def clean_title(answer: str) -> str:
 
 
 def _short(text: str, *, cut: str) -> str:
-    """Return at most six words; texts without blanks between words are cut by letters."""
+    """Return at most six words of `text`; a text without blanks is cut by letters."""
     words = text.split()
     kept = " ".join(words[:WORDS])
     if len(kept) > LETTERS:
@@ -151,16 +151,16 @@ def _short(text: str, *, cut: str) -> str:
 
 
 LONGEST = 12_000
-"""Characters of a conversation that the model is shown: its first prompt, then as much of its end as fits."""
+"""How many characters of a conversation the model sees: its first prompt, then as much of its end as fits."""
 
 _OF_A_LINE = 1500
 
 
 async def summarize(turn: Turn) -> str:
-    """Return what the hidden agent ``summary`` says of the turn's session.
+    """Return a summary of the turn's session by the hidden agent ``summary``.
 
-    :raises ToolError: nothing was said in it, or no answer came.
-    :raises ModelError: the model failed; the run's record says so too.
+    :raises ToolError: the session has no messages, or the answer is empty.
+    :raises ModelError: the model failed; the run's record has that too.
     """
     text = transcript(await turn.history.path())
     if not text:
@@ -174,7 +174,7 @@ async def summarize(turn: Turn) -> str:
 
 
 def transcript(path: Sequence[NodeView]) -> str:
-    """Return a conversation as text, cut in the middle where it is long."""
+    """Return a conversation as text; if it is long, its middle is left out."""
     lines = [line for node in path for line in _lines(node)]
     if not lines:
         return ""
@@ -206,7 +206,7 @@ def _lines(node: NodeView) -> Iterator[str]:
 
 
 def summary_command() -> Any:
-    """Return ``moryflow session summary``. Only commands load click: a host in another program never does."""
+    """Return the command ``moryflow session summary``. click is imported only here, so that other programs never load it."""
     import click
 
     @click.command("summary")

@@ -1,4 +1,4 @@
-"""Agents of the person's own: Markdown files in ``~/.moryflow/agents``."""
+"""The person's own agents: Markdown files in ``~/.moryflow/agents``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHECK = "moryflow agent check"
 
 @hookimpl
 def agents(ctx: PluginContext) -> list[Agent | Diagnostic]:
-    """Read every agent file; one that is wrong is left out and named."""
+    """Read every agent file; a file that is wrong is left out and reported."""
     found: dict[str, Agent] = {}
     files, problems = own_files(ctx.home / "agents", ".md", next_step=CHECK)
     for path in files:

@@ -1,7 +1,7 @@
-"""Commands of one's own: Markdown files in ``~/.moryflow/commands``, used as ``/name words`` in ``chat``.
+"""The person's own commands: Markdown files in ``~/.moryflow/commands``, used as ``/name words`` in ``chat``.
 
-The file's name is the command's; ``$ARGUMENTS`` in its body stands for all words after it, ``$1`` to ``$9`` for one each.
-The body becomes the prompt. Nothing in it is run.
+The name of the file is the name of the command. In its body, ``$ARGUMENTS`` stands for all words after the command, and ``$1``
+to ``$9`` for one word each. The body becomes the prompt. Nothing in it is run.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from moryflow_sdk.support.texts import did_you_mean
 
 name = "user_commands"
 CHECK = "moryflow doctor"
-"""What looks at the files again."""
+"""The command that checks the files again."""
 
 
 @hookimpl
 def commands(ctx: PluginContext) -> list[Command | Diagnostic]:
-    """Read every command file; one that is wrong is left out and named."""
+    """Read every command file; a file that is wrong is left out and reported."""
     files, problems = own_files(ctx.home / "commands", ".md", next_step=CHECK)
     return [item for path in files for item in command_in(path)] or list(problems)
 
@@ -41,7 +41,7 @@ _PLACE = re.compile(r"\$(ARGUMENTS|[1-9])(?![A-Za-z0-9_])")
 
 
 def command_in(path: Path) -> list[Command | Diagnostic]:
-    """Return the command in a file and what is wrong with it; a file needs no frontmatter."""
+    """Return the command in a file, and the problems; a file needs no frontmatter."""
     if not _NAME.match(path.stem):
         return [_wrong(path, "name", "the name may hold lower-case letters, digits, '-' and '_'")]
     try:
@@ -63,7 +63,7 @@ def command_in(path: Path) -> list[Command | Diagnostic]:
 
 
 def _odd_fields(path: Path, read: MarkdownFile) -> Iterator[Diagnostic]:
-    """Name the fields of the frontmatter that have no effect."""
+    """Report the fields of the frontmatter that have no effect."""
     for field, value in read.metadata.items():
         line = read.line_of(field) if isinstance(cast("object", field), str) else None
         if field != "description":
@@ -79,7 +79,7 @@ def _wrong(path: Path, code: str, message: str, line: int | None = None, column:
 
 
 def fill_in(body: str, rest: str) -> str:
-    """Return `body` with the words of `rest` in their places; without a place they follow at the end."""
+    """Return `body` with the words of `rest` in their places; if it has no places, they follow at the end."""
     words = _words(rest)
 
     def word(match: re.Match[str]) -> str:
@@ -102,19 +102,19 @@ def _words(rest: str) -> list[str]:
 
 def _has_head(path: Path) -> bool:
     if not path.is_file():
-        return True  # read_markdown says what is wrong with it
+        return True  # read_markdown reports the problem
     with path.open("rb") as file:
         return file.read(7).removeprefix(b"\xef\xbb\xbf").startswith(b"---")
 
 
 def _without_head(path: Path) -> MarkdownFile:
-    """Read a file that is all body.
+    """Read a file without frontmatter.
 
-    :raises WrongFile: it is too large or no text; the line is the one in the file.
+    :raises WrongFile: it is too large or not text; the line is the one in the file.
     """
     head = b"---\n{}\n---\n"
     with path.open("rb") as file:
-        data = file.read(MAX_FILE_BYTES + 1)  # no more than can be used: the file may be larger than the memory
+        data = file.read(MAX_FILE_BYTES + 1)  # no more, because the file may be larger than the memory
     try:
         return parse_markdown(head + data)
     except WrongFile as wrong:
