@@ -34,9 +34,9 @@ class ContextBuilder:
 
     def build(self, path: Sequence[Node]) -> list[Message]:
         """Return the messages for `path`, root first, without the system prompt."""
-        fresh = self._fresh(path)
+        fresh = self._unsettled_nodes(path)
         if fresh is None:
-            return self._whole(path)
+            return self._rebuild(path)
         # Pair again from the last settled place on: the results of the newest calls may only now have come.
         recent = pair_results([m for m in (self.message(node) for node in fresh) if m is not None])
         view = [*self._settled, *recent]
@@ -51,7 +51,7 @@ class ContextBuilder:
             self._messages[node.id] = message_of(node, placeholder)
         return self._messages[node.id]
 
-    def _whole(self, path: Sequence[Node]) -> list[Message]:
+    def _rebuild(self, path: Sequence[Node]) -> list[Message]:
         head, visible = effective(path)
         shown = [node for node in visible if node.kind != "compaction"]
         if head is not None:
@@ -67,7 +67,7 @@ class ContextBuilder:
         self._settle(path, view, 0)
         return view
 
-    def _fresh(self, path: Sequence[Node]) -> Sequence[Node] | None:
+    def _unsettled_nodes(self, path: Sequence[Node]) -> Sequence[Node] | None:
         """Return the nodes after the settled ones, or ``None`` if the whole view must be rebuilt."""
         last = self._last
         if last is None or not self._until:
@@ -200,7 +200,7 @@ def pair_results(messages: Sequence[Message]) -> list[Message]:
         if message.role == "tool":
             continue
         view.append(message)
-        view += [results.get(call.id) or _unknown(call) for call in message.tool_calls]
+        view += [results.get(call.id) or _missing_result(call) for call in message.tool_calls]
     return view
 
 
@@ -232,5 +232,5 @@ def _in_order(messages: Sequence[Message]) -> bool:
     return answered == len(calls)
 
 
-def _unknown(call: ToolRequest) -> Message:
+def _missing_result(call: ToolRequest) -> Message:
     return Message(role="tool", call_id=call.id, text="interrupted: this call has no result")

@@ -304,11 +304,11 @@ def effective(path: Sequence[Node]) -> tuple[Node | None, Sequence[Node]]:
     voided: set[str] = set()
     for index in range(len(path) - 1, -1, -1):
         node = path[index]
-        if _counts(node, voided):
+        if _in_force(node, voided):
             wanted = node.payload.get("first_kept_node_id", "")
             first = next((place for place in range(index, -1, -1) if path[place].id == wanted), None)
             if first is not None:
-                before = list(reversed(_kept_of_covered(reversed(path[:first]), node, path[first])))
+                before = list(reversed(_visible_of_covered(reversed(path[:first]), node, path[first])))
                 shown = [item for item in before if item.kind != "prune"]
                 return node, [*shown, *path[first:index], *path[index + 1 :]]
     return None, path
@@ -324,15 +324,15 @@ def nodes_for_view(upwards: Iterator[Node]) -> list[Node]:
     counts: Node | None = None
     for node in upwards:
         found.append(node)
-        if counts is None and _counts(node, voided):
+        if counts is None and _in_force(node, voided):
             counts = node
         if counts is not None and node.id == counts.payload.get("first_kept_node_id"):
-            return [*reversed([*found, *_kept_of_covered(upwards, counts, node)])]
+            return [*reversed([*found, *_visible_of_covered(upwards, counts, node)])]
     found.reverse()
     return found
 
 
-def _counts(node: Node, voided: set[str]) -> bool:
+def _in_force(node: Node, voided: set[str]) -> bool:
     """Return whether `node` is a compaction in force, on a walk from the end of a path to its root.
 
     If `node` is a marker that voids a compaction, the id of that compaction is added to `voided`.
@@ -342,7 +342,7 @@ def _counts(node: Node, voided: set[str]) -> bool:
     return node.kind == "compaction" and node.id not in voided and bool(node.payload.get("summary"))
 
 
-def _kept_of_covered(upwards: Iterator[Node], compaction: Node, first: Node) -> list[Node]:
+def _visible_of_covered(upwards: Iterator[Node], compaction: Node, first: Node) -> list[Node]:
     """Return the covered nodes that stay visible, and the prune nodes that concern them, from the end to the root.
 
     :param upwards: the covered nodes, the last one first.

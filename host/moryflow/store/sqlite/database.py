@@ -119,16 +119,16 @@ class Database:
         self.news: list[str] = []
         self._reader = Lane(self.path, writes=False, patience=patience)
         self._writer = Lane(self.path, writes=True, patience=patience)
-        self._unsettled: set[Future[Any]] = set()
+        self._pending_jobs: set[Future[Any]] = set()
         self._left_to_thread = 0
 
     def open(self) -> None:
         """Create or check the file now, so that a problem is reported at once."""
-        self._guarded(self._reader, lambda connection: None)
+        self._run_repairing(self._reader, lambda connection: None)
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` in one snapshot of the database, outside the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._reader.executor, self._guarded, self._reader, work)
+        return await asyncio.get_running_loop().run_in_executor(self._reader.executor, self._run_repairing, self._reader, work)
 
     async def write(self, work: Work[T], applied: Callable[[T], None] | None = None) -> T:
         """Run `work` in one transaction and return its result once it is on the disk.
@@ -137,17 +137,17 @@ class Database:
 
         :raises StoreError: nothing was stored.
         """
-        for result in self._at_once(work):
+        for result in self._write_on_loop(work):
             if applied is not None:
                 applied(result)
             return result
-        job = self._writer.executor.submit(self._guarded, self._writer, work)
+        job = self._writer.executor.submit(self._run_repairing, self._writer, work)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._unsettled.add(job)
+        self._pending_jobs.add(job)
 
         def settle(job: Future[T]) -> None:
-            self._unsettled.discard(job)
+            self._pending_jobs.discard(job)
             try:
                 result = job.result()
                 if applied is not None:
@@ -159,10 +159,10 @@ class Database:
                 if not future.done():
                     future.set_result(result)
 
-        job.add_done_callback(lambda job: _tell(loop, settle, job))
+        job.add_done_callback(lambda job: _call_on_loop(loop, settle, job))
         return await future
 
-    def _at_once(self, work: Work[T]) -> tuple[T] | tuple[()]:
+    def _write_on_loop(self, work: Work[T]) -> tuple[T] | tuple[()]:
         """Run `work` on the loop and return its result, or an empty tuple if the thread has to run it.
 
         The thread runs it while another write is pending, if no connection is open yet, if another process has the lock, on a
@@ -170,7 +170,7 @@ class Database:
 
         :raises StoreError: nothing was stored.
         """
-        if self._unsettled or self._left_to_thread or not self._writer.is_current():
+        if self._pending_jobs or self._left_to_thread or not self._writer.is_current():
             self._left_to_thread = max(self._left_to_thread - 1, 0)
             return ()
         began = time.monotonic()
@@ -186,10 +186,10 @@ class Database:
 
     async def stream(self, work: Callable[[sqlite3.Connection], Iterator[T]]) -> AsyncIterator[T]:
         """Yield what `work` yields from one snapshot, on a separate connection and outside the event loop."""
-        connection = await asyncio.to_thread(self._translated, self._snapshot)
+        connection = await asyncio.to_thread(self._with_store_errors, self._snapshot)
         try:
             items = work(connection)
-            while chunk := await asyncio.to_thread(self._translated, lambda: list(islice(items, _CHUNK))):
+            while chunk := await asyncio.to_thread(self._with_store_errors, lambda: list(islice(items, _CHUNK))):
                 for item in chunk:
                     yield item
         finally:
@@ -201,7 +201,7 @@ class Database:
         connection.execute("BEGIN")
         return connection
 
-    def _translated(self, work: Callable[[], T]) -> T:
+    def _with_store_errors(self, work: Callable[[], T]) -> T:
         try:
             return work()
         except FAILURES as error:
@@ -212,7 +212,7 @@ class Database:
         self._reader.close()
         self._writer.close()
 
-    def _guarded(self, lane: Lane, work: Work[T]) -> T:
+    def _run_repairing(self, lane: Lane, work: Work[T]) -> T:
         """Run `work`; if the database is damaged, repair it once and run `work` again."""
         try:
             return self._transaction(lane, work)
@@ -237,12 +237,12 @@ class Database:
                 lane.drop()
             raise store_error(error, self.path, reading=not lane.writes) from error
         if lane.writes and not lane.is_current():
-            raise _gone(self.path)
+            raise _replaced_error(self.path)
         return result
 
     def repair(self) -> bool:
         """Replace a damaged file by one with its sound rows; return whether it was damaged."""
-        notice = self._translated(lambda: self._recover(self.path))
+        notice = self._with_store_errors(lambda: self._recover(self.path))
         if notice is not None:
             self.notices.append(notice)
             self.news.append(notice)
@@ -252,16 +252,16 @@ class Database:
         ensure_ready(self.path)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, told: Callable[[T], None], value: T) -> None:
+def _call_on_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[T], None], value: T) -> None:
     """Call `told` with `value` on the loop; do nothing if the loop is closed, as nobody waits any more."""
     with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(told, value)
+        loop.call_soon_threadsafe(callback, value)
 
 
 def _in_transaction(connection: sqlite3.Connection, work: Work[T], *, writes: bool, path: Path) -> T:
     connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
     if version_of(connection) > len(MIGRATIONS):
-        raise newer(path, version_of(connection))
+        raise newer_error(path, version_of(connection))
     result = work(connection)
     connection.execute("COMMIT")
     return result
@@ -273,7 +273,7 @@ def _roll_back(connection: sqlite3.Connection) -> None:
             connection.execute("ROLLBACK")
 
 
-def _gone(path: Path) -> StoreError:
+def _replaced_error(path: Path) -> StoreError:
     message = "the session database was removed or replaced while Moryflow was running; this step was not stored"
     return StoreError(message, code="gone", where=str(path), next_step="start Moryflow again")
 
@@ -328,7 +328,7 @@ def ensure_ready(path: Path) -> None:
     :raises sqlite3.Error: the file is damaged, locked or unreachable.
     """
     if path.is_dir():
-        raise _foreign(path, "this is a folder, and not a session database")
+        raise _foreign_error(path, "this is a folder, and not a session database")
     if _has_content(path) and _is_ready(path):
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -427,10 +427,10 @@ def _is_ready(path: Path) -> bool:
         version = version_of(connection)
         if application != APPLICATION_ID:
             if version or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-                raise _foreign(path, "this is a database of another program")
+                raise _foreign_error(path, "this is a database of another program")
             return False
         if version > len(MIGRATIONS):
-            raise newer(path, version)
+            raise newer_error(path, version)
         require_tables(connection)
         is_wal = connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
         cannot_be_told = isinstance(connection, Still) or not _is_writable(path.parent)
@@ -447,13 +447,13 @@ def require_tables(connection: sqlite3.Connection) -> None:
         raise Damaged("the list of tables is damaged")
 
 
-def newer(path: Path, version: int) -> StoreError:
+def newer_error(path: Path, version: int) -> StoreError:
     """Return the error for a database that a newer Moryflow wrote."""
     message = f"this database has version {version}, written by a newer Moryflow; this one knows version {len(MIGRATIONS)}"
     next_step = "`python -m pip install -U moryflow`, or set MORYFLOW_HOME to another folder"
     return StoreError(message, code="newer", where=str(path), next_step=next_step)
 
 
-def _foreign(path: Path, what: str) -> StoreError:
+def _foreign_error(path: Path, what: str) -> StoreError:
     next_step = "move it away, or set MORYFLOW_HOME to another folder"
     return StoreError(f"{what}; it is left as it is", code="foreign", where=str(path), next_step=next_step)

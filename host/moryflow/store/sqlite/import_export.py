@@ -116,7 +116,7 @@ class ExportedLine:
 
 
 @dataclass
-class _Seen:
+class _BlockState:
     """What the lines of a session read so far contain: node hashes and the last `seq`; `first` is its first line's number."""
 
     first: int = 1
@@ -129,18 +129,18 @@ def read_lines(lines: Iterable[str | bytes]) -> list[list[ExportedLine]]:
 
     :raises StoreError: ``invalid``, with the number of the first wrong line.
     """
-    seen, blocks = _Seen(), list[list[ExportedLine]]()
+    seen, blocks = _BlockState(), list[list[ExportedLine]]()
     depths: dict[str, int] = {}
-    for number, kind, fields in _parsed(lines):
+    for number, kind, fields in _parsed_lines(lines):
         begins = not blocks or blocks[-1][-1].kind == "end"
         if begins and blocks and len(blocks) > blocks[0][-1].fields.get("sessions", 0):
-            raise _wrong(number, "there is more after the last line")
+            raise _line_error(number, "there is more after the last line")
         if (kind == "session") != begins:
-            raise _wrong(number, "an export begins with one line of type 'session'")
+            raise _line_error(number, "an export begins with one line of type 'session'")
         if begins:
-            seen = _Seen(first=number)
+            seen = _BlockState(first=number)
             blocks.append([])
-        blocks[-1].append(ExportedLine(number, kind, _checked(number, kind, fields, seen)))
+        blocks[-1].append(ExportedLine(number, kind, _checked_fields(number, kind, fields, seen)))
         if begins:
             _check_place(number, fields, depths)
         elif kind == "end":
@@ -153,18 +153,18 @@ def _check_place(number: int, fields: dict[str, Any], depths: dict[str, int]) ->
     """Check that a session occurs once, after the session that started it, and not nested too deeply."""
     session, parent = fields["id"], fields["parent"]
     if session in depths:
-        raise _wrong(number, f"session {session!r} is there twice")
+        raise _line_error(number, f"session {session!r} is there twice")
     if depths and parent not in depths:
-        raise _wrong(number, f"session {session!r} was started by {parent!r}, which does not come before it")
+        raise _line_error(number, f"session {session!r} was started by {parent!r}, which does not come before it")
     depths[session] = depths.get(parent, -1) + 1
     if depths[session] > _DEEPEST:
-        raise _wrong(number, f"sessions nest more than {_DEEPEST} deep")
+        raise _line_error(number, f"sessions nest more than {_DEEPEST} deep")
 
 
-def _check_active(header: ExportedLine, seen: _Seen) -> None:
+def _check_active(header: ExportedLine, seen: _BlockState) -> None:
     active = header.fields["active"]
     if active is not None and active not in seen.hashes:
-        raise _wrong(header.number, f"the active node {active!r} is not in the file")
+        raise _line_error(header.number, f"the active node {active!r} is not in the file")
 
 
 def _check_end(blocks: list[list[ExportedLine]]) -> None:
@@ -172,13 +172,13 @@ def _check_end(blocks: list[list[ExportedLine]]) -> None:
         raise invalid("there is nothing to import", next_step="moryflow session export ID > FILE makes such a file")
     last = blocks[-1][-1]
     if last.kind != "end":
-        raise _wrong(last.number, "the file ends early: its closing line is missing")
+        raise _line_error(last.number, "the file ends early: its closing line is missing")
     missing = blocks[0][-1].fields.get("sessions", 0) - (len(blocks) - 1)
     if missing:
-        raise _wrong(last.number, f"the file ends early: {missing} of its sessions are missing")
+        raise _line_error(last.number, f"the file ends early: {missing} of its sessions are missing")
 
 
-def _parsed(lines: Iterable[str | bytes]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def _parsed_lines(lines: Iterable[str | bytes]) -> Iterator[tuple[int, str, dict[str, Any]]]:
     number, source = 0, iter(lines)
     while True:
         number += 1
@@ -188,16 +188,16 @@ def _parsed(lines: Iterable[str | bytes]) -> Iterator[tuple[int, str, dict[str, 
         except StopIteration:
             return
         except (ValueError, RecursionError) as error:
-            raise _wrong(number, f"this is not JSON ({error})") from error
+            raise _line_error(number, f"this is not JSON ({error})") from error
         if value is None:
             continue
         if not isinstance(value, dict) or not isinstance(value.get("type"), str):
-            raise _wrong(number, "a line is an object with a 'type'")
+            raise _line_error(number, "a line is an object with a 'type'")
         fields = dict(value)
         yield number, fields.pop("type"), fields
 
 
-def _checked(number: int, kind: str, fields: dict[str, Any], seen: _Seen) -> dict[str, Any]:
+def _checked_fields(number: int, kind: str, fields: dict[str, Any], seen: _BlockState) -> dict[str, Any]:
     """Return the fields of one line.
 
     :raises StoreError: ``invalid``, with what is wrong with the line; ``newer`` for an unknown format.
@@ -214,16 +214,16 @@ def _checked(number: int, kind: str, fields: dict[str, Any], seen: _Seen) -> dic
     else:
         problem = f"there is no record of type {kind!r}"
     if problem:
-        raise _wrong(number, problem)
+        raise _line_error(number, problem)
     match kind:
         case "end" if fields["lines"] != number - seen.first + 1:
-            raise _wrong(number, f"{fields['lines']} lines were exported, {number - seen.first + 1} are here")
+            raise _line_error(number, f"{fields['lines']} lines were exported, {number - seen.first + 1} are here")
         case "call" if fields["state"] not in CALL_STATES:
-            raise _wrong(number, f"there is no call state {fields['state']!r}")
+            raise _line_error(number, f"there is no call state {fields['state']!r}")
         case "call" if not has_its_arguments(fields["args"], fields["hash"]):
-            raise _wrong(number, f"the arguments of call {fields['id']!r} do not match their hash")
+            raise _line_error(number, f"the arguments of call {fields['id']!r} do not match their hash")
         case "run" if not counts(fields["usage"]):
-            raise _wrong(number, "'usage' must hold whole numbers")
+            raise _line_error(number, "'usage' must hold whole numbers")
         case "node":
             _check_node(number, fields, seen)
         case "event" | "artifact":
@@ -237,11 +237,11 @@ def _checked_header(number: int, fields: dict[str, Any]) -> dict[str, Any]:
         raise StoreError(f"line {number}: {message}", code="newer", next_step="`python -m pip install -U moryflow`")
     problem = SESSIONS.problem({**fields, "epoch": 0})
     if problem:
-        raise _wrong(number, problem)
+        raise _line_error(number, problem)
     if not is_session_id(fields["id"]):
-        raise _wrong(number, f"{fields['id']!r} cannot be the id of a session")
+        raise _line_error(number, f"{fields['id']!r} cannot be the id of a session")
     if not all(isinstance(grant, dict) for grant in fields["grants"]):
-        raise _wrong(number, "'grants' must hold objects")
+        raise _line_error(number, "'grants' must hold objects")
     return fields
 
 
@@ -259,28 +259,28 @@ def _check_value(number: int, kind: str, fields: dict[str, Any]) -> None:
         else:
             Artifact(session="", **fields)
     except (ValidationError, TypeError) as error:
-        raise _wrong(number, f"this is not an {kind}") from error
+        raise _line_error(number, f"this is not an {kind}") from error
 
 
-def _check_node(number: int, fields: dict[str, Any], seen: _Seen) -> None:
+def _check_node(number: int, fields: dict[str, Any], seen: _BlockState) -> None:
     node, parent = fields["id"], fields["parent"]
     if not node or not node.isascii() or not node.isprintable() or node in seen.hashes:
-        raise _wrong(number, f"the node id {node!r} is not new, or not printable ASCII")
+        raise _line_error(number, f"the node id {node!r} is not new, or not printable ASCII")
     if parent is not None and parent not in seen.hashes:
-        raise _wrong(number, f"the parent {parent!r} does not come before its child")
+        raise _line_error(number, f"the parent {parent!r} does not come before its child")
     if fields["kind"] not in KINDS:
-        raise _wrong(number, f"there is no node kind {fields['kind']!r}")
+        raise _line_error(number, f"there is no node kind {fields['kind']!r}")
     if fields["seq"] <= seen.seq:
-        raise _wrong(number, "the nodes are not in the order of their 'seq'")
+        raise _line_error(number, "the nodes are not in the order of their 'seq'")
     above = seen.hashes[parent] if parent else ""
     if node_hash(above, fields["kind"], encode(fields["payload"])) != fields["hash"]:
-        raise _wrong(number, f"the content of node {node!r} does not match its hash")
+        raise _line_error(number, f"the content of node {node!r} does not match its hash")
     if problem := payload_problem(fields["kind"], fields["payload"]):
-        raise _wrong(number, f"node {node!r}: {problem}")
+        raise _line_error(number, f"node {node!r}: {problem}")
     seen.hashes[node], seen.seq = fields["hash"], fields["seq"]
 
 
-def _wrong(number: int, problem: str) -> StoreError:
+def _line_error(number: int, problem: str) -> StoreError:
     next_step = "moryflow session export ID -o FILE, where it comes from, makes a whole one"
     return invalid(f"line {number}: {problem}; nothing was imported", next_step=next_step)
 
@@ -294,7 +294,7 @@ def store_lines(connection: sqlite3.Connection, blocks: Iterable[Sequence[Export
             try:
                 _insert(connection, session, line)
             except sqlite3.IntegrityError as error:
-                raise _wrong(line.number, f"this record is there twice ({error})") from error
+                raise _line_error(line.number, f"this record is there twice ({error})") from error
     return session_row(connection, next(iter(names.values())))
 
 
@@ -307,7 +307,10 @@ def _insert_header(connection: sqlite3.Connection, fields: dict[str, Any], names
     """
     taken = execute(connection, "SELECT 1 FROM sessions WHERE id = ?", (fields["id"],)).fetchone()
     session = random_id() if taken else fields["id"]
-    changed = {**_DEFAULTS, "origin": {"session": fields["id"], "imported": True} if taken else _harmless(fields["origin"])}
+    changed = {
+        **_DEFAULTS,
+        "origin": {"session": fields["id"], "imported": True} if taken else _plain_origin(fields["origin"]),
+    }
     parent = names.get(fields["parent"])
     if parent is None and fields["parent"] is not None:
         changed |= {"parent": None, "purpose": "main"}
@@ -319,7 +322,7 @@ def _insert_header(connection: sqlite3.Connection, fields: dict[str, Any], names
     return session
 
 
-def _harmless(origin: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def _plain_origin(origin: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return a session's origin, or ``None`` if it contains an agent, which would give the session permissions."""
     return None if "spawn" in (origin or {}) else origin
 
@@ -353,7 +356,7 @@ def _text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _perhaps(value: Any) -> bool:
+def _optional_text(value: Any) -> bool:
     return value is None or isinstance(value, str)
 
 
@@ -379,35 +382,35 @@ def _details(value: Any) -> bool:
     return isinstance(protected, tuple) and all(map(_text, protected))
 
 
-def _several(required: tuple[str, ...], optional: tuple[str, ...] = ()) -> Check:
+def _objects_with(required: tuple[str, ...], optional: tuple[str, ...] = ()) -> Check:
     """Return a check for a list of objects that have these text fields."""
 
     def check(value: Any) -> bool:
         return isinstance(value, tuple) and all(
             isinstance(item, Mapping)
             and all(_text(item.get(name)) for name in required)
-            and all(_perhaps(item.get(name)) for name in optional)
+            and all(_optional_text(item.get(name)) for name in optional)
             for item in value
         )
 
     return check
 
 
-_IMAGES = _several(("media_type", "data"))
+_IMAGES = _objects_with(("media_type", "data"))
 _FIELDS: Mapping[str, Mapping[str, Check]] = {
-    "user": {"text": _text, "images": _IMAGES, "files": _several(("path", "text"))},
+    "user": {"text": _text, "images": _IMAGES, "files": _objects_with(("path", "text"))},
     "assistant": {
-        "text": _text, "reasoning": _text, "calls": _several(("id", "name"), ("arguments", "problem")), "usage": counts,
-        "model": _perhaps, "finish": _perhaps,
+        "text": _text, "reasoning": _text, "calls": _objects_with(("id", "name"), ("arguments", "problem")), "usage": counts,
+        "model": _optional_text, "finish": _optional_text,
     },
     "tool": {
-        "call_id": _text, "tool": _text, "status": _text, "output": _text, "title": _perhaps, "code": _perhaps,
-        "metadata": _object, "output_id": _perhaps, "path": _perhaps, "images": _IMAGES,
+        "call_id": _text, "tool": _text, "status": _text, "output": _text, "title": _optional_text, "code": _optional_text,
+        "metadata": _object, "output_id": _optional_text, "path": _optional_text, "images": _IMAGES,
     },
-    "compaction": {"summary": _text, "first_kept_node_id": _perhaps, "details": _details},
+    "compaction": {"summary": _text, "first_kept_node_id": _optional_text, "details": _details},
     "prune": {"nodes": _texts},
-    "note": {"text": _text, "title": _perhaps, "task": _object},
-    "marker": dict.fromkeys(("mode", "model", "agent", "label", "void", "node"), _perhaps),
+    "note": {"text": _text, "title": _optional_text, "task": _object},
+    "marker": dict.fromkeys(("mode", "model", "agent", "label", "void", "node"), _optional_text),
 }  # fmt: skip
 _NEEDED: Mapping[str, tuple[str, ...]] = {"tool": ("call_id",), "compaction": ("summary",)}
 

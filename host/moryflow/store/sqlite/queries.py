@@ -117,7 +117,7 @@ def _upwards(connection: sqlite3.Connection, session: str, node: str | None, *, 
                 return
     above = execute(connection, _HASH_OF, (session, node)).fetchone()
     if above is not None:  # the parent exists, but with a larger seq than its child
-        raise Damaged(_not_genuine(child) if child else f"node {node} of session {session} cannot be read")
+        raise Damaged(_damage_of_node(child) if child else f"node {node} of session {session} cannot be read")
     if whole:
         raise Damaged(f"node {node} of session {session} is missing")
     if child is not None:
@@ -165,11 +165,11 @@ def _verified(row: Sequence[Any], above: str) -> Node:
     :raises Damaged: the node does not match its hash.
     """
     if node_hash(above, text(row[_KIND]), text(row[_PAYLOAD])) != row[_HASH]:
-        raise Damaged(_not_genuine(row))
+        raise Damaged(_damage_of_node(row))
     return node_of(row)
 
 
-def _not_genuine(row: Sequence[Any]) -> str:
+def _damage_of_node(row: Sequence[Any]) -> str:
     return f"node {row[0]} (no. {row[2]}) of session {row[1]} is not what was stored"
 
 
@@ -211,7 +211,7 @@ def call_of(row: Sequence[Any]) -> CallRow:
 
 def approvals_of(connection: sqlite3.Connection, *, state: str | None = None, **wanted: str | None) -> list[ApprovalRow]:
     """Return questions, oldest first. An imported question was never answered here, so it counts as expired."""
-    rows = _seen(connection, APPROVALS, state, wanted, "ORDER BY +number")
+    rows = _imported_and_rows(connection, APPROVALS, state, wanted, "ORDER BY +number")
     return [row._replace(state="expired", reply=None, by=None) if imported else row for imported, row in rows]
 
 
@@ -231,11 +231,11 @@ def artifacts_of(
     connection: sqlite3.Connection, *, state: str | None = None, limit: int = 100, **wanted: str | None
 ) -> list[Artifact]:
     """Return records of outputs, newest first. An imported record names no file of ours, so it counts as expired."""
-    rows = _seen(connection, ARTIFACTS, state, wanted, f"ORDER BY number DESC LIMIT {int(limit)}")
+    rows = _imported_and_rows(connection, ARTIFACTS, state, wanted, f"ORDER BY number DESC LIMIT {int(limit)}")
     return [row.replace(state="expired") if imported else row for imported, row in rows]
 
 
-def _seen(
+def _imported_and_rows(
     connection: sqlite3.Connection, table: TableSpec[R], state: str | None, wanted: dict[str, str | None], tail: str
 ) -> list[tuple[bool, R]]:
     """Return ``(imported, row)``, so that callers can show the answers and files of an import without trusting them."""

@@ -27,7 +27,7 @@ from .database import (
     beside,
     connect,
     make_database,
-    newer,
+    newer_error,
     put_in_place,
     remove,
     require_tables,
@@ -71,7 +71,7 @@ def recover(path: Path) -> str | None:
     :raises OSError: the repaired file cannot be written.
     """
     salvaged, saved = beside(path, SALVAGED), None
-    with store_lock(path), _others_kept_out(path):
+    with store_lock(path), _locked(path):
         if path.exists() or not salvaged.exists():
             if _is_sound(path):
                 return None
@@ -91,10 +91,10 @@ def _is_sound(path: Path) -> bool:
         with closing(connect(path, writes=False)) as connection:
             version = version_of(connection)
             if version > len(MIGRATIONS):
-                raise newer(path, version)
+                raise newer_error(path, version)
             require_tables(connection)
             whole = connection.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
-            return whole and next(unsound(connection), None) is None
+            return whole and next(damaged_rows(connection), None) is None
     except FAILURES as error:
         if code_of(error) != "corrupt":
             raise
@@ -102,7 +102,7 @@ def _is_sound(path: Path) -> bool:
 
 
 @contextmanager
-def _others_kept_out(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[None]:
     """Keep other processes from committing to the damaged file while it is copied, if it can still be locked."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(*FAILURES):
@@ -211,7 +211,7 @@ def salvage(path: Path, target: sqlite3.Connection) -> Saved:
             _add(target, table, columns, readable_rows(source, table, columns), lost)
     _add_leaves(target, path)
     _add_nodes(target)
-    _give_back_sessions(target)
+    _recreate_sessions(target)
     cut = _repair_sessions(target)
     target.execute("COMMIT")
     target.execute("DROP TABLE found")
@@ -233,11 +233,11 @@ def damages(connection: sqlite3.Connection) -> Iterator[str]:
     for (line,) in connection.execute(f"PRAGMA integrity_check({_MOST_NAMED})"):
         if line != "ok":
             yield f"the file itself is damaged: {line}"
-    for _, sentence in unsound(connection):
+    for _, sentence in damaged_rows(connection):
         yield sentence
 
 
-def unsound(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+def damaged_rows(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
     """Yield ``(session, sentence)`` for each damaged row and each session whose path is incomplete.
 
     :raises sqlite3.DatabaseError: the database cannot be read.
@@ -246,16 +246,16 @@ def unsound(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
         columns = _columns(connection, table)
         for values in connection.execute(f"SELECT {', '.join(columns)} FROM {table}"):
             row = dict(zip(columns, values, strict=True))
-            if _is_genuine(table, row) and (table != "nodes" or _fits(connection, "nodes", row)):
+            if _row_is_valid(table, row) and (table != "nodes" or _node_is_valid(connection, "nodes", row)):
                 continue
-            yield _not_genuine(table, row, values[0])
+            yield _damage_of_row(table, row, values[0])
     for session, active in connection.execute("SELECT id, active FROM sessions WHERE active IS NOT NULL").fetchall():
         missing = _gap_above(connection, session, active)
         if missing:
             yield session, f"node {missing} of session {session} is missing"
 
 
-def _not_genuine(table: str, row: dict[str, Any], number: Any) -> tuple[str, str]:
+def _damage_of_row(table: str, row: dict[str, Any], number: Any) -> tuple[str, str]:
     """Return the session of a damaged row, and a sentence that names the row."""
     session = str(text(row["id"] if table == "sessions" else row["session"]))
     names = {"nodes": f"node {row.get('id')} (no. {row.get('seq')})", "calls": f"call {row.get('id')}"}
@@ -291,9 +291,9 @@ def _add(
     statement = f"INSERT OR IGNORE INTO {into} ({', '.join(columns)}) VALUES ({marks})"
     for row in rows:
         fields = dict(zip(columns, row, strict=True))
-        if not _is_genuine(table, fields):
+        if not _row_is_valid(table, fields):
             if lost is not None and table not in ("nodes", "purges"):
-                lost.append(_not_genuine(table, fields, row[0])[1])
+                lost.append(_damage_of_row(table, fields, row[0])[1])
             continue
         try:
             target.execute(statement, row)
@@ -315,14 +315,14 @@ def _add_leaves(target: sqlite3.Connection, file: Path) -> None:
         if values[:1] != [None] or not 0 < number < _FARTHEST:
             continue
         for table, names in columns.items():
-            if len(names) != len(row) or number in known[table] or not _belongs(table, dict(zip(names, row, strict=True))):
+            if len(names) != len(row) or number in known[table] or not _can_be_of(table, dict(zip(names, row, strict=True))):
                 continue
             if row[names.index("id" if table == "sessions" else "session")] in purged:
                 continue
             _add(target, table, names, [row])
 
 
-def _belongs(table: str, row: dict[str, Any]) -> bool:
+def _can_be_of(table: str, row: dict[str, Any]) -> bool:
     """Return whether a row fits `table`; needed because ``plugin_state`` and ``events`` have equally many columns."""
     place = str(row["scope"] if table == "plugin_state" else row["ts"]) if table in ("plugin_state", "events") else ""
     is_state = place == "session" or place.startswith("turn:")
@@ -336,7 +336,7 @@ def _add_nodes(target: sqlite3.Connection) -> None:
     rows = target.execute(f"SELECT {', '.join(columns)} FROM temp.found ORDER BY session, seq").fetchall()
     marks = ", ".join("?" * len(columns))
     for row in rows:
-        if _fits(target, "temp.found", dict(zip(columns, row, strict=True))):
+        if _node_is_valid(target, "temp.found", dict(zip(columns, row, strict=True))):
             with contextlib.suppress(*_BAD_ROW):
                 target.execute(f"INSERT INTO nodes ({', '.join(columns)}) VALUES ({marks})", row)
 
@@ -399,7 +399,7 @@ def _next_readable(source: sqlite3.Connection, table: str, key: str, start: int)
     return None
 
 
-def _is_genuine(table: str, row: dict[str, Any]) -> bool:
+def _row_is_valid(table: str, row: dict[str, Any]) -> bool:
     """Return whether a row has the form in which the store writes it."""
     try:
         match table:
@@ -425,7 +425,7 @@ def _fields(table: str, row: dict[str, Any]) -> dict[str, Any]:
     return _ROWS[table].fields([row[name] for name in _ROWS[table].columns])
 
 
-def _fits(connection: sqlite3.Connection, table: str, node: dict[str, Any]) -> bool:
+def _node_is_valid(connection: sqlite3.Connection, table: str, node: dict[str, Any]) -> bool:
     """Return whether a node matches its hash and comes after its parent; ``True`` if the parent is not in the table."""
     above = ""
     if node["parent"] is not None:
@@ -439,7 +439,7 @@ def _fits(connection: sqlite3.Connection, table: str, node: dict[str, Any]) -> b
     return node_hash(above, node["kind"], text(node["payload"])) == node["hash"]
 
 
-def _give_back_sessions(target: sqlite3.Connection) -> None:
+def _recreate_sessions(target: sqlite3.Connection) -> None:
     """Create a session row for nodes whose own could not be read."""
     lost = "SELECT DISTINCT session FROM nodes WHERE session NOT IN (SELECT id FROM sessions)"
     for (session,) in target.execute(lost).fetchall():

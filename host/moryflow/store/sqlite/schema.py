@@ -273,28 +273,28 @@ def execute(connection: sqlite3.Connection, statement: str, values: Sequence[Any
     try:
         return connection.execute(statement, values)
     except UnicodeEncodeError:
-        return connection.execute(statement, [_bound(value) for value in values])
+        return connection.execute(statement, [_bindable(value) for value in values])
 
 
 def write_all(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[Any]]) -> None:
     """Execute `statement` once for each row."""
     left, last = iter(rows), list[Sequence[Any]]()
 
-    def taken() -> Iterator[Sequence[Any]]:
+    def remembering_last() -> Iterator[Sequence[Any]]:
         for row in left:
             last[:] = [row]
             yield row
 
     while True:
         try:
-            connection.executemany(statement, taken())
+            connection.executemany(statement, remembering_last())
         except UnicodeEncodeError:  # raised for the row taken last; the rows before it are stored
             execute(connection, statement, last[0])
         else:
             return
 
 
-def _bound(value: Any) -> Any:
+def _bindable(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
@@ -397,17 +397,17 @@ _decode = json.JSONDecoder(object_hook=FrozenDict).decode
 def decode(text: str) -> Any:
     """Return the frozen value of canonical JSON: mappings read-only, lists as tuples."""
     value = _decode(text)
-    return _sealed(value) if "[" in text else value
+    return _with_tuples(value) if "[" in text else value
 
 
-def _sealed(value: Any) -> Any:
+def _with_tuples(value: Any) -> Any:
     """Return `value` with every list in it, at any depth, as a tuple."""
     if type(value) is list:
-        return tuple([_sealed(item) for item in cast("list[Any]", value)])
+        return tuple([_with_tuples(item) for item in cast("list[Any]", value)])
     if type(value) is FrozenDict:
         for item in value.values():
             if type(item) is list or type(item) is FrozenDict:
-                return FrozenDict({key: _sealed(item) for key, item in value.items()})
+                return FrozenDict({key: _with_tuples(item) for key, item in value.items()})
     return value
 
 

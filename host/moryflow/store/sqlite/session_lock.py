@@ -45,7 +45,7 @@ class SqliteSessionLock:
     async def commit(self, commit: Commit) -> Committed:
         self._require_held()
         id, known = self.session.id, self.session.active
-        written = await self._database.write(lambda to: apply(to, id, self.epoch, commit, known), self._show)
+        written = await self._database.write(lambda to: apply(to, id, self.epoch, commit, known), self._update)
         if self._spooled:
             self._spooled = False
             _remove_spool(self._spool)
@@ -59,16 +59,16 @@ class SqliteSessionLock:
             except StoreError as error:
                 if error.code != "locked":
                     raise
-                kept = self._keep_aside(commit)
+                kept = self._spool_results(commit)
                 pause = min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE)
                 over = time.monotonic() - begun > LONGEST_LOCK or not await wait(error, attempt, pause)
                 if over and kept:
-                    raise _kept(error, kept, self.session.id) from error
+                    raise _error_with_spool(error, kept, self.session.id) from error
                 if over:
                     raise
                 attempt += 1
 
-    def _keep_aside(self, commit: Commit) -> str:
+    def _spool_results(self, commit: Commit) -> str:
         """Keep the results of `commit` in a file; return its path, or ``""`` if there are none or it cannot be written."""
         if not commit.nodes:
             return ""
@@ -97,13 +97,13 @@ class SqliteSessionLock:
 
     async def switch(self, node_id: str | None) -> None:
         self._require_held()
-        await self._database.write(lambda to: switch(to, self.session.id, self.epoch, node_id), self._show)
+        await self._database.write(lambda to: switch(to, self.session.id, self.epoch, node_id), self._update)
 
     def release(self) -> None:
         self._released = True
         self._lock.release()
 
-    def _show(self, written: Written) -> None:
+    def _update(self, written: Written) -> None:
         self.session = written.session
         if written.path is None:
             self.path.extend(written.committed.nodes)
@@ -116,7 +116,7 @@ class SqliteSessionLock:
             raise StaleEpoch(message, next_step=f"moryflow run --resume {self.session.id}")
 
 
-def _kept(error: StoreError, place: str, session: str) -> StoreError:
+def _error_with_spool(error: StoreError, place: str, session: str) -> StoreError:
     """Return `error` with the place of the file that keeps the results."""
     message = f"{error.message}; the results are kept in {Path(place).name} and stored when the session goes on"
     next_step = f"close the other program, then moryflow run -r {session}"
@@ -128,7 +128,7 @@ def session_lock(home: Path, session: str) -> FileLock:
     return FileLock(home / "locks" / f"{session}.lock")
 
 
-def busy(session: str, lock: FileLock) -> SessionBusy:
+def busy_error(session: str, lock: FileLock) -> SessionBusy:
     """Return the error for a session that another holder has."""
     next_step = f"wait for it to end (run and chat do with --wait), or work on a copy: moryflow session fork {session}"
     return SessionBusy(f"session {session} is in use by {lock.holder()}", where=str(lock.path), next_step=next_step)
@@ -179,11 +179,11 @@ def _read_spool(path: Path) -> _Spooled | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
     try:
         return _Spooled(_commit(found), found["after"])
     except (KeyError, TypeError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
 
 
 def _remove_spool(path: Path) -> None:
@@ -203,6 +203,6 @@ def _commit(found: dict[str, Any]) -> Commit:
     )
 
 
-def _unreadable(path: Path, error: Exception) -> StoreError:
+def _unreadable_error(path: Path, error: Exception) -> StoreError:
     next_step = f"look at it, then move it away: {path}"
     return invalid(f"the results that wait to be stored cannot be read: {error}", where=str(path), next_step=next_step)

@@ -37,7 +37,7 @@ def insert_session(connection: sqlite3.Connection, row: SessionRow) -> None:
     execute(connection, statement, SESSIONS.values(row))
 
 
-def take(connection: sqlite3.Connection, session: str) -> SessionRow:
+def begin_hold(connection: sqlite3.Connection, session: str) -> SessionRow:
     """Make the caller the session's newest holder and return the session with its new epoch."""
     execute(connection, f"UPDATE sessions SET epoch = epoch + 1, used = {_USED} WHERE id = ?", (session,))
     return session_row(connection, session)
@@ -107,7 +107,7 @@ def append(connection: sqlite3.Connection, held: SessionRow, new: Sequence[NewNo
     seq = execute(connection, "SELECT coalesce(max(seq), 0) FROM nodes WHERE session = ?", (held.id,)).fetchone()[0]
     created, nodes = now(), list[Node]()
     for draft in new:
-        _check(draft)
+        _check_draft(draft)
         seq, payload = seq + 1, encode(draft.payload)
         tokens = estimate_tokens(draft.payload) if draft.tokens is None else draft.tokens
         above = node_hash(above, draft.kind, payload)
@@ -119,7 +119,7 @@ def append(connection: sqlite3.Connection, held: SessionRow, new: Sequence[NewNo
     return nodes
 
 
-def _check(draft: NewNode) -> None:
+def _check_draft(draft: NewNode) -> None:
     if draft.kind not in KINDS:
         raise invalid(f"there is no node kind {draft.kind!r}; the kinds are {', '.join(sorted(KINDS))}")
     if not (draft.id.isascii() and draft.id.isprintable()):
@@ -174,24 +174,24 @@ def _write_rows(connection: sqlite3.Connection, session: str, commit: Commit) ->
     _upsert(connection, session, RUNS, commit.runs)
     _upsert(connection, session, ARTIFACTS, commit.artifacts)
     if commit.hook_calls:
-        write_all(connection, _INSERT_HOOK_CALL, (HOOK_CALLS.values(_owned(session, row)) for row in commit.hook_calls))
+        write_all(connection, _INSERT_HOOK_CALL, (HOOK_CALLS.values(_checked_row(session, row)) for row in commit.hook_calls))
     for (plugin, scope), value in commit.plugin_state.items():
         set_plugin_state(connection, session, plugin, scope, value)
 
 
 def _upsert(connection: sqlite3.Connection, session: str, table: TableSpec[Any], rows: Sequence[Any]) -> None:
     if rows:
-        write_all(connection, _UPSERTS[table.name], (table.values(_owned(session, row)) for row in rows))
+        write_all(connection, _UPSERTS[table.name], (table.values(_checked_row(session, row)) for row in rows))
 
 
-def _owned(session: str, row: Any) -> Any:
+def _checked_row(session: str, row: Any) -> Any:
     if row.session != session:
         raise invalid(f"a record of session {row.session} cannot be stored with session {session}")
     return row
 
 
 def _insert_event(connection: sqlite3.Connection, session: str, event: Event) -> Event:
-    values = (session, event.type, event.ts, encode(event_body(_owned(session, event))))
+    values = (session, event.type, event.ts, encode(event_body(_checked_row(session, event))))
     cursor = execute(connection, "INSERT INTO events (session, type, ts, body) VALUES (?, ?, ?, ?)", values)
     return Event.model_construct(**{**vars(event), "seq": cursor.lastrowid})
 

@@ -20,7 +20,7 @@ from .database import Database
 from .failures import store_error
 from .locks import FileLock
 from .schema import HOOK_CALLS, RUNS, decode_stored, execute, random_id, text
-from .session_lock import SqliteSessionLock, busy, session_lock
+from .session_lock import SqliteSessionLock, busy_error, session_lock
 
 _POLL = 0.05
 _EVERY = 1 << 31
@@ -104,13 +104,13 @@ class SqliteStore:
         lock = session_lock(self._database.path.parent, session.id)
         await self._acquire(lock, session.id, wait)
         try:
-            row, path = await self._take(session.id)
+            row, path = await self._begin_hold(session.id)
         except BaseException:
             lock.release()
             raise
         return SqliteSessionLock(self._database, lock, row, path)
 
-    async def _take(self, session: str) -> tuple[SessionRow, list[Node]]:
+    async def _begin_hold(self, session: str) -> tuple[SessionRow, list[Node]]:
         """Make this process the newest holder in the database; return the session with its live path."""
 
         def work(db: Any) -> tuple[SessionRow, list[Node]]:
@@ -118,7 +118,7 @@ class SqliteStore:
             return row, reading.live_path_of(db, session, row.active)
 
         while True:
-            taken = await self._database.write(lambda to: writing.take(to, session))
+            taken = await self._database.write(lambda to: writing.begin_hold(to, session))
             row, path = await self._database.read(work)
             if row.epoch == taken.epoch:  # otherwise the read found damage, and the repair ended every hold, this one too
                 return row, path
@@ -128,7 +128,7 @@ class SqliteStore:
         try:
             while not lock.acquire():
                 if time.monotonic() >= deadline:
-                    raise busy(session, lock)
+                    raise busy_error(session, lock)
                 await asyncio.sleep(_POLL)
         except OSError as error:
             raise store_error(error, lock.path) from error
