@@ -12,7 +12,7 @@ from moryflow_sdk import ConfigError, Event, MoryflowError
 
 from moryflow import __version__
 from moryflow.base.paths import readable_vault
-from moryflow.plugins.consent import said_yes_with
+from moryflow.plugins.consent import consent_command
 from moryflow.runtime.documents import known_models, with_title
 
 from .connection import AUTH_REQUIRED, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND, EditorConnection, Params, RpcError
@@ -301,7 +301,7 @@ class EditorAgent:
         waiting, self._reloader.asking = self._reloader.asking, []
         for item in waiting:
             for opened in self._sessions.values():
-                opened.notice(f"{item} is new code and waits for you: {said_yes_with(item)}")
+                opened.notice(f"{item} is new code and waits for you: {consent_command(item)}")
 
     def _heard(self, event: Event) -> None:
         if event.type == "turn.finish":

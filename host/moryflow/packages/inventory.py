@@ -82,7 +82,7 @@ class _RowReader:
         self._home = home
         self._known = known
         self._own = own
-        self._wanted = PluginChoice(settings)
+        self._choice = PluginChoice(settings)
         self._consents = Consents(home)
 
     def row(self, candidate: Candidate) -> Row:
@@ -98,7 +98,7 @@ class _RowReader:
         if isinstance(candidate.problem, NameReserved):
             return failed_record(base, candidate.problem)
         try:
-            self._wanted.check(candidate, base.name)
+            self._choice.check(candidate, base.name)
         except NotWanted as reason:
             return base._replace(status="skipped", reason=str(reason), error="", stage="")
         except LoadFailure as taken:

@@ -40,8 +40,8 @@ class Consents:
         self._home = home
         self._file = home / FILE
         self._seen: tuple[int, int, int] | None = None
-        self._listed: dict[str, str] = {}
-        self._given: dict[str, str] = {}
+        self._waiting: dict[str, str] = {}
+        self._consented: dict[str, str] = {}
         self._unwritten: dict[str, str] = {}
 
     def waiting(self) -> dict[str, str]:
@@ -52,8 +52,8 @@ class Consents:
             return dict(self._unwritten)
         seen = (status.st_mtime_ns, status.st_size, status.st_ino)
         if seen != self._seen:
-            (self._listed, self._given), self._seen = self._read(), seen
-        return {**self._listed, **self._unwritten}
+            (self._waiting, self._consented), self._seen = self._read(), seen
+        return {**self._waiting, **self._unwritten}
 
     def is_waiting(self, path: Path | str) -> bool:
         """Whether the item of `path` waits for a person's consent."""
@@ -63,7 +63,9 @@ class Consents:
     def hold(self, *paths: Path | str) -> list[str]:
         """Make the items of `paths` wait, unless a person has consented to them; return those that wait from now on."""
         known = self.waiting()
-        held = sorted({item for path in paths if (item := self.item(path)) and item not in known and item not in self._given})
+        held = sorted(
+            {item for path in paths if (item := self.item(path)) and item not in known and item not in self._consented}
+        )
         if not held:
             return []
         stamps = dict.fromkeys(held, now())
@@ -129,7 +131,7 @@ class Consents:
         return True
 
 
-def said_yes_with(item: str) -> str:
+def consent_command(item: str) -> str:
     """Return the command that consents to an item of the home, or to code elsewhere that changed during a shell command."""
     path = PurePosixPath(item)
     if path.is_absolute():

@@ -74,7 +74,7 @@ def discover(home: Path, builtins: Sequence[str], development: Sequence[Path] = 
     for dotted in builtins:
         yield Candidate(dotted.rpartition(".")[2], "builtin", dotted, dotted)
     for each in _third_party(home, development):
-        yield each._replace(problem=_reserved(each)) if is_reserved(each.name, builtins) else each
+        yield each._replace(problem=_name_reserved(each)) if is_reserved(each.name, builtins) else each
 
 
 def _third_party(home: Path, development: Sequence[Path]) -> Iterator[Candidate]:
@@ -101,7 +101,7 @@ def _same(name: str) -> str:
     return re.sub(r"[-_.]+", "_", unicodedata.normalize("NFKC", name)).strip("_").casefold()
 
 
-def _reserved(candidate: Candidate) -> NameReserved:
+def _name_reserved(candidate: Candidate) -> NameReserved:
     if candidate.tier == "installed" and not candidate.editable:
         hint = f"moryflow plugin uninstall {candidate.package}, and ask its author for another name"
     elif candidate.tier == "installed":
@@ -117,7 +117,7 @@ def _installed(found: EntryPoint) -> Candidate:
         if root not in sys.path:  # installed while this process runs: Python reads .pth files only when it starts
             sys.path.append(root)
     if found.editable and not found.roots:
-        _reach(found)
+        _add_project_path(found)
     return Candidate(
         name=found.name,
         tier="installed",
@@ -132,7 +132,7 @@ def _installed(found: EntryPoint) -> Candidate:
     )
 
 
-def _reach(found: EntryPoint) -> None:
+def _add_project_path(found: EntryPoint) -> None:
     """Make the code of an editable project importable whose ``.pth`` file is a program that Python runs when it starts.
 
     The program is not run here; the module is searched in the usual folders of a project.
@@ -152,10 +152,10 @@ def _files(folder: Path) -> Iterator[Candidate]:
         check_owned(folder)
         paths = sorted(folder.iterdir())
     except FileNotFoundError:
-        yield from filter(None, [_lost("plugins", folder)])
+        yield from filter(None, [_broken_link("plugins", folder)])
         return
     except (OSError, PluginError) as error:
-        yield Candidate.at(folder, "plugins", _refused(error))
+        yield Candidate.at(folder, "plugins", _folder_failure(error))
         return
     yield from (candidate for path in paths if (candidate := _of_file(path)) is not None)
 
@@ -170,7 +170,7 @@ def _of_file(path: Path) -> Candidate | None:
     if path.name.startswith((".", "_")):
         return None
     if not (package or path.suffix == ".py"):
-        return None if path.suffix else _lost(path.name, main)
+        return None if path.suffix else _broken_link(path.name, main)
     name = path.name if package else path.stem
     toml = path / "plugin.toml"
     return Candidate(
@@ -196,7 +196,7 @@ def in_development(path: Path) -> list[Candidate]:
     return [Candidate.at(path, problem=problem)]
 
 
-def _lost(name: str, path: Path) -> Candidate | None:
+def _broken_link(name: str, path: Path) -> Candidate | None:
     """Return a candidate with a problem if `path` is, or lies below, a link that leads nowhere; else ``None``."""
     said = leads_nowhere(path)
     if not said:
@@ -219,7 +219,7 @@ def _bad_name(name: str, file: str) -> LoadFailure | None:
     return LoadFailure("discover", f"{name!r} is not a plugin name: letters, digits, - and _", file=file, hint=hint)
 
 
-def _refused(error: Exception) -> LoadFailure:
+def _folder_failure(error: Exception) -> LoadFailure:
     if isinstance(error, PluginError):
         return LoadFailure("discover", error.message, file=error.where, hint=error.next_step)
     file, reason = str(getattr(error, "filename", None) or ""), getattr(error, "strerror", None) or error
@@ -238,7 +238,7 @@ class PluginChoice:
 
     def __init__(self, settings: PluginSettings) -> None:
         self._settings = settings
-        self._taken: dict[str, Candidate] = {}
+        self._chosen: dict[str, Candidate] = {}
 
     def check(self, candidate: Candidate, name: str) -> None:
         """Take `candidate` as the plugin called `name`.
@@ -253,7 +253,7 @@ class PluginChoice:
             raise NotWanted("safe mode loads built-in plugins only")
         if third and settings.only is not None and name not in settings.only:
             raise NotWanted("not among the plugins asked for (MORYFLOW_PLUGINS)")
-        other = self._taken.setdefault(name, candidate)
+        other = self._chosen.setdefault(name, candidate)
         if other is not candidate:
             raise LoadFailure(
                 "discover",

@@ -79,7 +79,7 @@ def import_sources(candidate: Candidate, known: Plugin | None, check: Check | No
     else:
         loud = check is not None and check(sources.hash)
         try:
-            with printing_aside(loud=loud):
+            with redirect_printing(loud=loud):
                 module = load_sources(candidate.name, sources)
         except BaseException as error:
             raise import_failure(error, str(sources.main), candidate) from error
@@ -103,7 +103,7 @@ def import_named(
     is_known = known is not None and known.hash == content
     loud = check is not None and unit is not None and not is_known and check(content)
     try:
-        with printing_aside(loud=loud) if unit is not None else nullcontext():
+        with redirect_printing(loud=loud) if unit is not None else nullcontext():
             module = import_module(module_name, unit, content)
             plugin: Any = module
             for part in attributes:
@@ -147,7 +147,7 @@ def source_file(candidate: Candidate) -> str:
     return next((str(file) for file in wanted if file.is_file()), "")
 
 
-def hidden(plugin: Any, file: str, hooks: Iterable[str]) -> str:
+def shadowing_remark(plugin: Any, file: str, hooks: Iterable[str]) -> str:
     """Return a warning if a file of a package has the name of a hook or attribute, which its import would replace."""
     if not isinstance(plugin, ModuleType) or Path(file).name != "__init__.py":
         return ""
@@ -200,7 +200,7 @@ class LoadedCode:
             return known[1]
         loud = admission.code(Candidate.at(path), content)
         try:
-            with printing_aside(loud=loud):
+            with redirect_printing(loud=loud):
                 module = load_sources(f"{owner}_{path.stem}", Sources(path, {str(path): data}, content))
         except BaseException as error:  # whatever the file raises, even SystemExit, becomes an error
             raise file_failure(error, path) from error
@@ -215,30 +215,30 @@ class LoadedCode:
             forget(self._loaded.pop(key)[1].__name__)
 
 
-_as_it_is = False
+_shows_printing = False
 
 
-def leave_as_it_is() -> None:
+def show_printing() -> None:
     """Redirect no output from now on: the probe wants to see what a plugin prints."""
-    global _as_it_is
-    _as_it_is = True
+    global _shows_printing
+    _shows_printing = True
 
 
 @contextmanager
-def printing_aside(*, loud: bool = False) -> Iterator[None]:
+def redirect_printing(*, loud: bool = False) -> Iterator[None]:
     """Redirect standard output to standard error within the block, also the output of other programs.
 
     :param loud: discard it instead, because it is too much.
 
     Only for work that does not await anything: the host itself must not write meanwhile.
     """
-    if _as_it_is:
+    if _shows_printing:
         yield
         return
     with suppress(OSError, ValueError, AttributeError):  # a closed stream, or an object that is none, holds none of our text
         sys.stdout.flush()
     with Path(os.devnull).open("w", encoding="utf-8") if loud else nullcontext(sys.stderr) as other:
-        ours = _swapped(other.fileno() if loud else 2)
+        ours = _replace_stdout(other.fileno() if loud else 2)
         try:
             with redirect_stdout(other):
                 yield
@@ -248,7 +248,7 @@ def printing_aside(*, loud: bool = False) -> Iterator[None]:
                 os.close(ours)
 
 
-def _swapped(other: int) -> int:
+def _replace_stdout(other: int) -> int:
     """Replace the descriptor of standard output by `other`; return a copy of the old one, -1 if either is closed."""
     try:
         ours = os.dup(1)

@@ -52,13 +52,13 @@ async def start(
     :param previous: the previous generation; if a file has an error now, its agent or tools of `previous` stay in use.
     """
     make = contexts or PlainContext(plugin_set.home).of
-    calls = [_begin(plugin_set, plugin, make) for plugin in plugin_set.plugins.values()]
+    calls = [_set_up(plugin_set, plugin, make) for plugin in plugin_set.plugins.values()]
     outcomes = dict(zip(plugin_set.plugins, await asyncio.gather(*calls), strict=True))
     collector = ContributionCollector(plugin_set, reserved or {}, previous)
     for name, (error, _) in outcomes.items():
         if error is not None:
             collector.fail(name, *error)
-            await _leave(plugin_set, plugin_set.plugins[name])
+            await _release(plugin_set, plugin_set.plugins[name])
     for hook in CONTRIBUTED:
         for implementation in plugin_set.ordered(hook):
             if (outcome := outcomes[implementation.plugin][1].get(implementation)) is not None:
@@ -69,14 +69,14 @@ async def start(
 
 async def dispose(plugin_set: PluginSet) -> None:
     """End the plugins that only this generation uses; each has :data:`CLEANUP` seconds to clean up. Never raises."""
-    await asyncio.gather(*(_leave(plugin_set, plugin) for plugin in plugin_set.plugins.values()))
+    await asyncio.gather(*(_release(plugin_set, plugin) for plugin in plugin_set.plugins.values()))
 
 
 Failure = tuple[str, str, int]
 """Text, file and line."""
 
 
-async def _begin(
+async def _set_up(
     plugin_set: PluginSet, plugin: Plugin, contexts: Callable[[Plugin], PluginContext]
 ) -> tuple[Failure | None, dict[Implementation, CallOutcome]]:
     """Call one plugin's ``plugin_start`` and contribute hooks; return its failure, if it failed, and the outcomes."""
@@ -102,7 +102,7 @@ async def _begin(
 _SET_UP = ("plugin_start", *CONTRIBUTED)
 
 
-async def _leave(plugin_set: PluginSet, plugin: Plugin) -> None:
+async def _release(plugin_set: PluginSet, plugin: Plugin) -> None:
     """Note that this generation no longer uses `plugin`; end the plugin if no other generation does."""
     life = plugin.life
     if plugin_set.number not in life.generations:
@@ -172,21 +172,21 @@ class ContributionCollector:
         wrong = [item for item in outcome.value or () if issubclass(type(item), Diagnostic)]  # isinstance asks the item too
         notes += [(str(item), item.file, item.line or 0) for item in wrong]
         right = [item for item in outcome.value or () if not issubclass(type(item), Diagnostic)]
-        for item in (*right, *self._before(implementation, right, wrong)):
+        for item in (*right, *self._previous_items(implementation, right, wrong)):
             try:
                 problem = getattr(self, f"_{implementation.hook}")(implementation, item)
             except BaseException as error:  # a plugin's item may raise anything when it is read
                 problem, _, _ = describe_raised(error, "")
             if problem:
-                notes.append(note_on(implementation, item, problem))
+                notes.append(item_note(implementation, item, problem))
 
-    def _before(self, implementation: Implementation, right: list[Any], wrong: list[Diagnostic]) -> Iterator[Any]:
+    def _previous_items(self, implementation: Implementation, right: list[Any], wrong: list[Diagnostic]) -> Iterator[Any]:
         """Yield, for each file that has an error now and gives nothing, its items of the previous generation."""
         if self.previous is None:
             return
         given = {source_of(item) for item in right}
         for file, text in {item.file: item.sentence for item in wrong if item.file not in given}.items():
-            for known in made_of(self.previous, implementation.hook, implementation.plugin, file):
+            for known in items_from(self.previous, implementation.hook, implementation.plugin, file):
                 self.kept[file] = text
                 yield known
 
@@ -310,7 +310,7 @@ class ContributionCollector:
         return ""
 
 
-def made_of(plugin_set: PluginSet, hook: str, plugin: str, file: str) -> Iterator[Any]:
+def items_from(plugin_set: PluginSet, hook: str, plugin: str, file: str) -> Iterator[Any]:
     """Yield the agents or tools that a plugin made from `file`."""
     if hook == "agents":
         yield from (agent for agent in plugin_set.agents.values() if agent.source == file)
@@ -318,7 +318,7 @@ def made_of(plugin_set: PluginSet, hook: str, plugin: str, file: str) -> Iterato
         yield from (owned.tool for owned in plugin_set.tools.values() if owned.plugin == plugin and owned.tool.source == file)
 
 
-def note_on(implementation: Implementation, item: Any, problem: str) -> tuple[str, str, int]:
+def item_note(implementation: Implementation, item: Any, problem: str) -> tuple[str, str, int]:
     """Return a text on what is wrong with a contributed item, where, and what to type next; with its file and line."""
     file, line = place_of(item) or implementation.place
     step = next_step(item, implementation)

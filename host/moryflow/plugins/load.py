@@ -30,7 +30,7 @@ from moryflow.hooks.threads import PluginThreads
 
 from .consent import Admission, admit_all
 from .discovery import Candidate, NameReserved, NotWanted, PluginChoice, PluginSettings, discover
-from .importer import Imported, hidden, import_named, import_sources, source_file
+from .importer import Imported, import_named, import_sources, shadowing_remark, source_file
 from .last_seen import GateMemory, looks_like_gate
 from .load_failures import absent_gate, describe_raised, failed_record, failure_line, problem_record
 from .manifest import ConfigReader, Manifest, manifest_of, nearest_or_all, read_manifest, settings_of
@@ -90,12 +90,12 @@ class Loading:
         self._config = config
         self._admission = admission
         self._held_back = held_back
-        self._tell_imported = imported
+        self._on_imported = imported
         self._previous = previous.plugins if previous else {}
         self._records_before = {record.name: record for record in previous.records} if previous else {}
         self._registry = Registry()
         self._memory = GateMemory(home)
-        self._wanted = PluginChoice(settings)
+        self._choice = PluginChoice(settings)
         self._records: dict[str, list[LoadRecord]] = {}
         self._plugins: dict[str, Plugin] = {}
         self._found: dict[str, tuple[Implementation, ...]] = {}
@@ -108,14 +108,14 @@ class Loading:
         try:
             if isinstance(candidate.problem, NameReserved):
                 raise candidate.problem
-            self._wanted.check(candidate, candidate.name)
+            self._choice.check(candidate, candidate.name)
             plugin, record = self._load(candidate, record)
             self._plugins[plugin.name] = plugin
         except NotWanted as skip:
             record = record._replace(status="skipped", reason=str(skip))
             self._note_gate(candidate)
         except LoadFailure as failure:
-            record = self._kept(candidate, failure) or self._lost(candidate, record, failure)
+            record = self._keep_previous(candidate, failure) or self._failure_record(candidate, record, failure)
         ms = (time.perf_counter() - started) * 1000
         self._records.setdefault(record.name, []).append(record._replace(import_ms=round(ms, 3)))
 
@@ -126,7 +126,7 @@ class Loading:
         """
         plugin, record = self._load(candidate, _first_record(candidate))
         self._plugins[plugin.name], self._records[plugin.name] = plugin, [record]
-        return self._closed(self._ordered("", ()))
+        return self._plugin_set(self._ordered("", ()))
 
     def finish(self, final_after: str, among_user: Container[str]) -> PluginSet:
         """Order the hooks, record the plugins that were expected and not found, and return the set."""
@@ -137,9 +137,9 @@ class Loading:
         for plugin in self._plugins.values():
             self._memory.note(plugin.tier, plugin.name, plugin.gate)
         self._memory.save()
-        return self._closed(hooks)
+        return self._plugin_set(hooks)
 
-    def _closed(self, hooks: dict[str, tuple[Implementation, ...]]) -> PluginSet:
+    def _plugin_set(self, hooks: dict[str, tuple[Implementation, ...]]) -> PluginSet:
         records = tuple(record for records in self._records.values() for record in records)
         return PluginSet(
             id=identity(self._plugins, hooks),
@@ -165,7 +165,7 @@ class Loading:
         if candidate.name in self._held_back:
             raise self._held_back[candidate.name]
         imported = self._import(candidate, known)
-        self._tell_imported()
+        self._on_imported()
         try:
             return self._build(candidate, imported, manifest, record)
         except BaseException as error:
@@ -188,7 +188,7 @@ class Loading:
             return import_sources(candidate, known, check)
         return import_named(candidate, known, self._admission.prints, check)
 
-    def _kept(self, candidate: Candidate, failure: LoadFailure) -> LoadRecord | None:
+    def _keep_previous(self, candidate: Candidate, failure: LoadFailure) -> LoadRecord | None:
         """Keep the plugin's previous version in use and return its record; ``None`` if there is none from the same tier."""
         plugin, record = self._previous.get(candidate.name), self._records_before.get(candidate.name)
         if failure.stage == "discover" or plugin is None or record is None or plugin.tier != candidate.tier:
@@ -197,7 +197,7 @@ class Loading:
         self._found[plugin.name] = self._registry.add(plugin)
         return problem_record(record, failure)._replace(kept=True)
 
-    def _lost(self, candidate: Candidate, record: LoadRecord, failure: LoadFailure) -> LoadRecord:
+    def _failure_record(self, candidate: Candidate, record: LoadRecord, failure: LoadFailure) -> LoadRecord:
         """Return the record of a plugin that is not loaded; note its gate as missing if it has or may have one."""
         never_gated = failure.stage == "consent" or isinstance(failure, NameReserved)
         if not never_gated or self._memory.knows(candidate.tier, candidate.name):
@@ -227,7 +227,7 @@ class Loading:
         hooks = tuple(hook for hook in HOOKS if any(item.hook == hook for item in found))
         plugin = replace(plugin, gate=manifest.gate or "tool_gate" in hooks)
         record = record._replace(name=name, version=plugin.version, hash=plugin.hash, file=imported.file, hooks=hooks)
-        taken = hidden(imported.object, imported.file, hooks) if candidate.tier != "builtin" else ""
+        taken = shadowing_remark(imported.object, imported.file, hooks) if candidate.tier != "builtin" else ""
         remarks = filter(None, (imported.remark, self._registry.remark, taken))
         record = record._replace(services=plugin.services, gate=plugin.gate, error="; ".join(remarks))
         self._found[name] = found  # last: reading the plugin's object may raise, and then it must not be here
@@ -238,7 +238,7 @@ class Loading:
         said = getattr(imported.object, "name", None) if candidate.tier == "builtin" else None
         if not isinstance(said, str) or said == candidate.name:
             return candidate.name
-        self._wanted.check(candidate, said)
+        self._choice.check(candidate, said)
         return said
 
     def _life(self, name: str, candidate: Candidate, imported: Imported, config: object) -> PluginThreads:

@@ -56,11 +56,11 @@ def import_failure(error: BaseException, file: str, candidate: Candidate, module
     if isinstance(error, KeyboardInterrupt) and pressed_by_person():
         raise error
     root = root_of(file or _first_file(error))
-    text, found, line = _said(error, root)
+    text, found, line = _import_error(error, root)
     hint = ""
     if isinstance(error, ModuleNotFoundError) and error.name:
         ours = module == error.name or module.startswith(f"{error.name}.")
-        hint = "reinstall the package, or uninstall it" if ours else _what_helps(error.name, candidate)
+        hint = "reinstall the package, or uninstall it" if ours else _missing_module_hint(error.name, candidate)
     if not found:
         found, line = (file, 0) if file else (candidate.file, candidate.line)
     return LoadFailure("import", text, file=found, line=line, hint=hint)
@@ -68,20 +68,20 @@ def import_failure(error: BaseException, file: str, candidate: Candidate, module
 
 def file_failure(error: BaseException, path: Path) -> PluginError:
     """Return the error for a failed import of a file that a plugin loads."""
-    text, file, line = _said(error, str(path))
+    text, file, line = _import_error(error, str(path))
     hint = ""
     if isinstance(error, ModuleNotFoundError) and error.name:
         hint = f'name {error.name} in a "# /// script" block of the file, or install it where Moryflow is installed'
     return PluginError(text, where=f"{file or path}:{line}" if line else str(path), next_step=hint)
 
 
-def _said(error: BaseException, root: str) -> tuple[str, str, int]:
+def _import_error(error: BaseException, root: str) -> tuple[str, str, int]:
     """Return the text of an error raised by an import, with file and line of the code below `root`."""
     text, file, line = describe(error, root)
     return f"it called sys.exit({error.code!r}) while it was imported" if isinstance(error, SystemExit) else text, file, line
 
 
-def _what_helps(missing: str, candidate: Candidate) -> str:
+def _missing_module_hint(missing: str, candidate: Candidate) -> str:
     """Return a hint how to get a missing module: it may be a file beside the plugin, which cannot be installed."""
     beside = candidate.tier == "user" and Path(candidate.file).with_name(f"{missing.partition('.')[0]}.py").is_file()
     if beside or missing.startswith(f"{PREFIX}."):

@@ -86,7 +86,7 @@ def manifest_in(values: Mapping[str, Any], name: str) -> Manifest:
     hooks = values.get("hooks", ())
     if not isinstance(hooks, list | tuple):
         raise LoadFailure("manifest", f"`hooks` must be a list of hook names, not {hooks!r:.100}")
-    return _checked({**values, "gate": values.get("gate", "tool_gate" in hooks)})
+    return _manifest({**values, "gate": values.get("gate", "tool_gate" in hooks)})
 
 
 def manifest_of(plugin: Any, base: Manifest | None) -> Manifest:
@@ -94,19 +94,19 @@ def manifest_of(plugin: Any, base: Manifest | None) -> Manifest:
 
     :raises LoadFailure: an attribute has an invalid value.
     """
-    said = {name: value for name in ATTRIBUTES if not _is_no_word(value := getattr(plugin, name, None))}
+    said = {name: value for name in ATTRIBUTES if not _is_unset(value := getattr(plugin, name, None))}
     model = said.pop("config_model", None)
     if base is not None:
         return base._replace(config_model=model, config_path=base.config_path or str(said.get("config_path", "")))
-    return _checked(said)._replace(config_model=model)
+    return _manifest(said)._replace(config_model=model)
 
 
-def _is_no_word(value: Any) -> bool:
+def _is_unset(value: Any) -> bool:
     """Whether an attribute is not part of the manifest: a submodule or a function may have the same name."""
     return value is None or isinstance(value, ModuleType | FunctionType | MethodType)
 
 
-def _checked(values: Mapping[str, Any]) -> Manifest:
+def _manifest(values: Mapping[str, Any]) -> Manifest:
     api = values.get("api", API)
     if api != API:
         raise LoadFailure(
@@ -167,20 +167,22 @@ def settings_of(name: str, tier: str, manifest: Manifest, config: ConfigReader) 
         failure = _failure(path, (), f"must be an object, not {given!r}", config)
         if tier != "builtin":
             raise failure
-        return _what_holds(name, manifest, path, config), failure
+        return _without_invalid(name, manifest, path, config), failure
     values = cast("Mapping[str, Any]", given)
     know(secret_values(values, [manifest.config_model]))
     try:
-        return _valid(name, manifest, values), None
+        return _validated(name, manifest, values), None
     except not_valid() as error:
         first = error.errors()[0]
-        failure = _failure(path, first["loc"], _said(error, manifest.config_model), config, missing=first["type"] == "missing")
+        failure = _failure(
+            path, first["loc"], _error_text(error, manifest.config_model), config, missing=first["type"] == "missing"
+        )
         if tier != "builtin":
             raise failure from error
-        return _what_holds(name, manifest, path, config), failure
+        return _without_invalid(name, manifest, path, config), failure
 
 
-def _valid(name: str, manifest: Manifest, values: Mapping[str, Any]) -> Any:
+def _validated(name: str, manifest: Manifest, values: Mapping[str, Any]) -> Any:
     model = manifest.config_model
     if model is None:
         return freeze(values)
@@ -204,18 +206,18 @@ def _is_model(model: Any) -> bool:
     return issubclass(model, BaseModel)
 
 
-def _what_holds(name: str, manifest: Manifest, path: str, config: ConfigReader) -> Any:
+def _without_invalid(name: str, manifest: Manifest, path: str, config: ConfigReader) -> Any:
     """Return the settings without invalid values: each key has the value of the next layer with a valid one."""
     model = manifest.config_model
     kept = config.checked(((path, model),)).section(path) if model is not None else {}
     try:
-        return _valid(name, manifest, kept)
+        return _validated(name, manifest, kept)
     except not_valid():
         pass  # each value is valid by itself, but not all together
     try:
-        return _valid(name, manifest, {})
+        return _validated(name, manifest, {})
     except not_valid() as error:
-        raise LoadFailure("config", f"its own defaults are not valid: {_said(error)}") from error
+        raise LoadFailure("config", f"its own defaults are not valid: {_error_text(error)}") from error
 
 
 def _failure(path: str, place: Sequence[int | str], text: str, config: ConfigReader, *, missing: bool = False) -> LoadFailure:
@@ -230,17 +232,17 @@ def _failure(path: str, place: Sequence[int | str], text: str, config: ConfigRea
     return LoadFailure("config", f"{dotted}: {text}", file=str(file), line=line, hint=hint)
 
 
-def _said(error: ValidationError, model: Any = None) -> str:
+def _error_text(error: ValidationError, model: Any = None) -> str:
     first = error.errors()[0]
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "missing":
         return f"it is needed and is not set{more}"
-    shown = _shown(first["loc"], first["input"], model)
+    shown = _masked_input(first["loc"], first["input"], model)
     said = hide(first["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     return f"{said}, not {shown!r:.80}{more}"
 
 
-def _shown(place: Sequence[int | str], value: Any, model: Any) -> Any:
+def _masked_input(place: Sequence[int | str], value: Any, model: Any) -> Any:
     """Return the value given at `place`, with secrets masked."""
     for name in reversed(place):
         value = {name: value} if isinstance(name, str) else [value]

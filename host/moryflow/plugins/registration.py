@@ -59,7 +59,7 @@ class Registry(pluggy.PluginManager):
             self._register(plugin)
         except pluggy.PluginValidationError as error:
             where = _place(self._seen[-1][1]) if self._seen else {}
-            raise LoadFailure("register", _plain(str(error), self._seen), **where) from error
+            raise LoadFailure("register", _one_line(str(error), self._seen), **where) from error
         except ValueError as error:
             raise LoadFailure("register", f"the same object is registered already: {error}".splitlines()[0]) from error
         hooks = dict.fromkeys(hook for hook, _ in self._seen)
@@ -185,15 +185,15 @@ def _check_result(hook: str, function: Any) -> None:
 
     :raises LoadFailure: with file and line of the function.
     """
-    taken = _taken(hook)
+    taken = _accepted_types(hook)
     odd = [said for said in _results(function) if not any(_related(said, one) for one in taken)]
     if odd and HOOKS[hook].kind != "observe":
-        text = f"{hook}: its return type is {_named(odd)}, but the hook takes {_named(taken)}"
+        text = f"{hook}: its return type is {_type_names(odd)}, but the hook takes {_type_names(taken)}"
         raise LoadFailure("register", text, hint="change the type behind ->, and what it returns", **_place(function))
 
 
 @cache
-def _taken(hook: str) -> tuple[type, ...]:
+def _accepted_types(hook: str) -> tuple[type, ...]:
     """Return the classes that a hook accepts as return values; ``None`` is always one of them."""
     return tuple(dict.fromkeys((*_results(getattr(hookspecs, hook)), NoneType)))
 
@@ -217,7 +217,7 @@ def _related(said: type, taken: type) -> bool:
         return True
 
 
-def _named(kinds: Iterable[type]) -> str:
+def _type_names(kinds: Iterable[type]) -> str:
     return ", ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
 
 
@@ -225,7 +225,7 @@ def _implementation(found: Any, hook: str, plugin: Plugin) -> Implementation:
     options = _options(found.function)
     function, is_async = found.function, inspect.iscoroutinefunction(inspect.unwrap(found.function))
     if HOOKS[hook].kind == "contribute":
-        function = _listed_async(function) if is_async else _listed(function)
+        function = _collect_items_async(function) if is_async else _collect_items(function)
     return Implementation(
         plugin=plugin.name,
         tier=plugin.tier,
@@ -252,7 +252,7 @@ def _arguments(found: Any, hook: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
+def _collect_items(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a contribute hook so that its result is read to the end inside the call: a generator runs plugin code."""
 
     @wraps(function)
@@ -262,7 +262,7 @@ def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _listed_async(function: Callable[..., Any]) -> Callable[..., Any]:
+def _collect_items_async(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     async def run(*arguments: Any) -> tuple[Any, ...]:
         return _items(await function(*arguments))
@@ -287,7 +287,7 @@ def _place(function: Any) -> dict[str, Any]:
     return {"file": code.co_filename, "line": code.co_firstlineno} if code else {}
 
 
-def _plain(message: str, seen: list[tuple[str, Any]]) -> str:
+def _one_line(message: str, seen: list[tuple[str, Any]]) -> str:
     """Return pluggy's three-line message as one line."""
     hook = seen[-1][0] if seen else ""
     if "can not be found in the hookspec" not in message or hook not in HOOKS:
@@ -325,7 +325,7 @@ def usable(item: Any, tier: str) -> tuple[Tool, str]:
     if problem := _time_problem(item.timeout) or _declared_problem(item):
         what, _, wrong = problem.partition(" ")
         raise Refused(f"the {what} of {item.name!r} {wrong}")
-    tool, remark = _described(_with_schema(item, tier))
+    tool, remark = _with_description(_with_schema(item, tier))
     return tool, remark or _domain_remark(item)
 
 
@@ -428,7 +428,7 @@ def _briefly(error: Exception) -> str:
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
-def _described(item: Tool) -> tuple[Tool, str]:
+def _with_description(item: Tool) -> tuple[Tool, str]:
     if not isinstance(item.description, str) or not item.description.strip():
         return replace(item, description=""), f"{item.name!r} has no description, so a model can only guess what it is for"
     if len(item.description) > MOST_DESCRIPTION:
@@ -451,14 +451,14 @@ _GLOB = frozenset("*?[")
 def unknown_tools(agent: Agent, tools: Iterable[str]) -> Iterator[tuple[str, str, int]]:
     """Yield a sentence, with file and line, for each name that is not a tool. Globs are skipped: they may match later tools."""
     known = sorted(tools)
-    for name in _written(dict.fromkeys((*(agent.tools or ()), *agent.deny_tools)), known):
+    for name in _unknown_names(dict.fromkeys((*(agent.tools or ()), *agent.deny_tools)), known):
         line = _line_of(agent.source, name)
         hint = did_you_mean(name.lower(), known)
         text = f"{at(agent.source, line)}tools: there is no tool {name!a:.80}{hint}; next: moryflow agent check"
         yield text, agent.source, line
 
 
-def _written(names: Iterable[str], known: Container[str]) -> Iterator[str]:
+def _unknown_names(names: Iterable[str], known: Container[str]) -> Iterator[str]:
     """Yield the names that are not tools, as the file writes them: for ``Gerp`` in the file, the agent also has ``gerp``."""
     missing = [name for name in names if name not in known and not _GLOB & set(name)]
     spoken = {name.replace("_", "").casefold() for name in missing if name[:1].isupper()}

@@ -15,7 +15,7 @@ from moryflow_sdk import Event, MoryflowError
 
 from moryflow.base.events import now
 
-from .consent import FOLDERS, Consents, items, said_yes_with
+from .consent import FOLDERS, Consents, consent_command, items
 from .entry_points import being_written, search_path
 from .reload_report import ReloadReport, compare
 
@@ -302,7 +302,7 @@ class Reloader:
         ms = (time.monotonic() - since) * 1000 if since else 0.0
         self._rewatch()
         appeared, self._appeared = self._appeared, []
-        waiting = {str(host.home / item): said_yes_with(item) for item in appeared if self._consents.is_waiting(item)}
+        waiting = {str(host.home / item): consent_command(item) for item in appeared if self._consents.is_waiting(item)}
         return compare(before, host.plugin_set, (config, host.config), ms, waiting)
 
     def _publish(self, report: ReloadReport) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from moryflow.base.builtins import BUILTINS
-from moryflow.plugins.importer import hidden
+from moryflow.plugins.importer import shadowing_remark
 from moryflow_sdk import HOOKS
 
 GOOD = """
@@ -379,4 +379,4 @@ class TestSettings:
 def test_no_file_of_a_built_in_plugin_hides_its_hooks(name: str):
     """Third-party plugins are told at each start; of our own it is looked at here."""
     module = importlib.import_module(name)
-    assert hidden(module, module.__file__ or "", [hook for hook in HOOKS if hasattr(module, hook)]) == ""
+    assert shadowing_remark(module, module.__file__ or "", [hook for hook in HOOKS if hasattr(module, hook)]) == ""

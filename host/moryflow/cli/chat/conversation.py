@@ -26,7 +26,7 @@ from moryflow.cli.terminal.interrupts import ENDING, catch_signals
 from moryflow.cli.terminal.question_text import show_whole
 from moryflow.cli.terminal.render import TerminalView
 from moryflow.cli.terminal.stdin import attachment, discard_typed, question
-from moryflow.plugins.consent import said_yes_with
+from moryflow.plugins.consent import consent_command
 
 from . import ChatHost, Choice, LineSource, TurnPrompt, mentioned
 from .slash import BUILDER, Quit, Slash, exchanges, hands_over, in_chat, next_agent
@@ -161,7 +161,7 @@ class Conversation:
             if answer.strip().lower() in ("y", "yes"):
                 await self.host.give(item)
             else:
-                say(f"{item} waits; {said_yes_with(item)}")
+                say(f"{item} waits; {consent_command(item)}")
 
     async def _line(self, source: LineSource) -> str | None:
         if not source.interactive:

@@ -143,13 +143,13 @@ class _Loop:
     async def _ask(self) -> None:
         """Ask for consent to code that appeared meanwhile; without a terminal, say how to give it."""
         from moryflow.cli.terminal.stdin import question
-        from moryflow.plugins.consent import said_yes_with
+        from moryflow.plugins.consent import consent_command
 
         while self._reloader.asking:
             item = self._reloader.asking.pop(0)
             if not at_terminal():
                 if Path(item).is_absolute():  # for all others the report has said how
-                    self._say(f"{item} waits; {said_yes_with(item)}")
+                    self._say(f"{item} waits; {consent_command(item)}")
                 continue
             if self._process is not None:  # the command may be asking at this terminal
                 await self._process.wait()

@@ -23,7 +23,7 @@ from moryflow_sdk.support.processes import children
 from moryflow.base.foreign_errors import describe, root_of
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSet
 from moryflow.plugins.discovery import Candidate
-from moryflow.plugins.importer import import_sources, leave_as_it_is
+from moryflow.plugins.importer import import_sources, show_printing
 from moryflow.plugins.lifecycle import PlainContext, start
 from moryflow.plugins.load import load_alone
 from moryflow.plugins.load_failures import failure_line
@@ -62,7 +62,7 @@ def examine(request: Mapping[str, Any], shared: SharedCode, mark: Mark) -> dict[
     sys.path[:] = request["path"]
     sys.dont_write_bytecode = True
     importlib.invalidate_caches()
-    leave_as_it_is()
+    show_printing()
     atexit._clear()  # drop the helper's functions: this fork must not run them
     atexit.register(_stand_in)
     forked: list[bool] = []
