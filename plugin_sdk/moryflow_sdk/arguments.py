@@ -284,7 +284,7 @@ def _record(hint: type[Frozen], records: dict[str, Any]) -> _Kind | None:
     if members is None:
         return None
     records[name] = _object(members, hint.__doc__)
-    if before not in (None, records[name]):  # two classes of one name
+    if before not in (None, records[name]):  # two classes with the same name
         return None
     return _Kind({"$ref": f"#/$defs/{name}"}, partial(_read, members), hint.model_validate)
 

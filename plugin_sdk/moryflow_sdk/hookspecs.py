@@ -96,7 +96,7 @@ def plugin_start(ctx: PluginContext) -> Callable[[], Any] | None:  # type: ignor
 
 
 # ------------------------------------------------------------------------------------------------
-# Contribute: items that belong to the plugin and go when it goes
+# Contribute: items that belong to the plugin, and are removed with it
 # ------------------------------------------------------------------------------------------------
 
 

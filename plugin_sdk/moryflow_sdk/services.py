@@ -359,7 +359,10 @@ class Rules(Protocol):
         ...
 
     async def remove(self, rule: Rule) -> None:
-        """Remove a rule of the user or of the session from where it stands, or raise ``ConfigError``."""
+        """Remove a rule of the user from its file, or a rule of the session.
+
+        :raises ConfigError: the rule cannot be removed.
+        """
         ...
 
 

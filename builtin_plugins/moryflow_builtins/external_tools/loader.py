@@ -124,7 +124,7 @@ async def _within(seconds: float, work: Callable[[], T]) -> T:
         except Exception as error:  # anything that a person's file raises is passed to the loader
             failure = error
             tell(lambda: done.set_exception(failure))
-        except BaseException as error:  # wrapped, because set in a future it would end the loop
+        except BaseException as error:  # wrapped, because a future with such an exception would end the loop
             failure = RuntimeError(f"it raised {type(error).__name__}")
             tell(lambda: done.set_exception(failure))
         else:

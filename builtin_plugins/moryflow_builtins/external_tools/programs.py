@@ -122,7 +122,7 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def description_in(path: Path, content: bytes) -> Description | None:
-    """Return the block ``/// moryflow`` in the first comments of a program; ``None`` when there is none.
+    """Return the block ``/// moryflow`` in the first comments of a program, or ``None`` if there is none.
 
     :raises PluginError: the block has no end.
     """

@@ -23,7 +23,7 @@ def main() -> None:
     os.dup2(2, 1)
     sys.path += json.loads(sys.argv[1])
     request = json.loads(sys.stdin.buffer.readline())
-    sys.breakpointhook = lambda *_, **__: None  # standard input is not a person's
+    sys.breakpointhook = lambda *_, **__: None  # no person is at standard input
 
     def say(message: dict[str, Any]) -> None:
         answers.write(json.dumps(message, default=str) + "\n")

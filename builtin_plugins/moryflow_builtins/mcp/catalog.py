@@ -104,7 +104,7 @@ def _tool(
 
 
 def _more_time(server: str) -> str:
-    if "." in server:  # a key of the command ends at a dot
+    if "." in server:  # the command would split the name at the dot
         return f'to allow more time, set "timeout": SECONDS in the entry "{server}" of mcp.servers in config.jsonc'
     return f"to allow more time: moryflow config set mcp.servers.{server}.timeout SECONDS"
 

@@ -314,7 +314,7 @@ async def log_in(spec: Mapping[str, Any], show: Callable[[str], Awaitable[None]]
         info = Implementation(name="moryflow", version=spec.get("client_version", "0"))
         async with Client(stream, client_info=info, cache=None) as client:
             if client.server_capabilities.tools is not None and not file:
-                await client.list_tools(cache_mode="refresh")  # some ask for a login only here
+                await client.list_tools(cache_mode="refresh")  # some servers ask for a login only here
         if file:
             file.keep(provider)
     return {"needed": bool(file)}

@@ -1,6 +1,6 @@
-"""``moryflow memory-bank``: init makes what is missing, check looks at the bank, doctor at protocol, skill and bank together.
+"""``moryflow memory-bank``: init creates missing files, check examines the bank, doctor compares protocol, skill and bank.
 
-``init`` never touches what is the person's. Where protocol, skill and bank differ, the protocol is right.
+``init`` never changes the person's parts. If protocol, skill and bank differ, the protocol is right.
 """
 
 from __future__ import annotations

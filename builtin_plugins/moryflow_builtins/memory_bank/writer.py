@@ -225,7 +225,7 @@ def _put_back(turn: Any, grant: Grant) -> str:
     try:
         target = turn.files.resolve(name, domain="edit")
         if target.text != f"vault:/{name}":
-            turn.files.remove(target)  # the link, not what it leads to
+            turn.files.remove(target)  # removes the link, not its target
             target = turn.files.resolve(name, domain="edit")
         if grant.current is not None:
             turn.files.write(target, grant.current, direct=True)

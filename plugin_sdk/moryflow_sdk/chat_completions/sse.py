@@ -155,7 +155,7 @@ class AnswerReader:
                 yield from self._payload(value)
             case b"" | b"id" | b"retry":
                 pass
-            case _ if line.lstrip()[:1] == b"{":  # an error written into the stream as it is
+            case _ if line.lstrip()[:1] == b"{":  # an error as JSON without `data:`
                 yield from self._payload(line)
             case _ if _has_call(line):
                 raise ModelError(

@@ -447,7 +447,7 @@ def named_by_git(vault: Path) -> tuple[str, ...]:
     for name, value, words in _names_in(text):
         for word in words:
             found |= dict.fromkeys(_inside(vault, word, there=name not in _FILES))
-        if name == "hookspath" and value and os.path.normpath(vault / value) == str(vault):  # hooks beside everything else
+        if name == "hookspath" and value and os.path.normpath(vault / value) == str(vault):  # the hooks are in the vault itself
             found |= dict.fromkeys(_HOOKS)
     return tuple(found)
 

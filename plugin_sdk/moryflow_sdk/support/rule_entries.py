@@ -83,7 +83,7 @@ def read_entries(
             rules.append(_rule(raw, place, faults))
         except _Bad as bad:
             for rule in _instead(raw, bad, place, faults, elsewhere=elsewhere):
-                if not rule.problem or (rule.domain, rule.decision) not in missing:  # one question is enough for a thousand
+                if not rule.problem or (rule.domain, rule.decision) not in missing:  # one is enough for a thousand
                     rules.append(rule)
                 if rule.problem:
                     missing.add((rule.domain, rule.decision))
