@@ -38,11 +38,11 @@ class AttachedChatHost:
         self._flags = flags
         self._listeners: list[Callable[[Event], None]] = [self._note]
         self._tasks: set[asyncio.Task[None]] = set()
-        self._telling = asyncio.Lock()
+        self._reload_lock = asyncio.Lock()
         self._agents: dict[str, AgentChoice] = {}
         self._commands: dict[str, str] = {}
         self._settings: Mapping[str, Any] = {}
-        self._reloaded: Callable[[list[str]], None] = lambda _: None
+        self._tell_reload: Callable[[list[str]], None] = lambda _: None
         self._follows = False
         self._unfollow: Callable[[], None] = lambda: None
         self._open(server, row)
@@ -55,7 +55,7 @@ class AttachedChatHost:
         """
         found = cls(server, await session_of(server, turn_order(flags, chosen, "prompt")), flags)
         found._settings = await found._ask("GET", "/config")
-        await found._list()
+        await found._fetch_lists()
         return found
 
     def _open(self, server: RunningServer, row: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ class AttachedChatHost:
     async def _ask(self, method: str, path: str = "", body: Mapping[str, Any] | None = None) -> Any:
         return await self._session.ask(method, path, body)
 
-    async def _list(self) -> None:
+    async def _fetch_lists(self) -> None:
         """Fetch the agents and commands from the server."""
         agents = [one for one in await self._ask("GET", "/agents") if one["mode"] != "subagent"]
         self._agents = {
@@ -80,18 +80,18 @@ class AttachedChatHost:
     def _note(self, event: Event) -> None:
         """Take note of a reload in the server, and of a change to the open session."""
         if event.type == "reload":
-            self._soon(lambda: self._take_reload(ReloadReport.of_event(event.data).lines()))
+            self._in_background(lambda: self._show_reload(ReloadReport.of_event(event.data).lines()))
         elif event.type in ("session.mode", "session.agent", "session.model") and event.session == self._session.id:
-            self._soon(self._look)
+            self._in_background(self._fetch_row)
 
-    async def _take_reload(self, said: list[str]) -> None:
+    async def _show_reload(self, lines: list[str]) -> None:
         """Show a reload after fetching its agents and commands: whoever reads of one may type it at once."""
-        async with self._telling:  # reloads are shown in their order
+        async with self._reload_lock:  # reloads are shown in their order
             with suppress(MoryflowError):  # the server is away, but the report is true all the same
-                await self._list()
-            self._reloaded(said)
+                await self._fetch_lists()
+            self._tell_reload(lines)
 
-    def _soon(self, work: Callable[[], Any]) -> None:
+    def _in_background(self, work: Callable[[], Any]) -> None:
         async def done() -> None:
             with suppress(MoryflowError):  # the server is away: the next request says so
                 await work()
@@ -99,7 +99,7 @@ class AttachedChatHost:
         self._tasks.add(task := asyncio.create_task(done()))
         task.add_done_callback(self._tasks.discard)
 
-    async def _look(self) -> None:
+    async def _fetch_row(self) -> None:
         """Fetch the row of the session as it is now."""
         self._session.row |= await self._ask("GET", "?limit=1")
 
@@ -107,7 +107,7 @@ class AttachedChatHost:
 
     @property
     def row(self) -> SessionRow:
-        return _made(SessionRow, self._session.row)
+        return _row_of(SessionRow, self._session.row)
 
     @property
     def agent(self) -> str:
@@ -146,7 +146,7 @@ class AttachedChatHost:
         return self._commands
 
     async def start(self, tell: Callable[[list[str]], None]) -> None:
-        self._reloaded, self._follows = tell, True
+        self._tell_reload, self._follows = tell, True
         self._unfollow = self._session.follow()
 
     async def aclose(self) -> None:
@@ -176,7 +176,7 @@ class AttachedChatHost:
             return await self._session.run(wanted)
         finally:
             with suppress(MoryflowError):  # the failure was shown already
-                await self._look()
+                await self._fetch_row()
 
     def cancel(self) -> None:
         self._session.cancel()
@@ -190,22 +190,22 @@ class AttachedChatHost:
         return str((await self._ask("GET", "init"))["model"])
 
     async def session(self, name: str) -> SessionRow:
-        return _made(SessionRow, await self._ask("GET", f"/sessions/{quoted(name)}?limit=1"))
+        return _row_of(SessionRow, await self._ask("GET", f"/sessions/{quoted(name)}?limit=1"))
 
     async def sessions(self, limit: int) -> Sequence[SessionRow]:
         rows = await self._ask("GET", f"/sessions?limit={limit}&vault={quoted(self.row.vault)}")
-        return [_made(SessionRow, row) for row in rows]
+        return [_row_of(SessionRow, row) for row in rows]
 
     async def path(self, session: str) -> Sequence[Node]:
         nodes = (await self._ask("GET", f"/sessions/{session}/nodes?limit={EVERY}"))["nodes"]
-        return [_made(Node, node) for node in nodes]
+        return [_row_of(Node, node) for node in nodes]
 
     async def tree(self) -> SessionTree:
-        await self._look()
+        await self._fetch_row()
         return SessionTree.of_json(self.row, await self._ask("GET", "tree"))
 
     async def runs(self) -> Sequence[RunRow]:
-        return [_made(RunRow, run) for run in (await self._ask("GET", "?limit=1"))["turns"]]
+        return [_row_of(RunRow, run) for run in (await self._ask("GET", "?limit=1"))["turns"]]
 
     async def labels(self) -> Mapping[str, str]:
         return (await self._ask("GET", "?limit=1"))["labels"]
@@ -222,10 +222,10 @@ class AttachedChatHost:
 
     async def approvals(self) -> Sequence[ApprovalRow]:
         rows = await self._ask("GET", "/approvals?state=pending")
-        return [_made(ApprovalRow, row) for row in rows]
+        return [_row_of(ApprovalRow, row) for row in rows]
 
     async def approval(self, approval: str) -> ApprovalRow:
-        return _made(ApprovalRow, await self._ask("GET", f"/approvals/{quoted(approval)}"))
+        return _row_of(ApprovalRow, await self._ask("GET", f"/approvals/{quoted(approval)}"))
 
     async def models(self) -> Sequence[Mapping[str, Any]]:
         return await self._ask("GET", "/models")
@@ -279,13 +279,13 @@ class AttachedChatHost:
 
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:
         row = await self._session.reply(approval_id, reply, message=message, by=by)
-        return _made(ApprovalRow, row)
+        return _row_of(ApprovalRow, row)
 
     async def nobody_left(self) -> None:
         await self._session.nobody_left()
 
 
-def _made(kind: type[T], found: Mapping[str, Any]) -> T:
+def _row_of(kind: type[T], found: Mapping[str, Any]) -> T:
     """Return a row of the store, a named tuple, from the JSON that the server sent."""
     row: Any = kind
     return row(**{name: found[name] for name in row._fields if name in found})

@@ -47,8 +47,8 @@ class Conversation:
         keys = sys.stdin.isatty() and not is_dumb()
         self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=host.language, chat=keys)
         self._code = 0
-        self._full = False
-        self._at_work: asyncio.Task[Any] | None = None
+        self._too_long = False
+        self._work: asyncio.Task[Any] | None = None
         self._view.session, self._view.whole, self._view.in_place = host.row.id, host.whole_output, self._in_chat
         self._interactive = False
         self._asker = TerminalAsker(host, self._view) if on_ask(chosen) == "prompt" else None
@@ -73,7 +73,7 @@ class Conversation:
             if source.interactive:
                 self._asker.pause_asking()
         if source.interactive and not self.flags.quiet:
-            say(f"{await self._who()} · /help, Ctrl-D ends")
+            say(f"{await self._headline()} · /help, Ctrl-D ends")
         attention = None
         if source.interactive:
             attention = Attention(self.host.chat, self._name)
@@ -94,24 +94,24 @@ class Conversation:
             if unsent:
                 say(f"not sent, Up brings it back in the next chat: {first_line(unsent)}")
             if source.interactive and not self.flags.quiet:
-                say(f"moryflow chat{self._flag()} -r {self.host.row.id} goes on from here")
+                say(f"moryflow chat{self._attach_flag()} -r {self.host.row.id} goes on from here")
         return 0 if source.interactive else self._code
 
     async def _talk(self, source: LineSource) -> None:
         going = True
         while going:
             # The prompt and a turn handle Ctrl-C themselves; between the two it must not end the program either.
-            with Stopping(self._give_up, ENDING if source.interactive else ()) as self._stopping:
+            with Stopping(self._cancel_work, ENDING if source.interactive else ()) as self._stopping:
                 line = await self._line(source)
-                going = line is not None and await self._answered(line.strip(), source) and not self._stopping.leave
+                going = line is not None and await self._handle_line(line.strip(), source) and not self._stopping.leave
 
-    async def _answered(self, line: str, source: LineSource) -> bool:
+    async def _handle_line(self, line: str, source: LineSource) -> bool:
         """Do what a line asks for; return whether the conversation goes on."""
         try:
-            await self._unless_stopped(self.host.settled())
+            await self._stoppable(self.host.settled())
             await self._consent(source)
-            await self._unless_stopped(self._take(line))
-            await self._offer_room(source)
+            await self._stoppable(self._run_line(line))
+            await self._offer_compaction(source)
         except Quit:
             return False
         except click.Abort:
@@ -121,28 +121,28 @@ class Conversation:
             say(self._in_chat(str(error)))
         return True
 
-    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _stoppable(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` and return its result.
 
         :raises click.Abort: the person stopped it.
         """
-        self._at_work = asyncio.create_task(work)
+        self._work = asyncio.create_task(work)
         try:
-            await asyncio.wait((self._at_work,))
-            if self._at_work.cancelled():
+            await asyncio.wait((self._work,))
+            if self._work.cancelled():
                 raise click.Abort
-            return self._at_work.result()
+            return self._work.result()
         finally:
-            self._at_work.cancel()
+            self._work.cancel()
 
-    def _give_up(self) -> None:
+    def _cancel_work(self) -> None:
         """Cancel what the last line began, or the wait for the next line if the conversation ends; not a turn, see `_stop`."""
         gives_up = self._stopping.leave or not self._view.idle
-        if self._at_work is not None and gives_up and not self.host.busy:
-            self._at_work.cancel()
+        if self._work is not None and gives_up and not self.host.busy:
+            self._work.cancel()
 
     def _stop(self) -> None:
-        self.host.cancel() if self.host.busy else self._give_up()
+        self.host.cancel() if self.host.busy else self._cancel_work()
 
     def _reloaded(self, lines: list[str]) -> None:
         """Show the lines about a reload at once, or when an open question has been answered."""
@@ -168,7 +168,7 @@ class Conversation:
             return await source.line(self._prompt)
         self._view.rest()
         try:
-            return await self._unless_stopped(source.line(self._prompt))
+            return await self._stoppable(source.line(self._prompt))
         except click.Abort:
             return None
         finally:
@@ -183,31 +183,31 @@ class Conversation:
     async def next_agent(self) -> None:
         await next_agent(self)
 
-    async def _who(self) -> str:
+    async def _headline(self) -> str:
         host = self.host
         return " · ".join(filter(None, (host.agent, await host.model(), host.mode, host.row.vault, host.place)))
 
     def _in_chat(self, step: str) -> str:
         return in_chat(step, self.host.row.id)
 
-    def _flag(self) -> str:
+    def _attach_flag(self) -> str:
         return " --attach" if self.host.place else ""
 
     def _name(self) -> str:
         row = self.host.row
         return f"{row.title or Path(row.vault).name} · moryflow"
 
-    async def _take(self, line: str) -> None:
+    async def _run_line(self, line: str) -> None:
         if hands_over(self, line):
             line = f"/{BUILDER}"
-        said = await self._slash.take(line) if line.startswith("/") else SlashResult(prompt=line)
+        result = await self._slash.take(line) if line.startswith("/") else SlashResult(prompt=line)
         self._view.session = self.host.row.id
-        if said.prompt:
-            await self.turn(said.prompt, foreign=said.foreign)
+        if result.prompt:
+            await self.turn(result.prompt, foreign=result.foreign)
 
-    async def _offer_room(self, source: LineSource) -> None:
+    async def _offer_compaction(self, source: LineSource) -> None:
         """If the conversation no longer fits and is not compacted automatically, ask whether to write a summary."""
-        full, self._full = self._full, False
+        full, self._too_long = self._too_long, False
         if not (full and source.interactive) or await self.host.shortens_itself():
             return
         discard_typed()
@@ -231,7 +231,7 @@ class Conversation:
         if self._interactive:
             self._view.totals()
         self._code = result.exit_code
-        self._full = result.end_reason == "prompt_too_long"
+        self._too_long = result.end_reason == "prompt_too_long"
         if result.end_reason == "stopped":
             self._source.take_all_back()
             say("stopped; what was done so far is kept")

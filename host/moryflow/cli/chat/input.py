@@ -82,11 +82,11 @@ class TerminalInput(LineSource):
         self._prompt_text: Callable[[], str] = str
         self._choices: Choices | Picker = Choices()
         self._answer: asyncio.Future[str] | None = None
-        self._entered: asyncio.TimerHandle | None = None  # fires if no key has followed an Enter
-        self._began = 0.0
+        self._enter_timer: asyncio.TimerHandle | None = None  # fires if no key has followed an Enter
+        self._started_at = 0.0
         self._last_key = 0.0
-        self._cleared = -TWICE
-        self._deaf = False
+        self._cleared_at = -TWICE
+        self._ignores_keys = False
         """The person was typing when the question came: their keys answer nothing until they pause."""
         self._draft = Document()
         self._clipboard = Clipboard()
@@ -127,18 +127,18 @@ class TerminalInput(LineSource):
             bold, end = ("\x1b[1m", "\x1b[0m") if use_colour(sys.stderr) else ("", "")
             lines = visible(line, keep="\n\t").split("\n")
             rest = [f"… +{len(lines) - ECHOED:,} lines"] if len(lines) > ECHOED + 1 else lines[ECHOED:]
-            said = "\n  ".join([*lines[:ECHOED], *rest])
-            sys.stderr.write(f"{bold}{prompt()}{said}{end}\n")
+            echo = "\n  ".join([*lines[:ECHOED], *rest])
+            sys.stderr.write(f"{bold}{prompt()}{echo}{end}\n")
         return line
 
     async def answer(self, keys: str) -> str:
         """Return what is typed at a question; a draft comes back after it. A queued line is no answer, Ctrl-C an empty one."""
-        return await self._chosen(Choices(keys))
+        return await self._ask_with(Choices(keys))
 
     async def pick(
         self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
     ) -> str:
-        return (await self._chosen(Picker(title, items, preview, chosen, self._invalidate))).rstrip("\n")
+        return (await self._ask_with(Picker(title, items, preview, chosen, self._invalidate))).rstrip("\n")
 
     def propose(self, text: str) -> None:
         if self._session.app.is_running:
@@ -146,14 +146,14 @@ class TerminalInput(LineSource):
         else:
             self._draft = self._draft.insert_before(text)
 
-    async def _chosen(self, choices: Choices | Picker) -> str:
+    async def _ask_with(self, choices: Choices | Picker) -> str:
         buffer = self._session.default_buffer
         draft = buffer.document if self._session.app.is_running else self._draft
         self._draft = Document()
         self._read()
         now = time.monotonic()
-        self._deaf = bool(draft.text) or now - self._last_key < PAUSE
-        self._last_key = now if self._deaf else self._last_key
+        self._ignores_keys = bool(draft.text) or now - self._last_key < PAUSE
+        self._last_key = now if self._ignores_keys else self._last_key
         buffer.reset()
         self._choices = choices
         self._answer = asyncio.get_running_loop().create_future()
@@ -228,8 +228,8 @@ class TerminalInput(LineSource):
         if self._printer is not None:
             await self._printer.remove()
             self._printer = None
-        if self._entered is not None:
-            self._entered.cancel()
+        if self._enter_timer is not None:
+            self._enter_timer.cancel()
             self._enter()
         if self._reading is not None and not self._reading.done():
             if self._session.app.is_running and not self._session.app.is_done:
@@ -238,7 +238,7 @@ class TerminalInput(LineSource):
             await asyncio.wait((self._reading,))
 
     def _note_start(self) -> None:
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         if self._printer is not None:
             asyncio.get_running_loop().call_soon(self._printer.begin)  # the terminal is about to be set up
 
@@ -269,17 +269,17 @@ class TerminalInput(LineSource):
     # ------------------------------------------------------------ what keys do
 
     @property
-    def asked(self) -> bool:
+    def is_asked(self) -> bool:
         """Whether a question stands above the input."""
         return self._answer is not None
 
     @property
-    def picks(self) -> bool:
+    def is_picking(self) -> bool:
         """Whether a list that typing narrows stands above the input."""
-        return self.asked and self._choices.narrows
+        return self.is_asked and self._choices.narrows
 
     @property
-    def works(self) -> bool:
+    def turn_runs(self) -> bool:
         """Whether a turn runs and asks nothing."""
         return self._view is not None and self._answer is None
 
@@ -288,28 +288,28 @@ class TerminalInput(LineSource):
         return not self._session.default_buffer.text
 
     @property
-    def begins(self) -> bool:
+    def is_starting(self) -> bool:
         """Whether the input may still get keys typed before it was there; the terminal made an Enter among them a Ctrl-J."""
-        return time.monotonic() - self._began < AHEAD
+        return time.monotonic() - self._started_at < AHEAD
 
     @property
-    def queued(self) -> bool:
+    def has_queued(self) -> bool:
         """Whether there is a queued line that Up would take back."""
         buffer = self._session.default_buffer
         return bool(self._queue) and buffer.document.on_first_line and buffer.complete_state is None
 
     @property
-    def slash(self) -> bool:
+    def is_command(self) -> bool:
         """Whether a command is being typed."""
         return self._answer is None and self._session.default_buffer.text.startswith("/")
 
     def enter(self) -> None:
         """Send the line, unless more keys come at once: then it is a line of a paste."""
         completing = self._session.default_buffer.complete_state
-        if completing and completing.current_completion and not self.slash:
+        if completing and completing.current_completion and not self.is_command:
             self._session.default_buffer.complete_state = None
         else:
-            self._entered = asyncio.get_running_loop().call_later(PASTED, self._enter)
+            self._enter_timer = asyncio.get_running_loop().call_later(PASTED, self._enter)
 
     def choose(self, by: int) -> None:
         """Choose the next answer on offer, or the one before."""
@@ -325,10 +325,10 @@ class TerminalInput(LineSource):
         self._session.default_buffer.reset()
         if self._answer is not None:
             self._settle("")
-        elif empty and now - self._cleared < TWICE:
+        elif empty and now - self._cleared_at < TWICE:
             self._session.app.exit(exception=EOFError())
         elif empty:
-            self._cleared = now
+            self._cleared_at = now
             sys.stderr.write("(Ctrl-C again, Ctrl-D or /quit ends the conversation)\n")
 
     def leave(self) -> None:
@@ -338,7 +338,7 @@ class TerminalInput(LineSource):
             buffer.cancel_completion()
         elif self._answer is None:
             self._stop()
-        elif self.empty or self.picks:
+        elif self.empty or self.is_picking:
             self._settle("")
         else:
             buffer.reset()
@@ -374,7 +374,7 @@ class TerminalInput(LineSource):
 
     def _enter(self) -> None:
         """Send what was typed: no key followed the Enter, so this is not a line of a paste."""
-        self._entered, self._last_key = None, 0.0
+        self._enter_timer, self._last_key = None, 0.0
         buffer = self._session.default_buffer
         if self._answer is not None:
             self._settle(f"{self._choices.answer(buffer.text)}\n")
@@ -384,17 +384,17 @@ class TerminalInput(LineSource):
 
     def _settle(self, text: str) -> None:
         """Answer the open question; an empty text means the end of the input."""
-        if self._answer is not None and not self._answer.done() and not self._deaf:
+        if self._answer is not None and not self._answer.done() and not self._ignores_keys:
             self._answer.set_result(text)
 
     def _note_key(self) -> None:
         now = time.monotonic()
-        if self._entered is not None:
-            self._entered.cancel()
-            self._entered = None
+        if self._enter_timer is not None:
+            self._enter_timer.cancel()
+            self._enter_timer = None
             self._session.default_buffer.insert_text("\n")
-        if self._deaf and now - self._last_key > PAUSE:
-            self._deaf = False
+        if self._ignores_keys and now - self._last_key > PAUSE:
+            self._ignores_keys = False
             self._session.default_buffer.reset()
         self._last_key = now
 

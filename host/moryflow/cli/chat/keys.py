@@ -30,19 +30,19 @@ class KeyTarget(Protocol):
     tab: Callable[[], Coroutine[Any, Any, None]]
 
     @property
-    def asked(self) -> bool: ...
+    def is_asked(self) -> bool: ...
     @property
-    def works(self) -> bool: ...
+    def turn_runs(self) -> bool: ...
     @property
     def empty(self) -> bool: ...
     @property
-    def begins(self) -> bool: ...
+    def is_starting(self) -> bool: ...
     @property
-    def queued(self) -> bool: ...
+    def has_queued(self) -> bool: ...
     @property
-    def slash(self) -> bool: ...
+    def is_command(self) -> bool: ...
     @property
-    def picks(self) -> bool: ...
+    def is_picking(self) -> bool: ...
     def enter(self) -> None: ...
     def choose(self, by: int) -> None: ...
     def end(self) -> None: ...
@@ -55,12 +55,12 @@ class KeyTarget(Protocol):
     async def show_last(self) -> None: ...
 
 
-def bindings(shown: KeyTarget) -> KeyBindings:
+def bindings(target: KeyTarget) -> KeyBindings:
     """Return our key bindings, which are added to those of prompt_toolkit."""
     keys = KeyBindings()
-    _lines(keys, shown)
-    _answers(keys, shown)
-    _turns(keys, shown)
+    _lines(keys, target)
+    _answers(keys, target)
+    _turns(keys, target)
     return keys
 
 
@@ -108,13 +108,13 @@ class TerminalKeys(Vt100Input):
         return bool(look.poll(0))
 
 
-def _lines(keys: KeyBindings, shown: KeyTarget) -> None:
-    asked, begins = Condition(lambda: shown.asked), Condition(lambda: shown.begins)
+def _lines(keys: KeyBindings, target: KeyTarget) -> None:
+    asked, begins = Condition(lambda: target.is_asked), Condition(lambda: target.is_starting)
 
     @keys.add("enter")
     @keys.add("c-j", filter=asked | begins)
     def _(event: KeyPressEvent) -> None:
-        shown.enter()
+        target.enter()
 
     @keys.add("c-j", filter=~asked & ~begins)
     @keys.add("escape", "enter")
@@ -127,64 +127,64 @@ def _lines(keys: KeyBindings, shown: KeyTarget) -> None:
 
     @keys.add("c-v")
     async def _(event: KeyPressEvent) -> None:
-        await shown.paste_image()
+        await target.paste_image()
 
     @keys.add("<bracketed-paste>")
     def _(event: KeyPressEvent) -> None:
-        shown.paste(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+        target.paste(event.data.replace("\r\n", "\n").replace("\r", "\n"))
 
     @keys.add("c-c")
     def _(event: KeyPressEvent) -> None:
-        shown.clear()
+        target.clear()
 
-    @keys.add("tab", filter=Condition(lambda: shown.slash))
+    @keys.add("tab", filter=Condition(lambda: target.is_command))
     def _(event: KeyPressEvent) -> None:
-        complete_command(event.current_buffer, shown.commands())
+        complete_command(event.current_buffer, target.commands())
 
-    @keys.add("tab", filter=Condition(lambda: shown.empty and not shown.asked and not shown.works))
+    @keys.add("tab", filter=Condition(lambda: target.empty and not target.is_asked and not target.turn_runs))
     async def _(event: KeyPressEvent) -> None:
-        await shown.tab()  # prompt_toolkit redraws when this has ended
+        await target.tab()  # prompt_toolkit redraws when this has ended
 
 
-def _answers(keys: KeyBindings, shown: KeyTarget) -> None:
-    picking = Condition(lambda: shown.picks)
-    choosing = Condition(lambda: shown.asked and shown.empty)
+def _answers(keys: KeyBindings, target: KeyTarget) -> None:
+    picking = Condition(lambda: target.is_picking)
+    choosing = Condition(lambda: target.is_asked and target.empty)
 
     @keys.add("left", filter=choosing & ~picking)
     @keys.add("up", filter=choosing | picking)
     @keys.add("c-p", filter=picking)
     def _(event: KeyPressEvent) -> None:
-        shown.choose(-1)
+        target.choose(-1)
 
     @keys.add("right", filter=choosing & ~picking)
     @keys.add("down", filter=choosing | picking)
     @keys.add("c-n", filter=picking)
     @keys.add("tab", filter=picking)
     def _(event: KeyPressEvent) -> None:
-        shown.choose(1)
+        target.choose(1)
 
     @keys.add("c-d", filter=choosing)
     def _(event: KeyPressEvent) -> None:
-        shown.end()
+        target.end()
 
 
-def _turns(keys: KeyBindings, shown: KeyTarget) -> None:
-    works = Condition(lambda: shown.works)
+def _turns(keys: KeyBindings, target: KeyTarget) -> None:
+    works = Condition(lambda: target.turn_runs)
     alone = Condition(lambda: not get_app().key_processor.input_queue)  # else the Esc begins an Alt-Enter
 
-    @keys.add("escape", filter=works | has_completions | Condition(lambda: shown.asked), eager=alone)
+    @keys.add("escape", filter=works | has_completions | Condition(lambda: target.is_asked), eager=alone)
     def _(event: KeyPressEvent) -> None:
-        shown.leave()
+        target.leave()
 
-    @keys.add("up", filter=Condition(lambda: shown.works and shown.queued))
+    @keys.add("up", filter=Condition(lambda: target.turn_runs and target.has_queued))
     def _(event: KeyPressEvent) -> None:
-        shown.take_back()
+        target.take_back()
 
     @keys.add("c-z")
     def _(event: KeyPressEvent) -> None:
-        shown.suspend()
+        target.suspend()
 
     @keys.add("c-o")
     @keys.add("c-r", filter=works)
     async def _(event: KeyPressEvent) -> None:
-        await shown.show_last()
+        await target.show_last()

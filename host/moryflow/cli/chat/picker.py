@@ -54,19 +54,19 @@ class Picker:
 
     def move(self, by: int) -> None:
         """Move the choice by `by` items; the first item follows the last."""
-        found = self._found()
+        found = self._matching()
         self._place = (self._place + by) % len(found) if found else 0
 
     def answer(self, typed: str) -> str:
         """Return the key of the chosen item; empty if no item fits what was typed."""
         self._narrow(typed)
-        found = self._found()
+        found = self._matching()
         return found[self._place].key if found else ""
 
     def fragments(self, typed: str, rows: int) -> Fragments:
         """Return the list, the chosen item marked, in at most two thirds of `rows`."""
         self._narrow(typed)
-        found, columns = self._found(), (terminal_width() or 80) - 1
+        found, columns = self._matching(), (terminal_width() or 80) - 1
         most = max(3, min(SHOWN, rows // 2 - 2))
         first = min(max(0, self._place - most // 2), max(0, len(found) - most))
         shown: Fragments = [("class:dim", _line(f"{self._title} · {len(found)} of {len(self._items)}", columns))]
@@ -82,7 +82,7 @@ class Picker:
         if typed != self._typed:
             self._typed, self._place = typed, 0
 
-    def _found(self) -> list[PickItem]:
+    def _matching(self) -> list[PickItem]:
         words = self._typed.lower().split()
         return [item for item in self._items if all(word in item.text.lower() for word in words)]
 

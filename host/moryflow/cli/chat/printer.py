@@ -49,12 +49,12 @@ class Printer:
         self._lock = threading.Lock()
         self._printing: asyncio.Future[None] | None = None
         self._resizing: asyncio.TimerHandle | None = None
-        self._drawn = self._resized = 0.0
+        self._drawn_at = self._resized_at = 0.0
         """When the input was drawn, and when the terminal was resized since then."""
         self._modes: list[Any] | None = None
         """The terminal's modes, as prompt_toolkit has set them; the next attribute says whether Ctrl-C is a signal."""
         self._signals = False
-        self._went_on = 0.0
+        self._resumed_at = 0.0
         """When the last stop by Ctrl-Z ended: prompt_toolkit erased the input before it, and draws it again."""
 
     def install(self) -> None:
@@ -120,7 +120,7 @@ class Printer:
         :param signals: whether Ctrl-C is a signal.
         """
         self._signals = signals
-        if self._modes is None or not self._app.is_running or self._lent():
+        if self._modes is None or not self._app.is_running or self._is_lent():
             return  # an editor has the terminal, or nobody
         with suppress(OSError, ValueError):
             import termios
@@ -136,14 +136,14 @@ class Printer:
 
         def stop() -> None:
             os.kill(0, signal.SIGTSTP)
-            self._went_on = time.monotonic()
+            self._resumed_at = time.monotonic()
 
         run_in_terminal(stop)
 
     def _resume(self) -> None:
         """Draw the input anew, below what was printed while the program was stopped."""
-        drawn, self._went_on = time.monotonic() - self._went_on < JUST_NOW, 0.0
-        if self._app.is_running and not self._lent():
+        drawn, self._resumed_at = time.monotonic() - self._resumed_at < JUST_NOW, 0.0
+        if self._app.is_running and not self._is_lent():
             self.set_modes(signals=self._signals)
             if not drawn:
                 self._app.renderer.reset()
@@ -151,7 +151,7 @@ class Printer:
 
     def _resize(self) -> None:
         """Redraw when the size has settled: while an edge is being dragged, the width has changed again by then."""
-        self._resized = self._resized or time.monotonic()
+        self._resized_at = self._resized_at or time.monotonic()
         if self._resizing is not None:
             self._resizing.cancel()
         self._resizing = self._loop.call_later(SETTLED, self._fit)
@@ -160,16 +160,16 @@ class Printer:
         """Erase and redraw what was drawn for another size; a terminal that wraps lines anew has moved it."""
         before, self._size = self._size, self._app.output.get_size()
         screen = self._app.renderer.last_rendered_screen
-        if screen is None or self._size == before or not self._app.is_running or self._lent():
+        if screen is None or self._size == before or not self._app.is_running or self._is_lent():
             return
-        settled = (self._resized or time.monotonic()) - self._drawn > IN_FLIGHT  # else drawn in the new size already
-        if settled and _wraps_anew():
+        settled = (self._resized_at or time.monotonic()) - self._drawn_at > IN_FLIGHT  # else drawn in the new size already
+        if settled and _rewraps_lines():
             self._app.output.cursor_up(self._rows_added(screen))
         self._app.renderer.erase()
         self._redraw()
 
     def _note_drawn(self, _: object) -> None:
-        self._drawn, self._resized = time.monotonic(), 0.0
+        self._drawn_at, self._resized_at = time.monotonic(), 0.0
 
     def _rows_added(self, screen: Screen) -> int:
         """Return how many more rows the lines above the cursor take in the terminal's new width."""
@@ -182,7 +182,7 @@ class Printer:
         self._app.renderer.request_absolute_cursor_position()
         self._app.invalidate()
 
-    def _lent(self) -> bool:
+    def _is_lent(self) -> bool:
         """Return whether another program, an editor or a pager, has the terminal."""
         return self._app._running_in_terminal  # pyright: ignore[reportPrivateUsage]
 
@@ -197,37 +197,37 @@ class Printer:
             select.select([sys.stdin], [], [], 0.5)
         if drawn:
             self._app.renderer.erase()
-        self._put(self._taken())
+        self._write_out(self._take_text())
         yield
         if drawn:
             self._redraw()
 
-    def _taken(self) -> str:
+    def _take_text(self) -> str:
         with self._lock:
             text, self._waiting = "".join(self._waiting), []
         return text
 
     def _print(self) -> None:
-        text = self._taken()
+        text = self._take_text()
         if not text:
             return
         if not self._app.is_running:
-            self._put(text)
-        elif self._lent():
-            self._printing = asyncio.ensure_future(run_in_terminal(lambda: self._put(text)))
+            self._write_out(text)
+        elif self._is_lent():
+            self._printing = asyncio.ensure_future(run_in_terminal(lambda: self._write_out(text)))
         else:
             # Not by run_in_terminal(): that lets the terminal edit lines meanwhile, and an Enter would become a Ctrl-J.
             self._fit()
             self._app.renderer.erase()
-            self._put(text)
+            self._write_out(text)
             self._redraw()
 
-    def _put(self, text: str) -> None:
+    def _write_out(self, text: str) -> None:
         self._streams[1].write(text)
         self._streams[1].flush()
 
 
-def _wraps_anew() -> bool:
+def _rewraps_lines() -> bool:
     """Return whether this terminal wraps lines anew when its width changes; if not, erasing more rows would eat text."""
     xterm_or_screen = "XTERM_VERSION" in os.environ or "STY" in os.environ
     return not xterm_or_screen and not os.environ.get("TERM", "").startswith(("linux", "rxvt", "st-"))

@@ -93,14 +93,14 @@ class Slash:
             await self._own[name][1](rest.strip())
             return SlashResult()
         if name in self._talk.host.commands:
-            return await self._of_plugin(name, rest.strip())
+            return await self._run_plugin_command(name, rest.strip())
         if name in self._agents.agents():
             return SlashResult(prompt=await self._agents.switch(name, rest.strip()))
         hint = did_you_mean(name, self.commands(), "/") or "; /help lists them"
         say(f"there is no /{name}{hint}")
         return SlashResult()
 
-    async def _of_plugin(self, name: str, rest: str) -> SlashResult:
+    async def _run_plugin_command(self, name: str, rest: str) -> SlashResult:
         result = await self._talk.host.command(name, rest)
         if result.text:
             say(result.text)
@@ -192,11 +192,11 @@ class AgentCommands:
     async def switch(self, name: str, rest: str) -> str:
         """Change to the agent `name`, and return the prompt for it: `rest`, or the plan's hand-over from planner to builder."""
         before = self._talk.host.agent
-        hands_over = not rest and (before, name) == (PLANNER, BUILDER) and await self._planned()
+        hands_over = not rest and (before, name) == (PLANNER, BUILDER) and await self._has_new_plan()
         await self.agent(name)
         return HAND_OVER if hands_over else rest
 
-    async def _planned(self) -> bool:
+    async def _has_new_plan(self) -> bool:
         """Return whether the planner has answered since the last hand-over."""
         path = await self._talk.host.path(self._talk.host.row.id)
         handed = [place for place, node in enumerate(path) if node.kind == "user" and node.payload["text"] == HAND_OVER]
@@ -216,7 +216,7 @@ class AgentCommands:
             return
         tree = await talk.host.tree()
         own = [child for child in reversed(tree.kin) if not child.of][:LISTED]
-        say(columns([_line(child) for child in own]) if own else "no sub-agents yet; @general … starts one")
+        say(columns([_child_row(child) for child in own]) if own else "no sub-agents yet; @general … starts one")
 
     async def parent(self, _: str) -> None:
         above = self._talk.host.row.parent
@@ -230,8 +230,8 @@ class AgentCommands:
         say(f"{number} stopped; what they did so far is kept")
 
     async def reply(self, rest: str) -> None:
-        approval, _, said = rest.partition(" ")
-        answer = answer_of(said)
+        approval, _, words = rest.partition(" ")
+        answer = answer_of(words)
         if answer is None:
             say(f"/reply QUESTION {OFFERED}, or why not: nothing was answered; /show lists the open questions")
             return
@@ -259,7 +259,7 @@ class AgentCommands:
         say(f"session {row.id} · {talk.host.agent}{' · /parent leads back' if row.parent else ''}")
 
 
-def _line(child: Kin) -> tuple[str, ...]:
+def _child_row(child: Kin) -> tuple[str, ...]:
     steps = f", {child.steps} step{'s' if child.steps != 1 else ''}" if child.end_reason not in ("at work", "not begun") else ""
     return child.session, child.agent, f"{child.end_reason}{steps}", child.title
 
@@ -368,8 +368,8 @@ class SessionCommands:
         talk = self._talk
         runs = await talk.host.runs()
         models = dict.fromkeys(run.model for run in runs)
-        rows = [_spent(model or "-", [run for run in runs if run.model == model]) for model in models]
-        say(columns([*rows, *([_spent("in all", runs)] if len(rows) > 1 else [])]) or "nothing was asked of a model yet")
+        rows = [_cost_row(model or "-", [run for run in runs if run.model == model]) for model in models]
+        say(columns([*rows, *([_cost_row("in all", runs)] if len(rows) > 1 else [])]) or "nothing was asked of a model yet")
 
     async def plugins(self, _: str) -> None:
         plugins = await self._talk.host.plugins()
@@ -421,11 +421,11 @@ def context_text(found: Report, width: int) -> str:
     """Return what fills the window: a bar of the whole window, and the tokens of each source and plugin, each with a bar."""
     share = f" of {found.window:,} ({found.tokens / found.window:.0%})" if found.window else ""
     limit = f"; a summary is made above {found.limit:,}" if found.window else ""
-    said = {role: sum(row["tokens"] for row in found.messages if row["role"] == role) for role in _SAID_BY}
+    by_role = {role: sum(row["tokens"] for row in found.messages if row["role"] == role) for role in _SAID_BY}
     rows: list[tuple[str, int]] = []
     for part, tokens in found.parts.items():
         rows += [(f"{MARKS[part]} {part}", tokens)]
-        rows += [(f"    {_SAID_BY[role]}", said[role]) for role in _SAID_BY] if part == "turns" else []
+        rows += [(f"    {_SAID_BY[role]}", by_role[role]) for role in _SAID_BY] if part == "turns" else []
     rows += [(f"  by {plugin}", tokens) for plugin, tokens in sorted(found.plugins.items(), key=lambda item: -item[1])]
     rows += [(f"  of {source}", tokens) for source, tokens in sorted(found.sources.items(), key=lambda item: -item[1])]
     rows = [(name, tokens) for name, tokens in rows if tokens]
@@ -449,7 +449,7 @@ def _window_bar(found: Report, width: int) -> list[str]:
     return [f"{bar[:width]}{''.join(free)}"]
 
 
-def _spent(model: str, runs: Sequence[RunRow]) -> tuple[str, ...]:
+def _cost_row(model: str, runs: Sequence[RunRow]) -> tuple[str, ...]:
     used = {kind: sum(run.usage.get(kind, 0) for run in runs) for kind in ("input", "cached", "output")}
     known = [run.cost for run in runs if run.cost is not None]
     cost = f"${sum(known):.4f}" if known else "no price is known"
