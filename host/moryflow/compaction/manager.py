@@ -29,7 +29,6 @@ from .plan import (
 from .prune import (
     PruneLimits,
     Pruning,
-    harder,
     limits_of,
     note_pruning,
     plan_cut,
@@ -37,6 +36,7 @@ from .prune import (
     plan_images,
     plan_pruning,
     plan_texts,
+    strict_limits,
     unseen_from,
 )
 
@@ -126,7 +126,11 @@ class TurnCompaction(Compaction):
         compacted = await self._compact("recovery")
         fitted = await self._fit(most)
         _, visible = effective(self._path)
-        if compacted or fitted or await self._add(plan_images(visible, placeholders(self._path), float("inf")), "recovery"):
+        if (
+            compacted
+            or fitted
+            or await self._commit_pruning(plan_images(visible, placeholders(self._path), float("inf")), "recovery")
+        ):
             return True
         return await self._cut_texts(most)
 
@@ -262,7 +266,7 @@ class TurnCompaction(Compaction):
             size(done.get(n.id) or n.payload.get("output", "")) for n in visible[unseen_from(visible) :] if n.kind == "tool"
         )
         room = max(self._limit.most / 2, new - await self._excess())
-        await self._add(plan_cut(visible, done, room, size), "fit")
+        await self._commit_pruning(plan_cut(visible, done, room, size), "fit")
 
     async def _fit(self, most: float | None = None) -> bool:
         """Prune outputs and images until the next request is no larger than `most`; return whether any were pruned."""
@@ -283,12 +287,12 @@ class TurnCompaction(Compaction):
         shorter = False
         while scope_can_be_shortened(self._scope) and (excess := await self._excess(most)):
             pruning = plan(effective(self._path)[1], placeholders(self._path), excess, self._strict.estimate)
-            if pruning.saved < _WORTH_A_TRY or not await self._add(pruning, "fit"):
+            if pruning.saved < _WORTH_A_TRY or not await self._commit_pruning(pruning, "fit"):
                 break
             shorter = True
         return shorter
 
-    async def _add(self, pruning: Pruning, trigger: str) -> bool:
+    async def _commit_pruning(self, pruning: Pruning, trigger: str) -> bool:
         """Commit `pruning` unless it is empty; return whether it was committed."""
         if pruning:
             note_pruning(self._journal, pruning, await self._request_tokens(self._strict), trigger)
@@ -330,7 +334,7 @@ class TurnCompaction(Compaction):
             return True
         self._memory.failed(self._scope.session, self._seq)
         if trigger != "recovery" and self._settings.prune:
-            await self._prune(harder(self._settings, record.writing.job.room.tail), "no_summary")
+            await self._prune(strict_limits(self._settings, record.writing.job.room.tail), "no_summary")
         return False
 
     def _record(self, job: Job, focus: str = "") -> Record:
@@ -350,13 +354,13 @@ class TurnCompaction(Compaction):
             raise
         except MoryflowError as error:
             await record.failed(error.message)
-            self._charge(record)
+            self._add_cost(record)
             return record, error
         applied = await record.done(payload, self._scope.live)
-        self._charge(record)
+        self._add_cost(record)
         return record, None if applied else MoryflowError("the conversation has changed meanwhile")
 
-    def _charge(self, record: Record) -> None:
+    def _add_cost(self, record: Record) -> None:
         """Add the fork's tokens and cost to those of the turn."""
         writing = record.writing
         self._scope.extra_usage.append((writing.usage, writing.cost))
@@ -387,7 +391,7 @@ class TurnCompaction(Compaction):
             return
         record, result = found
         record.writing.fork.live = self._scope.live
-        self._charge(record)
+        self._add_cost(record)
         if result is None:
             await record.abandoned("a person did not wait for it")
         elif isinstance(result, MoryflowError):

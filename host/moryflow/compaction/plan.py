@@ -213,7 +213,7 @@ def _size(node: Node, placeholder: str, context: ContextBuilder, meter: Meter) -
     return meter.message(message) if message is not None else 0.0
 
 
-def still_true(job: Job, path: Sequence[Node]) -> str:
+def why_stale(job: Job, path: Sequence[Node]) -> str:
     """Return why `job` may no longer be applied to `path`, or ``""`` if it may."""
     head, _ = effective(path)
     if (head.id if head is not None else None) != job.base:
@@ -313,9 +313,9 @@ def find_cut(
     begins = [place for place in places if nodes[place].kind == _TURN]
     left = finished_turns(nodes, turns)
     protected = max(left.start, start) if len(left) else start
-    recent = _recent(places, begins, list(accumulate(reversed(sizes)))[::-1], keep, start) if keep else len(nodes)
+    recent = _recent_cut(places, begins, list(accumulate(reversed(sizes)))[::-1], keep, start) if keep else len(nodes)
     fitting = [place for place in (min(protected, recent), protected) if stays[place] <= room]
-    at = fitting[0] if fitting else _smaller(places, begins, stays, min(calm, room) if calm else room, room)
+    at = fitting[0] if fitting else _smaller_cut(places, begins, stays, min(calm, room) if calm else room, room)
     return Cut(at, turn_of(nodes, at)) if at > start else None
 
 
@@ -327,7 +327,7 @@ def turn_of(nodes: Sequence[Node], at: int) -> int:
     return next((place for place in range(at, -1, -1) if nodes[place].kind == _TURN), at)
 
 
-def _recent(places: Sequence[int], begins: Sequence[int], tail: Sequence[float], keep: float, start: int) -> int:
+def _recent_cut(places: Sequence[int], begins: Sequence[int], tail: Sequence[float], keep: float, start: int) -> int:
     """Return the place that keeps about `keep` tokens: the start of a turn, or of the next one if this keeps far more."""
     at = next((place for place in places if tail[place] <= keep), len(tail))
     begin = max((begin for begin in begins if begin <= at), default=start)
@@ -336,7 +336,7 @@ def _recent(places: Sequence[int], begins: Sequence[int], tail: Sequence[float],
     return next((begin for begin in begins if begin >= at), len(tail))
 
 
-def _smaller(places: Sequence[int], begins: Sequence[int], stays: Sequence[float], calm: float, room: float) -> int:
+def _smaller_cut(places: Sequence[int], begins: Sequence[int], stays: Sequence[float], calm: float, room: float) -> int:
     """Return the cut if the protected turns do not fit: before one of them if enough stays then, else inside one."""
     at = next((place for place in places if stays[place] <= calm), None)
     if at is None:

@@ -26,7 +26,7 @@ _FIRST_LINE = 100
 _LEAST = 64
 """Tokens that are kept at least of an output or text that is cut."""
 _WORTH = 0.05
-_SAID = ("assistant", "user")
+_TEXT_KINDS = ("assistant", "user")
 """The kinds of nodes in earlier turns whose texts :func:`plan_texts` cuts, in this order."""
 _CUT = "[cut: the beginning of"
 _TOO_LARGE = " · no room for it; ask for a smaller part"
@@ -48,7 +48,7 @@ class Pruning:
     def __bool__(self) -> bool:
         return bool(self.nodes)
 
-    def plus(self, later: Pruning) -> Pruning:
+    def combined_with(self, later: Pruning) -> Pruning:
         """Return both combined; for a node in both, the replacement of `later` counts."""
         dropped = Counter(self.dropped) + Counter(later.dropped)
         return Pruning({**self.nodes, **later.nodes}, dict(dropped), self.saved + later.saved)
@@ -77,7 +77,7 @@ def limits_of(settings: CompactionSettings, window: int | None) -> PruneLimits:
     return PruneLimits(protect, minimum, settings.protected_turns, settings.protected_tools)
 
 
-def harder(settings: CompactionSettings, room: float) -> PruneLimits:
+def strict_limits(settings: CompactionSettings, room: float) -> PruneLimits:
     """Return stricter limits for when no summary could be made: scaled to the room, and only the newest turn is not pruned."""
     protect = min(settings.prune_protect_tokens, room / 4)
     return PruneLimits(protect, min(settings.prune_minimum_tokens, room / 10), 1, settings.protected_tools)
@@ -93,14 +93,14 @@ def plan_pruning(nodes: Sequence[Node], done: Mapping[str, str], limits: PruneLi
     """
     left_alone = finished_turns(nodes, limits.turns)
     unseen = unseen_from(nodes)
-    found = _Found(done, size)
+    found = _Replacements(done, size)
     kept = 0.0
     for place in range(len(nodes) - 1, -1, -1):
         node = nodes[place]
         if node.kind != "tool":
             continue
         kept += found.tokens(node)
-        if kept > limits.protect and place < unseen and place not in left_alone and not _among(node, limits.tools):
+        if kept > limits.protect and place < unseen and place not in left_alone and not _is_of_tools(node, limits.tools):
             found.add(node, placeholder(node.payload))
     return found.pruning() if found.saved >= limits.minimum else Pruning()
 
@@ -110,18 +110,18 @@ def plan_rescue(nodes: Sequence[Node], done: Mapping[str, str], excess: float, t
 
     :param excess: tokens that must be saved; an output that would save only a small part of them stays.
     """
-    found = _Found(done, size)
+    found = _Replacements(done, size)
     for node in nodes[: unseen_from(nodes)]:
         if found.saved >= excess:
             break
-        if node.kind == "tool" and not _among(node, tools):
+        if node.kind == "tool" and not _is_of_tools(node, tools):
             found.add(node, placeholder(node.payload, _TOO_LARGE), least=max(1.0, excess * _WORTH))
     return found.pruning()
 
 
 def plan_cut(nodes: Sequence[Node], done: Mapping[str, str], room: float, size: Size) -> Pruning:
     """Return cuts that bring the outputs that the model has not seen yet to `room` tokens in total, the largest first."""
-    found = _Found(done, size)
+    found = _Replacements(done, size)
     new = [node for node in nodes[unseen_from(nodes) :] if node.kind == "tool"]
     tokens = sorted(found.tokens(node) for node in new)
     share = room
@@ -156,11 +156,11 @@ def plan_fit(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tool
     for plan in plans:
         if found.saved >= excess:
             break
-        found = found.plus(plan({**done, **found.nodes}, excess - found.saved))
+        found = found.combined_with(plan({**done, **found.nodes}, excess - found.saved))
     return found
 
 
-class _Found:
+class _Replacements:
     """Collects replacements for outputs, and counts the tokens that they save."""
 
     def __init__(self, done: Mapping[str, str], size: Size) -> None:
@@ -192,7 +192,7 @@ def _output_now(node: Node, done: Mapping[str, str]) -> str:
     return done.get(node.id) or node.payload.get("output", "")
 
 
-def _among(node: Node, tools: Sequence[str]) -> bool:
+def _is_of_tools(node: Node, tools: Sequence[str]) -> bool:
     return any(fnmatchcase(node.payload.get("tool", ""), glob) for glob in tools)
 
 
@@ -210,7 +210,9 @@ def unseen_from(nodes: Sequence[Node]) -> int:
 def plan_images(nodes: Sequence[Node], done: Mapping[str, str], excess: float) -> Pruning:
     """Return a pruning that leaves out images, the oldest first, until `excess` tokens are saved: the last resort."""
     shown = [node for node in nodes if node.kind in ("user", "tool") and node.payload.get("images") and node.id not in done]
-    return _until(excess, shown, "image", lambda node: (_image_line(node.payload), IMAGE_TOKENS * len(node.payload["images"])))
+    return _replace_until(
+        excess, shown, "image", lambda node: (_image_line(node.payload), IMAGE_TOKENS * len(node.payload["images"]))
+    )
 
 
 def plan_texts(nodes: Sequence[Node], done: Mapping[str, str], excess: float, size: Size) -> Pruning:
@@ -222,7 +224,9 @@ def plan_texts(nodes: Sequence[Node], done: Mapping[str, str], excess: float, si
     newest, last = (
         max((at for at, node in enumerate(nodes) if node.kind == kind), default=0) for kind in ("user", "assistant")
     )
-    earlier = sorted((node for node in nodes[:newest] if node.kind in _SAID), key=lambda node: _SAID.index(node.kind))
+    earlier = sorted(
+        (node for node in nodes[:newest] if node.kind in _TEXT_KINDS), key=lambda node: _TEXT_KINDS.index(node.kind)
+    )
     said = [*earlier, *(node for node in nodes[newest:last] if node.kind == "assistant")]
 
     def cut(node: Node) -> tuple[str, float]:
@@ -231,10 +235,10 @@ def plan_texts(nodes: Sequence[Node], done: Mapping[str, str], excess: float, si
         return line, size(text) - size(line)
 
     uncut = [node for node in said if node.id not in done and not node.payload.get("images")]
-    return _until(excess, uncut, "text", cut)
+    return _replace_until(excess, uncut, "text", cut)
 
 
-def _until(excess: float, nodes: Sequence[Node], what: str, line_of: Callable[[Node], tuple[str, float]]) -> Pruning:
+def _replace_until(excess: float, nodes: Sequence[Node], what: str, line_of: Callable[[Node], tuple[str, float]]) -> Pruning:
     """Replace `nodes` one by one until `excess` tokens are saved; `line_of` returns the new line and what it saves."""
     found: dict[str, str] = {}
     saved = 0.0

@@ -95,16 +95,16 @@ def collect(nodes: Sequence[Node], known: Known = _NOTHING_KNOWN) -> Facts:
         elif node.kind == "tool":
             call = node.payload.get("call_id", "")
             written = known.ran.get(call) or requests.get(call, {}).get("arguments", "")
-            _of_result(facts, node.payload, _arguments(written), known)
+            _add_result(facts, node.payload, _arguments(written), known)
     return facts
 
 
-def _of_result(facts: Facts, payload: Mapping[str, Any], arguments: Mapping[str, Any], known: Known) -> None:
+def _add_result(facts: Facts, payload: Mapping[str, Any], arguments: Mapping[str, Any], known: Known) -> None:
     tool, status = payload.get("tool", ""), payload.get("status", "ok")
     about = _about(arguments)
     stored = payload.get("path") or payload.get("output_id")
     if stored:
-        head = known.heads.get(payload.get("output_id") or "") or _beginning(payload.get("output", ""))
+        head = known.heads.get(payload.get("output_id") or "") or _first_output_lines(payload.get("output", ""))
         facts.artifacts[str(stored)] = f"{tool} {about}: {head}"
     if status == "denied":
         facts.denied[f"{tool} {about}".strip()] = _line(payload.get("output", ""))
@@ -117,7 +117,7 @@ def _of_result(facts: Facts, payload: Mapping[str, Any], arguments: Mapping[str,
             facts.agents[about or tool] = _line(payload.get("output", ""), 400)
 
 
-def _beginning(output: str) -> str:
+def _first_output_lines(output: str) -> str:
     """Return the first lines of an output, skipping the marks that say what was left out of it."""
     return first_lines("\n".join(line for line in output.splitlines()[:40] if not line.startswith(_MARKS)))
 
@@ -217,7 +217,7 @@ def clean_summary(answer: str) -> str:
     text = _THINKING.sub("", answer).strip()
     fenced = _FENCE.match(text)
     text = (fenced[1] if fenced else text).replace(SUMMARY_MARK, "").strip()
-    return _without(text, (*FILES.values(), *NOTES.values()))
+    return _drop_sections(text, (*FILES.values(), *NOTES.values()))
 
 
 def headings_in(instructions: str) -> tuple[str, ...]:
@@ -267,7 +267,7 @@ _ENGLISH: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def _without(text: str, names: tuple[str, ...]) -> str:
+def _drop_sections(text: str, names: tuple[str, ...]) -> str:
     """Return `text` without the sections called `names`, which the host writes itself."""
     dropped = {_key(name) for name in names}
     kept: list[str] = []

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_WINDOW = 16_000
 _MARGIN = 0.85
-_PREVIOUS, _TOLD = 0.25, 0.1
+_PREVIOUS_SHARE, _CONTEXT_SHARE = 0.25, 0.1
 """The shares of the input for the previous summary and for the context that plugins add."""
 _ASKED_PART = 8
 """The model is asked to use at most this fraction (1/8) of a small window; a summary is cut off only at twice that size."""
@@ -85,8 +85,8 @@ class Summarizer:
         :raises SummaryFailed: the answer is not a summary, is far too long, or contains a tool call.
         :raises ModelError: the model could not be called.
         """
-        told = f"{self.instructions}{turn_instructions(self.language)}" if prefix else self.instructions
-        room = self._room(told)
+        prompt = f"{self.instructions}{turn_instructions(self.language)}" if prefix else self.instructions
+        room = self._room(prompt)
 
         def write(width: int) -> list[str]:
             turn = [TURN_BEGINS, *entries(prefix, width)] if prefix else []
@@ -94,7 +94,7 @@ class Summarizer:
 
         for attempt in range(_HALVINGS + 1):
             try:
-                return await self._fold(write, told, previous, room / 2**attempt)
+                return await self._fold(write, prompt, previous, room / 2**attempt)
             except ModelError as error:
                 if error.code != "context" or attempt == _HALVINGS:
                     raise
@@ -102,14 +102,16 @@ class Summarizer:
 
     async def _fold(self, write: Callable[[int], Sequence[str]], instructions: str, previous: str, room: float) -> str:
         """Summarise the conversation, in several pieces if it is too long, each with the summary of the pieces before."""
-        written, told = previous, _within("\n\n".join(self.context), room * _TOLD)
-        free = room - script_aware(told)
-        pieces = whole_or_chunks(write, script_aware, max(free - min(free * _PREVIOUS, script_aware(previous)), 64.0))
+        written, plugin_context = previous, _cut_to("\n\n".join(self.context), room * _CONTEXT_SHARE)
+        free = room - script_aware(plugin_context)
+        pieces = whole_or_chunks(write, script_aware, max(free - min(free * _PREVIOUS_SHARE, script_aware(previous)), 64.0))
         if len(pieces) > 1:
-            pieces = whole_or_chunks(write, script_aware, max(free * (1 - _PREVIOUS), 64.0))
+            pieces = whole_or_chunks(write, script_aware, max(free * (1 - _PREVIOUS_SHARE), 64.0))
         asked = headings_in(instructions)
         for piece in pieces:
-            answer = clean_summary(await self._ask(instructions, piece, _within(written, free * _PREVIOUS), told))
+            answer = clean_summary(
+                await self._ask(instructions, piece, _cut_to(written, free * _PREVIOUS_SHARE), plugin_context)
+            )
             if not is_summary(answer, asked):
                 raise SummaryFailed("the answer has none of the sections that were asked for, or nothing in them")
             written = merge_sections(answer, written, asked)
@@ -123,13 +125,13 @@ class Summarizer:
     def _output(self) -> int:
         return output_of(self.model, self.most_tokens)
 
-    async def _ask(self, instructions: str, conversation: str, previous: str, told: str) -> str:
+    async def _ask(self, instructions: str, conversation: str, previous: str, context: str) -> str:
         closing = CLOSING.format(number=secrets.token_hex(4))
         parts = [f"<conversation>\n{conversation}\n</conversation>"]
         if previous:
             parts.insert(0, f"<previous-summary>\n{previous}\n</previous-summary>")
-        if told:
-            parts.append(f"<context>\n{told}\n</context>")
+        if context:
+            parts.append(f"<context>\n{context}\n</context>")
         wanted = min(self._output, (self.model.context_window or UNKNOWN_WINDOW) // _ASKED_PART)
         reminder = REMINDER.format(words=int(wanted * _WORDS), closing=closing)
         first = first_params(self.model, self.most_tokens)
@@ -147,28 +149,28 @@ class Summarizer:
         return await self._answer(request, closing)
 
     async def _answer(self, request: ModelRequest, closing: str) -> str:
-        said, most = "", _HUGE * 4 * self._output
+        answer, most = "", _HUGE * 4 * self._output
         finished = Finished()
         self.steps += 1
 
         async def again(attempt: int, seconds: float, reason: str) -> None:
             """Forget the answer that broke off. No event reports the retry: the turn keeps its own status."""
-            nonlocal said
-            self.answers.append(said)
-            said = ""
+            nonlocal answer
+            self.answers.append(answer)
+            answer = ""
 
         try:
             async for event in stream(self.provider, request, again):
                 if isinstance(event, TextDelta):
-                    said += event.text
-                    if len(said) > most:
-                        raise SummaryFailed(f"the summary did not end after {len(said)} characters")
+                    answer += event.text
+                    if len(answer) > most:
+                        raise SummaryFailed(f"the summary did not end after {len(answer)} characters")
                 elif isinstance(event, Finished):
                     finished = event
         finally:
-            self.answers.append(said)
+            self.answers.append(answer)
         self._account(finished.usage)
-        text, closed, _ = said.partition(closing)
+        text, closed, _ = answer.partition(closing)
         text, self.closed = text.strip(), self.closed and bool(closed)
         if finished.tool_calls:
             raise SummaryFailed(f"the summarizer tried to call {finished.tool_calls[0].name!r}; it has no tools")
@@ -195,7 +197,7 @@ def first_params(model: ModelInfo, most: int) -> ChatParams:
     return ChatParams(max_tokens=output_of(model, most), temperature=0)
 
 
-def _within(text: str, room: float) -> str:
+def _cut_to(text: str, room: float) -> str:
     """Return `text`, without its middle if it is larger than `room` tokens."""
     tokens = script_aware(text)
     return text if tokens <= room else shorten(text, max(80, int(len(text) * room / tokens * 0.95)))

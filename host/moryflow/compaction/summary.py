@@ -20,7 +20,7 @@ from moryflow.kernel.turn_context import Journal
 from moryflow.store import Outdated, RunRow
 from moryflow.store.messages import message_of, pair_results
 
-from .plan import Job, still_true
+from .plan import Job, why_stale
 from .sections import (
     ASKED,
     LEFT_OUT,
@@ -296,12 +296,12 @@ class Record:
 
     async def pending(self) -> None:
         """Record that a summary is being written, and publish it at once."""
-        pen = Journal(self.writing.fork)
-        pen.run(self._run("running", None))
+        journal = Journal(self.writing.fork)
+        journal.run(self._run("running", None))
         job, focus = self.writing.job, self.writing.focus
         planned = {"anchor": job.anchor, "first_kept": job.first_kept, **({"focus": focus} if focus else {})}
-        pen.event("compaction", **self._event("pending", **planned))
-        await pen.commit()
+        journal.event("compaction", **self._event("pending", **planned))
+        await journal.commit()
 
     async def done(self, payload: Payload, live: SessionHandle) -> bool:
         """Append the compaction node if the plan still fits the path; return whether it was appended.
@@ -311,20 +311,20 @@ class Record:
         writing = self.writing
         writing.fork.live = live
         path = live.hold.path
-        reason = still_true(writing.job, path)
+        reason = why_stale(writing.job, path)
         if reason:
             await self.stale(reason)
             return False
         after = max(0, round(writing.job.tokens_before - writing.replaced_by(payload)))
-        pen = Journal(writing.fork)
-        pen.node("compaction", payload.as_json())
-        pen.only_after(path[-1].id)
-        pen.run(self._run("ended", "completed"))
+        journal = Journal(writing.fork)
+        journal.node("compaction", payload.as_json())
+        journal.only_after(path[-1].id)
+        journal.run(self._run("ended", "completed"))
         about = {"tokens_after": after, "dropped": payload.details["dropped"], "summary_chars": len(payload.summary)}
-        pen.event("compaction", **self._event("done", **about))
+        journal.event("compaction", **self._event("done", **about))
         try:
-            await pen.commit()
-            await pen.settle()
+            await journal.commit()
+            await journal.settle()
         except Outdated as error:
             await self.stale(error.message)
             return False
@@ -348,11 +348,11 @@ class Record:
         journal.event("compaction", **self._event("failed", reason="the turn was stopped"))
 
     async def _end(self, state: str, reason: str, why: str) -> None:
-        pen = Journal(self.writing.fork)
-        pen.run(self._run("ended", reason))
-        pen.event("compaction", **self._event(state, reason=why))
-        await pen.commit()
-        await pen.settle()
+        journal = Journal(self.writing.fork)
+        journal.run(self._run("ended", reason))
+        journal.event("compaction", **self._event(state, reason=why))
+        await journal.commit()
+        await journal.settle()
 
     def _event(self, state: str, **more: Any) -> dict[str, Any]:
         job: Job = self.writing.job

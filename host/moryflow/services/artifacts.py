@@ -142,7 +142,7 @@ class ArtifactService:
         now = datetime.now(UTC)
         stored = {row.id: row for row in await self._rows.list() if row.state == "stored"}
         removed = await asyncio.to_thread(self._sweep, stored, now)
-        gone = {row.id for row in stored.values() if _is_past(row, now)} | (stored.keys() & set(removed))
+        gone = {row.id for row in stored.values() if _is_expired(row, now)} | (stored.keys() & set(removed))
         for artifact in gone:
             await self._rows.expire(artifact)
         return len(removed)
@@ -150,7 +150,7 @@ class ArtifactService:
     def _sweep(self, stored: dict[str, Artifact], now: datetime) -> list[str]:
         def due(artifact: str, created: datetime) -> bool:
             row = stored.get(artifact)
-            return created + ORPHAN_TTL < now if row is None else _is_past(row, now)
+            return created + ORPHAN_TTL < now if row is None else _is_expired(row, now)
 
         removed: list[str] = []
         for place in self._known_places(stored):
@@ -183,7 +183,7 @@ def _place_of(path: Path) -> OutputFolder:
     return OutputFolder(path.parent.parent, path.parent.name)
 
 
-def _is_past(row: Artifact, now: datetime) -> bool:
+def _is_expired(row: Artifact, now: datetime) -> bool:
     return row.expires is not None and datetime.fromisoformat(row.expires) < now
 
 
@@ -247,7 +247,9 @@ def put(content: Content, name: str, places: Iterable[OutputFolder]) -> Stored:
     for place in places:
         try:
             with open_folder(place, create=True) as folder:
-                measures = _move(folder, name, content) if isinstance(content, Path) else _fill(folder, name, _chunks(content))
+                measures = (
+                    _move(folder, name, content) if isinstance(content, Path) else _write_new(folder, name, _chunks(content))
+                )
             return Stored(place.path / name, *measures)
         except OSError as error:
             problem = error
@@ -326,7 +328,7 @@ def _move(folder: int, name: str, source: Path) -> Measures:
         info = os.fstat(file)
         pieces = _pieces(file, 0, info.st_size)
         if info.st_dev != os.fstat(folder).st_dev:
-            filled = _fill(folder, name, pieces)
+            filled = _write_new(folder, name, pieces)
         else:
             os.fchmod(file, 0o600)
             filled = _measure(pieces)
@@ -339,7 +341,7 @@ def _move(folder: int, name: str, source: Path) -> Measures:
     return filled
 
 
-def _fill(folder: int, name: str, pieces: Iterable[bytes]) -> Measures:
+def _write_new(folder: int, name: str, pieces: Iterable[bytes]) -> Measures:
     """Write a new file; if it cannot be completed, remove it again."""
     file = os.open(name, _NEW, 0o600, dir_fd=folder)
     try:

@@ -112,7 +112,7 @@ def folder_at(folder: str, *, create: bool = False) -> Iterator[int]:
                 os.close(above)
         yield descriptor
     except BaseException:
-        _take_back(made)
+        _remove_made(made)
         raise
     finally:
         os.close(descriptor)
@@ -123,17 +123,17 @@ def folder_at(folder: str, *, create: bool = False) -> Iterator[int]:
 def _enter(parent: int, name: str, made: list[tuple[int, str]] | None) -> int:
     """Open folder `name` of `parent`; if `made` is given, a missing folder is created and added to it."""
     try:
-        return _step(parent, name)
+        return _open_folder(parent, name)
     except FileNotFoundError:
         if made is None:
             raise
         with suppress(FileExistsError):  # another process has just made it
             os.mkdir(name, dir_fd=parent)
             made.append((os.dup(parent), name))
-        return _step(parent, name)
+        return _open_folder(parent, name)
 
 
-def _step(parent: int, name: str) -> int:
+def _open_folder(parent: int, name: str) -> int:
     try:
         return os.open(name, THROUGH, dir_fd=parent)
     except NotADirectoryError:
@@ -143,7 +143,7 @@ def _step(parent: int, name: str) -> int:
         raise
 
 
-def _take_back(made: list[tuple[int, str]]) -> None:
+def _remove_made(made: list[tuple[int, str]]) -> None:
     for holder, name in reversed(made):
         try:
             os.rmdir(name, dir_fd=holder)
@@ -339,7 +339,7 @@ class IgnoreFile:
         path = f"{self.lead}{path[self.cut :]}{'/' if folder else ''}"
         if not self.any_line.search(path):
             return None
-        return next((out for line, out in reversed(self.lines) if _names(line, path, folder)), None)
+        return next((out for line, out in reversed(self.lines) if _matches(line, path, folder)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +381,7 @@ def ignores_above(path: str) -> Ignores:
     return ignores
 
 
-def _names(line: re.Pattern[str], path: str, folder: bool) -> bool:
+def _matches(line: re.Pattern[str], path: str, folder: bool) -> bool:
     """Return whether `line` matches `path` itself. A match of a folder above does not count: that one would not be entered."""
     match = line.match(path)
     if match is None:

@@ -105,13 +105,13 @@ class VaultFiles:
         self._refuse_home(target)
         link = self._link(target)
         if link is None:
-            self._refuse_holder(target)
+            self._refuse_container(target)
         remove_entry(target, link, recursive=recursive)
 
     def move(self, source: Target, destination: Target) -> None:
         """Rename; refuses to replace an existing `destination`."""
         self._refuse_home(source, destination)
-        self._refuse_holder(source)
+        self._refuse_container(source)
         move_entry(source, destination, self._link(source))
 
     def entries(self, target: Target, *, ignore: bool = False) -> list[Entry]:
@@ -183,7 +183,7 @@ class VaultFiles:
                 next_step="put it back, or end here and work in another folder",
             )
 
-    def _refuse_holder(self, target: Target) -> None:
+    def _refuse_container(self, target: Target) -> None:
         """Refuse to remove or move a folder that contains the vault or the home folder."""
         path = path_of(target)
         for kept in (self._paths.vault, self._home):
@@ -361,11 +361,11 @@ def remove_entry(target: Target, link: str | None, *, recursive: bool) -> None:
         if name == ".":
             raise ToolError("the root folder is not removed", code="permission")
         if recursive:
-            _empty(parent, name, status)
+            _remove_contents(parent, name, status)
         os.rmdir(name, dir_fd=parent)
 
 
-def _empty(parent: int, name: str, expected: os.stat_result) -> None:
+def _remove_contents(parent: int, name: str, expected: os.stat_result) -> None:
     """Remove everything in a folder, depth first, by descriptors only: a link is removed, never entered."""
     descriptor = os.open(name, FOLDER, dir_fd=parent)
     try:
@@ -375,7 +375,7 @@ def _empty(parent: int, name: str, expected: os.stat_result) -> None:
             entries = [(entry.name, entry.stat(follow_symlinks=False)) for entry in found]
         for entry, status in entries:
             if stat.S_ISDIR(status.st_mode):
-                _empty(descriptor, entry, status)
+                _remove_contents(descriptor, entry, status)
                 os.rmdir(entry, dir_fd=descriptor)
             else:
                 os.unlink(entry, dir_fd=descriptor)

@@ -120,7 +120,7 @@ class InfoService:
         return DONE
 
 
-def bound_to(rule: Rule) -> dict[str, Any]:
+def conditions_of(rule: Rule) -> dict[str, Any]:
     """Return the conditions of `rule`, folder and contents, in the form of the configuration file."""
     return {key: thaw(value) for key in ("folder", "contents") if (value := getattr(rule, key))}
 
@@ -160,7 +160,7 @@ class RulesService:
         from moryflow.config import values
 
         file = self._scope.around.config.path
-        entry = {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision, **bound_to(rule)}
+        entry = {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision, **conditions_of(rule)}
         await asyncio.to_thread(values.append_rule, file, entry)
         return f"{file}:{await asyncio.to_thread(values.line_of_rule, file, entry)}"
 
