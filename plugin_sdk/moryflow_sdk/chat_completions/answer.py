@@ -113,14 +113,14 @@ class Answer:
                 raise ModelError(f"the model's answer has a chunk that is not an object: {str(item)[:80]!r}", code="protocol")
 
     def _chunk(self, found: dict[str, Any]) -> Iterator[Delta]:
-        self._fail_on(found)
+        self._raise_if_error(found)
         self._take_usage(found)
         for choice in _choices(found.get("choices")):
             if isinstance(found, Repeated) or isinstance(choice, Repeated):
                 self._calls.lose()
             yield from self._choice(choice)
 
-    def _fail_on(self, found: dict[str, Any]) -> None:
+    def _raise_if_error(self, found: dict[str, Any]) -> None:
         if is_error(found):
             error = from_object(found, self._endpoint)
             error.tool_calls = self.unfinished_calls()
@@ -137,9 +137,9 @@ class Answer:
             yield ReasoningDelta(text=reasoning)
         if text:
             yield TextDelta(text=text)
-        self._refuse_nothing()
+        self._check_not_empty()
         if self._is_cut():
-            raise self._cut()
+            raise self._cut_off_error()
         reason = _REASONS.get(self._reason or "", "stop")
         if reason == "stop" and self._is_refused:
             reason = "refusal"
@@ -151,7 +151,7 @@ class Answer:
         late = self._is_late and not self._done
         return not self.finished or late or self._reason in _BROKEN_OFF or (self._reason is None and bool(self._calls))
 
-    def _cut(self) -> ModelError:
+    def _cut_off_error(self) -> ModelError:
         return ModelError(
             f"{self._endpoint.label}: the answer broke off before its end",
             code="incomplete",
@@ -159,7 +159,7 @@ class Answer:
             next_step="ask again; what had arrived is kept",
         )
 
-    def _refuse_nothing(self) -> None:
+    def _check_not_empty(self) -> None:
         if self._reason in _OVERLOADED:
             raise ModelError(
                 f"{self._endpoint.label} ran out of capacity in the middle of the answer",
@@ -179,7 +179,7 @@ class Answer:
         delta = _first_mapping(choice, "delta", "message")
         for place in (choice, delta):
             if place.get("error"):
-                self._fail_on(place)
+                self._raise_if_error(place)
         thoughts = (delta.get(key) for key in _THOUGHTS)
         reasoning = next((thought for thought in thoughts if thought and isinstance(thought, str)), "")
         content = delta.get("content") if "content" in delta else choice.get("text")
@@ -191,7 +191,7 @@ class Answer:
         self._is_refused = self._is_refused or bool(refusal) or _refuses(content)
         yield from self._deltas(reasoning + thought, text)
         self._take_calls(delta)
-        yield from self._calls.news()
+        yield from self._calls.new_arguments()
         reason = _reason(choice.get("finish_reason"))
         if reason and reason not in _NO_REASON:
             self._is_late = False
@@ -349,7 +349,7 @@ class CallCollector:
         self.add({"index": "function_call", "function": delta})
         self._function = self._at[_key("function_call")]
 
-    def news(self) -> Iterator[ToolInputDelta]:
+    def new_arguments(self) -> Iterator[ToolInputDelta]:
         """Yield the arguments that arrived since the last call of this method, for tool calls whose id and name are known."""
         for call in self._grown:
             if not (call.name and call.pieces and _is_id(call.id)) or self._owners[call.id] is not call:
@@ -366,17 +366,17 @@ class CallCollector:
 
     def requests(self, problem: Problem | None = None) -> tuple[ToolRequest, ...]:
         """Return the calls, each with a unique id, and all of them with `problem`."""
-        taken: set[str] = set()
+        used_ids: set[str] = set()
         calls = [call for call in self._calls if not self._is_double(call)]
-        self._doubt(calls)
-        return tuple(self._request(call, problem, taken) for call in calls)
+        self._mark_incomplete(calls)
+        return tuple(self._request(call, problem, used_ids) for call in calls)
 
     def _is_double(self, call: _Call) -> bool:
         """Whether `call` repeats another call in the old form: some servers send both forms."""
         said = ((other.name, other.text) for other in self._calls if other is not call)
         return call is self._function and (call.name, call.text) in said
 
-    def _doubt(self, calls: list[_Call]) -> None:
+    def _mark_incomplete(self, calls: list[_Call]) -> None:
         """Mark the calls that may lack a piece: a stray piece may belong to any call that did not come in one piece."""
         if not self._lost and len(calls) < 2:
             return
@@ -398,7 +398,7 @@ class CallCollector:
         keys = [key for key in (index, f"id {id}" if id else "") if key] or [f"position {position}"]
         call = self._at.get(keys[0])
         if call is None and not name:
-            call = self._goes_on(index, id)
+            call = self._continued_call(index, id)
         if call is None or (name and _begins_another(call, id, name)):
             if call is not None:
                 call.unclear = call.unclear or not call.size
@@ -408,7 +408,7 @@ class CallCollector:
             self._at[key] = call
         return call
 
-    def _goes_on(self, index: str | None, id: str) -> _Call | None:
+    def _continued_call(self, index: str | None, id: str) -> _Call | None:
         """Return the call that a piece without a name continues, although no call was at its index."""
         found = self._at.get(f"id {id}") if id else self._calls[-1] if self._calls else None
         return found if found is not None and (index is None or found.index is None) else None
@@ -421,11 +421,11 @@ class CallCollector:
         return call
 
     @staticmethod
-    def _request(call: _Call, problem: Problem | None, taken: set[str]) -> ToolRequest:
+    def _request(call: _Call, problem: Problem | None, used_ids: set[str]) -> ToolRequest:
         id = call.id
-        while id in taken or not _is_id(id):
+        while id in used_ids or not _is_id(id):
             id = new_id()
-        taken.add(id)
+        used_ids.add(id)
         name = whole(call.name)
         if len(name) > NAME_LIMIT:
             name = f"{name[:NAME_LIMIT]}…"

@@ -276,8 +276,8 @@ class Connection:
 
         It cannot if the answer has not ended, if more data followed it, or if the server said that it was the last one.
         """
-        over = self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE
-        if over and not self._protocol.trailing_data[0]:
+        is_complete = self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE
+        if is_complete and not self._protocol.trailing_data[0]:
             self._protocol.start_next_cycle()
             self._since = time.monotonic()
             return True

@@ -92,7 +92,7 @@ class Encoder:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._system = lru_cache(maxsize=2)(partial(_plain, "system"))
+        self._system = lru_cache(maxsize=2)(partial(_encode_text, "system"))
         self._tools: tuple[ToolSchema, ...] = ()
         self._tools_bytes = b""
         self._wire_of_settled = ""
@@ -177,27 +177,27 @@ def _with_images(messages: Sequence[Message], wire: str, encode: Callable[[Messa
     held: list[Message] = []
     for message in messages:
         if held and message.role != "tool":
-            yield from _shown(held)
+            yield from _image_messages(held)
         yield message.encoded(wire, encode)
         if message.role == "tool" and message.images:
             held.append(message)
-    yield from _shown(held)
+    yield from _image_messages(held)
 
 
 def _encode(message: Message, *, images: bool, short: bool, reasoning: bool) -> bytes:
     match message.role:
         case "tool":
-            content = message.text if images or not message.images else f"{message.text}\n{_unseen(message)}".lstrip()
+            content = message.text if images or not message.images else f"{message.text}\n{_image_note(message)}".lstrip()
             call = _quoted(wire_id(message.call_id, short=short))
             return _bytes(f'{{"role":"tool","tool_call_id":{call},"content":{_quoted(content)}}}')
         case "assistant":
             return _bytes(_assistant(message, short=short, reasoning=reasoning))
         case "system":
-            return _plain("user", _as_person(message))
+            return _encode_text("user", _user_text(message))
         case _ if not message.images:
-            return _plain("user", message.text)
+            return _encode_text("user", message.text)
         case _ if not images:
-            return _plain("user", f"{message.text}\n{_unseen(message)}".lstrip())
+            return _encode_text("user", f"{message.text}\n{_image_note(message)}".lstrip())
         case _:
             text = [{"type": "text", "text": message.text}] if message.text else []
             return _dumps({"role": "user", "content": [*text, *_images(message)]})
@@ -212,7 +212,7 @@ def _alternating(messages: Sequence[Message]) -> Iterator[Message]:
     for message in messages:
         of_person = message.role in ("user", "system")
         if asked and (not of_person or _is_summary(asked[-1])):
-            yield _together(asked)
+            yield _join_messages(asked)
             if of_person:
                 yield _NOTED
             asked = []
@@ -221,18 +221,18 @@ def _alternating(messages: Sequence[Message]) -> Iterator[Message]:
         else:
             yield message
     if asked:
-        yield _together(asked)
+        yield _join_messages(asked)
 
 
-def _together(asked: Sequence[Message]) -> Message:
+def _join_messages(asked: Sequence[Message]) -> Message:
     """Return successive messages joined into one user message."""
     if len(asked) == 1:
         return asked[0]
-    text = "\n\n".join(text for each in asked if (text := _as_person(each)))
+    text = "\n\n".join(text for each in asked if (text := _user_text(each)))
     return Message(role="user", text=text, images=tuple(image for each in asked for image in each.images))
 
 
-def _as_person(message: Message) -> str:
+def _user_text(message: Message) -> str:
     """Return the text of a message that is sent as a user message."""
     return message.text if message.role == "user" or _is_summary(message) else f"[system]\n{message.text}"
 
@@ -241,7 +241,7 @@ def _is_summary(message: Message) -> bool:
     return message.role == "system" and message.text.startswith(SUMMARY_MARK)
 
 
-def _plain(role: str, text: str) -> bytes:
+def _encode_text(role: str, text: str) -> bytes:
     return _bytes(f'{{"role":"{role}","content":{_quoted(text)}}}')
 
 
@@ -275,17 +275,17 @@ def _images(message: Message) -> list[dict[str, Any]]:
     return [{"type": "image_url", "image_url": {"url": f"data:{i.media_type};base64,{i.data}"}} for i in message.images]
 
 
-def _unseen(message: Message) -> str:
+def _image_note(message: Message) -> str:
     return f"[{len(message.images)} image(s) left out: this model is not known to see images]"
 
 
-def _shown(held: list[Message]) -> Iterator[bytes]:
+def _image_messages(held: list[Message]) -> Iterator[bytes]:
     for message in held:
-        yield message.encoded("openai:images", _shown_images)
+        yield message.encoded("openai:images", _encode_images)
     held.clear()
 
 
-def _shown_images(message: Message) -> bytes:
+def _encode_images(message: Message) -> bytes:
     note = {"type": "text", "text": f"[images of the result of call {message.call_id}]"}
     return _dumps({"role": "user", "content": [note, *_images(message)]})
 

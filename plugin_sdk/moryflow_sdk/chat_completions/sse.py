@@ -113,15 +113,15 @@ class AnswerReader:
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         first, *rest = data.split(b"\n")
-        self._keep(first)
+        self._keep_tail(first)
         if not rest:
             return
         yield b"".join(self._tail)
         self._tail, self._tail_size = [], 0
         yield from rest[:-1]
-        self._keep(rest[-1])
+        self._keep_tail(rest[-1])
 
-    def _keep(self, piece: bytes) -> None:
+    def _keep_tail(self, piece: bytes) -> None:
         if piece:
             self._tail.append(piece)
             self._tail_size += len(piece)
@@ -137,7 +137,7 @@ class AnswerReader:
         if self._done:
             return  # nothing after [DONE] belongs to the answer
         if self._raw is not None:
-            self._hold(self._raw, line)
+            self._append_limited(self._raw, line)
         elif not line:
             yield from self._dispatch()
         else:
@@ -176,11 +176,11 @@ class AnswerReader:
         if not self._data:
             parsed = _parsed(value)
             if parsed is not _BROKEN:
-                yield self._marked(parsed)
+                yield self._as_error_event(parsed)
                 return
-        self._hold(self._data, value)
+        self._append_limited(self._data, value)
 
-    def _hold(self, lines: list[bytes], line: bytes) -> None:
+    def _append_limited(self, lines: list[bytes], line: bytes) -> None:
         lines.append(line)
         self._data_size += len(line) + 1
         if self._data_size > self._line_limit:
@@ -198,10 +198,10 @@ class AnswerReader:
                     self.seen = self._done = True
                     yield DONE
                     return
-                yield self._marked(value)
+                yield self._as_error_event(value)
         self._event = ""
 
-    def _marked(self, value: Any) -> Any:
+    def _as_error_event(self, value: Any) -> Any:
         self.seen = True
         if self._event != "error" or (isinstance(value, dict) and "error" in cast("dict[str, Any]", value)):
             return cast("Any", value)

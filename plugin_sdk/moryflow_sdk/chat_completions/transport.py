@@ -64,12 +64,12 @@ def tls_context() -> ssl.SSLContext:
     :raises ModelError: the environment names certificates that cannot be read.
     """
     named = named_certificates()
-    context = _checked_by(named)
+    context = _context_with(named)
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-def _checked_by(named: list[tuple[str, Literal["cafile", "capath"], str]]) -> ssl.SSLContext:
+def _context_with(named: list[tuple[str, Literal["cafile", "capath"], str]]) -> ssl.SSLContext:
     """Return a context with the certificates in `named`, or certifi's if it is empty."""
     import ssl
 
@@ -193,12 +193,12 @@ class HttpClient:
         target = self._targets.get(path) or self._targets.setdefault(path, self._target(path))
         length = [] if body is None else [(b"content-length", b"%d" % len(body))]
         request = (method.encode(), target, [*self._headers, *length], body)
-        kept = self._kept()
+        kept = self._usable_idle()
         if kept is not None:
             try:
                 return await self._ask(kept, request)
             except NoAnswer:
-                self._drop_kept()  # the others are just as old
+                self._close_idle()  # the others are just as old
         return await self._ask(await self._open(), request)
 
     async def _ask(self, connection: Connection, request: tuple[bytes, bytes, Headers, bytes | None]) -> HttpResponse:
@@ -220,13 +220,13 @@ class HttpClient:
     async def aclose(self) -> None:
         """Close the kept connections now, and those in use when their answers have ended."""
         self._is_closed = True
-        self._drop_kept()
+        self._close_idle()
 
-    def _drop_kept(self) -> None:
+    def _close_idle(self) -> None:
         while self._idle:
             self._idle.pop().close()
 
-    def _kept(self) -> Connection | None:
+    def _usable_idle(self) -> Connection | None:
         """Return a kept connection that can be used at once, or ``None``."""
         while self._idle:
             if (kept := self._idle.pop()).is_usable:
@@ -244,7 +244,7 @@ class HttpClient:
         try:
             connection = await Connection.open(_address_of(self._proxy), self._endpoint.timeout)
         except ConnectFailed as error:
-            raise ConnectFailed(f"the proxy at {_shown_host(self._proxy)}: {error}") from None
+            raise ConnectFailed(f"the proxy at {_host_header(self._proxy)}: {error}") from None
         if self._context is None:
             return connection
         try:
@@ -259,14 +259,14 @@ class HttpClient:
         target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE + '?')}" if parts.query else "")
         if self._proxy is None or self._context is not None:
             return target.encode()
-        return f"http://{_shown_host(parts)}{target}".encode()
+        return f"http://{_host_header(parts)}{target}".encode()
 
 
 def _headers(endpoint: Endpoint) -> dict[str, str]:
     """Return the headers of every request. They ask for no compression: it would delay the stream until a block is full."""
     address = urlsplit(endpoint.base_url)
     headers = {
-        "host": _shown_host(address),
+        "host": _host_header(address),
         "accept": "text/event-stream, application/json",
         "accept-encoding": "identity",
         "user-agent": "moryflow",
@@ -293,7 +293,7 @@ def _host(address: SplitResult) -> str:
     return host if host.isascii() else host.encode("idna").decode()
 
 
-def _shown_host(address: SplitResult) -> str:
+def _host_header(address: SplitResult) -> str:
     """Return the host and the port, if any, in the form of an HTTP header."""
     host = _host(address)
     host = f"[{host}]" if ":" in host else host

@@ -80,11 +80,11 @@ def make_agent(
     :param distrusted: why allow rules in the file are not used; empty if they are.
     :raises WrongAgent: an agent cannot have one of the values.
     """
-    unknown = {str(key): _meant(str(key)) for key in metadata if key not in _KNOWN and key not in _DENIED}
-    warnings: list[Remark] = [((key,), f"the field {key!a:.80} {_ignored(near)}") for key, near in unknown.items()]
+    unknown = {str(key): _probable_field(str(key)) for key in metadata if key not in _KNOWN and key not in _DENIED}
+    warnings: list[Remark] = [((key,), f"the field {key!a:.80} {_unknown_field_effect(near)}") for key, near in unknown.items()]
     tools, denied = _tools([] if "tools" in unknown.values() else metadata.get("tools"), warnings)
     denied = (*denied, *_denied_elsewhere(metadata, warnings))
-    rules = _trusted(_rules(metadata.get("permission"), source, warnings), distrusted, warnings)
+    rules = _without_distrusted_allows(_rules(metadata.get("permission"), source, warnings), distrusted, warnings)
     if misspelt := next((key for key, near in unknown.items() if near == "permission"), ""):
         problem = f"the field {misspelt!a:.80} is not known"
         rules = (*rules, not_understood(ANY_DOMAIN, problem, source="agent", file=source))
@@ -110,7 +110,7 @@ def make_agent(
         raise WrongAgent("agent_field", f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
-def _meant(key: str) -> str:
+def _probable_field(key: str) -> str:
     """Return the field that an unknown one probably means; any name with ``tools`` in it may be meant to restrict tools."""
     return "tools" if "tools" in key.lower() else nearest(key, _KNOWN)
 
@@ -133,7 +133,7 @@ def _denied_elsewhere(metadata: Mapping[str, Any], warnings: list[Remark]) -> tu
     return tuple(dict.fromkeys(denied))
 
 
-def _ignored(near: str) -> str:
+def _unknown_field_effect(near: str) -> str:
     """Return the effect of an unknown field, for a message. A field that may be meant to restrict the agent always has one."""
     costs = {"permission": MEANWHILE, "tools": "the agent gets no tools of it"}
     return (
@@ -263,7 +263,7 @@ def _as_list(value: Mapping[Any, Any]) -> Iterator[dict[str, Any]]:
             yield {"domain": named, "pattern": pattern, "decision": decision}
 
 
-def _trusted(rules: tuple[Rule, ...], distrusted: str, warnings: list[Remark]) -> tuple[Rule, ...]:
+def _without_distrusted_allows(rules: tuple[Rule, ...], distrusted: str, warnings: list[Remark]) -> tuple[Rule, ...]:
     kept = tuple(rule for rule in rules if rule.decision != "allow" or rule.problem)
     if not distrusted or len(kept) == len(rules):
         return rules
@@ -306,7 +306,7 @@ def read_agent(path: Path, *, reserved: frozenset[str] = RESERVED) -> tuple[Agen
     try:
         read = read_markdown(path)
     except WrongFile as wrong:
-        return None, [_said(wrong, source)]
+        return None, [_diagnostic_of(wrong, source)]
     return _agent(read, source, path.stem, reserved)
 
 
@@ -321,7 +321,7 @@ def parse_agent(
     try:
         read = parse_markdown(data, distrusted)
     except WrongFile as wrong:
-        return None, [_said(wrong, source)]
+        return None, [_diagnostic_of(wrong, source)]
     return _agent(read, source, default_id, reserved)
 
 
@@ -337,5 +337,5 @@ def _agent(read: MarkdownFile, source: str, default_id: str, reserved: frozenset
     ]
 
 
-def _said(wrong: WrongFile, source: str) -> Diagnostic:
+def _diagnostic_of(wrong: WrongFile, source: str) -> Diagnostic:
     return Diagnostic(file=source, code=f"agent_{wrong.code}", message=str(wrong), line=wrong.line, column=wrong.column)

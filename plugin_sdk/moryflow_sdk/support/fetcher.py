@@ -94,14 +94,14 @@ class Fetcher:
         """
         try:
             async with asyncio.timeout(self.seconds):
-                url = self._judged(lambda: parse_url(address))
+                url = self._permitted_url(lambda: parse_url(address))
                 for _ in range(REDIRECTS + 1):
-                    got = await self._one(url)
+                    got = await self._fetch_hop(url)
                     location = got.headers.get("location")
                     if got.status not in _STATUS_OF_REDIRECT or location is None:
                         return got
-                    here, url = url, self._judged(lambda at=url, to=location: follow(at, to))
-                    if _place(url) != _place(here) and is_local(url):
+                    here, url = url, self._permitted_url(lambda at=url, to=location: follow(at, to))
+                    if _origin(url) != _origin(here) and is_local(url):
                         raise ToolError(f"{here} leads to this machine", code="not_public")
                     if not self.wanted(url):
                         return Fetched(here, got.status, got.headers, leads_to=url)
@@ -109,7 +109,7 @@ class Fetcher:
         except TimeoutError:
             raise ToolError(f"{address} did not come within {self.seconds:g} s", code="timeout") from None
 
-    def _judged(self, read: Callable[[], Url]) -> Url:
+    def _permitted_url(self, read: Callable[[], Url]) -> Url:
         """Return the URL that `read` returns, or the one that it refuses if :attr:`permitted` allows that."""
         try:
             return read()
@@ -137,7 +137,7 @@ class Fetcher:
         except (OSError, UnicodeError) as error:
             raise ToolError(f"{url.host} was not found: {error}") from None
 
-    async def _one(self, url: Url) -> Fetched:
+    async def _fetch_hop(self, url: Url) -> Fetched:
         from moryflow_sdk.chat_completions.failures import Broken, NotHttp, TimedOut
 
         connection = await self._open(url)
@@ -178,7 +178,7 @@ class Fetcher:
         raise ToolError(f"{url} cannot be connected to: {problem}")
 
 
-def _place(url: Url) -> tuple[str, str, int]:
+def _origin(url: Url) -> tuple[str, str, int]:
     return url.scheme, url.host, url.port
 
 

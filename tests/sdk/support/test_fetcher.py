@@ -119,7 +119,7 @@ async def test_every_example_is_fetched_or_refused(case: dict[str, Any]) -> None
     asked: list[str] = []
 
     class Plain(Fetcher):
-        async def _one(self, url: Url) -> Fetched:
+        async def _fetch_hop(self, url: Url) -> Fetched:
             world.connected.append((await self._addresses(url))[0])
             asked.append(str(url))
             found = redirects.pop(str(url), None)
