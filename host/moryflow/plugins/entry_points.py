@@ -54,11 +54,11 @@ class InstalledPlugins(NamedTuple):
 
 
 def installed(cache: Path) -> tuple[EntryPoint, ...]:
-    """Return the entry points of :data:`PLUGINS` of all installed packages; see :func:`look_around`."""
-    return look_around(cache).found
+    """Return the entry points of :data:`PLUGINS` of all installed packages; see :func:`read_installed`."""
+    return read_installed(cache).found
 
 
-def look_around(cache: Path) -> InstalledPlugins:
+def read_installed(cache: Path) -> InstalledPlugins:
     """Return the installed plugins.
 
     The result is kept in `cache` under the search path and the change time of each folder on it: installing or removing a
@@ -308,12 +308,12 @@ def entry_points_of(project: Path) -> list[EntryPoint]:
     return found
 
 
-def being_written(home: Path, development: Iterable[Path]) -> list[Path]:
+def editable_code(home: Path, development: Iterable[Path]) -> list[Path]:
     """Return the files and folders outside the home whose code is used as soon as it is saved.
 
     These are the packages of plugins that are installed from their sources, and the paths that ``dev`` was given.
     """
-    found = [unit.root for point in look_around(home / "cache").found if point.editable and (unit := unit_of(point.value))]
+    found = [unit.root for point in read_installed(home / "cache").found if point.editable and (unit := unit_of(point.value))]
     return [*dict.fromkeys((*found, *(path.absolute() for path in development)))]
 
 

@@ -16,7 +16,7 @@ from moryflow_sdk import Event, MoryflowError
 from moryflow.base.events import now
 
 from .consent import FOLDERS, Consents, consent_command, items
-from .entry_points import being_written, search_path
+from .entry_points import editable_code, search_path
 from .reload_report import ReloadReport, compare
 
 if TYPE_CHECKING:
@@ -80,15 +80,15 @@ class Reloader:
         self._consents = Consents(host.home)
         self._known = items(host.home) - self._consents.waiting().keys()
         self._missing: dict[str, float] = {}
-        self._watcher = FileWatcher(self._heard)
+        self._watcher = FileWatcher(self._on_change)
         self._timer: asyncio.TimerHandle | None = None
         self._later: list[asyncio.TimerHandle] = []
         self._due = asyncio.Event()
         self._saved = self._taken = 0
         self._states: dict[Path, tuple[int, int]] = {}
-        self._took = asyncio.Event()
+        self._reload_done = asyncio.Event()
         """Set, and replaced by a new event, each time that saved changes were taken."""
-        self._written: list[Path] = []
+        self._outside_code: list[Path] = []
         self._sites: set[Path] = set()
         self._since = 0.0
         self._asked = 0.0
@@ -106,13 +106,13 @@ class Reloader:
         self._host.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         watch_registry, preflight = self._host.watch_registry, self._host.preflight
         watch_registry.changed = lambda: self._on_loop(self._rewatch)
-        watch_registry.asked = lambda: self._on_loop(self._ask)
-        preflight.listeners.append(self._news)
+        watch_registry.asked = lambda: self._on_loop(self._on_invalidate)
+        preflight.listeners.append(self._on_probe_end)
         self._unsubscribe = self._host.bus.subscribe(self._note_shell)
         self._host.before_turn = self.settled
         self._sites = {Path(entry) for entry in search_path() if any(Path(entry).glob("*.dist-info"))}
         self._rewatch()
-        self._states = _file_states(self._host.home, self._written)
+        self._states = _file_states(self._host.home, self._outside_code)
         self._task = asyncio.create_task(self._run())
 
     async def aclose(self) -> None:
@@ -124,25 +124,25 @@ class Reloader:
                 timer.cancel()
         watch_registry, preflight = self._host.watch_registry, self._host.preflight
         watch_registry.changed = watch_registry.asked = _nothing
-        if self._news in preflight.listeners:
-            preflight.listeners.remove(self._news)
+        if self._on_probe_end in preflight.listeners:
+            preflight.listeners.remove(self._on_probe_end)
         self._host.before_turn = None
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
-        self._take(self._saved)
+        self._note_reloaded(self._saved)
 
     async def settled(self) -> None:
         """Wait until files saved before this call are in use or were refused; later saves are not waited for."""
         await asyncio.sleep(HEARING)
-        taken, written = self._states, [*self._written]
+        taken, written = self._states, [*self._outside_code]
         states = await asyncio.to_thread(_file_states, self._host.home, written)
         if self._states is taken:  # else a generation is being built from these files, and the loop below waits for it
             for path in {path for path, _ in states.items() ^ taken.items()}:  # a busy system reports changes late
-                self._saved_to(path)
+                self._on_saved(path)
         saved = self._saved
         while self._task is not None and not self._task.done() and self._taken < saved:
-            await self._took.wait()
+            await self._reload_done.wait()
 
     async def give(self, item: str) -> None:
         """Record that a person consented to a waiting item; return when it is loaded.
@@ -153,43 +153,43 @@ class Reloader:
             self._host.preflight.policy(self._host.home).doubted.discard(Path(item))
         else:
             self._consents.give(item)
-        self._soon(SETTLE)
+        self._schedule_reload(SETTLE)
         await self.settled()
 
     # ---------------------------------------------------------------- changes
 
-    def _heard(self, path: Path) -> None:
+    def _on_change(self, path: Path) -> None:
         """Handle one change of a file: call the plugins that watch it, and reload if it is part of a generation."""
         for folder, callbacks in self._plugin_paths.items():
             if path.is_relative_to(folder):
                 for callback in callbacks:
                     _call(callback, path)
-        self._saved_to(path)
+        self._on_saved(path)
 
-    def _saved_to(self, path: Path) -> None:
+    def _on_saved(self, path: Path) -> None:
         """Begin a reload if `path` is part of a generation."""
         home = self._host.home
         if not path.is_relative_to(home):
-            root = next((root for root in self._written if path.is_relative_to(root)), None)
+            root = next((root for root in self._outside_code if path.is_relative_to(root)), None)
             if root is not None:
-                self._doubt(root)
-                self._soon(SETTLE)
+                self._hold_changed(root)
+                self._schedule_reload(SETTLE)
             elif path.parent in self._sites and path.name.endswith((".dist-info", ".egg-info", ".pth")):
-                self._soon(INSTALLING)
-                self._look_again()
+                self._schedule_reload(INSTALLING)
+                self._check_installed_again()
             return
         parts = path.relative_to(home).parts
         if not parts or parts[0] not in (*_HOME_FILES, *FOLDERS, *_TEXTS):
             return
         if parts[0] in FOLDERS:
             self._hold_new()
-        self._soon(SETTLE)
+        self._schedule_reload(SETTLE)
 
-    def _look_again(self) -> None:
+    def _check_installed_again(self) -> None:
         """Reload again after :data:`INSTALLED` seconds, when an installer has surely ended."""
         for timer in self._later:
             timer.cancel()
-        self._later = [self._loop.call_later(seconds, self._soon, SETTLE) for seconds in INSTALLED]
+        self._later = [self._loop.call_later(seconds, self._schedule_reload, SETTLE) for seconds in INSTALLED]
 
     def _note_shell(self, event: Event) -> None:
         """Keep track of which shell commands are running."""
@@ -200,7 +200,7 @@ class Reloader:
         elif event.type == "tool.result" and event.data["call_id"] in self._shells:
             self._loop.call_later(_LINGER, self._shells.discard, event.data["call_id"])
 
-    def _doubt(self, root: Path) -> None:
+    def _hold_changed(self, root: Path) -> None:
         """Make the code in `root` wait for consent if it changed during a shell command, which may have written it."""
         policy = self._host.preflight.policy(self._host.home)
         if self._shells and root not in policy.doubted:
@@ -222,7 +222,7 @@ class Reloader:
         self._appeared += [item for item in held if item.startswith("tools/")]  # a waiting plugin has a load record instead
         self._known |= there - self._consents.waiting().keys()
 
-    def _soon(self, quiet: float) -> None:
+    def _schedule_reload(self, quiet: float) -> None:
         """Begin a reload after `quiet` seconds without a change, or once a series of changes lasts too long."""
         moment = time.monotonic()
         self._saved += 1
@@ -231,20 +231,20 @@ class Reloader:
             if moment - self._since > PATIENCE and quiet == SETTLE:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_later(quiet, self._go)
+        self._timer = self._loop.call_later(quiet, self._on_timer)
 
-    def _go(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self._due.set()
 
-    def _ask(self) -> None:
+    def _on_invalidate(self) -> None:
         """Begin a reload that a plugin asked for, at most once per :data:`AGAIN` seconds."""
         wait = max(SETTLE, self._asked + AGAIN - time.monotonic())
         self._asked = time.monotonic() + wait
-        self._soon(wait)
+        self._schedule_reload(wait)
 
-    def _news(self) -> None:
-        self._on_loop(lambda: self._soon(SETTLE))
+    def _on_probe_end(self) -> None:
+        self._on_loop(lambda: self._schedule_reload(SETTLE))
 
     def _on_loop(self, work: Callable[[], None]) -> None:
         if not self._loop.is_closed():
@@ -256,8 +256,8 @@ class Reloader:
         """Watch the files that the current generation is made from, and the paths that plugins watch."""
         home = self._host.home
         folders = {home: False, **{home / name: True for name in (*FOLDERS, *_TEXTS)}}
-        self._written = being_written(home, self._host.development)
-        folders |= {path if path.is_dir() else path.parent: path.is_dir() for path in self._written}
+        self._outside_code = editable_code(home, self._host.development)
+        folders |= {path if path.is_dir() else path.parent: path.is_dir() for path in self._outside_code}
         folders |= dict.fromkeys(self._sites - folders.keys(), False)
         self._plugin_paths = {}
         for (_, path), callback in list(self._host.watch_registry.watches.items()):
@@ -283,13 +283,13 @@ class Reloader:
             except Exception as error:  # whatever went wrong, the next save is tried again
                 log.warning("what was saved is not taken: %s: %s", type(error).__name__, error)
             finally:
-                self._take(saved)
+                self._note_reloaded(saved)
 
-    def _take(self, saved: int) -> None:
+    def _note_reloaded(self, saved: int) -> None:
         """Wake everyone who waits for the changes up to number `saved`."""
         self._taken = max(self._taken, saved)
-        self._took.set()
-        self._took = asyncio.Event()
+        self._reload_done.set()
+        self._reload_done = asyncio.Event()
 
     async def _reloaded(self, since: float) -> ReloadReport:
         host = self._host
@@ -297,7 +297,7 @@ class Reloader:
         # Watch new folders from here on, before their files are read: earlier changes in them were not reported.
         self._rewatch()
         self._hold_new()
-        self._states = _file_states(host.home, self._written)
+        self._states = _file_states(host.home, self._outside_code)
         await host.refresh()
         ms = (time.monotonic() - since) * 1000 if since else 0.0
         self._rewatch()
@@ -360,7 +360,7 @@ class FileWatcher:
     """
 
     def __init__(self, heard: Callable[[Path], None]) -> None:
-        self._heard = heard
+        self._on_change = heard
         self._loop = asyncio.get_running_loop()
         self._observer: Any = None
         self._watched: dict[tuple[Path, bool], Any] = {}
@@ -413,7 +413,7 @@ class FileWatcher:
 
     def _tell(self, path: str) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._heard, Path(path))
+            self._loop.call_soon_threadsafe(self._on_change, Path(path))
 
 
 def _handler(tell: Callable[[str], None]) -> Any:

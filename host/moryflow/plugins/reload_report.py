@@ -102,7 +102,7 @@ def compare(
     if torn is not None and torn != settings[0].torn:
         kept[torn.file] = str(torn)
     look = {record.file: f"moryflow plugin check {record.name}" for record in after.records if record.kept}
-    look |= {file: _look(file, torn) for file in kept if file not in look}
+    look |= {file: _check_command(file, torn) for file in kept if file not in look}
     return ReloadReport(tuple(changed), _order_changed(before, after), after.id, ms, kept, tuple(waiting), {**look, **waiting})
 
 
@@ -116,7 +116,7 @@ def _remarks(before: PluginSet, after: PluginSet, waiting: Mapping[str, str]) ->
             yield PluginChange("file", place, said)
 
 
-def _look(file: str, torn: Problem | None) -> str:
+def _check_command(file: str, torn: Problem | None) -> str:
     """Return the command that shows what is wrong with a file that is not part of a plugin."""
     if torn is not None and file == torn.file:
         return "moryflow config check"

@@ -208,15 +208,15 @@ def _spec(fullname: str, file: Path, sources: Sources) -> tuple[ModuleSpec, _Loa
     return spec, loader
 
 
-def slips(paths: Iterable[Path]) -> list[str]:
+def compiler_warnings(paths: Iterable[Path]) -> list[str]:
     """Return a sentence with file and line for each warning of the compiler. A file that cannot be compiled has none.
 
     Only for a command with one thread: warnings of other threads are not shown meanwhile.
     """
-    return [said for path in paths for said in _slips(path)]
+    return [said for path in paths for said in _compiler_warnings(path)]
 
 
-def _slips(path: Path) -> list[str]:
+def _compiler_warnings(path: Path) -> list[str]:
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", SyntaxWarning)
@@ -359,7 +359,7 @@ def import_module(name: str, unit: Unit | None, digest: str) -> ModuleType:
         if unit.name not in sys.modules or _imported.get(unit.name, digest) == digest:
             _imported[unit.name] = digest
             return importlib.import_module(name)
-        return _again(name, unit, digest)
+        return _import_again(name, unit, digest)
 
 
 def read_fresh(unit: Unit) -> None:
@@ -371,7 +371,7 @@ def read_fresh(unit: Unit) -> None:
     finder.units[unit.name] = unit
 
 
-def _again(name: str, unit: Unit, digest: str) -> ModuleType:
+def _import_again(name: str, unit: Unit, digest: str) -> ModuleType:
     old = _modules_of(unit)
     compiled = [key for key, module in old.items() if str(getattr(module, "__file__", "")).endswith(tuple(EXTENSION_SUFFIXES))]
     if compiled:
@@ -417,13 +417,13 @@ class _FreshFinder:
     ) -> ModuleSpec | None:
         if not any(unit.owns(fullname) for unit in self.units.values()):
             return None
-        spec = PathFinder.find_spec(fullname, path, target) or _elsewhere(self, fullname, path)
+        spec = PathFinder.find_spec(fullname, path, target) or _find_elsewhere(self, fullname, path)
         if spec is not None and type(spec.loader) is SourceFileLoader:
             spec.loader = _FreshLoader(spec.loader.name, spec.loader.path)
         return spec
 
 
-def _elsewhere(finder: _FreshFinder, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+def _find_elsewhere(finder: _FreshFinder, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
     """Ask the finders after `finder`: some editable installations have their own."""
     for other in sys.meta_path[sys.meta_path.index(finder) + 1 :]:  # type: ignore[arg-type]
         find = getattr(other, "find_spec", None)

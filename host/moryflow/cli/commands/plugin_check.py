@@ -30,7 +30,7 @@ def check(flags: Flags, what: str | None) -> int:
 
     Without NAME or PATH every plugin that is installed, or is a file of your own.
     """
-    from moryflow.plugins.sources import slips
+    from moryflow.plugins.sources import compiler_warnings
 
     plugins = FoundPlugins(flags)
     documents: list[dict[str, Any]] = []
@@ -42,7 +42,7 @@ def check(flags: Flags, what: str | None) -> int:
         taken |= {tool.casefold(): f"the {candidate.tier} plugin {candidate.name}" for tool in verdict.tools}
         undeclared = _undeclared(candidate, verdict)
         good = verdict.ok and not undeclared and not verdict.notes
-        warnings = slips(_code(candidate)) if verdict.ok else []
+        warnings = compiler_warnings(_code(candidate)) if verdict.ok else []
         about = {"ok": good, "undeclared": undeclared, "warnings": warnings}
         documents.append({"name": candidate.name, **asdict(verdict), **about})
         text = verdict_text(candidate.name, verdict, undeclared, again=what)

@@ -249,7 +249,7 @@ def _row(host: Host, path: Path) -> dict[str, Any]:
     """Return the tools that a file gives, the problems found in it, and what Python warns of in it."""
     from moryflow_sdk.support.own_files import MANIFESTS
 
-    from moryflow.plugins.sources import slips
+    from moryflow.plugins.sources import compiler_warnings
 
     notes = [note for record in host.plugin_set.records for note in record.notes]
     beside = () if path.suffix == ".py" else tuple(f"{path.with_suffix(suffix)}:" for suffix in MANIFESTS)
@@ -258,7 +258,7 @@ def _row(host: Host, path: Path) -> dict[str, Any]:
     if not tools and not problems:
         problems = [f"{path}: it was not loaded; next: moryflow plugin info external_tools"]
     found = {"file": str(path), "ok": bool(tools) and not problems, "tools": tools}
-    return {**found, "problems": problems, "warnings": slips([path])}
+    return {**found, "problems": problems, "warnings": compiler_warnings([path])}
 
 
 def _lines(row: dict[str, Any]) -> str:

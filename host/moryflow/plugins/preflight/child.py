@@ -28,7 +28,7 @@ from moryflow.plugins.lifecycle import PlainContext, start
 from moryflow.plugins.load import load_alone
 from moryflow.plugins.load_failures import failure_line
 
-from .shared_state import ProcessState, SharedCode, harm, line_of, remarks, take
+from .shared_state import ProcessState, SharedCode, harm, line_of, process_state, remarks
 
 Mark = Callable[[str], None]
 _FILES = 256
@@ -67,7 +67,7 @@ def examine(request: Mapping[str, Any], shared: SharedCode, mark: Mark) -> dict[
     atexit.register(_stand_in)
     forked: list[bool] = []
     os.register_at_fork(before=lambda: forked.append(True))
-    before = take()
+    before = process_state()
     started = time.perf_counter()
     mark("import")
     raised = False
@@ -80,7 +80,7 @@ def examine(request: Mapping[str, Any], shared: SharedCode, mark: Mark) -> dict[
     harmed += ["what runs: it forks this process"] if forked else []
     if found["ok"] or raised:
         with suppress(BaseException):  # the plugin may have broken what this needs
-            found["changed"] = list(remarks(before, take()))
+            found["changed"] = list(remarks(before, process_state()))
     if harmed:
         hint = _HARM_IN_TOOLS if "file" in request else _HARM_HINT
         failed = "" if found["ok"] or raised else f"{found['error']}; "
@@ -108,7 +108,7 @@ def _find_harm(before: ProcessState, shared: SharedCode) -> list[str]:
     found: list[str] = []
     try:
         found.extend(shared.changes())  # first: it restores what the rest needs
-        found.extend(harm(before, take()))
+        found.extend(harm(before, process_state()))
         if not atexit._ncallbacks():
             found.append("what runs at the end of the program (atexit)")
     except BaseException as error:  # the isolation boundary of the probe
@@ -126,10 +126,10 @@ _FATAL = (MemoryError, RecursionError, SystemExit)
 def _is_fatal(error: BaseException | None) -> bool:
     """Whether `error` or one of its causes means that code ran out of memory or stack, tried to end the process, or read
     the terminal."""
-    return any(isinstance(each, _FATAL) or _reads_terminal(each) for each in _behind(error))
+    return any(isinstance(each, _FATAL) or _reads_terminal(each) for each in _causes(error))
 
 
-def _behind(error: BaseException | None) -> list[BaseException]:
+def _causes(error: BaseException | None) -> list[BaseException]:
     """Return `error` and the chain of its causes."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
@@ -222,7 +222,7 @@ def _note_errors(function: Callable[..., Any], raised: list[BaseException]) -> C
 
 
 def _failure_report(failure: LoadFailure, file: str = "") -> dict[str, Any]:
-    hint = _TERMINAL_HINT if any(map(_reads_terminal, _behind(failure))) else failure.hint
+    hint = _TERMINAL_HINT if any(map(_reads_terminal, _causes(failure))) else failure.hint
     said = {"stage": failure.stage, "error": failure.message, "file": failure.file or file, "line": failure.line, "hint": hint}
     return {"ok": False, "fatal": _is_fatal(failure), **said}
 

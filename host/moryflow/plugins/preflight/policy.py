@@ -16,7 +16,7 @@ from moryflow_sdk.support.secrets import hide
 from moryflow.hooks.plugin_set import LoadFailure, Pending
 from moryflow.plugins.consent import WAITS, Consents
 from moryflow.plugins.discovery import Candidate
-from moryflow.plugins.entry_points import look_around
+from moryflow.plugins.entry_points import read_installed
 from moryflow.plugins.importer import sources_of
 from moryflow.plugins.sources import Fingerprints, unit_of
 
@@ -37,7 +37,7 @@ class AdmissionPolicy:
     def __init__(self, home: Path, *, prober: Prober | None = None, news: Callable[[], None] | None = None) -> None:
         self.home = home
         self.consents = Consents(home)
-        self.cache = VerdictCache(home, look_around(home / "cache").surroundings)
+        self.cache = VerdictCache(home, read_installed(home / "cache").surroundings)
         self.prints = Fingerprints(self.cache.stamps)
         self.news = news
         self.doubted: set[Path] = set()
@@ -48,7 +48,7 @@ class AdmissionPolicy:
 
     def look_again(self) -> None:
         """Forget all verdicts if a package was installed or removed since."""
-        surroundings = look_around(self.home / "cache").surroundings
+        surroundings = read_installed(self.home / "cache").surroundings
         if surroundings != self.cache.surroundings:
             self.cache = VerdictCache(self.home, surroundings)
             self.prints = Fingerprints(self.cache.stamps)
@@ -137,7 +137,7 @@ class AdmissionPolicy:
         self.cache.save()
         for future in futures:
             if not future.done():
-                future.add_done_callback(self._late)
+                future.add_done_callback(self._save_late)
 
     def ask(self, item: Item, config: Mapping[str, Any], *, seconds: float = SECONDS) -> Future[ProbeVerdict]:
         """Begin a probe of `item`, or join one that runs; the verdict is cached."""
@@ -162,7 +162,7 @@ class AdmissionPolicy:
         asked.add_done_callback(keep)
         return kept
 
-    def _late(self, _: Future[ProbeVerdict]) -> None:
+    def _save_late(self, _: Future[ProbeVerdict]) -> None:
         self.cache.save()
         if self.news is not None:
             self.news()

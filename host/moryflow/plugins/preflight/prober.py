@@ -150,7 +150,7 @@ _TRIES = 2
 
 
 @dataclass(eq=False)
-class _Asked:
+class _Request:
     request: dict[str, Any]
     slow: Callable[[], None]
     future: Future[ProbeVerdict] = field(default_factory=Future)
@@ -164,8 +164,8 @@ class Prober:
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._asked: dict[int, _Asked] = {}
-        self._suspects: deque[_Asked] = deque()
+        self._asked: dict[int, _Request] = {}
+        self._suspects: deque[_Request] = deque()
         self.begun: Future[None] = Future()
         """Done when the helper has imported what it needs, which takes long on a busy machine."""
 
@@ -175,7 +175,7 @@ class Prober:
         :param slow: called, from another thread, if the probe was put behind others because it did not finish in a glance.
         """
         number = next(self._numbers)
-        asked = _Asked({**request, "id": number, "path": list(sys.path)}, slow)
+        asked = _Request({**request, "id": number, "path": list(sys.path)}, slow)
         with self._lock:
             self._asked[number] = asked
             self._send(asked)
@@ -197,15 +197,15 @@ class Prober:
         if process is not None:
             _end(process)
         for each in asked:
-            _answer(each, _lost("the host is closing"))
+            _answer(each, _lost_verdict("the host is closing"))
 
-    def _send(self, asked: _Asked) -> None:
+    def _send(self, asked: _Request) -> None:
         asked.tries += 1
         try:
             self._tell(asked.request)
         except OSError as error:
             self._asked.pop(asked.request["id"], None)
-            _answer(asked, _lost(f"it cannot be probed: {error.strerror or error}"))
+            _answer(asked, _lost_verdict(f"it cannot be probed: {error.strerror or error}"))
 
     def _tell(self, message: Mapping[str, Any]) -> None:
         stdin = self._started().stdin
@@ -247,9 +247,9 @@ class Prober:
             if asked is not None:
                 _answer(asked, verdict_of({**answer["verdict"], "fresh": True}))
         process.stdout.close()
-        self._bereft(process)
+        self._on_helper_end(process)
 
-    def _bereft(self, process: subprocess.Popen[bytes]) -> None:
+    def _on_helper_end(self, process: subprocess.Popen[bytes]) -> None:
         """Handle the end of the helper: probe its requests again, one at a time. If it ends again, that one was the cause."""
         with self._lock:
             if self._process is not process:
@@ -261,7 +261,7 @@ class Prober:
                 if asked.tries < _TRIES or len(lost) > 1:
                     self._suspects.append(asked)
                 else:
-                    _answer(asked, _lost("it ended the process that probed it", fatal=True))
+                    _answer(asked, _lost_verdict("it ended the process that probed it", fatal=True))
             self._next_suspect()
 
     def _next_suspect(self) -> None:
@@ -279,12 +279,12 @@ _BEGIN = (
 )
 
 
-def _answer(asked: _Asked, verdict: ProbeVerdict) -> None:
+def _answer(asked: _Request, verdict: ProbeVerdict) -> None:
     if asked.future.set_running_or_notify_cancel():
         asked.future.set_result(verdict)
 
 
-def _lost(error: str, *, fatal: bool = False) -> ProbeVerdict:
+def _lost_verdict(error: str, *, fatal: bool = False) -> ProbeVerdict:
     return ProbeVerdict(ok=False, stage="import", error=error, fatal=fatal, lost=not fatal, fresh=True)
 
 

@@ -95,12 +95,12 @@ def _errors() -> int:
     return sum(action == "error" and not (module or message) for action, message, _, module, _ in warnings.filters)
 
 
-def _lost(before: list[Any], after: list[Any]) -> bool:
+def _has_lost(before: list[Any], after: list[Any]) -> bool:
     return any(entry not in after for entry in before)
 
 
-def _pushed(before: list[Any], after: list[Any]) -> bool:
-    return after[: len(before)] != before and not _lost(before, after)
+def _has_prepended(before: list[Any], after: list[Any]) -> bool:
+    return after[: len(before)] != before and not _has_lost(before, after)
 
 
 class _State(NamedTuple):
@@ -136,14 +136,14 @@ _HARMFUL = (
     ),
     _State("the alarm of this process", _alarms, r"alarm|setitimer", _moved),
     _State("the recursion limit", sys.getrecursionlimit, r"setrecursionlimit", gt),
-    _State("sys.path", lambda: list(sys.path), differs=_lost),
-    _State("sys.meta_path", lambda: list(sys.meta_path), differs=_lost),
-    _State("sys.path_hooks", lambda: list(sys.path_hooks), differs=_lost),
+    _State("sys.path", lambda: list(sys.path), differs=_has_lost),
+    _State("sys.meta_path", lambda: list(sys.meta_path), differs=_has_lost),
+    _State("sys.path_hooks", lambda: list(sys.path_hooks), differs=_has_lost),
     _State("the warnings filter (warnings become errors)", _errors, r"warnings\.", lt),
 )
 """State that other code relies on."""
 _IMPOLITE = (
-    _State("the beginning of sys.path", lambda: list(sys.path), differs=_pushed),
+    _State("the beginning of sys.path", lambda: list(sys.path), differs=_has_prepended),
     _State("the recursion limit", sys.getrecursionlimit, differs=lt),
     _State("the warnings filter", lambda: list(warnings.filters)),
     _State("the root logger", _logging),
@@ -162,7 +162,7 @@ class ProcessState:
     children: bool
 
 
-def take() -> ProcessState:
+def process_state() -> ProcessState:
     """Return the shared state now."""
     harmful, impolite = (tuple(_read(state.read) for state in states) for states in (_HARMFUL, _IMPOLITE))
     threads = {thread.ident for thread in threading.enumerate()}
@@ -179,8 +179,8 @@ def _read(read: Callable[[], Any]) -> Any:
 
 def harm(before: ProcessState, after: ProcessState) -> Iterator[str]:
     """Yield the name of each state that was changed and that other code relies on."""
-    yield from _different(_HARMFUL, before.harmful, after.harmful)
-    lost = [name for name in _set(before, after) if name not in after.environ or name.startswith(_NEEDED)]
+    yield from _changed_states(_HARMFUL, before.harmful, after.harmful)
+    lost = [name for name in _changed_variables(before, after) if name not in after.environ or name.startswith(_NEEDED)]
     if lost:
         yield f"os.environ ({', '.join(lost[:3])})"
     for thread in _new_threads(before):
@@ -191,15 +191,15 @@ def harm(before: ProcessState, after: ProcessState) -> Iterator[str]:
 
 def remarks(before: ProcessState, after: ProcessState) -> Iterator[str]:
     """Yield the name of each state that was changed without harm."""
-    if names := _set(before, after):
+    if names := _changed_variables(before, after):
         yield f"os.environ ({', '.join(names[:5])})"
-    yield from _different(_IMPOLITE, before.impolite, after.impolite)
+    yield from _changed_states(_IMPOLITE, before.impolite, after.impolite)
     yield from (f"its thread {thread.name!r} goes on" for thread in _new_threads(before) if thread.daemon)
     if after.children and not before.children:
         yield "a process that it started goes on"
 
 
-def _different(states: tuple[_State, ...], before: tuple[Any, ...], after: tuple[Any, ...]) -> Iterator[str]:
+def _changed_states(states: tuple[_State, ...], before: tuple[Any, ...], after: tuple[Any, ...]) -> Iterator[str]:
     for state, then, now in zip(states, before, after, strict=True):
         try:
             different = bool(state.differs(then, now))
@@ -209,7 +209,7 @@ def _different(states: tuple[_State, ...], before: tuple[Any, ...], after: tuple
             yield state.name
 
 
-def _set(before: ProcessState, after: ProcessState) -> list[str]:
+def _changed_variables(before: ProcessState, after: ProcessState) -> list[str]:
     """Return the environment variables whose values differ."""
     names = {*before.environ, *after.environ}
     return sorted(name for name in names if before.environ.get(name) != after.environ.get(name))

@@ -12,7 +12,7 @@ from moryflow_sdk import API, HOOKS, Frozen, Tool
 from moryflow_sdk.services import SERVICES
 from moryflow_sdk.support.texts import nearest
 
-from moryflow.plugins.sources import slips
+from moryflow.plugins.sources import compiler_warnings
 from moryflow.testing.isolated import IsolatedHost
 
 from . import Subject
@@ -69,7 +69,7 @@ def test_it_does_something(plugin_subject: Subject) -> None:
 def test_python_warns_of_nothing_in_it(plugin_subject: Subject) -> None:
     """Code such as an invalid escape, or ``is`` with a number, fails in a later Python or does not do what its author meant."""
     plugin_subject.need()
-    for said in slips(plugin_subject.trees):
+    for said in compiler_warnings(plugin_subject.trees):
         place, _, what = said.partition(": ")
         plugin_subject.fail(what, "fix that line", place)
 

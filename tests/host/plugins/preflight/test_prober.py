@@ -17,7 +17,7 @@ from moryflow import open_host
 from moryflow.plugins.discovery import Candidate
 from moryflow.plugins.preflight.policy import AdmissionPolicy, probe, probe_all
 from moryflow.plugins.preflight.prober import Prober, ProbeVerdict
-from moryflow.plugins.preflight.shared_state import take
+from moryflow.plugins.preflight.shared_state import process_state
 
 HELLO = """
 from moryflow_sdk import hookimpl, tool
@@ -348,7 +348,7 @@ async def test_code_that_changes_what_belongs_to_everyone_is_refused(home, sourc
 @pytest.mark.filterwarnings("error")
 def test_looking_at_what_belongs_to_everyone_is_no_reason_for_a_warning():
     """Nothing is asked for by a name that a later Python gives up, and each question has an answer (SECURITY §3)."""
-    state = take()
+    state = process_state()
     assert [value for value in (*state.harmful, *state.impolite) if str(value).endswith(("Error", "Warning"))] == []
 
 

@@ -182,7 +182,7 @@ async def test_what_is_saved_right_before_a_call_holds_although_the_system_has_n
     home.tool("zero")
     home.write("plugins/package/__init__.py", TOOL.format(name="packed", text="zero", parameters=""))
     async with home.open(wait=60) as host:
-        monkeypatch.setattr(home.reloader._watcher, "_heard", lambda _: None)
+        monkeypatch.setattr(home.reloader._watcher, "_on_change", lambda _: None)
         home.tool("one")
         assert await home.says() == "one"
         home.write("plugins/package/__init__.py", TOOL.format(name="packed", text="in place", parameters=""))

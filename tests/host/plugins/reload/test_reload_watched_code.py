@@ -42,7 +42,7 @@ async def test_what_is_saved_right_before_a_call_holds_although_the_system_has_n
     home.tool().rename(alone)
     home.tool(name="packed").rename(home.write("../vault/pack/__init__.py", ""))
     async with home.open(wait=60, development=[alone, package]):
-        monkeypatch.setattr(home.reloader._watcher, "_heard", lambda _: None)
+        monkeypatch.setattr(home.reloader._watcher, "_on_change", lambda _: None)
         alone.write_text(alone.read_text().replace("one", "another"))
         assert (await home.says(), await home.says("packed")) == ("another", "one")
         (package / "__init__.py").write_text((package / "__init__.py").read_text().replace("one", "other"))
@@ -56,7 +56,7 @@ async def test_what_a_shell_command_changed_waits_although_the_system_has_not_to
     code = home.vault / "mine.py"
     home.tool().rename(code)
     async with home.open(wait=60, development=[code]):
-        monkeypatch.setattr(home.reloader._watcher, "_heard", lambda _: None)
+        monkeypatch.setattr(home.reloader._watcher, "_on_change", lambda _: None)
         home.reloader._shells.add("call_1_1")
         code.write_text(code.read_text().replace("one", "two"))
         assert await home.says() == "one" and home.reloader.asking == [str(code)]
