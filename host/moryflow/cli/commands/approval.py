@@ -98,8 +98,8 @@ def reply(flags: Flags, approval: str, words: tuple[str, ...], message: str) -> 
 
     answer = answer_of(" ".join(words))
     if answer is None or (answer.message and message):
-        said = "the answer is empty" if answer is None else "the reason is given twice"
-        raise click.UsageError(f"{said}; moryflow approval reply {approval} {OFFERED}, or why not")
+        problem = "the answer is empty" if answer is None else "the reason is given twice"
+        raise click.UsageError(f"{problem}; moryflow approval reply {approval} {OFFERED}, or why not")
 
     async def work(store: Store) -> tuple[ApprovalRow, str]:
         row = await store.reply(await _approval_id(store, approval), answer.reply, message=answer.message or message)

@@ -223,7 +223,7 @@ def _remarks(host: Host, config: Config) -> Iterator[Problem]:
         if check is None:
             continue
         try:
-            found = [_remark(*said) for said in check(config.rules())]
+            found = [_remark(*remark) for remark in check(config.rules())]
         except Exception as error:  # a plugin's own check may raise anything; the others still count
             yield Problem(plugin.name, None, None, f"its check of the rules failed: {error}", code="plugin")
             continue

@@ -76,8 +76,8 @@ def _words(command: str) -> list[str]:
     except ValueError as error:
         from moryflow_sdk import ConfigError
 
-        said = f"--run is not a command line: {str(error)[:1].lower()}{str(error)[1:]}"
-        raise ConfigError(said, next_step="moryflow dev --run 'tool run hello --name you'") from error
+        message = f"--run is not a command line: {str(error)[:1].lower()}{str(error)[1:]}"
+        raise ConfigError(message, next_step="moryflow dev --run 'tool run hello --name you'") from error
 
 
 class _Loop:

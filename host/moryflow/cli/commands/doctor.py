@@ -46,15 +46,15 @@ def command(flags: Flags, repair: bool) -> int:
     found = with_host(flags, work, quiet=True)
     lines: list[str] = []
     for item in found:
-        lines.append(f"{_MARKS[item.state]}  {item.name}: {_in_one(item.text)}")
+        lines.append(f"{_MARKS[item.state]}  {item.name}: {_one_line(item.text)}")
         if item.next_step and item.state != "ok":
-            lines.append(f"      next: {_in_one(item.next_step)}")
+            lines.append(f"      next: {_one_line(item.next_step)}")
     broken = any(item.state == "bad" for item in found)
     show(flags, {"ok": not broken, "findings": [asdict(item) for item in found]}, "\n".join(lines))
     return 3 if broken else 0
 
 
-def _in_one(text: str) -> str:
+def _one_line(text: str) -> str:
     """Return `text` as one line: a line break in a file name must not look like the start of a finding."""
     return plain(" ".join(text.splitlines()))
 
@@ -101,20 +101,20 @@ def _libraries() -> Iterable[DoctorFinding]:
 
     outside: list[DoctorFinding] = []
     try:
-        wanted = [Requirement(line) for line in requires("moryflow") or ()]
+        requirements = [Requirement(line) for line in requires("moryflow") or ()]
     except PackageNotFoundError:  # run from a source folder, without being installed
         return
-    for item in wanted:
+    for item in requirements:
         if item.marker is not None and not item.marker.evaluate({"extra": ""}):
             continue
         step = f"python3 -m pip install '{item.name}{item.specifier}'"
         try:
-            there = version(item.name)
+            installed = version(item.name)
         except PackageNotFoundError:
             outside.append(DoctorFinding("library", "bad", f"{item.name} is not installed", step))
             continue
-        if not item.specifier.contains(there, prereleases=True):
-            text = f"{item.name} {there} is installed; Moryflow is made for {item.specifier}"
+        if not item.specifier.contains(installed, prereleases=True):
+            text = f"{item.name} {installed} is installed; Moryflow is made for {item.specifier}"
             outside.append(DoctorFinding("library", "warning", text, step))
     yield from outside or (DoctorFinding("libraries", "ok", "the versions that Moryflow is made for"),)
 
@@ -165,12 +165,12 @@ def _plugins(plugin_set: PluginSet) -> Iterable[DoctorFinding]:
     for record in plugin_set.records:
         if record.status == "failed":
             hint = record.hint or f"moryflow plugin info {record.name}, or moryflow plugin disable {record.name}"
-            yield DoctorFinding("plugin", "bad", f"{record.name} failed ({record.stage}): {_placed(record)}", hint)
+            yield DoctorFinding("plugin", "bad", f"{record.name} failed ({record.stage}): {_error_with_place(record)}", hint)
         elif record.status == "pending" and record.stage == "probe":
             tried_out.append(record)
         elif record.status == "pending":
             hint = record.hint or f"moryflow plugin check {record.name}"
-            yield DoctorFinding("plugin", "warning", f"{record.name} waits: {_placed(record)}", hint)
+            yield DoctorFinding("plugin", "warning", f"{record.name} waits: {_error_with_place(record)}", hint)
         else:
             yield from _remarks(record)
     if tried_out:
@@ -187,7 +187,7 @@ def _remarks(record: LoadRecord) -> Iterable[DoctorFinding]:
     """Yield a finding for each item that a loaded plugin had to leave out, such as an agent or a tool of the person's own."""
     info = f"moryflow plugin info {record.name}"
     if record.error and not record.notes:
-        yield DoctorFinding("plugin", "warning", f"{record.name}: {_placed(record)}", record.hint or info)
+        yield DoctorFinding("plugin", "warning", f"{record.name}: {_error_with_place(record)}", record.hint or info)
     for note in record.notes[:MOST_NOTES]:
         text, _, step = note.partition("; next: ")
         yield DoctorFinding("plugin" if record.tier != "builtin" else record.name, "warning", text, step or info)
@@ -195,7 +195,7 @@ def _remarks(record: LoadRecord) -> Iterable[DoctorFinding]:
         yield DoctorFinding("plugin", "warning", f"{record.name}: and {len(record.notes) - MOST_NOTES} more", info)
 
 
-def _placed(record: LoadRecord) -> str:
+def _error_with_place(record: LoadRecord) -> str:
     """Return the record's error, with its place in front."""
     place = f"{record.file}:{record.line}" if record.line else record.file
     return f"{place}: {record.error.removeprefix(f'{place}: ')}" if place else record.error
@@ -258,8 +258,8 @@ async def _sessions(host: Host) -> Iterable[DoctorFinding]:
     host.store.notices.clear()
     found.append(DoctorFinding("sessions", "ok", f"{len(rows)} stored"))
     if waiting:
-        said = "a question is open" if len(waiting) == 1 else f"{len(waiting)} questions are open"
-        found.append(DoctorFinding("approvals", "warning", said, "moryflow approval list"))
+        text = "a question is open" if len(waiting) == 1 else f"{len(waiting)} questions are open"
+        found.append(DoctorFinding("approvals", "warning", text, "moryflow approval list"))
     return found
 
 

@@ -137,8 +137,8 @@ async def ensure_model(host: Host, wish: str | None, flags: Flags) -> None:
         if isinstance(provider, _Installable) and not provider.installed():
             text = f"The model {name!r} is not installed yet: {_download(host, provider)}. Install it now?"
             if not flags.yes and not (sys.stdin.isatty() and click.confirm(folded_question(text), err=True, default=True)):
-                said = f"the model {name!r} is not installed ({provider.download_size() / 1e6:.0f} MB)"
-                raise ConfigError(said, next_step="moryflow model install, or add -y")
+                message = f"the model {name!r} is not installed ({provider.download_size() / 1e6:.0f} MB)"
+                raise ConfigError(message, next_step="moryflow model install, or add -y")
             await fetch(host, provider, name, flags)
         return
 

@@ -43,7 +43,7 @@ def new_tool(flags: Flags, name: str, folder: Path | None, language: str) -> Non
     from moryflow.authoring.scaffold import tool_scaffold
 
     home = own_home()
-    scaffold = tool_scaffold(name, folder or home / "tools", _tools_of_ours(), language)
+    scaffold = tool_scaffold(name, folder or home / "tools", _builtin_tools(), language)
     _write(scaffold, flags, home)
     if folder is not None:
         move = f"cp {next(iter(scaffold.files))} {home / 'tools'}/"
@@ -63,7 +63,7 @@ def new_agent(flags: Flags, name: str, folder: Path | None) -> None:
     """Write an agent, a Markdown file, in ~/.moryflow/agents or in FOLDER."""
     from moryflow.authoring.scaffold import agent_scaffold
 
-    scaffold = agent_scaffold(name, folder or own_home() / "agents", _agents_of_ours())
+    scaffold = agent_scaffold(name, folder or own_home() / "agents", _builtin_agents())
     _write(scaffold, flags, own_home())
     _tell(scaffold, flags, scaffold.following)
 
@@ -80,23 +80,23 @@ def new_plugin(flags: Flags, name: str, folder: Path | None) -> None:
     from moryflow.authoring.scaffold import plugin_scaffold
 
     taken = frozenset(dotted.rpartition(".")[2] for dotted in BUILTINS)
-    scaffold = plugin_scaffold(name, folder or Path(), taken, _tools_of_ours())
+    scaffold = plugin_scaffold(name, folder or Path(), taken, _builtin_tools())
     _write(scaffold, flags, own_home())
     _tell(scaffold, flags, scaffold.following)
 
 
-def _tools_of_ours() -> frozenset[str]:
+def _builtin_tools() -> frozenset[str]:
     """Return the names of built-in tools: no other tool may take one."""
-    return _of_ours(lambda host: frozenset(name for name, owned in host.tools.items() if not owned.tool.source))
+    return _of_builtins(lambda host: frozenset(name for name, owned in host.tools.items() if not owned.tool.source))
 
 
-def _agents_of_ours() -> frozenset[str]:
+def _builtin_agents() -> frozenset[str]:
     """Return the names of built-in agents: no file may take one."""
     own = own_home() / "agents"
-    return _of_ours(lambda host: frozenset(agent.id for agent in host.agents.values() if Path(agent.source).parent != own))
+    return _of_builtins(lambda host: frozenset(agent.id for agent in host.agents.values() if Path(agent.source).parent != own))
 
 
-def _of_ours(names: Callable[[Host], frozenset[str]]) -> frozenset[str]:
+def _of_builtins(names: Callable[[Host], frozenset[str]]) -> frozenset[str]:
     from moryflow.cli.terminal.interrupts import run_on_loop
     from moryflow.runtime.host import open_host
 

@@ -131,9 +131,9 @@ def _tool(name: str, row: Row) -> str:
     return f"{name} ({row.tokens[name]} tokens)" if name in row.tokens else name
 
 
-def _capabilities(said: Mapping[str, object]) -> str:
+def _capabilities(declared: Mapping[str, object]) -> str:
     words = {True: "yes", False: "no"}
-    return ", ".join(f"{name}: {words[value] if isinstance(value, bool) else value}" for name, value in said.items())
+    return ", ".join(f"{name}: {words[value] if isinstance(value, bool) else value}" for name, value in declared.items())
 
 
 def _figures(item: HookStats) -> str:

@@ -78,8 +78,8 @@ def _judge(expect: str | None, reject: str | None, judging: str | None, typed: s
     if judging is not None:
         return _by_command(judging, typed)
     if not at_terminal():
-        said = "nobody can be asked here whether the turn is good; --expect, --reject or --run says it"
-        raise ConfigError(said, next_step=f"{typed} --expect TEXT")
+        message = "nobody can be asked here whether the turn is good; --expect, --reject or --run says it"
+        raise ConfigError(message, next_step=f"{typed} --expect TEXT")
     return _by_person
 
 
@@ -92,15 +92,15 @@ def _by_command(command: str, typed: str) -> Judge:
         try:
             done = subprocess.run(words, input=text.encode("utf-8", "replace"), capture_output=True, check=False)
         except OSError as error:
-            said = f"--run: {words[0]} cannot be run: {error.strerror}"
-            raise ConfigError(said, next_step=f"{typed} --run PROGRAM") from error
+            message = f"--run: {words[0]} cannot be run: {error.strerror}"
+            raise ConfigError(message, next_step=f"{typed} --run PROGRAM") from error
         code = done.returncode
-        said = (done.stdout + done.stderr).decode("utf-8", "replace")
-        click.echo(plain(said), err=True, nl=False)
+        output = (done.stdout + done.stderr).decode("utf-8", "replace")
+        click.echo(plain(output), err=True, nl=False)
         if code == CANNOT_TELL or not 0 <= code < 128:
             state = "cannot tell" if code == CANNOT_TELL else f"ended with {code}"
-            said = f"--run: the command {state} with {', '.join(on) or 'no plugin'} on"
-            raise ConfigError(said, next_step=f"{typed}, and judge it yourself")
+            message = f"--run: the command {state} with {', '.join(on) or 'no plugin'} on"
+            raise ConfigError(message, next_step=f"{typed}, and judge it yourself")
         click.echo(plain(f"{'good' if code == 0 else 'bad '}  with {', '.join(on) or 'no plugin of yours'}"), err=True)
         return code == 0
 

@@ -35,8 +35,8 @@ def check(flags: Flags, what: str | None) -> int:
     plugins = FoundPlugins(flags)
     documents: list[dict[str, Any]] = []
     texts: list[str] = []
-    candidates, left = _everyone(plugins) if what is None else (_candidates(plugins, what), [])
-    taken = taken_tools(plugins, {candidate.name for candidate in candidates})
+    candidates, left = _all_candidates(plugins) if what is None else (_candidates(plugins, what), [])
+    taken = tool_owners(plugins, {candidate.name for candidate in candidates})
     for candidate, verdict in zip(candidates, probe_verdicts(plugins, candidates), strict=True):
         verdict = with_clashes(verdict, taken)
         taken |= {tool.casefold(): f"the {candidate.tier} plugin {candidate.name}" for tool in verdict.tools}
@@ -71,8 +71,8 @@ def probe_verdicts(plugins: FoundPlugins, candidates: Sequence[Candidate]) -> li
     return probe_candidates(candidates, plugins.home, plugins.config.section(""))
 
 
-def taken_tools(plugins: FoundPlugins, but: Collection[str]) -> dict[str, str]:
-    """Return who owns each tool name (in lower case), as a host would assign them, leaving out the plugins in `but`."""
+def tool_owners(plugins: FoundPlugins, without: Collection[str]) -> dict[str, str]:
+    """Return who owns each tool name (in lower case), as a host would assign them, leaving out the plugins in `without`."""
     from moryflow.cli.terminal.interrupts import run_on_loop
     from moryflow.runtime.host import open_host
 
@@ -85,7 +85,7 @@ def taken_tools(plugins: FoundPlugins, but: Collection[str]) -> dict[str, str]:
     except (MoryflowError, OSError):  # a home that cannot be used is reported elsewhere
         taken = {}
     for row in plugins.rows():
-        if row.record.status == "loaded" and row.name not in but and row.record.tier != "builtin":
+        if row.record.status == "loaded" and row.name not in without and row.record.tier != "builtin":
             for name in row.record.tools:
                 taken.setdefault(name.casefold(), f"the {row.record.tier} plugin {row.name}")
     return taken
@@ -133,7 +133,7 @@ def _undeclared(candidate: Candidate, verdict: ProbeVerdict) -> list[str]:
     return [hook for hook in verdict.hooks if card is not None and hook not in card.hooks]
 
 
-def _everyone(plugins: FoundPlugins) -> tuple[list[Candidate], list[Row]]:
+def _all_candidates(plugins: FoundPlugins) -> tuple[list[Candidate], list[Row]]:
     """Return every plugin that a host would try to load, and the rows of those that are disabled or wait for consent.
 
     Built-in plugins are in neither.

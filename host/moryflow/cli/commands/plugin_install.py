@@ -92,8 +92,8 @@ def update(flags: Flags, name: str | None, build: bool, allow_downgrade: bool) -
             if not isinstance(error, DoesNotLoad):
                 documents.append({"name": entry.name, "action": "failed", "error": str(error)})
             continue
-        said = "is up to date" if done.action == "unchanged" else f"is now {_name(done.entry)}: {'; '.join(done.changes)}"
-        lines.append(f"{entry.name} {said}")
+        outcome = "is up to date" if done.action == "unchanged" else f"is now {_name(done.entry)}: {'; '.join(done.changes)}"
+        lines.append(f"{entry.name} {outcome}")
         documents.append(_document(done))
     show(flags, documents, plain("\n".join(lines) or "nothing was installed with moryflow plugin install"))
     return code

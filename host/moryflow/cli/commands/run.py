@@ -102,15 +102,15 @@ def _schema(given: str) -> AnswerSchema:
     except (OSError, ValueError, RecursionError) as error:
         match error:
             case OSError():
-                said = f"cannot read the file: {error.strerror}"
+                message = f"cannot read the file: {error.strerror}"
             case UnicodeError():
-                said = "the file is not UTF-8 text"
+                message = "the file is not UTF-8 text"
             case RecursionError():
-                said = "this is nested too deeply"
+                message = "this is nested too deeply"
             case _:
-                said = f"this is not JSON: {str(error).replace('<string>:', 'line ')}"
+                message = f"this is not JSON: {str(error).replace('<string>:', 'line ')}"
         where = "--schema" if inline else given
-        raise ConfigError(said, where=where, next_step='--schema \'{"type": "object"}\', or the name of a file') from error
+        raise ConfigError(message, where=where, next_step='--schema \'{"type": "object"}\', or the name of a file') from error
 
 
 async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]], schema: AnswerSchema | None) -> int:
@@ -152,15 +152,15 @@ async def _run_attached(
 
     confirm_mode(chosen.mode, flags)
     text = None if chosen.prompt is None and not any(attached.values()) else chosen.prompt or ""
-    wanted = turn_order(flags, chosen, on_ask(chosen))._replace(
+    order = turn_order(flags, chosen, on_ask(chosen))._replace(
         text=text, files=tuple(attached["files"]), images=tuple(attached["images"]), typed=chosen.typed,
         schema=None if schema is None else schema.document,
     )  # fmt: skip
-    session = AttachedSession(server, await session_of(server, wanted))
+    session = AttachedSession(server, await session_of(server, order))
     source = TurnSource(session, server.language, session.subscribers.append, session.cancel)
     view = _view(source, flags, chosen, await session.ask("GET", "init") if chosen.output == "stream-json" else {})
     stop_on_signals(session.cancel)
-    result = await session.run(wanted)
+    result = await session.run(order)
     view(result)
     if server.traces and not flags.quiet:
         from moryflow.authoring.trace import Trace
@@ -306,10 +306,10 @@ def explain(result: TurnResult, flags: Flags, in_place: Callable[[str], str] = s
     unasked = [denial for denial in result.denied if denial["cause"] == "headless"]
     if unasked and not flags.quiet:
         calls = "1 call was" if len(unasked) == 1 else f"{len(unasked)} calls were"
-        say(f"moryflow: {calls} denied because nobody could be asked\n  next: {_asked_next(unasked)}")
+        say(f"moryflow: {calls} denied because nobody could be asked\n  next: {_next_for_unasked(unasked)}")
 
 
-def _asked_next(unasked: list[dict[str, Any]]) -> str:
+def _next_for_unasked(unasked: list[dict[str, Any]]) -> str:
     """Return the next step for calls that nobody could be asked about; it names the rules if every call has one to store."""
     rules = allowing((rule["domain"], rule["pattern"]) for denial in unasked for rule in denial["rules"])
     stored = bool(rules) and all(denial["rules"] for denial in unasked)
@@ -345,20 +345,20 @@ async def take_turn(host: Host, session: Session, seconds: float, *, quiet: bool
         await session.keep()
     except SessionBusy as error:
         at_most = "" if math.isinf(seconds) else f" for at most {seconds:g} s"
-        await _unless_stopped(session, seconds, "" if quiet else f"{error.message}; waiting{at_most} (Ctrl-C gives up)")
+        await _wait_for_session(session, seconds, "" if quiet else f"{error.message}; waiting{at_most} (Ctrl-C gives up)")
         host.hold_unreviewed_code()
         await host.refresh()
 
 
-async def _unless_stopped(session: Session, seconds: float, told: str) -> None:
+async def _wait_for_session(session: Session, seconds: float, notice: str) -> None:
     waiting = asyncio.ensure_future(session.keep(wait=seconds))
     restore = catch_signals(ENDING, lambda _: waiting.cancel(), leave_at=2)
     try:
-        if told:
-            say(f"moryflow: {told}")
+        if notice:
+            say(f"moryflow: {notice}")
         await waiting
     except asyncio.CancelledError:
-        if told:
+        if notice:
             say("moryflow: gave up waiting; nothing was begun")
         raise click.Abort from None
     finally:

@@ -149,11 +149,11 @@ def delete(flags: Flags, sessions: tuple[str, ...]) -> None:
 
 def _tell_notice(event: Event) -> None:
     """Print a plugin's notice or failure while it removes its own data of a session."""
-    said = event.data.get("text") if event.type.endswith(".notice") else None
+    text = event.data.get("text") if event.type.endswith(".notice") else None
     if event.type == "plugin.failed":
-        said = f"plugin {event.data['plugin']} failed: {event.data['error']}"
-    if said:
-        say(f"moryflow: {said}")
+        text = f"plugin {event.data['plugin']} failed: {event.data['error']}"
+    if text:
+        say(f"moryflow: {text}")
 
 
 # ---------------------------------------------------------------- Carry a session elsewhere

@@ -128,8 +128,8 @@ def label(flags: Flags, words: tuple[str, ...], node: str | None, remove: bool) 
         return row, await _label_node(store, row.id, text, node, remove=remove)
 
     row, new_label = with_store(work)
-    said = {"session": row.id, "label": new_label.label, "node": new_label.node, "was": new_label.was}
-    show(flags, said, plain(new_label.sentence))
+    document = {"session": row.id, "label": new_label.label, "node": new_label.node, "was": new_label.was}
+    show(flags, document, plain(new_label.sentence))
 
 
 async def _label_node(store: Store, session: str, text: str, node: str | None, *, remove: bool) -> Label:
@@ -218,9 +218,9 @@ def lines_of(found: SessionTree) -> list[tuple[str, str]]:
     lines = [("", f"{row.id} is a session of {row.agent}, started by {row.parent}")] if row.parent else []
     labels = labels_of(found.labels)
     known = {child.copy_of or child.session: child for child in found.kin}
-    told = {_started(node) for node in found.nodes}
+    named_in_results = {_started(node) for node in found.nodes}
     cut_off: defaultdict[str, list[Kin]] = defaultdict(list)
-    for name in [name for name, child in known.items() if child.node and name not in told]:
+    for name in [name for name, child in known.items() if child.node and name not in named_in_results]:
         cut_off[known[name].node].append(known.pop(name))
     waiting = _below(tree(found.nodes), "")[::-1]
     while waiting:

@@ -19,7 +19,7 @@ from moryflow.cli.terminal import as_json, at_terminal, columns, plain, say, sho
 from moryflow.cli.terminal.streams import stdout
 from moryflow.runtime.documents import tool_json
 
-from .tool_files import absent_owner, allow, check, install, installed_for, switch_hint, wait_for_owner
+from .tool_files import absent_owner, allow, check, install, offer_install, switch_hint, wait_for_owner
 
 if TYPE_CHECKING:
     from moryflow_sdk import Ruling
@@ -116,7 +116,7 @@ def run_tool(
 
         given_flags = flags._replace(yes=flags.yes or sure)
         confirm_mode(mode, given_flags)
-        await installed_for(host, name, given_flags)
+        await offer_install(host, name, given_flags)
         await wait_for_owner(host, name, given_flags)
         tool = _find(host, name).tool
         form = "json" if flags.as_json else output
@@ -161,8 +161,8 @@ def _print(done: DirectResult, name: str, ms: int, output: str) -> int:
     else:
         click.echo(plain(result.output), file=stdout(), nl=not result.output.endswith("\n"))
     if done.exit_code == EXIT_CODES["plugin_failed"]:
-        said = "a plugin failed on the way, and --strict makes that an error"
-        say(f"moryflow: {said}\n  next: moryflow plugin list")
+        message = "a plugin failed on the way, and --strict makes that an error"
+        say(f"moryflow: {message}\n  next: moryflow plugin list")
         return done.exit_code
     if result.status == "error" and not done.exit_code:
         return 2 if result.code == "invalid_args" else 1

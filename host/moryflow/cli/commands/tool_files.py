@@ -64,13 +64,13 @@ def install(flags: Flags, file: str) -> None:
         if found is None:
             return {"file": str(path), "packages": [], "installed": False}
         fresh = not found.installed()
-        await make(found, path, flags)
+        await install_environment(found, path, flags)
         return {"file": str(path), "packages": list(found.packages), "installed": fresh, "folder": str(found.folder)}
 
     done = with_host(flags, work, quiet=True)
     packages = ", ".join(done["packages"])
-    said = f"installed {packages}" if done["installed"] else f"{packages or 'nothing'} was needed, and is there"
-    show(flags, done, f"{said} ({done['file']})")
+    text = f"installed {packages}" if done["installed"] else f"{packages or 'nothing'} was needed, and is there"
+    show(flags, done, f"{text} ({done['file']})")
 
 
 def find_file(home: Path, name: str) -> Path:
@@ -110,7 +110,7 @@ def environment(host: Host, path: Path) -> ToolEnvironment | None:
     return None
 
 
-async def make(found: ToolEnvironment, path: Path, flags: Flags) -> None:
+async def install_environment(found: ToolEnvironment, path: Path, flags: Flags) -> None:
     """Install an environment, after a question or with ``-y``, and report the progress on standard error.
 
     :raises ConfigError: nobody can be asked, or the file waits for consent.
@@ -136,14 +136,14 @@ async def make(found: ToolEnvironment, path: Path, flags: Flags) -> None:
     await asyncio.to_thread(found.install, progress)
 
 
-async def installed_for(host: Host, tool: str, flags: Flags) -> None:
+async def offer_install(host: Host, tool: str, flags: Flags) -> None:
     """If a file that is not loaded seems to define `tool`, offer to install the packages it needs, and load it."""
     if tool in host.tools or host.config.get(SWITCH) is not True:
         return
     for path in _defining(host.home, tool):
         found = environment(host, path)
         if found is not None and not found.installed():
-            await make(found, path, flags)
+            await install_environment(found, path, flags)
             await host.refresh()
             return
 
@@ -264,5 +264,5 @@ def _row(host: Host, path: Path) -> dict[str, Any]:
 def _lines(row: dict[str, Any]) -> str:
     state = "ok" if row["ok"] else "not all of it can be used" if row["tools"] else "it cannot be used"
     names = f" ({', '.join(row['tools'])})" if row["tools"] else ""
-    said = [*row["problems"], *(f"warning: {warning}" for warning in row["warnings"])]
-    return "\n".join([f"{row['file']}: {state}{names}", *(f"  {line}" for line in said)])
+    details = [*row["problems"], *(f"warning: {warning}" for warning in row["warnings"])]
+    return "\n".join([f"{row['file']}: {state}{names}", *(f"  {line}" for line in details)])

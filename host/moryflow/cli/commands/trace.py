@@ -98,9 +98,9 @@ def _spoke(row: dict[str, Any]) -> bool:
 
 
 def _outcome(row: dict[str, Any]) -> str:
-    said = row["delta"].get("decision") if isinstance(row.get("delta"), dict) else None
+    decision = row["delta"].get("decision") if isinstance(row.get("delta"), dict) else None
     times = f" ×{row['count']}" if row["count"] > 1 else ""
-    return f"{said or row['outcome']}{times}"
+    return f"{decision or row['outcome']}{times}"
 
 
 def _ms(us: int) -> str:
