@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
@@ -152,6 +153,7 @@ class RunningServer:
             try:
                 connection.settimeout(CONNECT_SECONDS)
                 connection.connect(self.url[5:])
+                self._refuse_stranger(connection)
             except BaseException:
                 connection.close()
                 raise
@@ -159,11 +161,57 @@ class RunningServer:
         scheme, _, rest = self.url.partition("://")
         host, _, port = rest.rpartition(":")
         connection = socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS)
+        try:
+            self._refuse_stranger(connection)
+        except BaseException:
+            connection.close()
+            raise
         if scheme == "https":
             import ssl
 
             return ssl.create_default_context().wrap_socket(connection, server_hostname=host.strip("[]"))
         return connection
+
+    def _refuse_stranger(self, connection: socket.socket) -> None:
+        """Give the token to no other user: one could listen where a server did that was killed, or is started anew.
+
+        :raises NoServer: what listens there belongs to one.
+        """
+        user = _listening_user(connection)
+        if user is not None and user not in (0, os.geteuid(), _owner(self.home)):
+            raise NoServer(self.url, f"what listens there belongs to another user (uid {user}) and is not given the token")
+
+
+def _listening_user(connection: socket.socket) -> int | None:
+    """Return whose program listens where `connection` leads; ``None`` where the system does not say."""
+    if connection.family == socket.AF_UNIX:
+        option = getattr(socket, "SO_PEERCRED", None)
+        return None if option is None else struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, 12))[1]
+    address, port = connection.getpeername()[:2]
+    packed = socket.inet_pton(connection.family, address)
+    place = "".join(f"{word:08X}" for word in struct.unpack(f"={len(packed) // 4}I", packed))
+    wide = (f"0000000000000000FFFF0000{place}", "0" * 32)  # itself, as IPv6, and any address
+    names = {f"{name}:{port:04X}".encode() for name in (place, "0" * 8, *wide)}
+    for table in ("tcp", "tcp6") if connection.family == socket.AF_INET else ("tcp6",):
+        try:
+            with open(f"/proc/net/{table}", "rb", 256) as rows:  # noqa: PTH123
+                rows.readline()
+                for row in rows:  # those that listen come first; little is read at once because the others take long
+                    _, local, _, state, _, _, _, user, *_ = row.split()
+                    if state != b"0A":
+                        break
+                    if local in names:
+                        return int(user)
+        except OSError:
+            continue
+    return None
+
+
+def _owner(home: str) -> int | None:
+    try:
+        return os.stat(home).st_uid  # noqa: PTH116
+    except OSError:
+        return None
 
 
 def _head(stream: BinaryIO) -> tuple[int, Mapping[str, str]]:

@@ -346,15 +346,23 @@ def only_one(home: Path) -> Iterator[None]:
     make_folder(home / FOLDER)
     descriptor = os.open(home / FOLDER / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            at = running(home).get("url", "")
-            said = f"a server of this home runs already{f' at {at}' if at else ''}"
-            raise ConfigError(said, where=str(home), next_step="moryflow serve --link prints a link to it") from None
+        if not _locked(descriptor):
+            time.sleep(0.05)  # a client may just be looking whether it is locked
+            if not _locked(descriptor):
+                at = running(home).get("url", "")
+                said = f"a server of this home runs already{f' at {at}' if at else ''}"
+                raise ConfigError(said, where=str(home), next_step="moryflow serve --link prints a link to it")
         yield
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def running(home: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ quickly. The small part of HTTP that this needs is at the end of this file: a re
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import secrets
@@ -55,7 +56,7 @@ async def connect(url: str | None = None, token: str | None = None, *, home: Pat
     own = url is None
     try:
         token = token or (folder / "server" / "token").read_text(encoding="ascii").strip()
-        url = url or str(json.loads((folder / "server" / "running.json").read_text(encoding="utf-8"))["url"])
+        url = url or _address(folder)
         client = Client(ServerUrl.of(url), token)
         about = await client.health()
     except ValueError as error:
@@ -69,6 +70,18 @@ async def connect(url: str | None = None, token: str | None = None, *, home: Pat
     if own and Path(about["home"]) != folder:
         raise ConfigError(f"the server belongs to another home, {about['home']}", where=url, next_step="moryflow serve")
     return client
+
+
+def _address(home: Path) -> str:
+    """Return where the server of `home` listens.
+
+    :raises OSError: it has ended without a word; another user may listen there by now, and would be sent the token.
+    """
+    found = json.loads((home / "server" / "running.json").read_text(encoding="utf-8"))
+    with (home / "server" / "lock").open("rb") as lock, suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        raise ConnectionRefusedError("the server that listened there has ended")
+    return str(found["url"])
 
 
 class Client(Operations):

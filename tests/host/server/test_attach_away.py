@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -179,3 +183,30 @@ def test_a_silent_server_does_not_keep_a_conversation_from_ending(shared: Server
     finally:
         shared.process.send_signal(signal.SIGCONT)
         terminal.close()
+
+
+LISTENING = """
+import os, socket
+if os.geteuid() == 0: os.setuid(65534)
+listening = socket.{socket}
+print(listening.getsockname(), flush=True)
+print(listening.accept()[0].recv(65536), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "place", ["create_server(('127.0.0.1', 0))", "create_server(('::', 0), family=10, dualstack_ipv6=True)"]
+)
+def test_another_user_who_listens_in_the_place_of_a_server_is_not_given_its_token(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody keeps the port of a server that was killed or is started anew (R39)."""
+    if os.geteuid():
+        monkeypatch.setattr(os, "geteuid", lambda: 12345678)
+    listening = [sys.executable, "-c", LISTENING.format(socket=place)]
+    with subprocess.Popen(listening, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout
+        port = ast.literal_eval(other.stdout.readline())[1]
+        with pytest.raises(NoServer, match=r"belongs to another user \(uid \d+\) and is not given the token"):
+            Wire("/nowhere", f"http://127.0.0.1:{port}", "token").ask("GET", "/health")
+        assert other.stdout.readline() == "b''\n"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import inspect
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from moryflow.server.app import OPERATIONS
@@ -125,10 +128,25 @@ def test_a_server_of_another_home_or_none_is_refused(server: Server, tmp_path: P
     other.mkdir(parents=True)
     for name in ("token", "running.json"):
         (other / name).write_text((server.home / "server" / name).read_text())
-    for home, said in ((other.parent, "another home"), (tmp_path / "empty", "no Moryflow server")):
-        with pytest.raises(ConfigError, match=said) as caught:
-            asyncio.run(connect(home=home))
-        assert caught.value.next_step == "moryflow serve"
+    with (other / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for home, said in ((other.parent, "another home"), (tmp_path / "empty", "no Moryflow server")):
+            with pytest.raises(ConfigError, match=said) as caught:
+                asyncio.run(connect(home=home))
+            assert caught.value.next_step == "moryflow serve"
+
+
+def test_what_listens_after_a_server_was_killed_is_not_given_its_token(start: Callable[..., Server]) -> None:
+    """It may be another user, also where another process has the number of the server's by now (R39)."""
+    killed = start()
+    killed.process.kill()
+    killed.process.wait()
+    with socket.create_server(("127.0.0.1", urlsplit(killed.said["url"]).port)) as listening:
+        with pytest.raises(ConfigError, match="no Moryflow server answers"):
+            asyncio.run(connect(home=killed.home))
+        listening.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            listening.accept()
 
 
 def test_the_synchronous_edge(server: Server) -> None:
