@@ -54,7 +54,7 @@ class EditorAgent:
         self._client: Mapping[str, Any] | None = None
         self._models: tuple[ModelInfo, ...] = ()
         self._learning: asyncio.Task[None] | None = None
-        self._after: set[asyncio.Task[None]] = set()
+        self._introductions: set[asyncio.Task[None]] = set()
         requests = {
             "initialize": self._initialize,
             "authenticate": self._authenticate,
@@ -80,13 +80,13 @@ class EditorAgent:
         host.approvals.attach(asyncio.get_running_loop())
         self._reloader = Reloader(host, self._reloaded)
         self._reloader.start()
-        unsubscribe = host.bus.subscribe(self._heard)
+        unsubscribe = host.bus.subscribe(self._on_event)
         connection.start(read_from, write_to)
         ends = [asyncio.create_task(event.wait()) for event in (connection.ended, stopping)]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (*ends, *self._after, *([self._learning] if self._learning else [])):
+            for task in (*ends, *self._introductions, *([self._learning] if self._learning else [])):
                 task.cancel()
             await connection.aclose(cancel=self._break_off)
             unsubscribe()
@@ -105,7 +105,7 @@ class EditorAgent:
         self._client = given if isinstance(given, dict) else {}
         texts = EditorTexts(self._connection, self._client.get("fs"), lambda name: name in self._sessions)
         self._host.services["files"] = texts.files
-        self._terminals.offered = self._says("terminal") is True
+        self._terminals.offered = self._capability("terminal") is True
         capabilities = {
             "loadSession": True,
             "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
@@ -116,10 +116,10 @@ class EditorAgent:
             "protocolVersion": VERSION,
             "agentInfo": {"name": "moryflow", "title": "Moryflow", "version": __version__},
             "agentCapabilities": capabilities,
-            "authMethods": [SETUP_METHOD] if self._says("auth", "terminal") is True else [],
+            "authMethods": [SETUP_METHOD] if self._capability("auth", "terminal") is True else [],
         }
 
-    def _says(self, *names: str) -> Any:
+    def _capability(self, *names: str) -> Any:
         """Return one of the capabilities that the client declared, or ``None``."""
         found: Any = self._client
         for name in names:
@@ -156,17 +156,17 @@ class EditorAgent:
         vault = self._folder(params)
         options = self._options
         session = await self._host.new_session(vault, agent=options.agent, model=options.model, mode=options.mode)
-        return {"sessionId": session.id, **self._introduced(self._opened(session), params)}
+        return {"sessionId": session.id, **self._opened_answer(self._open(session), params)}
 
     async def _load(self, params: Params) -> dict[str, Any]:
-        opened = await self._stored(params)
+        opened = await self._open_stored(params)
         await opened.replay()
-        return self._introduced(opened, params)
+        return self._opened_answer(opened, params)
 
     async def _resume(self, params: Params) -> dict[str, Any]:
-        return self._introduced(await self._stored(params), params)
+        return self._opened_answer(await self._open_stored(params), params)
 
-    async def _stored(self, params: Params) -> EditorSession:
+    async def _open_stored(self, params: Params) -> EditorSession:
         """Open a stored session; the client must name the folder that it belongs to.
 
         :raises RpcError: there is no such session, it belongs to another folder, or it is working on a prompt.
@@ -182,7 +182,7 @@ class EditorAgent:
         if known is not None:
             await known.close()
         session = await self._host.resume(row.vault, row.id)
-        opened = self._opened(session)
+        opened = self._open(session)
         await opened.count_cost()
         return opened
 
@@ -195,8 +195,8 @@ class EditorAgent:
             raise RpcError(NOT_FOUND, f"there is no session {name[:100]!r}", "session/list", "not_found")
         return row
 
-    def _opened(self, session: Session) -> EditorSession:
-        notices = self._says("session", "notices") is not None
+    def _open(self, session: Session) -> EditorSession:
+        notices = self._capability("session", "notices") is not None
         opened = EditorSession(self._connection, self._host, session, lambda: self._models, notices, self._terminals.shown)
         self._sessions[session.id] = opened
         for record in self._host.plugin_set.records:
@@ -204,13 +204,13 @@ class EditorAgent:
                 opened.notice(f"plugin {record.name} failed: {record.error}. Next: moryflow plugin check {record.name}")
         return opened
 
-    def _introduced(self, opened: EditorSession, params: Params) -> dict[str, Any]:
+    def _opened_answer(self, opened: EditorSession, params: Params) -> dict[str, Any]:
         """Return the answer for an opened session; its commands, questions about its servers and the models are sent later."""
         servers = params.get("mcpServers")
         work = self._introduce(opened, servers if isinstance(servers, list) else [])
         task = asyncio.create_task(work)  # it begins when the answer has been sent
-        self._after.add(task)
-        task.add_done_callback(self._after.discard)
+        self._introductions.add(task)
+        task.add_done_callback(self._introductions.discard)
         return opened.state()
 
     async def _introduce(self, opened: EditorSession, servers: Sequence[Any]) -> None:
@@ -303,7 +303,7 @@ class EditorAgent:
             for opened in self._sessions.values():
                 opened.notice(f"{item} is new code and waits for you: {consent_command(item)}")
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if event.type == "turn.finish":
             self._ask_about_code()
 

@@ -94,12 +94,12 @@ class EditorConnection:
     ) -> None:
         self._requests, self._notifications = requests, notifications
         self._loop = asyncio.get_running_loop()
-        self._ours: dict[int, asyncio.Future[Any]] = {}
-        self._theirs: dict[Any, tuple[asyncio.Task[None], str, Params]] = {}
+        self._our_requests: dict[int, asyncio.Future[Any]] = {}
+        self._client_requests: dict[Any, tuple[asyncio.Task[None], str, Params]] = {}
         self._number = 0
         self._ahead = threading.Semaphore(AHEAD)
         self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._unread = 0
+        self._queued = 0
         self._written = 0
         self._draining, self._room = False, asyncio.Event()
         self._writer: threading.Thread | None = None
@@ -117,7 +117,7 @@ class EditorConnection:
         try:
             for line in lines_of(lambda: os.read(descriptor, 1 << 16)):
                 self._ahead.acquire()
-                self._loop.call_soon_threadsafe(self._take, line)
+                self._loop.call_soon_threadsafe(self._on_line, line)
         except OSError:  # the descriptor's other end is gone
             pass
         except RuntimeError:  # the loop is closed
@@ -125,7 +125,7 @@ class EditorConnection:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.ended.set)
 
-    def _take(self, line: bytes | None) -> None:
+    def _on_line(self, line: bytes | None) -> None:
         self._ahead.release()
         if line is not None and not line.strip():
             return
@@ -136,37 +136,37 @@ class EditorConnection:
             message = message_in(line)
             self._handle(message)
         except RpcError as error:
-            self._fail(_id_of(message), error)
+            self._send_error(_id_of(message), error)
 
     def _handle(self, message: dict[str, Any]) -> None:
         if message.get("jsonrpc") != "2.0":
             raise RpcError(INVALID_REQUEST, 'a message says "jsonrpc": "2.0"')
         if "method" not in message and ("result" in message or "error" in message):
-            self._settle(message)
+            self._on_answer(message)
             return
         method, params = message.get("method"), message.get("params")
         if not isinstance(method, str):
             raise RpcError(INVALID_REQUEST, "a message has a method, or is an answer")
         if "id" not in message:
-            self._hear(method, params if isinstance(params, dict) else {})
+            self._on_notification(method, params if isinstance(params, dict) else {})
             return
         number = message["id"]
         if isinstance(number, bool) or not isinstance(number, str | int | None):
             raise RpcError(INVALID_REQUEST, "the id of a request is a text or a whole number")
-        if number in self._theirs:
+        if number in self._client_requests:
             raise RpcError(INVALID_REQUEST, f"the request {number!r} is still being worked on", "use an id once")
         if not isinstance(params, dict | None):
             raise RpcError(INVALID_PARAMS, "the parameters are an object")
         if method not in self._requests:
             raise RpcError(NO_METHOD, f"there is no method {method[:100]!r} here", code="no_method")
         task = self._loop.create_task(self._answer(number, self._requests[method], params or {}))
-        self._theirs[number] = (task, method, params or {})
-        task.add_done_callback(lambda _: self._theirs.pop(number, None))
+        self._client_requests[number] = (task, method, params or {})
+        task.add_done_callback(lambda _: self._client_requests.pop(number, None))
 
-    def _hear(self, method: str, params: Params) -> None:
+    def _on_notification(self, method: str, params: Params) -> None:
         """Handle a notification after all requests that came before it have begun."""
         if method == "$/cancel_request":
-            of = self._theirs.get(_id_of({"id": params.get("requestId")}))
+            of = self._client_requests.get(_id_of({"id": params.get("requestId")}))
             method, params = (CANCELLED_BY.get(of[1], ""), of[2]) if of else ("", params)
         hear = self._notifications.get(method)
         if hear is not None:
@@ -176,17 +176,17 @@ class EditorConnection:
         try:
             result = await work(params)
         except MoryflowError as error:
-            self._fail(number, error)
+            self._send_error(number, error)
         except Exception as error:  # the boundary around one request: the client gets an error, other requests continue
             self._loop.call_exception_handler({"message": "a request of the editor failed", "exception": error})
-            self._fail(number, RpcError(INTERNAL, f"{type(error).__name__}: {error}", "moryflow doctor", "internal"))
+            self._send_error(number, RpcError(INTERNAL, f"{type(error).__name__}: {error}", "moryflow doctor", "internal"))
         else:
             self.send({"jsonrpc": "2.0", "id": number, "result": result})
 
-    def _settle(self, message: dict[str, Any]) -> None:
+    def _on_answer(self, message: dict[str, Any]) -> None:
         """Pass an answer to the caller of :meth:`ask`; ignore an answer that nobody waits for."""
         number = message.get("id")
-        waiting = self._ours.pop(number, None) if isinstance(number, int) else None
+        waiting = self._our_requests.pop(number, None) if isinstance(number, int) else None
         if waiting is None or waiting.done():
             return
         if "error" in message:
@@ -205,19 +205,19 @@ class EditorConnection:
         """
         self._number += 1
         number, future = self._number, self._loop.create_future()
-        self._ours[number] = future
+        self._our_requests[number] = future
         self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         try:
             return await future
         finally:
-            if self._ours.pop(number, None) is not None:
+            if self._our_requests.pop(number, None) is not None:
                 self.notify("$/cancel_request", {"requestId": number})
 
     def notify(self, method: str, params: Params) -> None:
         """Send a notification."""
         self.send({"jsonrpc": "2.0", "method": method, "params": params})
 
-    def _fail(self, number: Any, error: MoryflowError) -> None:
+    def _send_error(self, number: Any, error: MoryflowError) -> None:
         code = error.number if isinstance(error, RpcError) else INTERNAL
         about = {"code": error.code, "where": error.where, "next": error.next_step}
         shown = {"code": code, "message": str(error), "data": {name: text for name, text in about.items() if text}}
@@ -225,18 +225,18 @@ class EditorConnection:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message after the earlier ones. A lone surrogate becomes ``?``, because many clients reject its escape."""
-        if self.ended.is_set() and self._unread - self._written > UNREAD:
+        if self.ended.is_set() and self._queued - self._written > UNREAD:
             return
         data = json.dumps(message, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace") + b"\n"
-        self._unread += len(data)
+        self._queued += len(data)
         self._out.put(data)
-        if self._unread - self._written > UNREAD:
+        if self._queued - self._written > UNREAD:
             self.ended.set()
 
     async def drain(self) -> None:
         """Wait until the client has read most of what was sent."""
         self._draining = True
-        while self._unread - self._written > UNREAD // 8:
+        while self._queued - self._written > UNREAD // 8:
             self._room.clear()
             await self._room.wait()
         self._draining = False
@@ -257,9 +257,9 @@ class EditorConnection:
     async def aclose(self, *, cancel: Callable[[], None]) -> None:
         """Call `cancel` to interrupt running work, wait for the answers to open requests, and write them."""
         cancel()
-        for future in self._ours.values():
+        for future in self._our_requests.values():
             future.cancel()
-        if tasks := [task for task, _, _ in self._theirs.values()]:
+        if tasks := [task for task, _, _ in self._client_requests.values()]:
             _, late = await asyncio.wait(tasks, timeout=FLUSH_SECONDS)
             for task in late:
                 task.cancel()

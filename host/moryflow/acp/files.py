@@ -55,7 +55,7 @@ class EditorTexts:
 
     def __init__(self, connection: EditorConnection, capabilities: Any, knows: Callable[[str], bool]) -> None:
         given = capabilities if isinstance(capabilities, dict) else {}
-        self._gives, self._takes = given.get("readTextFile") is True, given.get("writeTextFile") is True
+        self._can_read, self._can_write = given.get("readTextFile") is True, given.get("writeTextFile") is True
         self._connection, self._knows = connection, knows
         self._loop = asyncio.get_running_loop()
         self._silent = False
@@ -71,15 +71,15 @@ class EditorTexts:
     @property
     def reads(self) -> bool:
         """Whether the editor may be asked for a text on this thread."""
-        return self._gives and self.answers
+        return self._can_read and self.answers
 
     def files(self, scope: TurnContext, _plugin: str) -> VaultFiles:
         """Return the service ``files`` of a turn. For a sub-agent, the editor is asked as the session that it has open."""
         if scope.files is None:
             place = (scope.vault, scope.around.home, Path.home())
             session = scope.lineage[-1]
-            writes = self._takes and scope.around.config.get("acp.editorWrites") is True
-            known = (self._gives or writes) and self._knows(session)
+            writes = self._can_write and scope.around.config.get("acp.editorWrites") is True
+            known = (self._can_read or writes) and self._knows(session)
             scope.files = EditorFiles(self, session, *place, writes=writes) if known else VaultFiles(*place)
         return scope.files  # pyright: ignore[reportReturnType]
 
@@ -156,7 +156,7 @@ class EditorFiles(VaultFiles):
         """Open the judged file for reading; if the editor has unsaved text of it, yield that text instead."""
         with super().open(target) as file:
             self._stamps[path_of(target)] = _stamp(file)
-            text = self._text_of(target, file)
+            text = self._unsaved_text(target, file)
             if text is None:
                 file.seek(0)
                 yield file
@@ -167,31 +167,31 @@ class EditorFiles(VaultFiles):
                 held.seek(0)
                 yield held
 
-    def _text_of(self, target: Target, file: BinaryIO) -> bytes | None:
+    def _unsaved_text(self, target: Target, file: BinaryIO) -> bytes | None:
         path = path_of(target)
         self._unsaved.discard(path)
-        if not self._editor.reads or not self._told(path):
+        if not self._editor.reads or not self._may_ask_about(path):
             return None
-        before, way = _text_in(file), self._way(target)
+        before, way = _text_in(file), self._path_identities(target)
         if before is None:
             return None
         if time.time() - max(changed for _, _, changed in way) / 1e9 < COARSE_SECONDS:
             time.sleep(COARSE_SECONDS)
         said = self._editor.text(self._session, path)
-        if said is not None and _plain(said) == _plain(before):
+        if said is not None and _normalised(said) == _normalised(before):
             self._editor.passed.discard(path)
             return None
         if said is None or path in self._editor.passed:
             return None
         with self._editor.doubting(path):
-            if self._way(target) != way:
+            if self._path_identities(target) != way:
                 refuse_changed(target)
         return self._as_stored(path, said, before)
 
     def _as_stored(self, path: str, said: str, before: str) -> bytes | None:
         """Return unsaved text as bytes with the byte order mark and the line ends of its file; ``None`` if it is unusable."""
         mark = _MARK if before.startswith(_MARK) else ""
-        body = _plain(said).replace("\n", "\r\n" if "\r\n" in before else "\n")
+        body = _normalised(said).replace("\n", "\r\n" if "\r\n" in before else "\n")
         try:
             data = f"{mark}{body}".encode()
         except UnicodeEncodeError:
@@ -201,7 +201,7 @@ class EditorFiles(VaultFiles):
         self._unsaved.add(path)
         return data
 
-    def _way(self, target: Target) -> list[tuple[int, int, int]]:
+    def _path_identities(self, target: Target) -> list[tuple[int, int, int]]:
         """Return device, inode and ctime of the judged file and of the folders in the vault that lead to it.
 
         They differ if a link took the place of one of these while the editor opened the path, even if it is gone again:
@@ -215,7 +215,7 @@ class EditorFiles(VaultFiles):
             folders = [str(folder) for folder in Path(path).parents if Path(self._paths.vault) in folder.parents]
             return [(about.st_dev, about.st_ino, about.st_ctime_ns) for about in map(os.lstat, (path, *folders))]
 
-    def _told(self, path: str) -> bool:
+    def _may_ask_about(self, path: str) -> bool:
         """Whether the editor may be asked about a path: it is printable, not doubted, and outside Moryflow's own folder."""
         return path.isprintable() and path not in self._editor.doubted and not self._in_home(path)
 
@@ -226,7 +226,7 @@ class EditorFiles(VaultFiles):
         write here, the editor's own text of the file counts as outdated.
         """
         path = path_of(target)
-        made = self._saved(target, data) if self._writes and not direct and self._editor.answers else None
+        made = self._save_in_editor(target, data) if self._writes and not direct and self._editor.answers else None
         if made is None:
             made = super().write(target, data, create_parents=create_parents, mode=mode)
             self._editor.passed.add(path)
@@ -234,7 +234,7 @@ class EditorFiles(VaultFiles):
         self._unsaved.discard(path)
         return made
 
-    def _saved(self, target: Target, data: bytes) -> Target | None:
+    def _save_in_editor(self, target: Target, data: bytes) -> Target | None:
         """Have the editor save the judged file; return its new target, or ``None`` if the file must be written here.
 
         It must be if the file is new, large, doubted, read-only or not text, has hard links, an access list or attributes, or
@@ -243,7 +243,7 @@ class EditorFiles(VaultFiles):
         :raises ToolError: the file changed since it was last read, or the editor did not save this text at this place.
         """
         path, text = path_of(target), _decoded(data)
-        if target.identity is None or not self._told(path) or not _is_plain(text):
+        if target.identity is None or not self._may_ask_about(path) or not _is_plain(text):
             return None
         with self._editor.saving:
             with super().open(target) as file:
@@ -257,7 +257,7 @@ class EditorFiles(VaultFiles):
                 self._editor.save(self._session, path, text or "")
             except MoryflowError as error:
                 refusal = error.message
-            found, after, way = self._found(target, text, about.st_mode & 0o777)
+            found, after, way = self._state_at(target, text, about.st_mode & 0o777)
             if not refusal and (after, way) == (text, folders):
                 return found
         self._editor.doubted.add(path)
@@ -266,7 +266,7 @@ class EditorFiles(VaultFiles):
         message = f"the editor did not save {name_of(target)} as it was told: {why}. The file {state}"
         raise ToolError(message, code="editor", next_step="read it again; the next change of it is written without the editor")
 
-    def _found(self, target: Target, text: str | None, mode: int) -> tuple[Target, str | None, list[tuple[int, int]]]:
+    def _state_at(self, target: Target, text: str | None, mode: int) -> tuple[Target, str | None, list[tuple[int, int]]]:
         """Return the target that is at the path now, its text and its folders.
 
         Many editors replace the file by a new one; if that holds `text`, it gets the `mode` of the old file.
@@ -283,7 +283,7 @@ class EditorFiles(VaultFiles):
         return target, None, []
 
     def _folders(self, target: Target) -> list[tuple[int, int]]:
-        return [(device, inode) for device, inode, _ in self._way(target)[1:]]
+        return [(device, inode) for device, inode, _ in self._path_identities(target)[1:]]
 
 
 def _stamp(file: BinaryIO) -> tuple[int, int, int]:
@@ -323,6 +323,6 @@ def _decoded(data: bytes) -> str | None:
         return None
 
 
-def _plain(text: str) -> str:
+def _normalised(text: str) -> str:
     """Return a text in the form used for comparison: without byte order mark, and with newlines as line ends."""
     return text.removeprefix(_MARK).replace("\r\n", "\n")

@@ -21,7 +21,7 @@ from moryflow_sdk.support.texts import visible
 from moryflow.config import values
 from moryflow.runtime.session_lease import read_only_scope
 
-from .updates import Update, fenced, kind_of, places_of, previewed, text_block, title_of
+from .updates import Update, fenced, kind_of, places_of, preview_content, text_block, title_of
 
 if TYPE_CHECKING:
     from moryflow.approvals.questions import ApprovalDesk
@@ -55,13 +55,13 @@ class PermissionAsker:
                 approval = event.data["approval_id"]
                 task = asyncio.get_running_loop().create_task(self._ask(approval, thaw(event.data)))
                 self._open[approval] = task
-                task.add_done_callback(lambda done: self._asked(approval, done))
+                task.add_done_callback(lambda done: self._question_done(approval, done))
             case "permission.replied" | "permission.expired":
                 self.withdraw(event.data["approval_id"])
             case _:
                 pass
 
-    def _asked(self, approval: str, done: asyncio.Task[None]) -> None:
+    def _question_done(self, approval: str, done: asyncio.Task[None]) -> None:
         """Remove a finished question; if asking it failed, refuse the call."""
         self._open.pop(approval, None)
         if not done.cancelled() and (error := done.exception()) is not None:
@@ -111,7 +111,7 @@ class PermissionAsker:
             "title": title_of(tool, args),
             "kind": kind_of(tool, self._domain(tool)),
             "status": "pending",
-            "content": [text_block(_reasons(data)), *previewed(str(data.get("preview") or ""), targets, self._vault)],
+            "content": [text_block(_reasons(data)), *preview_content(str(data.get("preview") or ""), targets, self._vault)],
             "rawInput": args,
             **({"locations": places} if places else {}),
         }

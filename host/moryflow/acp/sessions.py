@@ -76,7 +76,7 @@ class EditorSession:
         self._title = session.row.title
         self._cost: float | None = None
         self._notices: list[str] = []
-        self._unsubscribe = session.subscribe(self._heard)
+        self._unsubscribe = session.subscribe(self._on_event)
 
     def _domain(self, tool: str) -> str:
         owned = self._host.tools.get(tool)
@@ -96,7 +96,7 @@ class EditorSession:
         """Send an update."""
         self._connection.notify("session/update", {"sessionId": self._session.id, "update": update})
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         self._mapper(event)
         self._asker(event)
         if event.session != self._session.id:
@@ -161,9 +161,9 @@ class EditorSession:
             result = await self._session.resume(options)
         else:
             result = await self._session.prompt(**prompt._asdict(), options=options)
-        return self._ended(await whole_answer(self._session, result, options, None))
+        return self._stop_reason(await whole_answer(self._session, result, options, None))
 
-    def _ended(self, result: TurnResult) -> str:
+    def _stop_reason(self, result: TurnResult) -> str:
         """Return the protocol's stop reason for `result`; details that it cannot express go into a notice."""
         if result.end_reason in _FAILED and result.error is not None:
             raise result.error

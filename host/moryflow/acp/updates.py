@@ -88,7 +88,7 @@ def content_of(path: Path) -> str | None:
         return None
 
 
-def previewed(preview: str, targets: Sequence[str], vault: Path) -> list[dict[str, Any]]:
+def preview_content(preview: str, targets: Sequence[str], vault: Path) -> list[dict[str, Any]]:
     """Return the content blocks for the preview of a question: diffs if the whole preview can be parsed, else its text."""
     if not preview:
         return []
@@ -181,11 +181,11 @@ class UpdateMapper:
             case "reasoning.delta" if own:
                 self._send(chunk("agent_thought", data["text"], data["message_id"]))
             case "tool.start":
-                self._started(event, "" if own else f"{event.agent}: ")
+                self._on_start(event, "" if own else f"{event.agent}: ")
             case "tool.delta":
                 self._show(data["call_id"], data["text"])
             case "tool.result":
-                self._finished(data)
+                self._on_result(data)
             case _ if own and event.type.startswith("plugin.") and event.type.endswith(".plan"):
                 self._plan(data)
             case _:
@@ -193,7 +193,7 @@ class UpdateMapper:
 
     # ---------------------------------------------------------------- calls
 
-    def _started(self, event: Event, whose: str) -> None:
+    def _on_start(self, event: Event, whose: str) -> None:
         data, call = event.data, event.data["call_id"]
         args = thaw(data["args"])
         title = f"{whose}{title_of(data['tool'], args)}"
@@ -222,7 +222,7 @@ class UpdateMapper:
             running.sent = time.monotonic()
             self._send({"sessionUpdate": "tool_call_update", "toolCallId": call, "content": [fenced(running.shown)]})
 
-    def _finished(self, data: Mapping[str, Any]) -> None:
+    def _on_result(self, data: Mapping[str, Any]) -> None:
         call = data["call_id"]
         running = self._calls.pop(call, RunningCall())
         status = "completed" if data["status"] == "ok" else "failed"

@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from . import home_of, is_address, wanted
-from .turn import AttachedTurn, TurnOrder, opened
+from .turn import AttachedTurn, TurnOrder, open_session
 from .wire import NoServer, RunningServer, ServerRefusal, find
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def run(arguments: list[str], cli: Callable[[], FullCommandLine]) -> int | None:
         return None  # the full command line reports it, or runs the turn without a server
     if server.traces and not said.quiet:
         return None
-    return _Run(server, said, cli).whole()
+    return _Run(server, said, cli).run_turn()
 
 
 def _read(arguments: list[str]) -> Quick | None:
@@ -141,11 +141,11 @@ class _Run:
         self._view: AnswerView | None = None
         self._seen: list[dict[str, Any]] = []
 
-    def whole(self) -> int:
+    def run_turn(self) -> int:
         """Run the turn and return the exit code."""
         self._catch_signals()
         try:
-            return self._ended(self._ran())
+            return self._print_result(self._follow_turn())
         except ServerRefusal as error:
             return self._cli().refused(error)
         except _Unwritten as error:
@@ -153,14 +153,14 @@ class _Run:
         except OSError as error:
             return self._cli().refused(NoServer(self._server.url, f"the server is away: {error.strerror or error}"))
 
-    def _ran(self) -> dict[str, Any]:
+    def _follow_turn(self) -> dict[str, Any]:
         said = self._said
         model = said.model or (None if said.agent else os.environ.get("MORYFLOW_MODEL", "").strip() or None)
         wanted = TurnOrder(
             folder=os.path.realpath(said.vault), text=said.prompt, resume="" if said.again else None, agent=said.agent,
             model=model if not said.again else said.model, mode=said.mode, on_ask=said.on_ask or "deny",
         )  # fmt: skip
-        row = opened(self._server, wanted)
+        row = open_session(self._server, wanted)
         self._turn = turn = AttachedTurn(self._server, row["id"], wanted)
         lines = said.output == "stream-json"
         try:
@@ -179,21 +179,21 @@ class _Run:
             self._view(document)
             return
         self._seen.append(document)
-        if speaks(document):
-            self._speak()
+        if must_be_reported(document):
+            self._open_view()
 
-    def _speak(self) -> AnswerView:
+    def _open_view(self) -> AnswerView:
         self._view = view = self._cli().view(self._said.output, quiet=self._said.quiet)
         for seen in self._seen:
             view(seen)
         return view
 
-    def _ended(self, result: Mapping[str, Any]) -> int:
+    def _print_result(self, result: Mapping[str, Any]) -> int:
         """Print the result and return the exit code."""
         output, text = self._said.output, str(result["text"])
-        told = result["exit_code"] or any(one["cause"] == "headless" for one in result["denied"])
-        if output != "stream-json" and (told or self._view is not None):
-            return (self._view or self._speak()).finish(result)
+        must_explain = result["exit_code"] or any(one["cause"] == "headless" for one in result["denied"])
+        if output != "stream-json" and (must_explain or self._view is not None):
+            return (self._view or self._open_view()).finish(result)
         if output != "text":
             _print_line(result)
         elif text:
@@ -215,7 +215,7 @@ class _Run:
             signal.signal(number, received)
 
 
-def speaks(document: Mapping[str, Any]) -> bool:
+def must_be_reported(document: Mapping[str, Any]) -> bool:
     """Whether an event must be reported even without a terminal: a problem, a notice, a retry, or a wait after the answer."""
     kind = str(document["type"])
     if kind == "session.status":

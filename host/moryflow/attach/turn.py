@@ -61,7 +61,7 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def opened(server: RunningServer, wanted: TurnOrder) -> dict[str, Any]:
+def open_session(server: RunningServer, wanted: TurnOrder) -> dict[str, Any]:
     """Create the session, or find the one to continue, and set its agent, model and mode; return its row.
 
     :raises ServerRefusal: the server refuses, or there is no such session.
@@ -101,7 +101,7 @@ class AttachedTurn:
         self._ended: dict[str, Any] | None = None
         self._key = os.urandom(12).hex()
         self._waits = self._stopped = False
-        self._heard = ""
+        self._answer_text = ""
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Begin the turn and yield its events and those of its sub-agents, until its result has arrived.
@@ -110,7 +110,7 @@ class AttachedTurn:
         """
         while not self.result:
             try:
-                yield from self._followed()
+                yield from self._follow_turn()
             except OSError:
                 pass
             except ServerRefusal as error:
@@ -119,12 +119,12 @@ class AttachedTurn:
             if not self.result:
                 self._reconnect()
 
-    def _followed(self) -> Iterator[dict[str, Any]]:
+    def _follow_turn(self) -> Iterator[dict[str, Any]]:
         for number, document in self.server.events(self.session, self._seen):
             kind = document["type"]
             if kind == "open" and not self.turn:
                 self._seen = number
-                self.turn = self._begun()
+                self.turn = self._send_prompt()
                 if self._stopped:
                     self._cancel()
             elif kind in ("open", "reset"):
@@ -144,11 +144,11 @@ class AttachedTurn:
     @property
     def missed(self) -> bool:
         """Whether the connection broke and parts of the answer were missed, because deltas are not sent again."""
-        return bool(self.broken) and self._heard.strip() != str(self.result.get("text", "")).strip()
+        return bool(self.broken) and self._answer_text.strip() != str(self.result.get("text", "")).strip()
 
     def _note(self, document: Mapping[str, Any]) -> None:
         if document["type"] in ("message.start", "text.delta") and document["session"] == self.session:
-            self._heard = self._heard + document["text"] if document["type"] == "text.delta" else ""
+            self._answer_text = self._answer_text + document["text"] if document["type"] == "text.delta" else ""
         if document["type"] == "turn.finish" and document.get("turn") == self.turn and document["session"] == self.session:
             self._ended = dict(document)
 
@@ -167,18 +167,18 @@ class AttachedTurn:
         """Request the result, since its event may have come while the connection was broken."""
         self.result = self.server.ask("GET", f"/sessions/{self.session}/turns/{self.turn}", wait=True)
 
-    def _begun(self) -> str:
+    def _send_prompt(self) -> str:
         """Send the prompt or the request to continue; return the turn's id."""
         wanted, path = self._wanted, f"/sessions/{self.session}"
         body: dict[str, Any] = {"on_ask": wanted.on_ask, "environment": environment(os.environ)}
         body |= {"max_steps": wanted.max_steps, "max_cost": wanted.max_cost, "schema": wanted.schema}
         body["background"] = wanted.background
         if wanted.text is None:
-            return self._sent(f"{path}/resume", {name: value for name, value in body.items() if value is not None})
+            return self._send_when_free(f"{path}/resume", {name: value for name, value in body.items() if value is not None})
         body |= {"text": wanted.text, "files": wanted.files, "images": wanted.images, "typed": wanted.typed}
-        return self._sent(f"{path}/prompt", {name: value for name, value in body.items() if value is not None})
+        return self._send_when_free(f"{path}/prompt", {name: value for name, value in body.items() if value is not None})
 
-    def _sent(self, path: str, body: dict[str, Any]) -> str:
+    def _send_when_free(self, path: str, body: dict[str, Any]) -> str:
         """Send a prompt until the server accepts it; wait for a busy session as long as the order allows."""
         until = time.monotonic() + (self._wanted.wait or 0.0)
         while True:

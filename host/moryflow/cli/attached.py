@@ -17,7 +17,7 @@ from moryflow_sdk.support.processes import CALL_MARK, inside_tool
 
 from moryflow.attach import home_of
 from moryflow.attach.quick_run import SETTINGS
-from moryflow.attach.turn import AttachedTurn, SessionFollower, TurnOrder, opened, quoted
+from moryflow.attach.turn import AttachedTurn, SessionFollower, TurnOrder, open_session, quoted
 from moryflow.attach.wire import NoServer, RunningServer, ServerRefusal, find
 from moryflow.runtime.turn_result import TurnResult
 
@@ -86,7 +86,7 @@ async def session_of(server: RunningServer, order: TurnOrder) -> dict[str, Any]:
 
     :raises MoryflowError: the server refuses, or does not answer.
     """
-    return await _from_server(lambda: opened(server, order))
+    return await _from_server(lambda: open_session(server, order))
 
 
 async def _from_server(ask: Callable[[], T]) -> T:

@@ -101,7 +101,7 @@ class EventStream(Response):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         sending = asyncio.create_task(self._send(send))
-        leaving = asyncio.create_task(_left(receive))
+        leaving = asyncio.create_task(_disconnected(receive))
         try:
             await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -117,7 +117,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b""})
 
 
-async def _left(receive: Any) -> None:
+async def _disconnected(receive: Any) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -130,7 +130,7 @@ def application(service: Service, access: Access) -> Guard:
             paths.setdefault(path, {})[one.method] = one
     page = [Route("/", _page_file, methods=["GET"]), Route("/page/{name}", _page_file, methods=["GET"])]
     routes = [Route(path, _endpoint(service, path, by_method), methods=[*by_method]) for path, by_method in paths.items()]
-    handlers = {MoryflowError: _told, HTTPException: _no_route, Exception: _failed}
+    handlers = {MoryflowError: _error_reply, HTTPException: _no_route, Exception: _crash_reply}
     return Guard(Starlette(routes=[*page, *routes], exception_handlers=handlers), access)
 
 
@@ -153,7 +153,7 @@ async def _page_file(request: Request) -> Response:
     return FileResponse(file, media_type=_KINDS[file.suffix], headers=headers)
 
 
-async def _told(_: Request, error: Exception) -> Response:
+async def _error_reply(_: Request, error: Exception) -> Response:
     assert isinstance(error, MoryflowError)
     return problem_of(error)
 
@@ -165,7 +165,7 @@ async def _no_route(request: Request, error: Exception) -> Response:
     return problem(404, "not_found", f"there is nothing at {request.url.path}", "GET /openapi.json lists all")
 
 
-async def _failed(_: Request, error: Exception) -> Response:
+async def _crash_reply(_: Request, error: Exception) -> Response:
     with suppress(Exception):
         log.error("a request failed", exc_info=error)
     return problem(500, "error", f"{type(error).__name__}: {error}", "report what the server printed")

@@ -130,8 +130,8 @@ class EventFollower:
         """Start to follow the table, from its newest event on."""
         self._file = self._store.identity()
         self.head = (await self._store.event_span())[1]
-        self._unsubscribe = self._bus.subscribe(self._heard)
-        self._tasks = [asyncio.create_task(self._pass_on()), asyncio.create_task(self._poll())]
+        self._unsubscribe = self._bus.subscribe(self._on_event)
+        self._tasks = [asyncio.create_task(self._deliver_events()), asyncio.create_task(self._poll())]
 
     def stop(self) -> None:
         """End all streams."""
@@ -142,7 +142,7 @@ class EventFollower:
         for reader in self._readers:
             reader.put(b"")
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         self._note_partial(event)
         self._work.put_nowait(event)
 
@@ -172,24 +172,24 @@ class EventFollower:
         for reader in self._readers:
             reader.begin_anew("replaced")
 
-    async def _pass_on(self) -> None:
+    async def _deliver_events(self) -> None:
         while True:
             event = await self._work.get()
             if event is None or (event.seq or 0) > self.head + 1:  # another process has written, possibly before this event
                 with suppress(MoryflowError):
                     await self._read(until=event.seq if event else None)
             elif event.seq is None or event.seq > self.head:
-                self._tell(event)
+                self._deliver(event)
 
     async def _read(self, *, until: int | None) -> None:
         """Pass on the events of the table in order, up to `until` or to the end; later deltas must come after `until`."""
         while events := await self._store.events(None, self.head, PAGE):
             for event in events:
-                self._tell(event)
+                self._deliver(event)
                 if event.seq == until:
                     return
 
-    def _tell(self, event: Event) -> None:
+    def _deliver(self, event: Event) -> None:
         self.head = event.seq or self.head
         if event.parent is not None:
             self._parents[event.session] = event.parent

@@ -167,14 +167,14 @@ async def serve(
         about = {"url": address.url, "pid": os.getpid(), "version": __version__, "home": str(host.home), "started": now()}
         keep(running_file, json.dumps(about))
         work = asyncio.create_task(server.serve(sockets=[bound]))
-        told = asyncio.create_task(stopping.wait())
+        stop_requested = asyncio.create_task(stopping.wait())
         try:
-            await asyncio.wait((work, told), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((work, stop_requested), return_when=asyncio.FIRST_COMPLETED)
             await _end(service, finish=options.finish)
             server.should_exit = True
             await work
         finally:
-            told.cancel()
+            stop_requested.cancel()
             await reloader.aclose()
             running_file.unlink(missing_ok=True)
             if options.socket is not None:

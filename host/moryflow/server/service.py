@@ -116,7 +116,7 @@ class Service:
         """Whether the home folder is still the one this server started in; otherwise the store would create a new one."""
         return (self.host.home / FOLDER / RUNNING).exists()
 
-    def at_work(self, session: str) -> Session | None:
+    def working_session(self, session: str) -> Session | None:
         """Return the session if this server is working in it."""
         return self._sessions.get(session)
 
@@ -172,7 +172,7 @@ class Service:
         begun = self._keys.get(place)  # read after the await: the same prompt may have come twice at once
         if begun is None:
             with using_environment(environment):  # the task created here inherits it
-                begun = self._started(session, wanted)
+                begun = self._start_turn(session, wanted)
         return await asyncio.shield(begun)
 
     def _check(self, environment: Mapping[str, str]) -> None:
@@ -195,13 +195,13 @@ class Service:
         """
         task = self._turns.get((session, turn))
         if task is None:
-            return await self._stored(session, turn)
+            return await self._stored_result(session, turn)
         await asyncio.wait((task,))
         if task.cancelled():
             raise RequestError(503, "stopping", "the turn was broken off with the server", f"POST /sessions/{session}/resume")
         return task.result()
 
-    async def _stored(self, session: str, turn: str) -> TurnResult:
+    async def _stored_result(self, session: str, turn: str) -> TurnResult:
         store = self.host.store
         run = next((run for run in await store.runs(session) if run.id == turn and not run.is_compaction), None)
         if run is None:
@@ -210,7 +210,7 @@ class Service:
             raise RequestError(409, "elsewhere", "the turn runs in another process", f"GET /sessions/{session}/events")
         return await stored_result(store, run)
 
-    def _started(self, session: Session, wanted: PromptRequest) -> asyncio.Future[str]:
+    def _start_turn(self, session: Session, wanted: PromptRequest) -> asyncio.Future[str]:
         options, schema, key = wanted.options, wanted.schema, wanted.options.key
         begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # the client that awaits it may be gone
@@ -277,7 +277,7 @@ class Service:
             self.host.approvals.somebody_is_there(session.id)
             self.let_go(session)
             if session.children.running:
-                self._spawn(self._until_alone(session))
+                self._spawn(self._drop_after_children(session))
         error = None if done.cancelled() else done.exception()
         if error is not None and not begun.done():
             self._keys.pop((session.id, key), None)
@@ -287,7 +287,7 @@ class Service:
         elif error is not None and not isinstance(error, MoryflowError):
             asyncio.get_running_loop().call_exception_handler({"message": "a turn failed", "exception": error})
 
-    async def _until_alone(self, session: Session) -> None:
+    async def _drop_after_children(self, session: Session) -> None:
         """Drop a session once its sub-agents in the background have reported."""
         await session.children.settled()
         self.let_go(session)

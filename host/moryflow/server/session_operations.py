@@ -40,7 +40,7 @@ Limit = Annotated[int, "at most this many"]
 Mode = Literal["agent", "full_access"]
 
 
-def _confirmed(mode: str | None, confirm: bool) -> None:
+def _require_confirmation(mode: str | None, confirm: bool) -> None:
     if mode == "full_access" and not confirm:
         said = "full_access allows every tool what you may do yourself, without asking"
         raise RequestError(409, "confirm_required", said, 'send "confirm": true as well')
@@ -60,8 +60,8 @@ async def sessions(
     """List sessions, last used first."""
     store = at.service.host.store
     rows = await store.sessions(max(1, min(limit, MOST)), vault=vault, purpose=None if all else "main")
-    busy = [at.service.at_work(row.id) is not None or store.seems_held(row.id) for row in rows]
-    return [{**await _described(at, row), "busy": at_work} for row, at_work in zip(rows, busy, strict=True)]
+    busy = [at.service.working_session(row.id) is not None or store.seems_held(row.id) for row in rows]
+    return [{**await _described(at, row), "busy": is_busy} for row, is_busy in zip(rows, busy, strict=True)]
 
 
 @operation("POST", "/sessions", "the session", status=201)
@@ -75,7 +75,7 @@ async def new_session(
     title: str = "",
 ) -> Any:
     """Begin a session."""
-    _confirmed(mode, confirm)
+    _require_confirmation(mode, confirm)
     service, new = at.service, at.service.new
     session = await service.host.new_session(
         vault or service.vault, agent=agent or new.agent, model=model or new.model, mode=mode or new.mode
@@ -102,7 +102,7 @@ async def session(at: Call, id: str, limit: Annotated[int, "nodes at most, the l
     path, open_calls = await store.path(row.id), await store.calls(row.id, states=("pending", "waiting", "running"))
     asked = [one for name in family for one in await store.approvals(session=name, state="pending")]
     below = await store.sessions(MOST, purpose=None, parent=row.id)
-    shown, here = last_nodes(path, limit), service.at_work(row.id) is not None
+    shown, here = last_nodes(path, limit), service.working_session(row.id) is not None
     busy = here or store.seems_held(row.id)
     return {
         **(await _described(at, row)),
@@ -131,7 +131,7 @@ async def change_session(
     title: str | None = None,
 ) -> Any:
     """Change the mode, the agent, the model or the title; it holds from the next step on, and is recorded."""
-    _confirmed(mode, confirm)
+    _require_confirmation(mode, confirm)
     async with at.service.opened(id) as changed:
         changed.check_choice(agent, model)  # check first: a refused request must change nothing
         if mode is not None:
@@ -412,7 +412,7 @@ async def nobody_left(at: Call, id: str) -> Any:
 async def cancel(at: Call, id: str) -> Any:
     """Stop the turn that runs, and its sub-agents; what they have is kept."""
     async with at.service.opened(id) as stopped:
-        running, below = at.service.at_work(stopped.id) is not None, len(stopped.children.running)
+        running, below = at.service.working_session(stopped.id) is not None, len(stopped.children.running)
         if running or below:
             stopped.cancel()
         elif at.service.host.store.seems_held(stopped.id):
