@@ -13,7 +13,7 @@ from moryflow.base.builtins import AMONG_USER
 
 from .recorded_inputs import UNKNOWN, Moment
 from .replay import GATES, REPLAYED
-from .rerun import Rerun, only
+from .rerun import Rerun, with_only
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
@@ -65,38 +65,38 @@ class Bisection:
         self._check_complete()
         suspects = self.suspects()
         name = self._turn.place
-        if not await self._good(()):
+        if not await self._is_good(()):
             step = f"moryflow session show {self._recorded.session.id}: the prompt, the model or a tool did it"
             raise ConfigError(f"{name} is bad without any plugin of yours too", next_step=step)
-        if await self._good(suspects):
+        if await self._is_good(suspects):
             step = f"moryflow trace {self._recorded.session.id} marks code that has changed since; or judge it otherwise"
             raise ConfigError(f"{name} is good with every plugin that is loaded now", next_step=step)
         good, bad = 0, len(suspects)
         while bad - good > 1:
             middle = (good + bad) // 2
-            good, bad = (middle, bad) if await self._good(suspects[:middle]) else (good, middle)
-        needs = await self._needed(suspects[:good], suspects[good])
+            good, bad = (middle, bad) if await self._is_good(suspects[:middle]) else (good, middle)
+        needs = await self._needed_with(suspects[:good], suspects[good])
         changed = self._changes(suspects[:good], suspects[: good + 1])
         return Culprit(suspects[good], needs, tuple(self._judged.items()), changed)
 
     def _check_complete(self) -> None:
         for record in self._host.plugin_set.records:
             if record.status == "pending":
-                said = f"plugin {record.name!r} is not loaded yet: {record.error or record.reason}"
-                raise ConfigError(said, next_step=record.hint or "the same command again, in a moment")
+                message = f"plugin {record.name!r} is not loaded yet: {record.error or record.reason}"
+                raise ConfigError(message, next_step=record.hint or "the same command again, in a moment")
 
-    async def _needed(self, others: Sequence[str], culprit: str) -> tuple[str, ...]:
+    async def _needed_with(self, others: Sequence[str], culprit: str) -> tuple[str, ...]:
         """Return those of `others` without which `culprit` does no harm."""
-        if not await self._good([culprit]):
+        if not await self._is_good([culprit]):
             return ()
         needed = list(others)
         for name in others:
             fewer = [each for each in needed if each != name]
-            if not await self._good([*fewer, culprit]):
+            if not await self._is_good([*fewer, culprit]):
                 needed = fewer
         return tuple(needed)
 
-    async def _good(self, plugins: Sequence[str]) -> bool:
+    async def _is_good(self, plugins: Sequence[str]) -> bool:
         on = tuple(plugins)
         if on not in self._judged:
             self._texts[on] = await self._run(on)
@@ -106,7 +106,7 @@ class Bisection:
 
     async def _run(self, plugins: Sequence[str]) -> list[tuple[str, str]]:
         """Return the turn's text, place by place, as these plugins would have made it."""
-        rerun = Rerun(self._host, self._recorded, only(self._host.plugin_set, frozenset(plugins)))
+        rerun = Rerun(self._host, self._recorded, with_only(self._host.plugin_set, frozenset(plugins)))
         found: list[tuple[str, str]] = []
         results: dict[str, str] = {}
         for turn in self._recorded.until(self._turn):
@@ -136,7 +136,7 @@ async def _text(rerun: Rerun, moment: Moment, results: dict[str, str]) -> str:
     """
     if moment.hook in GATES:
         verdicts = (await rerun.call(moment)).value
-        return "\n".join(f"{said['decision']}: {said.get('reason', '')}" for said in verdicts.values())
+        return "\n".join(f"{verdict['decision']}: {verdict.get('reason', '')}" for verdict in verdicts.values())
     given = moment.values[0] if moment.values else None
     if given is UNKNOWN:
         return ""

@@ -120,8 +120,8 @@ def _check_names(hook: str, given: Mapping[str, Any]) -> None:
         return
     takes = ", ".join(filter(None, names)) or "nothing"
     example = shlex.quote(json.dumps({name: _DEFAULTS.get(name, {}) for name in names if name}))
-    said = f"{info.dotted} has no argument {unknown[0]!r}; it takes {takes}"
-    raise ConfigError(said, next_step=f"moryflow hook fire {info.dotted} {example}")
+    message = f"{info.dotted} has no argument {unknown[0]!r}; it takes {takes}"
+    raise ConfigError(message, next_step=f"moryflow hook fire {info.dotted} {example}")
 
 
 def _judged(scope: TurnContext, call: ToolCall) -> ToolCall:

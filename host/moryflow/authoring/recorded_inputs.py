@@ -97,7 +97,7 @@ def _of_compaction(turn: RecordedTurn, base: Base) -> Iterator[Moment]:
     for hook, first in (("compaction", base.plan), ("chat_params", base.params)):
         if hook == "compaction" or turn.run.steps:
             rows = _rows(turn, step, hook, None)
-            yield Moment(turn, step, hook, None, rows, _forward(_as_it_was(first, rows), rows), anchor)
+            yield Moment(turn, step, hook, None, rows, _forward(_before_changes(first, rows), rows), anchor)
 
 
 def _of_chat(recorded: RecordedSession, turn: RecordedTurn, step: int, base: Base) -> Iterator[Moment]:
@@ -112,7 +112,7 @@ def _of_chat(recorded: RecordedSession, turn: RecordedTurn, step: int, base: Bas
             case "chat_messages":
                 values = _forward(tuple(ContextBuilder().build(path)) if path is not None else UNKNOWN, rows)
             case "chat_system" | "chat_params":
-                values = _forward(_as_it_was(base.prompt if hook == "chat_system" else base.params, rows), rows)
+                values = _forward(_before_changes(base.prompt if hook == "chat_system" else base.params, rows), rows)
         yield Moment(turn, step, hook, None, rows, values, node.parent if node else None)
 
 
@@ -142,8 +142,8 @@ def _rows(turn: RecordedTurn, step: int, hook: str, call_id: str | None) -> list
 def _arguments(recorded: RecordedSession, call: CallRow, rows: Sequence[HookCallRow]) -> list[Any]:
     """Return the calls between the implementations of ``tool_before``, from the arguments that the model wrote onwards."""
     node = recorded.nodes.get(call.node)
-    wanted = (node.payload.get("calls") or ()) if node else ()
-    written = next((item for item in wanted if item["id"] == call.id), None)
+    requested = (node.payload.get("calls") or ()) if node else ()
+    written = next((item for item in requested if item["id"] == call.id), None)
     try:
         args = parse(written["arguments"]) if written and not written.get("problem") else None
     except ToolError:
@@ -165,17 +165,17 @@ def _stored_result(node: Node) -> ToolResult:
     return ToolResult(**{key: value for key, value in node.payload.items() if key in ToolResult.model_fields})
 
 
-def _as_it_was(base: Any, rows: Sequence[HookCallRow]) -> Any:
+def _before_changes(base: Any, rows: Sequence[HookCallRow]) -> Any:
     """Return `base` with the recorded values of the fields that plugins changed, as they were before the changes."""
     for row in reversed(rows):
-        base = _with(base, (row.delta or {}).get("was", {})) if row.outcome == "changed" else base
+        base = _with_fields(base, (row.delta or {}).get("was", {})) if row.outcome == "changed" else base
     return base
 
 
 def _forward(base: Any, rows: Sequence[HookCallRow]) -> list[Any]:
     values = [base]
     for row in rows:
-        values.append(_after(values[-1], row.delta) if row.outcome == "changed" else values[-1])
+        values.append(_apply_delta(values[-1], row.delta) if row.outcome == "changed" else values[-1])
     return values
 
 
@@ -186,11 +186,11 @@ def _backward(final: Any, rows: Sequence[HookCallRow], outputs: Mapping[str, str
         stored = was["output"].get("stored") if isinstance(was.get("output"), dict) else None
         if stored:
             was["output"] = outputs.get(stored, {"too_large": 0})
-        values.append(_with(values[-1], was) if row.outcome == "changed" else values[-1])
+        values.append(_with_fields(values[-1], was) if row.outcome == "changed" else values[-1])
     return values[::-1]
 
 
-def _after(value: Any, delta: Any) -> Any:
+def _apply_delta(value: Any, delta: Any) -> Any:
     if value is UNKNOWN or not isinstance(delta, dict):
         return UNKNOWN
     if "inserted" in delta:
@@ -198,17 +198,17 @@ def _after(value: Any, delta: Any) -> Any:
             return UNKNOWN
         inserted = tuple(Message(**item) for item in delta["inserted"])
         return (*value[: delta["at"]], *inserted, *value[delta["at"] + delta["removed"] :])
-    return _with(value, {name: item for name, item in delta.items() if name != "was"})
+    return _with_fields(value, {name: item for name, item in delta.items() if name != "was"})
 
 
-def _with(value: Any, fields: Mapping[str, Any]) -> Any:
+def _with_fields(value: Any, fields: Mapping[str, Any]) -> Any:
     """Return `value` with other `fields`; :data:`UNKNOWN` if one of them was not recorded."""
-    if value is UNKNOWN or any(name not in type(value).model_fields or _lost(item) for name, item in fields.items()):
+    if value is UNKNOWN or any(name not in type(value).model_fields or _is_lost(item) for name, item in fields.items()):
         return UNKNOWN
     return type(value).model_validate({**value.model_dump(mode="json"), **fields})
 
 
-def _lost(item: Any) -> bool:
+def _is_lost(item: Any) -> bool:
     return isinstance(item, dict) and len(item) == 1 and next(iter(item)) in ("withheld", "too_large")
 
 
@@ -250,7 +250,7 @@ def with_events(turn: RecordedTurn, hooks: Iterable[Moment]) -> Iterator[Moment]
         yield _moment(turn, event)
 
 
-def wants(implementations: Iterable[Implementation], event: Event) -> bool:
+def has_listener(implementations: Iterable[Implementation], event: Event) -> bool:
     """Return whether one of these observers asks for events of this type."""
     return any(not item.options.events or event.is_one_of(item.options.events) for item in implementations)
 

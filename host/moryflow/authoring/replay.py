@@ -18,8 +18,8 @@ from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import Candidate, PluginSettings, discover, in_development
 from moryflow.plugins.lifecycle import PlainContext
 
-from .recorded_inputs import UNKNOWN, Moment, deltas_of, wants
-from .rerun import Rerun, as_json, only
+from .recorded_inputs import UNKNOWN, Moment, deltas_of, has_listener
+from .rerun import Rerun, as_json, with_only
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
@@ -67,14 +67,14 @@ async def replay(
     :raises PluginError: the plugin does not load.
     """
     candidate = _candidate(path)
-    await _tried_out(host, candidate, path)
+    await _probe_plugin(host, candidate, path)
     with TemporaryDirectory(prefix="moryflow-replay-") as folder:
-        loaded = await _loaded(host, Path(folder), candidate)
+        loaded = await _load(host, Path(folder), candidate)
         try:
             result = Replay(candidate.name, recorded_as or candidate.name)
             for recorded, turns in family:
                 found, skipped = len(result.found), len(result.skipped)
-                await _through(Rerun(host, recorded, loaded), recorded, turns, result)
+                await _run_turns(Rerun(host, recorded, loaded), recorded, turns, result)
                 if recorded is not family[0][0]:
                     _name_session(result, recorded, found, skipped)
         finally:
@@ -99,12 +99,12 @@ def _candidate(path: Path) -> Candidate:
         raise ConfigError(f"there are several plugins here: {names}", where=str(path), next_step="name the file of one")
     problem = candidates[0].problem if candidates else None
     if problem is not None or not candidates:
-        said = problem.message if problem else "no plugin is declared here"
-        raise ConfigError(said, where=str(path), next_step="moryflow new plugin NAME")
+        message = problem.message if problem else "no plugin is declared here"
+        raise ConfigError(message, where=str(path), next_step="moryflow new plugin NAME")
     return candidates[0]
 
 
-async def _tried_out(host: Host, candidate: Candidate, path: Path) -> None:
+async def _probe_plugin(host: Host, candidate: Candidate, path: Path) -> None:
     """Let the probe import the plugin first: code that hangs or ends the process is reported and cannot hurt the replay.
 
     :raises PluginError: the plugin does not load.
@@ -119,7 +119,7 @@ async def _tried_out(host: Host, candidate: Candidate, path: Path) -> None:
         )
 
 
-async def _loaded(host: Host, home: Path, candidate: Candidate) -> PluginSet:
+async def _load(host: Host, home: Path, candidate: Candidate) -> PluginSet:
     """Load the one plugin beside the built-in ones, in the temporary folder `home`; only its hooks are kept."""
     from moryflow.base.builtins import BUILTINS
 
@@ -130,20 +130,20 @@ async def _loaded(host: Host, home: Path, candidate: Candidate) -> PluginSet:
     for record in started.records:
         if record.name == name and record.status != "loaded":
             where = f"{record.file}:{record.line}" if record.line else record.file
-            said = f"{record.stage}: {record.error or record.reason}"
-            raise PluginError(said, where=where, next_step=record.hint or f"moryflow plugin check {name}")
-    return only(started, frozenset({name}))
+            message = f"{record.stage}: {record.error or record.reason}"
+            raise PluginError(message, where=where, next_step=record.hint or f"moryflow plugin check {name}")
+    return with_only(started, frozenset({name}))
 
 
-async def _through(rerun: Rerun, recorded: RecordedSession, turns: Sequence[RecordedTurn], result: Replay) -> None:
-    wanted = {turn.run.id for turn in turns}
+async def _run_turns(rerun: Rerun, recorded: RecordedSession, turns: Sequence[RecordedTurn], result: Replay) -> None:
+    compared = {turn.run.id for turn in turns}
     before = recorded.until(turns[-1]) if turns else ()
     _leave_out(rerun, before, result)
     for turn in before:
         for moment in rerun.moments(turn):
             if moment.hook in REPLAYED:
-                await _compare(rerun, moment, result, turn.run.id in wanted)
-        if turn.run.id in wanted:
+                await _compare(rerun, moment, result, turn.run.id in compared)
+        if turn.run.id in compared:
             _compare_state(rerun, recorded, turn, result)
 
 
@@ -151,10 +151,10 @@ async def _compare(rerun: Rerun, moment: Moment, result: Replay, counts: bool) -
     """Call the plugin's hook with its recorded input, and note whether it does the same as then."""
     implementations = rerun.plugin_set.ordered(moment.hook)
     own = [row for row in moment.rows if row.plugin == result.recorded_as]
-    called = wants(implementations, moment.values[0]) if moment.hook == "event" else bool(implementations)
+    called = has_listener(implementations, moment.values[0]) if moment.hook == "event" else bool(implementations)
     if not called and not any(row.outcome == "changed" or row.delta for row in own):
         return
-    given = given_to(moment, own)
+    given = recorded_input(moment, own)
     failed = next((row.outcome for row in own if row.outcome not in ("ok", "changed")), "")
     lost = LOST if given is UNKNOWN else f"it was not called then: {failed}" if failed in NOT_CALLED else ""
     if lost:
@@ -171,7 +171,7 @@ async def _compare(rerun: Rerun, moment: Moment, result: Replay, counts: bool) -
     difference = result_difference(moment, own, given, outcome.value)
     if difference is not None:
         file, line = implementations[0].place if implementations else ("", 0)
-        result.found.append(at(moment, difference, file, line))
+        result.found.append(hook_difference(moment, difference, file, line))
 
 
 def _leave_out(rerun: Rerun, turns: Sequence[RecordedTurn], result: Replay) -> None:
@@ -300,7 +300,7 @@ class HookDifference:
         return {**self.about, "path": change.path, "before": change.before, "after": change.after, **where}
 
 
-def at(moment: Moment, difference: ValueDifference, file: str = "", line: int = 0) -> HookDifference:
+def hook_difference(moment: Moment, difference: ValueDifference, file: str = "", line: int = 0) -> HookDifference:
     """Return `difference` as one of the hook of `moment`."""
     place: dict[str, Any] = {"turn": moment.turn.number, "step": moment.step, "hook": HOOKS[moment.hook].dotted}
     if moment.call is not None:
@@ -310,7 +310,7 @@ def at(moment: Moment, difference: ValueDifference, file: str = "", line: int = 
     return HookDifference(moment.place, place, difference, file, line)
 
 
-def given_to(moment: Moment, own: Rows) -> Any:
+def recorded_input(moment: Moment, own: Rows) -> Any:
     """Return the value that the plugin was given; if it has no row, the value before truncation, else the last value."""
     if HOOKS[moment.hook].kind != "transform":
         return None
@@ -325,26 +325,27 @@ def outcome_difference(moment: Moment, outcome: RerunResult, failed: str) -> Hoo
     if failed and outcome.failures:
         return None
     if failed:
-        return at(moment, ValueDifference("outcome", failed, "worked"))
+        return hook_difference(moment, ValueDifference("outcome", failed, "worked"))
     failure = outcome.failures[0]
-    return at(moment, ValueDifference("outcome", "worked", f"{failure.outcome}: {failure.error}"), failure.file, failure.line)
+    difference = ValueDifference("outcome", "worked", f"{failure.outcome}: {failure.error}")
+    return hook_difference(moment, difference, failure.file, failure.line)
 
 
-def result_difference(moment: Moment, own: Rows, given: Any, made: Any) -> ValueDifference | None:
+def result_difference(moment: Moment, own: Rows, given: Any, now: Any) -> ValueDifference | None:
     """Return the first difference between what a hook made of `given` then and what it made of it now."""
     match HOOKS[moment.hook].kind:
         case "gate":
-            said = next((row.delta for row in own if row.delta), None)
-            return first_difference(said, next(iter(made.values()), None))
+            recorded = next((row.delta for row in own if row.delta), None)
+            return first_difference(recorded, next(iter(now.values()), None))
         case "contribute":
-            return _of_blocks([block for row in own for block in (row.delta or {}).get("blocks", ())], made)
+            return _of_blocks([block for row in own for block in (row.delta or {}).get("blocks", ())], now)
         case "observe":
             return None
         case _:
-            said = next((row.delta for row in own if isinstance(row.delta, dict) and "decision" in row.delta), None)
+            recorded = next((row.delta for row in own if isinstance(row.delta, dict) and "decision" in row.delta), None)
             then = moment.before(own[-1].position + 1) if own else given
-            before = {"verdict": said} if said else as_json(then)
-            return first_difference(before, made, HOOKS[moment.hook].value)
+            before = {"verdict": recorded} if recorded else as_json(then)
+            return first_difference(before, now, HOOKS[moment.hook].value)
 
 
 def _of_blocks(then: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> ValueDifference | None:
@@ -352,13 +353,13 @@ def _of_blocks(then: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any
     for index, (old, new) in enumerate(zip_longest(then, now)):
         path = f"blocks[{index}]"
         if old is None or new is None:
-            return ValueDifference(path, old and _lengthy(old), new and new.get("text", ""))
+            return ValueDifference(path, old and _unstored_text(old), new and new.get("text", ""))
         if old["id"] != new["id"]:
             return ValueDifference(f"{path}.id", old["id"], new["id"])
         if summary_of(SystemBlock.model_validate(new)) != dict(old):
-            return ValueDifference(f"{path}.text", _lengthy(old), new.get("text", ""))
+            return ValueDifference(f"{path}.text", _unstored_text(old), new.get("text", ""))
     return None
 
 
-def _lengthy(block: Mapping[str, Any]) -> str:
+def _unstored_text(block: Mapping[str, Any]) -> str:
     return f"(another text of {block['chars']} characters, which is not stored)"

@@ -50,7 +50,7 @@ class Rerun:
         self._host = host
         self._recorded = recorded
         self._scope = read_only_scope(host, recorded.session, None)
-        self._scope.around = replace(self._scope.around, services=_harmless(host.surroundings.services))
+        self._scope.around = replace(self._scope.around, services=_read_only_services(host.surroundings.services))
         self._scope.plugin_set = plugin_set
 
     @property
@@ -143,7 +143,7 @@ def _model(host: Host, name: str) -> Any:
     return next((model for model in found if model is not None), None)
 
 
-def _harmless(services: Mapping[str, Any]) -> dict[str, Any]:
+def _read_only_services(services: Mapping[str, Any]) -> dict[str, Any]:
     """Return services that change nothing. A hook that uses one of the others gets an error."""
 
     def refusing(name: str) -> Any:
@@ -151,8 +151,8 @@ def _harmless(services: Mapping[str, Any]) -> dict[str, Any]:
 
     kept = {name: factory for name, factory in services.items() if name in READING}
     kept["files"] = lambda scope, plugin: _ReadOnly(services["files"](scope, plugin))
-    kept["history"] = lambda scope, plugin: _AsItWas(services["history"](scope, plugin), scope)
-    kept["rules"] = lambda scope, plugin: _CommandsAlone(services["rules"](scope, plugin))
+    kept["history"] = lambda scope, plugin: _PastHistory(services["history"](scope, plugin), scope)
+    kept["rules"] = lambda scope, plugin: _CommandParser(services["rules"](scope, plugin))
     kept["terminal"] = lambda scope, plugin: None
     kept["emit"] = lambda scope, plugin: lambda kind, /, **data: None
     return {**{name: refusing(name) for name in services}, **kept}
@@ -171,7 +171,7 @@ class _Refusing:
         return self
 
 
-class _CommandsAlone(_Refusing):
+class _CommandParser(_Refusing):
     """The service ``rules`` without its rules, which may have changed since then; it can still parse a command."""
 
     def __init__(self, rules: Any) -> None:
@@ -189,7 +189,7 @@ class _ReadOnly:
         return _Refusing(f"files.{name}") if name in ("write", "remove", "move") else getattr(self._files, name)
 
 
-class _AsItWas:
+class _PastHistory:
     """The history of the session up to the place that is run again."""
 
     def __init__(self, history: Any, scope: TurnContext) -> None:
@@ -205,7 +205,7 @@ class _AsItWas:
         return _Refusing("history.switch") if name == "switch" else getattr(self._history, name)
 
 
-def only(plugin_set: PluginSet, plugins: frozenset[str]) -> PluginSet:
+def with_only(plugin_set: PluginSet, plugins: frozenset[str]) -> PluginSet:
     """Return `plugin_set` with the hooks of `plugins` alone."""
     hooks = {
         hook: tuple(replace(item, position=place) for place, item in enumerate(kept))

@@ -20,7 +20,7 @@ _TEMPLATES = Path(__file__).with_name("templates")
 LONGEST = 40
 _TOOL = re.compile(r"[a-z][a-z0-9_]*\Z")
 _AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
-_SPOKEN = frozenset(dir(builtins)) | {
+_USED_NAMES = frozenset(dir(builtins)) | {
     "config_model", "create_tools", "default", "hookimpl", "tool", "tool_after", "tools",
 }  # fmt: skip
 """Names that already mean something in the files that are written: a function of such a name would replace it."""
@@ -77,11 +77,11 @@ def tool_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset(), 
     _check(name, _TOOL, "a tool", "lower-case letters, digits and _, beginning with a letter", name.lower().replace("-", "_"))
     if keyword.iskeyword(name):
         raise ConfigError(f"{name!r} is a keyword of Python", next_step=f"moryflow new tool my_{name}")
-    if name in _SPOKEN:
+    if name in _USED_NAMES:
         raise ConfigError(f"{name!r} means something else in such a file", next_step=f"moryflow new tool my_{name}")
     _check_free(name, taken, "a tool", f"my_{name}")
     file = folder / f"{name}.{LANGUAGES[language]}"
-    text = _filled(_TEMPLATES / f"tool.{LANGUAGES[language]}.in", name=name, file=str(file))
+    text = _fill(_TEMPLATES / f"tool.{LANGUAGES[language]}.in", name=name, file=str(file))
     return Scaffold({file: text}, (f"moryflow tool run {name} --name Ada", f"$EDITOR {shlex.quote(str(file))}"))
 
 
@@ -96,7 +96,7 @@ def agent_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset())
     _check(name, _AGENT, "an agent", "letters, digits, - and _", re.sub(r"\s+", "-", name.strip()))
     _check_free(name, RESERVED | taken, "an agent", f"my-{name}")
     file = folder / f"{name}.md"
-    text = _filled(_TEMPLATES / "agent.md.in", name=name, title=_title(name))
+    text = _fill(_TEMPLATES / "agent.md.in", name=name, title=_title(name))
     edit = f"$EDITOR {shlex.quote(str(file))}"
     return Scaffold({file: text}, (edit, "moryflow agent check", f'moryflow run --agent {name} "Hello"'))
 
@@ -116,11 +116,11 @@ def plugin_scaffold(
     _check(short, _PLUGIN, "a plugin", "lower-case letters, digits and -, beginning with a letter", near)
     _check_free(short, taken, "a plugin", f"my-{short}")
     tool = short.replace("-", "_")
-    tool = f"{tool}_tool" if keyword.iskeyword(tool) or tool in _SPOKEN | tools else tool
+    tool = f"{tool}_tool" if keyword.iskeyword(tool) or tool in _USED_NAMES | tools else tool
     words = {"name": short, "project": f"moryflow-{short}", "package": f"moryflow_{short.replace('-', '_')}", "tool": tool}
     root = folder / words["project"]
     files = {
-        root / _placed(path.relative_to(_TEMPLATES / "plugin"), words["package"]): _filled(path, title=_title(short), **words)
+        root / _path_in(path.relative_to(_TEMPLATES / "plugin"), words["package"]): _fill(path, title=_title(short), **words)
         for path in sorted((_TEMPLATES / "plugin").rglob("*.in"))
     }
     following = (
@@ -132,13 +132,13 @@ def plugin_scaffold(
     return Scaffold(files, following)
 
 
-def _placed(template: Path, package: str) -> Path:
+def _path_in(template: Path, package: str) -> Path:
     name = template.name.removesuffix(".in")
     parts = [package if part == "package" else part for part in template.parts[:-1]]
     return Path(*parts, ".gitignore" if name == "gitignore" else name)
 
 
-def _filled(template: Path, **words: str) -> str:
+def _fill(template: Path, **words: str) -> str:
     return Template(template.read_text(encoding="utf-8")).safe_substitute(words)
 
 

@@ -108,7 +108,7 @@ async def recorded(store: Store, session: str, *, outputs: bool = False) -> Reco
     nodes = {node.id: node for node in await store.nodes(row.id)}
     rows, calls = await store.hook_calls(row.id), await store.calls(row.id)
     events = await store.events(row.id)
-    answers = _answers(calls, events)
+    answers = _answer_nodes(calls, events)
     runs = await store.runs(row.id)
     numbers = iter(range(1, len(runs) + 1))
     turns = [
@@ -170,7 +170,7 @@ async def _outputs(store: Store, session: str) -> dict[str, str]:
     return found
 
 
-def _answers(calls: Sequence[CallRow], events: Sequence[Event]) -> dict[str, dict[int, str]]:
+def _answer_nodes(calls: Sequence[CallRow], events: Sequence[Event]) -> dict[str, dict[int, str]]:
     """Return, by turn and step, the node of the answer: the end of the step names it, and so does each call of the step."""
     found: dict[str, dict[int, str]] = {}
     for call in calls:
@@ -306,8 +306,8 @@ def _turn(host: Host, recorded: RecordedSession, turn: RecordedTurn, rows: Seque
 def _prompt(recorded: RecordedSession, turn: RecordedTurn) -> str:
     first = recorded.nodes.get(turn.answers.get(1, ""))
     path = recorded.path(first.parent) if first else []
-    said = next((node for node in reversed(path) if node.kind == "user"), None)
-    return str(said.payload.get("text", "")) if said else ""
+    prompt = next((node for node in reversed(path) if node.kind == "user"), None)
+    return str(prompt.payload.get("text", "")) if prompt else ""
 
 
 _CHAT = ("compaction", "chat_messages", "chat_system", "system_blocks", "chat_params")
@@ -367,18 +367,18 @@ def _charge(bill: Bill, row: HookCallRow, turn: RecordedTurn, *, below: bool) ->
         return
     match row.hook:
         case "system_blocks" | "chat_system":
-            tokens = _grown(row.delta) // CHARS_PER_TOKEN
+            tokens = _growth(row.delta) // CHARS_PER_TOKEN
             bill.per_request += 0 if below else tokens
             bill.sent += tokens * turn.run.steps
         case "chat_messages":
             bill.messages += sum(_size(item) for item in row.delta.get("inserted", ())) // CHARS_PER_TOKEN
         case "tool_after":
-            bill.results += _grown(row.delta) // CHARS_PER_TOKEN
+            bill.results += _growth(row.delta) // CHARS_PER_TOKEN
         case _:
             return
 
 
-def _grown(delta: Mapping[str, Any]) -> int:
+def _growth(delta: Mapping[str, Any]) -> int:
     """Return by how many characters a change made a prompt or a result longer."""
     if "was" not in delta:
         return sum(block.get("chars", 0) for block in delta.get("blocks", ()))

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 from moryflow_sdk import HOOKS, Tool
 
-from moryflow.authoring.rerun import only
+from moryflow.authoring.rerun import with_only
 from moryflow.hooks.dispatcher import Withheld
 from moryflow.plugins.discovery import in_development
 from moryflow.plugins.preflight.policy import probe_all
@@ -256,7 +256,7 @@ class Subject:
         name = self.plugin.name
 
         async def work(scope: Any) -> list[Called]:
-            scope.plugin_set = only(scope.plugin_set, frozenset({name}))
+            scope.plugin_set = with_only(scope.plugin_set, frozenset({name}))
             if shared:
                 own = tuple(replace(each, tier="builtin") for each in scope.plugin_set.ordered(hook))
                 scope.plugin_set = replace(scope.plugin_set, hooks={hook: own})
