@@ -345,7 +345,7 @@ def _with_turn_options(function: F) -> F:
 def with_flags_behind_verb(args: list[str]) -> list[str]:
     """Move the flags of a turn that stand before the verb behind it, and return the arguments of ``moryflow``.
 
-    These flags belong to commands, not to the program; now ``moryflow -m MODEL run …`` means ``moryflow run -m MODEL …``.
+    These flags belong to commands, not to the program, so ``moryflow -m MODEL run …`` means ``moryflow run -m MODEL …``.
     """
     valued = {"-m", "--model", "--agent", "--mode", "--on-ask", "--max-steps", "--max-cost", "--output", "--format"}
     moved: list[str] = []

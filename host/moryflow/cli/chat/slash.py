@@ -157,7 +157,7 @@ HAND_OVER = "The plan above is agreed. Carry it out step by step, and check each
 
 
 def hands_over(talk: ConversationPort, line: str) -> bool:
-    """Whether `line` is the one word that hands a plan to the agent that builds."""
+    """Return whether `line` is the one word that hands a plan to the agent that builds."""
     return line.lower() == BUILDER and talk.host.agent == PLANNER
 
 

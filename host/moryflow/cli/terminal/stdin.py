@@ -131,7 +131,7 @@ _IMAGES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"G
 def piped_text(*, have_prompt: bool) -> str | None:
     """Return the text on standard input when something is piped in, else ``None``.
 
-    :raises ConfigError: it is binary or too large.
+    :raises ConfigError: the input is binary or too large.
     """
     stream = sys.stdin
     if stream is None or stream.closed or stream.isatty():

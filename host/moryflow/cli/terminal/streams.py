@@ -38,8 +38,7 @@ codecs.register_error(SIMPLER, _simpler)
 
 
 def prepare(*, own_process: bool) -> None:
-    """Make the standard streams usable, whatever the caller did to them.
-
+    """Make the standard streams usable, whatever the caller did to them, and install ours (see :func:`_install`).
     A stream that was closed (`<&-`) becomes the null device, so that no file of ours gets its number. Characters that the
     terminal's encoding lacks are escaped instead of lost.
     """
