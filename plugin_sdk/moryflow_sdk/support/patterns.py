@@ -114,7 +114,7 @@ def _segment(glob: str) -> str:
         else:
             pieces.append(f"(?!/)[{'^' if negated else ''}{_members(members)}]")
     pieces.append(re.escape(glob[position:]))
-    return _starred("".join(run) for run in _split(pieces))
+    return _join_runs("".join(run) for run in _split(pieces))
 
 
 def _split(pieces: list[str]) -> Iterator[list[str]]:
@@ -129,7 +129,7 @@ def _split(pieces: list[str]) -> Iterator[list[str]]:
     yield run
 
 
-def _starred(runs: Iterator[str]) -> str:
+def _join_runs(runs: Iterator[str]) -> str:
     first, *rest = runs
     middle = "".join(f"(?>[^/]*?{run})" for run in rest[:-1] if run)
     return first + middle + (f"[^/]*{rest[-1]}" if rest else "")
@@ -272,7 +272,7 @@ def _paths(domain: str, pattern: str, allows: bool) -> Pattern:
     try:
         sources = [
             path_regex(prefix, alternative, folders=not allows)
-            for prefix, body in _placed(domain, pattern, allows)
+            for prefix, body in _with_prefixes(domain, pattern, allows)
             for alternative in braces(body)
         ]
         regex = re.compile("|".join(sources), re.DOTALL)
@@ -288,18 +288,18 @@ def _guards_files(domain: str, allows: bool) -> bool:
     return domain in ("read", "edit") and not allows
 
 
-def _placed(domain: str, pattern: str, allows: bool) -> Iterator[tuple[str, str]]:
+def _with_prefixes(domain: str, pattern: str, allows: bool) -> Iterator[tuple[str, str]]:
     """Yield pairs of a prefix and the pattern of the rest; a pattern without a prefix gets the prefix that fits it."""
     prefixes = PREFIXES[domain]
     given = next((prefix for prefix in prefixes if pattern.startswith(prefix)), None)
     if given is not None:
-        yield given, _rooted(given, pattern.removeprefix(given))
+        yield given, _absolute(given, pattern.removeprefix(given))
     elif domain == "web_fetch":
         yield "url:", pattern
     elif pattern.startswith(("/", "~")):
-        yield "fs:", _rooted("fs:", pattern)
+        yield "fs:", _absolute("fs:", pattern)
     else:
-        yield "vault:", _rooted("vault:", pattern)
+        yield "vault:", _absolute("vault:", pattern)
         if not allows and pattern.startswith("**"):
             yield "fs:", pattern
 
@@ -326,7 +326,7 @@ def address_pattern(pattern: str, *, allows: bool) -> str:
     return f"{kind}{scheme}://{host.lower()}{any_port}/{path if slash else '**'}"
 
 
-def _rooted(prefix: str, body: str) -> str:
+def _absolute(prefix: str, body: str) -> str:
     """Return `body` in the form of targets: absolute, with ``~`` replaced by the person's home."""
     if prefix == "url:" or body.startswith(("/", "**")):
         return body

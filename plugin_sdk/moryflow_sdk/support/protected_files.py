@@ -71,32 +71,34 @@ class Table:
         """Return the line that matches the name of the file `path`, whatever folder it is in."""
         names = plain_names(path)
         name = names[-1]
-        found = self._ending(self._paths, names) or self._globbed(name)
+        found = self._suffix_match(self._paths, names) or self._glob_match(name)
         if found or not self._copies:
             return found
         bare = _BACKUP.sub("", name)
-        return None if bare == name else self._ending(self._paths, [*names[:-1], bare]) or self._globbed(bare)
+        return None if bare == name else self._suffix_match(self._paths, [*names[:-1], bare]) or self._glob_match(bare)
 
     def find_folder(self, path: str) -> Line | None:
         """Return the line that matches `path` as a folder, or a folder above it."""
         names = plain_names(path)
-        found = (self._ending(self._places, names[: index + 1]) for index, name in enumerate(names) if name in self._places)
+        found = (
+            self._suffix_match(self._places, names[: index + 1]) for index, name in enumerate(names) if name in self._places
+        )
         return next((line for line in found if line), None)
 
     def tells(self, name: str) -> bool:
         """Whether a path that ends in `name` may match a line by that name. A walk asks this first, because it is quick."""
         plain = plain_names(name)[-1]
         names = {plain, _BACKUP.sub("", plain)} if self._copies else {plain}
-        return any(one in self._paths or one in self._places or self._globbed(one) for one in names)
+        return any(one in self._paths or one in self._places or self._glob_match(one) for one in names)
 
-    def _globbed(self, name: str) -> Line | None:
+    def _glob_match(self, name: str) -> Line | None:
         """Return the first line with a glob that matches `name`."""
         wild = next((line for piece, glob, line in self._wild if piece in name and fnmatchcase(name, glob)), None)
         found = [line for line in (self._literals.get(name), wild) if line]
         return min(found, key=self.lines.index, default=None)
 
     @staticmethod
-    def _ending(places: dict[str, list[tuple[list[str], Line]]], names: list[str]) -> Line | None:
+    def _suffix_match(places: dict[str, list[tuple[list[str], Line]]], names: list[str]) -> Line | None:
         return next((line for wanted, line in places.get(names[-1], ()) if names[-len(wanted) :] == wanted), None)
 
     @cached_property
@@ -383,21 +385,21 @@ def sensitive_among(paths: Iterable[str]) -> set[str]:
     """Return the `paths` that are :func:`sensitive`. For many paths this is quick: it searches for each piece only once."""
     every = list(paths)
     plain = [path for path in every if path.isascii()]
-    suspects = set(_containing("\0".join(["", *plain, ""]))) | {path for path in every if not path.isascii()}
+    suspects = set(_paths_with_piece("\0".join(["", *plain, ""]))) | {path for path in every if not path.isascii()}
     return {path for path in suspects if sensitive(path)}
 
 
 @cache
-def _telling() -> tuple[str, ...]:
+def _telling_pieces() -> tuple[str, ...]:
     """Return pieces of the globs in :data:`SECRETS`; every name that one of these globs matches contains at least one piece."""
     pieces = {_piece(name) for glob in (*SECRETS.files, *SECRETS.folders) for name in braces(glob)}
     return tuple(sorted(piece for piece in pieces if not any(other in piece for other in pieces - {piece})))
 
 
-def _containing(listing: str) -> Iterator[str]:
+def _paths_with_piece(listing: str) -> Iterator[str]:
     """Yield the paths in a listing, where each stands between two NUL characters, that contain one of the pieces."""
     lower = listing.lower()
-    for piece in _telling():
+    for piece in _telling_pieces():
         found = lower.find(piece)
         while found >= 0:
             end = listing.index("\0", found)
@@ -446,7 +448,7 @@ def named_by_git(vault: Path) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for name, value, words in _names_in(text):
         for word in words:
-            found |= dict.fromkeys(_inside(vault, word, there=name not in _FILES))
+            found |= dict.fromkeys(_paths_in_vault(vault, word, must_exist=name not in _FILES))
         if name == "hookspath" and value and os.path.normpath(vault / value) == str(vault):  # the hooks are in the vault itself
             found |= dict.fromkeys(_HOOKS)
     return tuple(found)
@@ -483,10 +485,10 @@ def _value(written: str) -> str:
     return value[:end]
 
 
-def _inside(vault: Path, word: str, *, there: bool) -> list[str]:
-    """Return the paths below `vault` that `word` may name, from the vault or from ``.git``; `there`: only existing files."""
+def _paths_in_vault(vault: Path, word: str, *, must_exist: bool) -> list[str]:
+    """Return the paths below `vault` that `word` may name, from there or from ``.git``; `must_exist`: only existing files."""
     if not word or "\0" in word:
         return []
     places = (os.path.normpath(os.path.join(base, os.path.expanduser(word))) for base in (vault, vault / ".git"))  # noqa: PTH111, PTH118
-    paths = [place for place in places if place.startswith(f"{vault}/") and (not there or os.path.isfile(place))]  # noqa: PTH113
+    paths = [place for place in places if place.startswith(f"{vault}/") and (not must_exist or os.path.isfile(place))]  # noqa: PTH113
     return [os.path.relpath(path, vault) for path in dict.fromkeys(paths) if not path.startswith(f"{vault}/.git/")]

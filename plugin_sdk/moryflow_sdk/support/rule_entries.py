@@ -82,7 +82,7 @@ def read_entries(
         try:
             rules.append(_rule(raw, place, faults))
         except _Bad as bad:
-            for rule in _instead(raw, bad, place, faults, elsewhere=elsewhere):
+            for rule in _replacement_rules(raw, bad, place, faults, elsewhere=elsewhere):
                 if not rule.problem or (rule.domain, rule.decision) not in missing:  # one is enough for a thousand
                     rules.append(rule)
                 if rule.problem:
@@ -103,37 +103,37 @@ def _rule(raw: Any, place: dict[str, Any], faults: list[Fault]) -> Rule:
         raise _Bad("a rule is an object with domain, pattern and decision")
     entry = cast("Mapping[Any, Any]", raw)
     for missing in (key for key in _KEYS if key not in entry):
-        raise _Bad(f'the rule has no "{missing}"', _near(missing, [str(key) for key in entry if key not in _KEYS], "has"))
+        raise _Bad(f'the rule has no "{missing}"', _suggestion(missing, [str(key) for key in entry if key not in _KEYS], "has"))
     decision, domain = _decision(entry["decision"]), entry["domain"]
     if not isinstance(domain, str) or domain not in DOMAINS:
         guess = _guess(domain)
         hint = f'did you mean "{guess}"?' if guess else f"one of {', '.join(DOMAINS)}"
-        raise _Bad(f"{_shown(domain)} is not a domain", hint)
+        raise _Bad(f"{_quoted(domain)} is not a domain", hint)
     _check_pattern(entry["pattern"])
     for extra in (key for key in entry if key not in (*_KEYS, *_BOUND)):
-        hint = _near(extra, (*_KEYS, *_BOUND)) or f"it has {', '.join(_KEYS)}"
-        raise _Bad(f"a rule has no key {_shown(extra)}", hint, str(extra), "config_unknown_key")
-    rule = Rule(domain=domain, pattern=entry["pattern"], decision=decision, **place, **_bound(entry, domain, decision))
-    why = _unusable(rule)
+        hint = _suggestion(extra, (*_KEYS, *_BOUND)) or f"it has {', '.join(_KEYS)}"
+        raise _Bad(f"a rule has no key {_quoted(extra)}", hint, str(extra), "config_unknown_key")
+    rule = Rule(domain=domain, pattern=entry["pattern"], decision=decision, **place, **_binding(entry, domain, decision))
+    why = _pattern_problem(rule)
     if why and decision != "deny":
         raise _Bad(f"this rule can never match: {why}")
     if why:
         faults.append(
-            Fault(place["index"], f"this deny rule cannot be used: {why}; {_meanwhile(domain)}", code="rule_unusable")
+            Fault(place["index"], f"this deny rule cannot be used: {why}; {_consequence(domain)}", code="rule_unusable")
         )
     if decision != entry["decision"]:
-        faults.append(Fault(place["index"], f'{_shown(entry["decision"])} is read as "{decision}"', key="decision"))
+        faults.append(Fault(place["index"], f'{_quoted(entry["decision"])} is read as "{decision}"', key="decision"))
     return rule
 
 
-def _bound(entry: Mapping[Any, Any], domain: str, decision: str) -> dict[str, Any]:
+def _binding(entry: Mapping[Any, Any], domain: str, decision: str) -> dict[str, Any]:
     """Return the folder and the contents of a rule, checked."""
     found: dict[str, Any] = {key: entry[key] for key in _BOUND if key in entry}
     if found and domain != "bash":
         raise _Bad(f'only a rule of bash has "{next(iter(found))}"', key=next(iter(found)))
     folder, contents = found.get("folder", UNKNOWN_FOLDER), found.get("contents", {})
     if not isinstance(folder, str) or not (folder == UNKNOWN_FOLDER or _names_folder(folder, decision)):
-        raise _Bad(f"{_shown(folder)} is not a folder", "write it as vault:/sub, or vault:/ for the vault itself", "folder")
+        raise _Bad(f"{_quoted(folder)} is not a folder", "write it as vault:/sub, or vault:/ for the vault itself", "folder")
     states = cast("Mapping[Any, Any]", contents).items() if isinstance(contents, Mapping) else [("", "")]
     if not all(str(name).startswith(_PLACES) and _STATE.fullmatch(str(state)) for name, state in states):
         raise _Bad('"contents" names files and their SHA-256', 'it is {"vault:/x.sh": "sha256:…"}; or leave it out', "contents")
@@ -154,43 +154,43 @@ def _names_folder(text: str, decision: str) -> bool:
     return decision == "allow" or not hidden_character(path)
 
 
-def _instead(raw: Any, bad: _Bad, place: dict[str, Any], faults: list[Fault], *, elsewhere: bool) -> list[Rule]:
+def _replacement_rules(raw: Any, bad: _Bad, place: dict[str, Any], faults: list[Fault], *, elsewhere: bool) -> list[Rule]:
     """Return the rules that replace an entry that is not understood: its domain asks, and a deny that can be read denies."""
-    said = _said(raw)
-    domain = _domain(raw, said, elsewhere=elsewhere)
-    rest = "the rule is ignored" if domain is None else _meanwhile(domain)
+    decision = _probable_decision(raw)
+    domain = _asking_domain(raw, decision, elsewhere=elsewhere)
+    rest = "the rule is ignored" if domain is None else _consequence(domain)
     faults.append(Fault(place["index"], f"{bad.message}; {rest}", bad.hint, bad.key, bad.code, harmless=domain is None))
     if domain is None:
         return []
     entry: Mapping[Any, Any] = cast("Mapping[Any, Any]", raw) if isinstance(raw, Mapping) else {}
     given = entry.get("pattern")
     pattern = given if isinstance(given, str) and 0 < len(given) <= MAX_PATTERN and _plain(given) else "*"
-    rules = [not_understood(domain, bad.message, **place, pattern=pattern, decision="deny" if said == "deny" else "ask")]
+    rules = [not_understood(domain, bad.message, **place, pattern=pattern, decision="deny" if decision == "deny" else "ask")]
     if bad.code == "config_unknown_key" and str(entry["decision"]).strip().casefold() == "deny":
         rules.insert(0, Rule(domain=domain, pattern=pattern, decision="deny", **place))
     return rules
 
 
-def _said(raw: Any) -> str:
+def _probable_decision(raw: Any) -> str:
     """Return the decision that an entry probably means; an entry that does not clearly say allow or ask may be a deny."""
     entry: Mapping[Any, Any] = cast("Mapping[Any, Any]", raw) if isinstance(raw, Mapping) else {}
     words = {str(key): item.strip().casefold() for key, item in entry.items() if isinstance(item, str) and len(item) < 20}
     if any(nearest(word, ["deny"], 0.75) for word in words.values()):
         return "deny"
-    said = [word for key, word in words.items() if key not in ("domain", "pattern")]
-    return next((close for word in said if (close := nearest(word, ["allow", "ask"]))), "deny")
+    decisions = [word for key, word in words.items() if key not in ("domain", "pattern")]
+    return next((close for word in decisions if (close := nearest(word, ["allow", "ask"]))), "deny")
 
 
-def _domain(raw: Any, said: str, *, elsewhere: bool) -> str | None:
+def _asking_domain(raw: Any, decision: str, *, elsewhere: bool) -> str | None:
     """Return the domain that asks because an entry is not understood; ``None`` if the entry could not restrict any domain."""
     given = cast("Mapping[Any, Any]", raw).get("domain") if isinstance(raw, Mapping) else None
     if isinstance(given, str) and given in DOMAINS:
         return given
-    if said == "deny":
+    if decision == "deny":
         return ANY_DOMAIN
     if elsewhere and isinstance(given, str):
         return None
-    if said == "ask":
+    if decision == "ask":
         return DOMAINS_ELSEWHERE.get(str(given)) or ANY_DOMAIN  # a guess may be the wrong one
     return _guess(given) or None
 
@@ -199,7 +199,7 @@ def may_deny(raw: Any) -> bool:
     """Whether `raw`, which is not a valid rule, may be meant as a deny."""
     if not isinstance(raw, Mapping):
         return "deny" in json.dumps(raw, default=str).casefold()
-    return _said(raw) == "deny"
+    return _probable_decision(raw) == "deny"
 
 
 def _decision(value: Any) -> Literal["allow", "ask", "deny"]:
@@ -207,7 +207,7 @@ def _decision(value: Any) -> Literal["allow", "ask", "deny"]:
         return value
     if isinstance(value, str) and value.strip().casefold() == "deny":
         return "deny"
-    raise _Bad(f"{_shown(value)} is not a decision", _near(value, DECISIONS) or f"one of {', '.join(DECISIONS)}")
+    raise _Bad(f"{_quoted(value)} is not a decision", _suggestion(value, DECISIONS) or f"one of {', '.join(DECISIONS)}")
 
 
 def _check_pattern(pattern: Any) -> None:
@@ -246,7 +246,7 @@ def _plain(text: str) -> bool:
     return "\0" not in text and not re.search("[\ud800-\udfff]", text)
 
 
-def _unusable(rule: Rule) -> str:
+def _pattern_problem(rule: Rule) -> str:
     """Return why the pattern of a rule can match nothing; empty if it can."""
     from .patterns import KINDS, PREFIXES, compile_rule
 
@@ -256,11 +256,11 @@ def _unusable(rule: Rule) -> str:
     return compile_rule(rule).problem
 
 
-def _meanwhile(domain: str) -> str:
+def _consequence(domain: str) -> str:
     return MEANWHILE if domain == ANY_DOMAIN else MEANWHILE.replace("call", "call of its domain")
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)[:60]
 
 
@@ -272,7 +272,7 @@ def _guess(given: Any) -> str:
     return DOMAINS_ELSEWHERE.get(plain) or nearest(plain, DOMAINS)
 
 
-def _near(word: Any, known: Any, verb: str = "did you mean") -> str:
+def _suggestion(word: Any, known: Any, verb: str = "did you mean") -> str:
     folded = {str(name).casefold(): str(name) for name in known}
     close = nearest(str(word)[:80].strip().casefold(), folded)
     return f'{verb} "{folded[close]}"' + ("?" if verb == "did you mean" else "") if close else ""

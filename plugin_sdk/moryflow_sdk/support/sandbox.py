@@ -68,9 +68,9 @@ def confinement(rules: Iterable[Rule]) -> Confinement:
     rules = tuple(rules)
     if any(rule.problem and rule.domain in ("bash", "*") for rule in rules):
         return Confinement()
-    said = {rule.pattern: rule.decision for rule in rules if rule.domain == "bash" and rule.pattern in (COMMANDS, NETWORK)}
-    commands = said.get(COMMANDS)
-    return Confinement(used=commands != "deny", unasked=commands == "allow", network=said.get(NETWORK) == "allow")
+    decisions = {rule.pattern: rule.decision for rule in rules if rule.domain == "bash" and rule.pattern in (COMMANDS, NETWORK)}
+    commands = decisions.get(COMMANDS)
+    return Confinement(used=commands != "deny", unasked=commands == "allow", network=decisions.get(NETWORK) == "allow")
 
 
 class FileRules:
@@ -93,12 +93,12 @@ class FileRules:
 
     def decision(self, domain: str, text: str) -> str | None:
         """Return the decision of the last rule that matches, the most severe one of all sources; ``None`` if none matches."""
-        said = [_last(layer, domain, text) for layer in self._layers]
-        return max(filter(None, said), key=("allow", "ask", "deny").index, default=None)
+        decisions = [_last_decision(layer, domain, text) for layer in self._layers]
+        return max(filter(None, decisions), key=("allow", "ask", "deny").index, default=None)
 
     def allows(self, domain: str, text: str) -> bool:
         """Whether a rule of the person allows it, and no rule of an agent restricts that."""
-        return _last(self._layers[0], domain, text) == "allow" and self.decision(domain, text) == "allow"
+        return _last_decision(self._layers[0], domain, text) == "allow" and self.decision(domain, text) == "allow"
 
     @property
     def restricting(self) -> bool:
@@ -106,7 +106,7 @@ class FileRules:
         return any(domain == "read" and decision != "allow" for layer in self._layers for domain, decision, _ in layer)
 
 
-def _last(layer: list[tuple[str, str, Pattern]], domain: str, text: str) -> str | None:
+def _last_decision(layer: list[tuple[str, str, Pattern]], domain: str, text: str) -> str | None:
     return next((said for about, said, pattern in reversed(layer) if about == domain and pattern.matches(text)), None)
 
 
@@ -226,7 +226,7 @@ def find_sandbox(memory: Path | None = None) -> Sandbox | None:
     """
     with _finding:
         if not _found:
-            _found.append(_working(memory))
+            _found.append(_find_working(memory))
     return _found[0]
 
 
@@ -248,32 +248,32 @@ def starts_no_more(sandbox: Sandbox, memory: Path) -> bool:
     return True
 
 
-def _working(memory: Path | None) -> Sandbox | None:
+def _find_working(memory: Path | None) -> Sandbox | None:
     for program in _candidates():
-        known = _identity(program) if memory is not None else b""
-        if memory is not None and known and _holds(memory, known):
+        identity = _identity(program) if memory is not None else b""
+        if memory is not None and identity and _has_content(memory, identity):
             return Sandbox(program)
         if _starts(program):
-            if memory is not None and known:
-                _remember(memory, known)
+            if memory is not None and identity:
+                _remember(memory, identity)
             return Sandbox(program)
     return None
 
 
-def _holds(memory: Path, known: bytes) -> bool:
-    """Whether the content of a file is exactly `known`; anything else at that path is safe to read, and counts as no."""
+def _has_content(memory: Path, expected: bytes) -> bool:
+    """Whether the content of a file is exactly `expected`; anything else at that path is safe to read, and counts as no."""
     try:
-        return read_start(memory, len(known) + 1) == known
+        return read_start(memory, len(expected) + 1) == expected
     except OSError:
         return False
 
 
-def _remember(memory: Path, known: bytes) -> None:
+def _remember(memory: Path, identity: bytes) -> None:
     """Replace the file `memory`; if another process is faster, or it cannot be written, the next process tries again."""
     with suppress(OSError):
         memory.unlink(missing_ok=True)
         with memory.open("xb") as file:  # never through a link or into a pipe at that path
-            file.write(known)
+            file.write(identity)
 
 
 def _starts(program: str, *, in_time: bool = True) -> bool:

@@ -31,7 +31,7 @@ _SHORTEST = 4
 _TYPES = ("SecretStr", "SecretBytes")
 _DEEPEST = 100
 
-_known: set[str] = set()
+_known_secrets: set[str] = set()
 _lock = threading.Lock()
 
 
@@ -61,7 +61,7 @@ def masked(value: Any, models: Sequence[Any] = (), *, name: str = "") -> Any:
     :param name: the setting's own name.
     """
     secret = names_secret(name) or any(map(is_secret_type, models))
-    return _walked(value, list(models), name, secret, _mask, redact, 0)
+    return _walk(value, list(models), name, secret, _mask, redact, 0)
 
 
 def secret_values(value: Any, models: Sequence[Any] = (), *, name: str = "") -> list[str]:
@@ -72,23 +72,23 @@ def secret_values(value: Any, models: Sequence[Any] = (), *, name: str = "") -> 
         found.extend(_PASSWORD.findall(text))
 
     secret = names_secret(name) or any(map(is_secret_type, models))
-    _walked(value, list(models), name, secret, found.append, passwords, 0)
+    _walk(value, list(models), name, secret, found.append, passwords, 0)
     return found
 
 
-def _walked(value: Any, models: list[Any], name: str, secret: bool, take: Any, plain: Any, depth: int) -> Any:
+def _walk(value: Any, models: list[Any], name: str, secret: bool, take: Any, plain: Any, depth: int) -> Any:
     if depth > _DEEPEST:
         return take(str(value))
     if isinstance(value, Mapping):
         made: dict[Any, Any] = {}
         for key, item in cast("Mapping[Any, Any]", value).items():
-            below = _below(models, str(key))
+            below = _types_at(models, str(key))
             hidden = secret or names_secret(str(key)) or any(map(is_secret_type, below))
-            made[key] = _walked(item, below, str(key), hidden, take, plain, depth + 1)
+            made[key] = _walk(item, below, str(key), hidden, take, plain, depth + 1)
         return made
     if isinstance(value, list | tuple | set | frozenset):
-        return [_walked(item, models, name, secret, take, plain, depth + 1) for item in cast("Iterable[Any]", value)]
-    if secret and _can_be_one(value, name):
+        return [_walk(item, models, name, secret, take, plain, depth + 1) for item in cast("Iterable[Any]", value)]
+    if secret and _can_be_secret(value, name):
         return take(str(value))
     return plain(value) if isinstance(value, str) else value
 
@@ -97,14 +97,14 @@ def _mask(_: str) -> str:
     return MASK
 
 
-def _can_be_one(value: Any, name: str) -> bool:
+def _can_be_secret(value: Any, name: str) -> bool:
     if value is None or isinstance(value, bool) or value == "":
         return False
     words = _WORDS.findall(name)
     return isinstance(value, str) or not (words and words[-1].lower() in _COUNTED)
 
 
-def _below(models: Sequence[Any], key: str) -> list[Any]:
+def _types_at(models: Sequence[Any], key: str) -> list[Any]:
     """Return the types of the value at `key`: the types of the models' fields, and of the values of mappings."""
     found: list[Any] = []
     for part in (part for model in models for part in _parts(model)):
@@ -131,10 +131,10 @@ def _parts(annotation: Any) -> list[Any]:
 
 def know(texts: Iterable[str]) -> None:
     """Remember these secrets: from now on :func:`hide` removes them from every text."""
-    fresh = {text for text in texts if _telling(text)}
-    if fresh - _known:
+    fresh = {text for text in texts if _is_distinctive(text)}
+    if fresh - _known_secrets:
         with _lock:
-            _known.update(fresh)
+            _known_secrets.update(fresh)
 
 
 def know_environment(environ: Mapping[str, str]) -> None:
@@ -143,7 +143,7 @@ def know_environment(environ: Mapping[str, str]) -> None:
     know(value for value in named if len(value) >= 2 * _SHORTEST and not value.startswith(("/", "~", ".")))
 
 
-def _telling(text: str) -> bool:
+def _is_distinctive(text: str) -> bool:
     """Whether a text is long enough not to occur by chance: ``sort_key: name`` must not remove a word from every message."""
     text = text.strip()
     mixed = any(char.isdigit() for char in text) and not text.isdigit()
@@ -152,9 +152,9 @@ def _telling(text: str) -> bool:
 
 def hide(text: str) -> str:
     """Return `text` with the secrets that this process knows replaced by ``[redacted]``."""
-    if not _known:
+    if not _known_secrets:
         return text
-    for secret in sorted(_known, key=len, reverse=True):
+    for secret in sorted(_known_secrets, key=len, reverse=True):
         for spelling in {secret, repr(secret)[1:-1]}:
             if spelling in text:
                 text = text.replace(spelling, MASK)
@@ -163,7 +163,7 @@ def hide(text: str) -> str:
 
 def hidden(value: Any) -> Any:
     """Return a JSON value with the secrets that this process knows replaced by ``[redacted]``."""
-    if not _known:
+    if not _known_secrets:
         return value
     if isinstance(value, str):
         return hide(value)

@@ -64,7 +64,7 @@ def visible(text: str, *, keep: str = "") -> str:
     :param keep: characters that stay as they are; ``"\\n\\t"`` for text of several lines.
     """
     text = _UNSEEN.sub(lambda found: found[0] if found[0] in keep else ascii(found[0])[1:-1], text)
-    return text if text.isascii() else _SIGNS.sub(_carried, text)
+    return text if text.isascii() else _SIGNS.sub(_escape_marks, text)
 
 
 def without_unseen(text: str) -> str:
@@ -74,7 +74,7 @@ def without_unseen(text: str) -> str:
     return _UNSEEN.sub(lambda found: found[0] if found[0] in "\n\t\r" else "", text)
 
 
-def _carried(found: re.Match[str]) -> str:
+def _escape_marks(found: re.Match[str]) -> str:
     """Return a match of :data:`_SIGNS` with the marks escaped that change no sign, or one that they must not change."""
     if found[2] is None:
         return found[0]

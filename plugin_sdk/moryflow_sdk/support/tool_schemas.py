@@ -43,9 +43,9 @@ def plain_schema(schema: Any) -> dict[str, Any]:
     _check(plain, plain, 0, "")
     for name in plain.get("properties", {}):
         if not _ARGUMENT.fullmatch(name):
-            raise ValueError(f"{_said(name)} is not an argument name: up to 64 letters, digits, _ . and -")
-    if place := _endless(plain):
-        raise ValueError(f"the reference {_said(place)} leads back to itself, so that no value ever fits")
+            raise ValueError(f"{_quoted(name)} is not an argument name: up to 64 letters, digits, _ . and -")
+    if place := _endless_reference(plain):
+        raise ValueError(f"the reference {_quoted(place)} leads back to itself, so that no value ever fits")
     return plain
 
 
@@ -54,7 +54,7 @@ def _plain(schema: Any) -> dict[str, Any]:
         raise ValueError("it is not an object")
     _only_names(schema)
     try:
-        text = json.dumps(schema, allow_nan=False, default=_listed)
+        text = json.dumps(schema, allow_nan=False, default=_mapping_to_dict)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from error
     if len(text) > MOST_BYTES:
@@ -62,7 +62,7 @@ def _plain(schema: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", json.loads(text))
 
 
-def _listed(value: Any) -> Any:
+def _mapping_to_dict(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(cast("Mapping[str, Any]", value))
     raise TypeError(f"{value!r:.60} is a {type(value).__name__}")
@@ -83,7 +83,7 @@ def _only_names(schema: Any) -> None:
         elif isinstance(part, list | tuple):
             waiting += [(item, depth + 1) for item in cast("list[Any]", part)]
         elif isinstance(part, str) and not can_be_sent(part):
-            raise ValueError(f"{_said(part)} holds half of a surrogate pair, which cannot be sent")
+            raise ValueError(f"{_quoted(part)} holds half of a surrogate pair, which cannot be sent")
 
 
 def can_be_sent(text: str) -> bool:
@@ -115,16 +115,16 @@ def _check(part: Any, root: dict[str, Any], depth: int, place: str) -> None:
         if keyword in _CHECKS:
             wanted, holds = _CHECKS[keyword]
             if not holds(value):
-                raise ValueError(f"{here} must be {wanted}, not {_said(value)}")
+                raise ValueError(f"{here} must be {wanted}, not {_quoted(value)}")
         if keyword == "$ref":
             _target(value, root)
         if keyword in _OTHER_REFERENCES:
             raise ValueError(f"{here} is a reference that no service follows; write $ref")
-        for name, inner in _inside(keyword, value):
+        for name, inner in _subschemas(keyword, value):
             _check(inner, root, depth + 1, f"{here}{name}")
 
 
-def _inside(keyword: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _subschemas(keyword: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the schemas below a keyword, each with the end of its path."""
     if keyword in _MAPS:
         yield from ((f".{_short(name)}", inner) for name, inner in value.items())
@@ -200,7 +200,7 @@ def _target(reference: str, root: dict[str, Any]) -> Any:
     :raises ValueError: the reference leads to something else.
     """
     if reference != "#" and not reference.startswith("#/"):
-        raise ValueError(f"the reference {_said(reference)} does not lead to a part of it")
+        raise ValueError(f"the reference {_quoted(reference)} does not lead to a part of it")
     place: Any = root
     keyword = ""
     for part in unquote(reference).split("/")[1:]:
@@ -210,16 +210,16 @@ def _target(reference: str, root: dict[str, Any]) -> Any:
             inside = {}
         place, keyword = inside.get(name), "" if keyword or name in _ONE else name
     if keyword or not isinstance(place, dict | bool):
-        raise ValueError(f"the reference {_said(reference)} leads nowhere")
+        raise ValueError(f"the reference {_quoted(reference)} leads nowhere")
     return cast("Any", place)
 
 
-def _endless(root: dict[str, Any]) -> str:
+def _endless_reference(root: dict[str, Any]) -> str:
     """Return a reference that every value must follow back to itself, so that no finite value fits; empty if there is none.
 
     A tree that refers to itself through optional members or through a list is fine.
     """
-    leads = {reference: set(_forced(_target(reference, root))) for reference in _references(root)}
+    leads = {reference: set(_required_references(_target(reference, root))) for reference in _references(root)}
     while ends := [reference for reference, following in leads.items() if not following & leads.keys()]:
         for reference in ends:
             del leads[reference]
@@ -231,11 +231,11 @@ def _references(part: Any) -> Iterator[str]:
         for keyword, value in cast("dict[str, Any]", part).items():
             if keyword == "$ref":
                 yield value
-            for _, inner in _inside(keyword, value):
+            for _, inner in _subschemas(keyword, value):
                 yield from _references(inner)
 
 
-def _forced(part: Any) -> Iterator[str]:
+def _required_references(part: Any) -> Iterator[str]:
     """Yield the references that every value of a schema has to follow."""
     if not isinstance(part, dict):
         return
@@ -244,13 +244,13 @@ def _forced(part: Any) -> Iterator[str]:
         yield schema["$ref"]
     members = schema.get("properties", {})
     for inner in (*schema.get("allOf", ()), *(members[name] for name in schema.get("required", ()) if name in members)):
-        yield from _forced(inner)
+        yield from _required_references(inner)
 
 
 # ---------------------------------------------------------------- words
 
 
-def _said(value: Any) -> str:
+def _quoted(value: Any) -> str:
     return f"{value!a:.60}"
 
 

@@ -79,7 +79,7 @@ def test_a_value_alone_is_known_by_its_name() -> None:
 
 def test_what_is_known_is_hidden_in_any_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a word that anybody may write: a secret has eight characters, or four with a digit (D49)."""
-    monkeypatch.setattr(secrets, "_known", set[str]())
+    monkeypatch.setattr(secrets, "_known_secrets", set[str]())
     values = {"api_key": "hunter2", "sort_key": "name", "login": "it's\nmine", "x": "shown", "url": "ftp://me:pass1@host"}
     secrets.know(secrets.secret_values(values, [Settings]))
     assert secrets.hide("no pass1 here") == f"no {MASK} here"

@@ -222,7 +222,7 @@ class Subject:
             pytest.skip("it did not load")
         return self.host.host.plugin_set.plugins[record.name]
 
-    def need(self) -> None:
+    def skip_unless_loaded(self) -> None:
         """Skip the check if the plugin did not load."""
         assert self.plugin is not None
 

@@ -146,8 +146,10 @@ def test_its_wishes_for_an_order_can_be_met(plugin_subject: Subject) -> None:
 
 def _order_with(subject: Subject, hook: str, others: list[str]) -> list[str]:
     """Return the order of `hook` in a host that also has plugins with the names in `others`."""
-    taken = ", ".join(parameters(getattr(hookspecs, hook)))
-    idle = f'"""Does nothing."""\nfrom moryflow_sdk import hookimpl\n@hookimpl\ndef {hook}({taken}):\n    return None\n'
+    parameter_names = ", ".join(parameters(getattr(hookspecs, hook)))
+    idle = (
+        f'"""Does nothing."""\nfrom moryflow_sdk import hookimpl\n@hookimpl\ndef {hook}({parameter_names}):\n    return None\n'
+    )
     with subject.fresh(f"order-{hook}") as host:
         known = {record.name for record in subject.host.host.plugin_set.records}
         for other in others:
@@ -175,7 +177,7 @@ SHARE = 0.5
 """The part of its deadline that an ordinary call may take: other people's machines are slower."""
 
 
-def _given(subject: Subject, hook: str, kind: str) -> Sequence[Given]:
+def _inputs_for(subject: Subject, hook: str, kind: str) -> Sequence[Given]:
     return inputs(hook, kind, [tool.name for tool in subject.tools])
 
 
@@ -184,7 +186,7 @@ def _called(subject: Subject, hook: str, kind: str, times: int = 1) -> list[Call
 
     As in a turn, the hook's deadline and the host's checks of its result apply.
     """
-    given = _given(subject, hook, kind)
+    given = _inputs_for(subject, hook, kind)
     called = subject.call(hook, [each for each in given for _ in range(times)])
     for each in called:
         if each.failures:
@@ -217,7 +219,7 @@ def test_its_hooks_change_nothing_in_place(plugin_subject: Subject) -> None:
     """A hook receives copies, so that changes in place are lost; it must return a new value."""
     for hook in _hooks(plugin_subject):
         for kind in ("ordinary", "failed"):
-            given = _given(plugin_subject, hook, kind)
+            given = _inputs_for(plugin_subject, hook, kind)
             before = [_dump(each) for each in given]
             plugin_subject.call(hook, given, shared=True)
             for each, was in zip(given, before, strict=True):
@@ -280,7 +282,7 @@ def test_a_redactor_finds_nothing_more_in_what_it_returned(plugin_subject: Subje
             continue
         for kind in ("ordinary", "unicode", "failed"):
             for given, once in zip(
-                _given(plugin_subject, item.hook, kind), _called(plugin_subject, item.hook, kind), strict=True
+                _inputs_for(plugin_subject, item.hook, kind), _called(plugin_subject, item.hook, kind), strict=True
             ):
                 (twice,) = plugin_subject.call(item.hook, [{**given, "result": once.value}])
                 if twice.value != once.value:
@@ -301,7 +303,7 @@ def test_its_blocks_have_names_of_their_own(plugin_subject: Subject) -> None:
 def test_what_it_keeps_is_json(plugin_subject: Subject) -> None:
     """``turn.state`` and ``turn.session_state`` are stored with the node; values that are not JSON are lost on resume."""
     for hook in _hooks(plugin_subject):
-        for given in _given(plugin_subject, hook, "ordinary"):
+        for given in _inputs_for(plugin_subject, hook, "ordinary"):
             (called,) = plugin_subject.call(hook, [given])
             for place, states in called.state.items():
                 try:
@@ -314,12 +316,12 @@ def test_what_it_keeps_is_json(plugin_subject: Subject) -> None:
 def test_its_observer_works_outside_a_turn(plugin_subject: Subject) -> None:
     """Some events belong to no turn; for these, ``turn`` is ``None``."""
     for _, function in plugin_subject.functions("event"):
-        error = plugin_subject.host.wait(_observed(plugin_subject))
+        error = plugin_subject.host.wait(_observer_error(plugin_subject))
         if error:
             plugin_subject.fail(f"event fails outside a turn: {error}", "if turn is None: return", function)
 
 
-async def _observed(subject: Subject) -> str:
+async def _observer_error(subject: Subject) -> str:
     for item in subject.implementations("event"):
         outcome = await call(item, {"event": Event(type="reload", session=""), "turn": None})
         if outcome.error is not None:
@@ -460,5 +462,5 @@ def _events(text: str) -> list[Event]:
         "turn.finish": {"end_reason": "completed", "steps": 1, "cost": None},
         "unknown.kind": {},
     }
-    told = [Event(type=kind, session="s", turn="t", data=data) for kind, data in kinds.items()]
-    return [*told, Event(type="error", session="", data={"code": "io", "message": text, "where": "", "next": ""})]
+    events = [Event(type=kind, session="s", turn="t", data=data) for kind, data in kinds.items()]
+    return [*events, Event(type="error", session="", data={"code": "io", "message": text, "where": "", "next": ""})]

@@ -22,7 +22,7 @@ BUDGET = 0.3
 
 def _report(subject: Subject) -> ImportReport:
     if subject.report.error:
-        subject.need()
+        subject.skip_unless_loaded()
         subject.fail(f"it does not load in a process of its own: {subject.report.error}", "import it with python3 -c first")
     return subject.report
 
@@ -130,7 +130,7 @@ def main(path: Path, folder: Path, target: Path) -> None:
     root = subject.package if subject.project else installed
     watcher = Watcher(root, folder / "home" / "data")
     _warm_up(folder / "without")
-    before, threads = _everyones(), set(threading.enumerate())
+    before, threads = _global_state(), set(threading.enumerate())
     sys.addaudithook(watcher)
     watcher.on = True
     began = time.process_time()
@@ -139,8 +139,8 @@ def main(path: Path, folder: Path, target: Path) -> None:
     watcher.on = False
     watcher.report.error = "" if record and record.status == "loaded" else "it did not load"
     subject.close()
-    watcher.report.changed = [name for name, value in _everyones().items() if value != before[name]]
-    watcher.report.threads = _left(threads)
+    watcher.report.changed = [name for name, value in _global_state().items() if value != before[name]]
+    watcher.report.threads = _remaining_threads(threads)
     shown = asdict(watcher.report)
     del shown["printed"]
     target.write_text(json.dumps(shown), encoding="utf-8")
@@ -158,7 +158,7 @@ def _warm_up(folder: Path) -> None:
     host.close()
 
 
-def _everyones() -> dict[str, Any]:
+def _global_state() -> dict[str, Any]:
     """Return the global state of the process, by name."""
     import signal
 
@@ -172,7 +172,7 @@ def _everyones() -> dict[str, Any]:
     }
 
 
-def _left(before: set[threading.Thread]) -> list[str]:
+def _remaining_threads(before: set[threading.Thread]) -> list[str]:
     """Return the threads that still run after the plugin was unloaded; they get a second to end."""
     ending = time.monotonic() + 1.0
     while True:

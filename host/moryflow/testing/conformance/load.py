@@ -39,7 +39,7 @@ def test_it_loads(plugin_subject: Subject) -> None:
 
 def test_nothing_of_it_is_left_out(plugin_subject: Subject) -> None:
     """The host accepts every hook and every item of the plugin."""
-    plugin_subject.need()
+    plugin_subject.skip_unless_loaded()
     record = plugin_subject.record
     if record.error:
         plugin_subject.fail(f"the host leaves something out: {record.error}", record.hint or "fix or remove it")
@@ -68,7 +68,7 @@ def test_it_does_something(plugin_subject: Subject) -> None:
 
 def test_python_warns_of_nothing_in_it(plugin_subject: Subject) -> None:
     """Code such as an invalid escape, or ``is`` with a number, fails in a later Python or does not do what its author meant."""
-    plugin_subject.need()
+    plugin_subject.skip_unless_loaded()
     for said in compiler_warnings(plugin_subject.trees):
         place, _, what = said.partition(": ")
         plugin_subject.fail(what, "fix that line", place)
@@ -90,12 +90,12 @@ def test_no_function_is_nearly_a_hook(plugin_subject: Subject) -> None:
 
 def test_its_manifest_names_its_hooks(plugin_subject: Subject) -> None:
     """People read the manifest before they install the plugin, so its list of hooks must be correct."""
-    _same(plugin_subject, "hooks", {item.hook for item in plugin_subject.implementations()})
+    _compare_manifest(plugin_subject, "hooks", {item.hook for item in plugin_subject.implementations()})
 
 
 def test_its_manifest_names_its_tools(plugin_subject: Subject) -> None:
     """The manifest lists exactly the plugin's tools, for the same reason."""
-    _same(plugin_subject, "tools", {tool.name for tool in plugin_subject.tools})
+    _compare_manifest(plugin_subject, "tools", {tool.name for tool in plugin_subject.tools})
 
 
 def test_its_manifest_names_version_and_contract(plugin_subject: Subject) -> None:
@@ -115,7 +115,7 @@ def test_it_declares_the_services_it_uses(plugin_subject: Subject) -> None:
     """The host refuses a service that is not declared, but only when it is used, perhaps in a rare branch."""
     declared = set(plugin_subject.plugin.services)
     for path, tree in plugin_subject.trees.items():
-        for name, line in _used(tree):
+        for name, line in _used_services(tree):
             if name not in declared:
                 where = plugin_subject.manifest or "services = (...) in the module"
                 plugin_subject.fail(f"it uses turn.{name} without declaring it", f"add {name!r} to {where}", f"{path}:{line}")
@@ -162,7 +162,7 @@ def test_it_is_typed(plugin_subject: Subject) -> None:
 
 def _manifest(subject: Subject) -> Mapping[str, Any] | None:
     """Return the manifest's content; a project without one fails here."""
-    subject.need()
+    subject.skip_unless_loaded()
     if subject.manifest is not None:
         return tomllib.loads(subject.manifest.read_text(encoding="utf-8"))
     if subject.project is not None:
@@ -170,7 +170,7 @@ def _manifest(subject: Subject) -> Mapping[str, Any] | None:
     return None
 
 
-def _same(subject: Subject, key: str, found: set[str]) -> None:
+def _compare_manifest(subject: Subject, key: str, found: set[str]) -> None:
     said = _manifest(subject)
     if said is None:
         return
@@ -181,7 +181,7 @@ def _same(subject: Subject, key: str, found: set[str]) -> None:
         subject.fail(text, f"write {key} = {sorted(found)!r}".replace("'", '"'), subject.manifest)
 
 
-def _used(tree: ast.Module) -> list[tuple[str, int]]:
+def _used_services(tree: ast.Module) -> list[tuple[str, int]]:
     """Return the services that functions use through a turn, each with its line."""
     found: list[tuple[str, int]] = []
     for function in ast.walk(tree):
@@ -200,7 +200,7 @@ def _is_view(argument: ast.arg) -> bool:
 
 def test_a_turn_works_with_it(plugin_subject: Subject) -> None:
     """A turn with a tool call ends normally, and no hook of the plugin fails in it."""
-    plugin_subject.need()
+    plugin_subject.skip_unless_loaded()
     with plugin_subject.fresh("turn") as host:
         (host.vault / "a.md").write_text("hello", encoding="utf-8")
         result = host.run("go", [{"calls": [{"name": "read", "arguments": {"path": "a.md"}}]}, "done"])
@@ -211,7 +211,7 @@ def test_a_turn_works_with_it(plugin_subject: Subject) -> None:
 
 def test_a_turn_whose_tools_fail_works_with_it(plugin_subject: Subject) -> None:
     """A turn ends normally although its calls fail: a missing file, no arguments, an unknown tool, arguments without JSON."""
-    plugin_subject.need()
+    plugin_subject.skip_unless_loaded()
     calls = [("read", '{"path": "no-such-file"}'), ("read", "{}"), ("no_such_tool", "{}"), ("read", "{broken")]
     script = [{"calls": [{"name": name, "arguments": text} for name, text in calls]}, "done"]
     with plugin_subject.fresh("failing") as host:
@@ -223,7 +223,7 @@ def test_a_turn_whose_tools_fail_works_with_it(plugin_subject: Subject) -> None:
 
 def test_it_can_be_unloaded_and_loaded_again(plugin_subject: Subject) -> None:
     """Several hosts may open and close in one process, so that the plugin is loaded and unloaded more than once."""
-    plugin_subject.need()
+    plugin_subject.skip_unless_loaded()
     for _ in range(2):
         with plugin_subject.fresh("again") as host:
             if plugin_subject.name not in host.host.plugin_set.plugins:
@@ -236,7 +236,7 @@ def test_it_can_be_unloaded_and_loaded_again(plugin_subject: Subject) -> None:
 
 def test_it_survives_a_reload(plugin_subject: Subject) -> None:
     """After a reload with the same code, the plugin has the same hooks and tools, each once."""
-    plugin_subject.need()
+    plugin_subject.skip_unless_loaded()
     with plugin_subject.fresh("reload") as host:
         before = _shape(host, plugin_subject.name)
         host.wait(host.host.refresh())
@@ -251,7 +251,7 @@ def test_it_passes_the_probe(plugin_subject: Subject) -> None:
     if refusal is not None and refusal.fatal:
         to_do = refusal.hint or "moryflow plugin check says more"
         plugin_subject.fail(f"the probe refuses it ({refusal.stage}): {refusal.error}", to_do, refusal.place)
-    plugin_subject.need()
+    plugin_subject.skip_unless_loaded()
 
 
 def _shape(host: IsolatedHost, name: str) -> tuple[list[str], list[str]]:
