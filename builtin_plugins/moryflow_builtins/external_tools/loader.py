@@ -79,7 +79,7 @@ async def _one(ctx: PluginContext, path: Path) -> list[Tool | Diagnostic]:
         step = error.next_step or _mend(path)
         return [Diagnostic(file=str(path), code=error.code, message=error.message, next_step=step)]
     except Exception as error:  # the exports of a file may raise anything when they are inspected; only that file fails
-        text = f"what it exports cannot be looked at: {type(error).__name__}: {error}"
+        text = f"what it exports cannot be read: {type(error).__name__}: {error}"
         return [Diagnostic(file=str(path), code="tool_export", message=text, next_step=_mend(path))]
     return [item if isinstance(item, Tool) else _wrong(path, item) for item in items]
 

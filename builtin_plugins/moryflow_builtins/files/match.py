@@ -143,7 +143,7 @@ def _replace(text: str, found: list[Replacement], edit: Edit, name: str) -> str:
         lines = ", ".join(str(text.count("\n", 0, place.start) + 1) for place in found[:10])
         more = " and more" if len(found) > 10 else ""
         raise ToolError(
-            f"old_string is {len(found)} times in {name}, on lines {lines}{more}",
+            f"old_string occurs {len(found)} times in {name}, on lines {lines}{more}",
             code="not_unique",
             next_step="give more lines around it, or set replace_all",
         )

@@ -93,7 +93,7 @@ def _preview_file(one: PlannedPatch, targets: Sequence[Target]) -> str:
         case "add":
             return _with_heading(f"{name}: new file, {_lines(one.after)}", _new_lines(one.after))
         case "delete":
-            return _with_heading(f"{name}: goes", whole_diff(one.before, "").text)
+            return _with_heading(f"{name}: deleted", whole_diff(one.before, "").text)
         case _:
             return _with_heading(name, _difference(one.before, one.after) if one.patch.hunks else "")
 

@@ -87,7 +87,7 @@ def _in_repository(target: Target, answer: Judgement) -> Judgement:
     for index in range(len(plain) - 1, 0, -1):
         folder = "/".join(names[:index])
         if plain[index] in _OF_A_REPOSITORY and any(os.path.lexists(f"{folder}/{name}") for name in ("HEAD", "commondir")):
-            reason = f"{_path_words(target)} makes its folder a git repository, whose configuration runs programs"
+            reason = f"{_path_words(target)} turns its folder into a git repository, whose configuration can run programs"
             return answer._replace(decision="ask", reason=reason)
     return answer
 
@@ -128,7 +128,7 @@ def judge_pattern(policy: Policy, user_home: str, pattern: str) -> Judgement | N
     for home in _home_spellings(policy.home):
         if len(names) >= len(home) and all(map(_names_match, home, names)):
             target = Target(domain="edit", kind="file", text=f"fs:{whole}", given=pattern)
-            reason = f"{pattern} may name what is Moryflow's own; no tool changes it, in any mode"
+            reason = f"{pattern} may be a path in Moryflow's own folder, which no tool may change in any mode"
             return _hard_denial(target, "edit", reason, "")
     return None
 
@@ -183,7 +183,7 @@ def _with_reason(answer: Judgement, target: Target) -> Judgement:
     elif answer.decision == "ask" and changes:
         reason = f"{shown} changes what runs later: the configuration of git names it"
     elif changes:
-        reason = f"{shown} is outside the vault; nothing is changed there"
+        reason = f"{shown} is outside the vault, where files may not be changed"
     else:
         reason = f"{shown} is outside the vault"
     step = "a rule of the user can allow it" if answer.decision == "deny" else ""
@@ -252,11 +252,11 @@ def judge_folder(policy: Policy, source: Target, goals: Sequence[Target] = (), d
     try:
         below = paths_below(source.path or "")
     except TooManyPaths:
-        reason = f"{_path_words(source)} holds more than {MAX_PATHS:,} files and folders; what is among them was not looked at"
+        reason = f"{_path_words(source)} holds more than {MAX_PATHS:,} files and folders, so they were not checked"
         yield Judgement(domain, source.text, "ask", reason)
         return
     except OSError as error:
-        reason = f"{_path_words(source)} cannot be looked into ({error.strerror or error}), so what it brings is not known"
+        reason = f"{_path_words(source)} cannot be read ({error.strerror or error}), so its files were not checked"
         yield Judgement(domain, source.text, "ask", reason)
         return
     for place, what in ((source, domain), *((goal, "edit") for goal in goals)):

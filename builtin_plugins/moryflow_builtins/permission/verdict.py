@@ -152,7 +152,7 @@ def _reason(answer: Judgement) -> str:
     subject = answer.target.partition(":")[2]
     if answer.domain == "tool":
         return f"the tool {subject!r} declares no domain, so it is asked about"
-    return f"{subject!r} of an MCP server that is not configured" if answer.domain == "mcp" else answer.reason
+    return f"{subject!r} is a tool of an MCP server that is not configured" if answer.domain == "mcp" else answer.reason
 
 
 # ---------------------------------------------------------------- commands in a sandbox
@@ -212,4 +212,4 @@ def in_sandbox(decision: Decision, tool: str, turn: Turn) -> Verdict:
 
     if not confinement(turn.rules.all()).unasked or known_sandbox() is None:
         return verdict
-    return Allow(reason="in the sandbox, which a rule lets run unasked", rule=verdict.rule)
+    return Allow(reason="it runs in the sandbox, and a rule allows that without a question", rule=verdict.rule)

@@ -404,7 +404,7 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
     if len(found) > limit:
         notes.insert(0, f"{limit:,} of {len(found):,} files; narrow the pattern")
     if not complete:
-        notes.append("not all folders were looked at")
+        notes.append("not all folders were searched")
     if not found and "/" not in rest and "**" not in rest:
         notes.append(f"no match here; **/{rest} looks in all folders")
     return ToolResult(
@@ -461,7 +461,9 @@ async def search_file_target(ctx: ToolContext, request: SearchRequest, limit: in
 
 def _check(request: SearchRequest) -> None:
     if not request.pattern or "\0" in request.pattern or "\n" in request.pattern:
-        raise ToolError("the pattern is empty or goes over a line end", code="invalid_pattern", next_step="search for one line")
+        raise ToolError(
+            "the pattern is empty or contains a line break", code="invalid_pattern", next_step="search for one line"
+        )
 
 
 def _is_folder(ctx: ToolContext, target: Target) -> bool:

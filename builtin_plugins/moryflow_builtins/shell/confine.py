@@ -104,10 +104,10 @@ class Confined:
 
     async def ask(self, settled: Settled, result: ToolResult) -> ToolResult:
         """Ask whether the files that were put back may be where the command wanted them; add the answer to the result."""
-        summary = "the command made or moved what runs later" + (f": {settled.summary}" if settled.changes else "")
+        summary = "the command created or moved files that run later" + (f": {settled.summary}" if settled.changes else "")
         if not settled.changes:
             return _error_result(result, settled, summary)
-        question = f"{summary}. It was put back; put it in place?"
+        question = f"{summary}. They were put back. Move them where the command wanted them?"
         try:
             await self.ctx.ask(Ask(question))
         except Denied as error:
@@ -212,7 +212,7 @@ async def run_confined(inside: Confined, command: Callable[[], Awaitable[ToolRes
     except BaseException:
         settled = await _uncancelled(inside.end)
         if settled:
-            inside.ctx.log.warning("the command had made or moved what runs later: %s; it was put back", settled.summary)
+            inside.ctx.log.warning("the command had created or moved files that run later: %s; put back", settled.summary)
         raise
     settled = await _uncancelled(inside.end)
     result = inside.remark(result)
@@ -270,7 +270,7 @@ def settle_leftovers(data: Path, log: logging.Logger) -> None:
             settled = _settle_record(json.load(file), data)
             if settled:
                 log.warning(
-                    "a command whose host was ended had made or moved what runs later: %s; it was put back; kept: %s%s",
+                    "a command whose host was ended had created or moved files that run later: %s; put back; kept: %s%s",
                     settled.summary,
                     _shortened_list([str(change.now) for change in settled.changes]),
                     f"; not put back: {'; '.join(settled.left)}" if settled.left else "",

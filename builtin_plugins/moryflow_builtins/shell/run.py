@@ -304,7 +304,7 @@ def _judged_folder(ctx: ToolContext, target: Target) -> Iterator[JudgedFolder]:
         reason = target.error or "the command has no folder"
         raise ToolError(reason, code="outside", next_step="name a folder inside the working folder, or leave workdir out")
     if folder.identity is None and not ctx.vault.is_dir():
-        message, step = f"the working folder is not there any more: {ctx.vault}", "put it back, or work in another folder"
+        message, step = f"the working folder no longer exists: {ctx.vault}", "put it back, or work in another folder"
         raise ToolError(message, code="not_found", next_step=step)
     with ctx.files.folder(folder) as descriptor:
         yield JudgedFolder(descriptor, Path(folder.path or ""))

@@ -293,7 +293,7 @@ class Shadow:
         except OSError:
             return
         if since < _DAY:
-            raise ToolError(f"{self.vault} took git too long; it is tried again tomorrow", code="timeout")
+            raise ToolError(f"{self.vault} took git too long; the next attempt is tomorrow", code="timeout")
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -185,7 +185,7 @@ def _with_files(shadow: Shadow, plan: Plan, sessions: Sequence[str], limit: int)
     found = find_segments(shadow, list(dict.fromkeys([*sessions, plan.session])), plan.nodes)
     if found.running:
         names = ", ".join(f"{link.agent} {link.session}" for link in found.running)
-        raise ToolError(f"{names} still works on it; nothing was done", code="busy", next_step="/stop in chat, or wait for it")
+        raise ToolError(f"{names} is still running; nothing was done", code="busy", next_step="/stop in chat, or wait for it")
     joined, others = spans(shadow, found)
     here = [span for span in joined if not span.unrecorded]
     large = f"it is larger than agents.runtime.snapshots.maxFileBytes ({limit}), or cannot be read"
@@ -201,7 +201,7 @@ def _notes(found: FoundSegments, absent: Sequence[str]) -> list[str]:
     notes = [f"changes to files were not recorded: {reason}" for reason in dict.fromkeys(gap.reason for gap in found.gaps)]
     if absent:
         why = "it ran elsewhere, or what was recorded went when it was deleted here"
-        notes.append(f"what session {', '.join(absent)} changed in files is not recorded here ({why}); they stay as they are")
+        notes.append(f"the file changes of session {', '.join(absent)} are not recorded here ({why}); they stay as they are")
     commands = sorted({tool for segment in found.segments for tool in segment.commands})
     if commands:
         notes.append(f"what {', '.join(commands)} did outside this folder, to ignored files or over a network is not undone")

@@ -389,7 +389,7 @@ def _differences(before: Mapping[str, Any], call: ToolCall) -> Iterable[str]:
         elif now["identity"] is None:
             yield f"{text} is not there any more, and was when this was answered before"
         elif then["identity"] is None:
-            yield f"{text} is there now, and was not when this was answered before"
+            yield f"{text} did not exist when this was answered before"
         else:
             named = text if target.folder is None else f"the folder of {text}"
             yield f"{named} is another object now than when this was answered before"

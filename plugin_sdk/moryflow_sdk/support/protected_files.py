@@ -272,7 +272,7 @@ RUNS_LATER = Table(
             """,
             folders=".git .hg .svn .bzr .jj .githooks .husky .config/git",
         ),
-        _line("it makes the folder a git repository, whose configuration runs programs", files="head commondir"),
+        _line("it turns the folder into a git repository, whose configuration can run programs", files="head commondir"),
         _line(
             "continuous integration runs it",
             files="""

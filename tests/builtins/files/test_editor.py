@@ -83,7 +83,7 @@ def test_a_text_that_is_there_twice_is_not_replaced(toolbox) -> None:
     """The error counts and names the lines; ``replace_all`` takes them all (S0.35)."""
     toolbox.fill({"a": "x\ny\nx\n"})
     error = error_of(toolbox.run, edit, path="a", old_string="x", new_string="z")
-    assert (error.code, error.message) == ("not_unique", "old_string is 2 times in a, on lines 1, 3")
+    assert (error.code, error.message) == ("not_unique", "old_string occurs 2 times in a, on lines 1, 3")
     assert (toolbox.vault / "a").read_text() == "x\ny\nx\n"
     toolbox.run(edit, path="a", old_string="x", new_string="z", replace_all=True)
     assert (toolbox.vault / "a").read_text() == "z\ny\nz\n"

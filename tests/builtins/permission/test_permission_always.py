@@ -259,7 +259,7 @@ def test_what_would_run_in_its_place_asks_when_it_appears(bench, make_policy, co
     assert verdict(make_policy, bench, command, rules, "sub").decision == "allow"
     script(bench, f"sub/{APPEARS[command].removeprefix('sub/')}", "all:\n\techo other")
     said = verdict(make_policy, bench, command, rules, "sub")
-    assert said.decision == "ask" and "is there now, and was not" in said.reason
+    assert said.decision == "ask" and "did not exist before" in said.reason
 
 
 def test_a_link_to_a_script_may_not_be_turned(bench, make_policy):

@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_read_asks(tmp_path: Path, monkeypatch: pytest.M
     source = policy.resolve("a", "edit", None)
     (vault / "a").rename(vault / "gone")
     (answer,) = judge_folder(policy, source)
-    assert answer.decision == "ask" and "cannot be looked into" in answer.reason
+    assert answer.decision == "ask" and "cannot be read" in answer.reason
 
 
 def test_a_copied_folder_is_read_where_it_is_and_written_where_it_arrives(tmp_path: Path) -> None:

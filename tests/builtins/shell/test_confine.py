@@ -237,8 +237,8 @@ async def test_what_is_put_back_is_asked_about_and_kept(place):
     context = Context(place, "mkdir -p .vscode && echo x > .vscode/tasks.json; echo fine > a.txt")
     result = await run(context, 60)
     assert context.asked == [
-        "the command made or moved what runs later: .vscode (an editor runs it when the folder is opened). "
-        "It was put back; put it in place?"
+        "the command created or moved files that run later: .vscode (an editor runs it when the folder is opened). "
+        "They were put back. Move them where the command wanted them?"
     ]
     assert (result.status, result.code) == ("error", "runs_later") and "the user refused this call" in result.output
     (kept,) = home.glob("aside/*/.vscode/tasks.json")

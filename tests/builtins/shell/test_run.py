@@ -337,7 +337,7 @@ async def test_files_that_a_question_named_are_open_for_that_call_alone(context,
 async def test_a_working_folder_that_has_vanished_is_named(context):
     """And not the shell, which is there (SECURITY §3, issue 2)."""
     context.vault.rmdir()
-    with pytest.raises(ToolError, match=r"the working folder is not there any more: .*vault") as caught:
+    with pytest.raises(ToolError, match=r"the working folder no longer exists: .*vault") as caught:
         await run(context, "true")
     assert caught.value.code == "not_found"
 

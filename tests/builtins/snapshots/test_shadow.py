@@ -241,7 +241,7 @@ def test_a_vault_that_takes_too_long_is_left_alone_for_a_day(vault):
     made = shadow(vault, timeout=0.00001)
     with pytest.raises(ToolError, match="took longer"):
         made.snapshot()
-    with pytest.raises(ToolError, match="tried again tomorrow"):
+    with pytest.raises(ToolError, match="the next attempt is tomorrow"):
         shadow(vault).snapshot()
 
 

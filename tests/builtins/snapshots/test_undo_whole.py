@@ -71,7 +71,7 @@ async def test_a_child_that_still_works_is_named_and_nothing_is_done(desk):
     assert link.over and not link.running
     records.add(SpawnLink(link.node, link.turn, link.session, link.by, link.agent, os.getpid()))
     done = desk.cli("session", "undo", "-y", code=1)
-    assert "general" in done.stderr and "still works" in done.stderr and (desk.vault / "a.txt").exists()
+    assert "general" in done.stderr and "is still running" in done.stderr and (desk.vault / "a.txt").exists()
     records.add(SpawnLink(link.node, link.turn, link.session, link.by, link.agent, 2**22 - 1))
     desk.cli("session", "undo", "-y")
     assert not (desk.vault / "a.txt").exists()
@@ -100,7 +100,7 @@ async def test_an_imported_session_takes_back_what_was_recorded_here_or_says_tha
     other = {"MORYFLOW_HOME": str(tmp_path / "other")}
     there = desk.cli("session", "import", str(file), **other).stdout.split()[0]
     done = desk.cli("session", "undo", there, "-y", **other)
-    assert f"not included: what session {session} changed in files is not recorded here" in done.stderr
+    assert f"not included: the file changes of session {session} are not recorded here" in done.stderr
     assert (desk.vault / "a.txt").exists()
 
 
@@ -116,12 +116,12 @@ async def test_what_went_with_a_deleted_session_is_told_at_the_undo_of_those_tur
     desk.cli("session", "import", str(file))
     await desk.turn(call("write", path="new.txt", content="2\n"), says("done"), prompt="after", session=session)
     done = desk.cli("session", "undo", "-y")
-    assert "is not recorded here" not in done.stderr and "undone: after; 1 file restored" in done.stdout
+    assert "are not recorded here" not in done.stderr and "undone: after; 1 file restored" in done.stdout
     done = desk.cli("session", "undo", "-y")
-    assert f"what session {session} changed in files is not recorded here" in done.stderr
+    assert f"the file changes of session {session} are not recorded here" in done.stderr
     assert "undone: before; 0 files restored" in done.stdout and [*desk.vault.iterdir()] == [desk.vault / "old.txt"]
-    assert "is not recorded here" in desk.cli("session", "redo", "-y").stderr
-    assert "is not recorded here" not in desk.cli("session", "redo", "-y").stderr
+    assert "are not recorded here" in desk.cli("session", "redo", "-y").stderr
+    assert "are not recorded here" not in desk.cli("session", "redo", "-y").stderr
 
 
 async def test_changes_that_were_not_recorded_are_named_at_the_undo(desk):

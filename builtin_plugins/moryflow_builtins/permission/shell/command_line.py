@@ -337,7 +337,7 @@ def changed_file(contents: Mapping[str, str], vault: str) -> str:
     for name, then in contents.items():
         now = state_of(path_in_rule(name, vault), vault)
         if now != then:
-            return f"{name} {'is there now, and was not' if then == ABSENT else 'is gone' if now == ABSENT else 'has changed'}"
+            return f"{name} {'did not exist before' if then == ABSENT else 'is gone' if now == ABSENT else 'has changed'}"
     return ""
 
 

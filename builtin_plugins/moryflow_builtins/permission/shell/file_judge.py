@@ -334,15 +334,15 @@ def _judge_copied(
     policy: Policy, change: BulkChange, source: Target, goals: Sequence[Target], *, changed: bool
 ) -> Iterator[Judgement]:
     if ":" in source.given.partition("/")[0] and source.identity is None:
-        yield _question(goals[0], f"what {change.why} brings from another machine is not known before it runs")
+        yield _question(goals[0], f"what {change.why} copies from another machine is unknown until it runs")
     if (changed or source.identity is None) and any(_may_hold_guarded(goal.text) for goal in goals):
-        yield _question(goals[0], f"what {change.why} brings to it is not known before it runs")
+        yield _question(goals[0], f"the files that {change.why} puts there are unknown until it runs")
     if not is_folder(source):
         return
     try:
         below: Sequence[str] = paths_below(source.path or "")
     except (TooManyPaths, OSError):
-        yield _question(goals[0], f"{source.text} holds more than can be looked at, so what it brings is not known")
+        yield _question(goals[0], f"the files in {source.text} cannot all be checked")
         return
     if change.tree is not None:
         tree = change.tree
@@ -386,7 +386,7 @@ def _judge_linked(policy: Policy, resolve: Resolve, source: Arg, goals: Sequence
         if part.cause == "hard_limit" or (part.decision != "allow" and target.text.startswith("vault:")):
             yield part
         elif _may_hold_guarded(target.text):
-            yield _question(target, "it holds what runs later, which could be changed through a link to it")
+            yield _question(target, "it holds files that run later; a link would let them be changed")
 
 
 def _may_hold_guarded(text: str) -> bool:

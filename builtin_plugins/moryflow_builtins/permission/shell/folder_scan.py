@@ -116,7 +116,7 @@ class TreeFiles:
             self._known[key] = None if listing is None else ([*self._judge_paths(root, listing[0])], listing[1])
         known = self._known[key]
         if known is None:
-            reason = f"{tree.why} reads more than {MAX_ENTRIES} files below {root.text}; not all of them were looked at"
+            reason = f"{tree.why} reads more than {MAX_ENTRIES} files below {root.text}; not all of them were checked"
             return Judgement("read", root.text, "ask", reason)
         asking, links = known
         found = [part for path, part in asking if reads_path(tree, root, path)]
@@ -137,7 +137,7 @@ class TreeFiles:
         for count, text in enumerate(sorted(suspects)):
             whole = f"{root.path}/{texts[text]}"
             if count >= MAX_JUDGED:
-                yield texts[text], Judgement("read", text, "ask", "there are more files that could be asked about")
+                yield texts[text], Judgement("read", text, "ask", "more files need a question than are checked")
                 return
             part = judge_file(self._policy, self._resolve(whole, "read", None), "read", whole=False)
             if (

@@ -293,6 +293,6 @@ def _note_words(args: Sequence[Arg], effects: CommandEffects) -> None:
         found = file_pieces(arg)
         effects.possible_files += [word for word in dict.fromkeys(found) if not word.text.startswith("-")]
         if len(found) > MAX_PIECES:
-            effects.guard(index, "a word has more parts than are looked at")
+            effects.guard(index, "a word has more parts than are checked")
         if arg.text[:1] == "-" != arg.text[1:2]:
             _note_possible_file(arg.cut(2), effects)

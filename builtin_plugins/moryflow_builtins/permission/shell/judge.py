@@ -83,7 +83,7 @@ class Judge:
     def give_up(self) -> None:
         """Ask, in every mode, about a command that is too long to judge."""
         self._approved = False
-        reason = "the command holds more than can be looked at"
+        reason = "the command is too long to check"
         self.ask_unsure(self._command, reason)
         self.add(Judgement("bash", f"shell:{shortened(self._command, 200)}", "ask", reason, bypass="never"))
 
@@ -258,7 +258,7 @@ class Judge:
         elif self._git_variable:
             self.ask(command, f"{self._git_variable} was set before, which can name another repository")
         elif changed and bases != {str(self._policy.vault)}:
-            self.ask(command, "the folder it runs in is changed before, so its git repository is not known")
+            self.ask(command, "an earlier part of the command changes this folder, so its git repository is unknown")
 
     def _judge_hidden(self, line: CommandLine) -> None:
         """Ask if the line may run a denied command: spelled in other letters, or as the words of an unknown program."""

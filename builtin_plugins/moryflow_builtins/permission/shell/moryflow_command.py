@@ -85,7 +85,7 @@ def inspect_own_program(args: Sequence[Arg], effects: CommandEffects) -> None:
     if meaning.kind == "changes":
         effects.refusals.append(_refusal(meaning.words))
     elif meaning.kind == "hidden":
-        effects.always_asks.append(f"what {PROGRAM} is told to do is known only when it runs")
+        effects.always_asks.append(f"which command of {PROGRAM} this is, is known only when it runs")
     elif meaning.kind == "unknown":
         verb = next((index for index, arg in enumerate(args) if index and arg.text in meaning.words.split()), len(args) - 1)
         effects.guard(verb, f"{PROGRAM} {meaning.words} may run programs or change sessions")
@@ -179,4 +179,4 @@ def _loosening_option(args: Sequence[Arg]) -> str:
 
 
 def _refusal(words: str) -> str:
-    return f"{PROGRAM} {words} changes what a person has decided; no tool does that, under any rule"
+    return f"{PROGRAM} {words} changes a person's decision; no rule lets a tool do that"

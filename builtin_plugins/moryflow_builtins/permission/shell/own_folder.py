@@ -142,7 +142,7 @@ class OwnFolder:
             if (path, bases) in self._looked:
                 continue
             if len(self._looked) == MAX_LOOKED:
-                reason = f"the command names more than {MAX_LOOKED:,} paths; not all of them were looked at"
+                reason = f"the command names more than {MAX_LOOKED:,} paths; not all of them were checked"
                 self._add(Judgement("bash", "shell:…", "ask", reason, bypass="never"))
                 return
             self._looked.add((path, bases))
@@ -252,7 +252,9 @@ def _all_static(words: list[Arg]) -> bool:
 
 
 def _denial(target: str, shown: str) -> Judgement:
-    reason = f"{shown if len(shown) < 80 else 'a word'} may name what is Moryflow's own; no tool changes it, in any mode"
+    reason = (
+        f"{shown if len(shown) < 80 else 'a word'} may be a path in Moryflow's own folder, which no tool may change in any mode"
+    )
     step = "name the file without variables"
     return Judgement("edit", f"fs:{target[:200]}", "deny", reason, "hard_limit", "never", next_step=step)
 

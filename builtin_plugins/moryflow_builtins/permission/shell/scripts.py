@@ -222,7 +222,7 @@ def inspect_tmux(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Terminals and terminal multiplexers run their words as commands in another terminal."""
     effects.guard(len(args) - 1, f"{args[0].text} runs programs in another terminal")
     if len(args) > MAX_COMMANDS:
-        effects.guard_unseen(f"{args[0].text} is given more words than are looked at as commands")
+        effects.guard_unseen(f"{args[0].text} is given more words than are checked as commands")
     for index in range(1, min(len(args), MAX_COMMANDS)):
         effects.texts += [InnerText(args[index]), InnerText(join_words(args[index:]))]
 
@@ -288,7 +288,7 @@ def inspect_find(args: Sequence[Arg], effects: CommandEffects) -> None:
     while index < len(args):
         text = args[index].text
         if len(effects.inner) == MAX_COMMANDS:
-            effects.guard_unseen("find runs more commands than are looked at")
+            effects.guard_unseen("find runs more commands than are checked")
             return
         if text in _RUNS:
             index = _run(args, index, effects)

@@ -234,7 +234,7 @@ def path_in_folder(folder: Arg, source: Arg) -> Arg:
 
 def inspect_conversation(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``sftp`` and similar programs read commands at run time, so the files that they transfer are unknown."""
-    effects.guard_unseen(f"{args[0].text} does whatever it is told when it runs")
+    effects.guard_unseen(f"{args[0].text} reads its commands when it runs")
     effects.possible_files += [piece for arg in args[1:] for piece in file_pieces(arg)]
 
 

@@ -263,7 +263,7 @@ def inspect_fd(args: Sequence[Arg], effects: CommandEffects) -> None:
         if runs is None:
             continue
         if len(effects.inner) == MAX_COMMANDS:
-            effects.guard_unseen(f"{args[0].text} runs more commands than are looked at")
+            effects.guard_unseen(f"{args[0].text} runs more commands than are checked")
             return
         first = (arg.cut(runs.end() + arg.text.startswith("--")),) if len(arg.text) > runs.end() else ()
         rest = list(args[index + 1 :])
