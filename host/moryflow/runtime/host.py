@@ -78,7 +78,7 @@ class Host:
 
     @cached_property
     def surroundings(self) -> TurnDependencies:
-        """What the kernel may reach."""
+        """The dependencies that the kernel gets for a turn."""
         return TurnDependencies(
             home=self.home,
             store=self.store,
@@ -341,7 +341,7 @@ async def open_host(
     :param home: Moryflow's own folder; ``MORYFLOW_HOME``, else ``~/.moryflow``.
     :param config: an inline layer: JSON text or a path.
     :param plugins: names of third-party plugins to load; empty means built-ins only; ``None`` means all.
-    :param probe: try third-party code that was not seen before in a separate process first.
+    :param probe: try new third-party code in a separate process first.
     :param wait: seconds to wait for that probe; a plugin that takes longer joins at a later turn.
     :param development: plugins under development, wherever they are: files, packages, projects.
     :raises ConfigError: the inline configuration is wrong. Nothing in the user's files raises.

@@ -145,7 +145,7 @@ def mode_of(name: str) -> str:
 
 
 async def change_mode(host: SessionHost, session: SessionPort, mode: str, by: str) -> None:
-    """Change the mode of a session; it applies from the next gate on, and open questions are judged again.
+    """Change the mode of a session; it applies from the next gate on, and answers the open questions that it makes needless.
 
     :raises ConfigError: `mode` is not one of the two.
     """

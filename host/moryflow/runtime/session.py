@@ -112,7 +112,7 @@ class Session:
 
         :param files: attachments as ``{"path", "text"}``; `images` as ``{"media_type", "data"}``.
         :param typed: how many characters of `text` a person typed, where the rest was piped in; ``None`` means all of them.
-        :param queue: if the session is working on another prompt, here or in another process, wait until it is this one's turn.
+        :param queue: if the session is working on another prompt, here or in another process, wait until this prompt is next.
         :param watch: called with each event of the turn and of its sub-agents.
         :raises ConfigError: there is no model, the model is unknown, or an attachment is invalid. Nothing was written.
         :raises SessionBusy: the session is working on another prompt, and `queue` is false. Nothing was written.

@@ -61,7 +61,7 @@ async def run_slash(host: Host, session: Session, name: str, text: str) -> Slash
 
 
 async def undo(session: Session) -> str:
-    """Void the compaction in force and return its node. The nodes that it covered, and all after it, are visible again.
+    """Void the compaction in force and return its node. No node is deleted, and the nodes after the compaction stay.
 
     :raises ConfigError: no compaction is in force, or a turn runs.
     """

@@ -220,7 +220,7 @@ class TurnQueue:
 
     @property
     def empty(self) -> bool:
-        """Whether nobody works and nobody waits."""
+        """Whether no caller has the session and none waits for it."""
         return not (self._lock.locked() or self._waiting)
 
     @asynccontextmanager
