@@ -173,9 +173,9 @@ class RunningServer:
         return connection
 
     def _refuse_stranger(self, connection: socket.socket) -> None:
-        """Give the token to no other user: one could listen where a server did that was killed, or is started anew.
+        """Refuse to send the token to another user's program, which may listen at the address of a server that has ended.
 
-        :raises NoServer: what listens there belongs to one.
+        :raises NoServer: the program that listens there belongs to another user.
         """
         user = _listening_user(connection)
         if user is not None and user not in (0, os.geteuid(), _owner(self.home)):
@@ -183,20 +183,20 @@ class RunningServer:
 
 
 def _listening_user(connection: socket.socket) -> int | None:
-    """Return whose program listens where `connection` leads; ``None`` where the system does not say."""
+    """Return the user id of the program that `connection` leads to, or ``None`` if the system does not tell."""
     if connection.family == socket.AF_UNIX:
         option = getattr(socket, "SO_PEERCRED", None)
         return None if option is None else struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, 12))[1]
     address, port = connection.getpeername()[:2]
     packed = socket.inet_pton(connection.family, address)
     place = "".join(f"{word:08X}" for word in struct.unpack(f"={len(packed) // 4}I", packed))
-    wide = (f"0000000000000000FFFF0000{place}", "0" * 32)  # itself, as IPv6, and any address
+    wide = (f"0000000000000000FFFF0000{place}", "0" * 32)  # the address itself as IPv6, and "any address"
     names = {f"{name}:{port:04X}".encode() for name in (place, "0" * 8, *wide)}
     for table in ("tcp", "tcp6") if connection.family == socket.AF_INET else ("tcp6",):
         try:
             with open(f"/proc/net/{table}", "rb", 256) as rows:  # noqa: PTH123
                 rows.readline()
-                for row in rows:  # those that listen come first; little is read at once because the others take long
+                for row in rows:  # listening sockets come first; the small buffer avoids reading the many others
                     _, local, _, state, _, _, _, user, *_ = row.split()
                     if state != b"0A":
                         break
