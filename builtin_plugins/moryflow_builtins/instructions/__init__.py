@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from moryflow_sdk import Command, Event, SystemBlock, ToolCall, ToolResult, Turn, hookimpl
-from moryflow_sdk.support.own_files import open_regular
+from moryflow_sdk.support.own_files import exists, is_file, open_regular
 from moryflow_sdk.support.settings import Meta, Settings
 
 
@@ -149,7 +149,7 @@ def _lines(path: Path, reading: _Reading, depth: int) -> Iterator[str]:
     for line in text.splitlines():
         found = _INCLUDE.fullmatch(line)
         included = path.parent / found[1] if found else None
-        if included is None or not included.is_file():
+        if included is None or not is_file(included):
             yield line
         elif included.resolve() in reading.seen:
             reading.problems.append(f"{included.name} is included in a circle or twice; once is enough")
@@ -249,12 +249,12 @@ def _files(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[I
 
 def in_folder(folder: Path) -> Path | None:
     """Return the instruction file of a folder, or ``None``."""
-    return next((path for name in NAMES if (path := folder / name).is_file()), None)
+    return next((path for name in NAMES if is_file(path := folder / name)), None)
 
 
 def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[tuple[Path, Path | str]]:
     """Yield every file with the folder that must contain it, or with the reason why a file in the settings cannot be read."""
-    if settings.claude and (elsewhere := person_home()) and (elsewhere / CLAUDE).is_file():
+    if settings.claude and (elsewhere := person_home()) and is_file(elsewhere / CLAUDE):
         yield elsewhere / CLAUDE, elsewhere
     if own := in_folder(home):
         yield own, home
@@ -275,16 +275,23 @@ def _matching_files(pattern: str, vault: Path) -> Iterator[tuple[Path, Path | st
     expanded = Path(pattern).expanduser()
     own = expanded.is_absolute()
     base = Path(expanded.anchor) if own else vault
-    files = [path for path in sorted(base.glob(str(expanded.relative_to(base)) if own else pattern)) if path.is_file()]
+    files = [path for path in sorted(base.glob(str(expanded.relative_to(base)) if own else pattern)) if is_file(path)]
     if files:
         yield from ((path, path.parent if own else vault) for path in files)
     elif _WILD.search(pattern):
         yield Path(pattern), f"{NAMED_IN} names it, and no file is called like this"
     else:
-        yield (
-            base / expanded,
-            f"{NAMED_IN} names it, and {'it is not a file' if (base / expanded).exists() else 'it is not there'}",
-        )
+        yield base / expanded, f"{NAMED_IN} names it, and {_why_no_file(base / expanded)}"
+
+
+def _why_no_file(path: Path) -> str:
+    try:
+        path.stat()
+    except PermissionError as error:
+        return f"it cannot be read: {error.strerror}"
+    except OSError:
+        return "it is not there"
+    return "it is not a file"
 
 
 def person_home() -> Path | None:
@@ -298,7 +305,7 @@ def person_home() -> Path | None:
 def _project(vault: Path) -> list[Path]:
     """Return the folders from the root of the repository that contains the vault down to the vault; else only the vault."""
     above = [vault, *vault.parents]
-    root = next((at for at, folder in enumerate(above) if (folder / ".git").exists()), 0)
+    root = next((at for at, folder in enumerate(above) if exists(folder / ".git")), 0)
     return above[: root + 1][::-1]
 
 
@@ -369,7 +376,7 @@ def _above(target: str, vault: Path) -> Iterator[Path]:
     if not target.startswith("vault:/") or "/" not in (below := target.removeprefix("vault:/")):
         return
     parts = Path(below).parts
-    if not parts or not (parts[-1] in NAMES or (vault / Path(*parts)).is_file()):
+    if not parts or not (parts[-1] in NAMES or is_file(vault / Path(*parts))):
         return
     for depth in range(1, len(parts)):
         found = in_folder(vault.joinpath(*parts[:depth]))

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 
 from moryflow_sdk import Command, SystemBlock, Tool, ToolContext, ToolError, Turn, hookimpl, tool
 from moryflow_sdk.support.markdown_files import MAX_FRONTMATTER_BYTES, WrongFile, read_markdown
-from moryflow_sdk.support.own_files import leads_nowhere, open_regular
+from moryflow_sdk.support.own_files import is_file, leads_nowhere, open_regular
 from moryflow_sdk.support.settings import Settings
 from moryflow_sdk.support.texts import did_you_mean
 
@@ -149,11 +149,25 @@ def _places(vault: Path, home: Path, *, claude: bool) -> Iterator[tuple[Path, Pa
         seen.add(real)
         try:
             places = sorted(folder.iterdir())
-        except OSError:  # it does not exist, is not a folder, or cannot be listed
+        except PermissionError:
+            yield folder / "SKILL.md", root, source  # which says so
+            continue
+        except OSError:  # it does not exist, or is not a folder
             continue
         for place in places:
-            if os.path.lexists(place / "SKILL.md"):
+            if _is_skill(place / "SKILL.md"):
                 yield place / "SKILL.md", root, source
+
+
+def _is_skill(file: Path) -> bool:
+    """Whether there is a file, or nobody can say: one in a folder that this user may not enter is listed with the reason."""
+    try:
+        file.lstat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _read(file: Path, root: Path, source: str, most: int) -> Skill:
@@ -169,7 +183,7 @@ def _read(file: Path, root: Path, source: str, most: int) -> Skill:
         with _parsing:
             fields, characters, problem = _parsed(file, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     except (OSError, RuntimeError) as error:  # up to Python 3.12, RuntimeError means a circular link
-        return _wrong(file, root, source, leads_nowhere(file) or f"it cannot be read: {error}")
+        return _wrong(file, root, source, leads_nowhere(file) or f"it cannot be read: {getattr(error, 'strerror', error)}")
     name, description = fields.get("name"), fields.get("description")
     if problem := problem or _name_problem(name) or _description_problem(description):
         return _wrong(file, root, source, problem, head)
@@ -178,7 +192,7 @@ def _read(file: Path, root: Path, source: str, most: int) -> Skill:
 
 def _head_bytes(file: Path) -> int:
     """Return how many bytes of frontmatter a file has, without parsing it."""
-    if not file.is_file():
+    if not is_file(file):
         return 0
     with file.open("rb") as stream:
         data = stream.read(MAX_FRONTMATTER_BYTES + 1)
@@ -279,7 +293,7 @@ def _find_skill(name: str, vault: Path, home: Path, *, claude: bool) -> Skill:
 
 def _other_files(skill: Skill) -> list[str]:
     folder = skill.file.parent
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path != skill.file)
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if is_file(path) and path != skill.file)
 
 
 def _text(path: Path) -> str:

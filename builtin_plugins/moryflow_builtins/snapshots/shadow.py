@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from moryflow_sdk import ToolError
+from moryflow_sdk.support.own_files import exists
 from moryflow_sdk.support.settings import Meta, Settings
 
 _CONFIGURATION: Mapping[str, str] = {
@@ -258,7 +259,7 @@ class Shadow:
             return "it is outside this folder"
         if self._home is not None and place.is_relative_to(self._home):
             return "it lies in Moryflow's own folder"
-        if any((self.vault / above / ".git").exists() for above in Path(path).parents if above != Path()):
+        if any(exists(self.vault / above / ".git") for above in Path(path).parents if above != Path()):
             return "it is in a git repository inside this folder"
         if not self._settings.ignored and self._is_ignored(path):
             return ".gitignore names it, and agents.runtime.snapshots.ignored is false"
@@ -368,12 +369,15 @@ class Shadow:
     def _recordable(self, path: str) -> bool:
         """Whether `path` is a file or link that can be restored, or was one: it is gone, or a folder has its name now.
 
-        git lists a nested repository with a slash at the end. A name that is not UTF-8 cannot be restored.
+        git lists a nested repository with a slash at the end. A name that is not UTF-8 cannot be restored. What is in a
+        folder that this user may not enter stays as it was recorded.
         """
         if path.endswith("/") or _SURROGATES.search(path):
             return False
         try:
             mode = os.lstat(self.vault / path).st_mode
+        except PermissionError:
+            return False
         except OSError:
             return True
         return stat.S_ISLNK(mode) or stat.S_ISREG(mode) or stat.S_ISDIR(mode)
@@ -428,7 +432,11 @@ def _hash(content: bytes) -> str:
 def _replaced(vault: Path, path: str) -> bool:
     """Whether a file has become a folder, or a folder above it a link, so the recorded file is gone."""
     place = vault / path
-    return (place.is_dir() and not place.is_symlink()) or any((vault / folder).is_symlink() for folder in Path(path).parents)
+    with suppress(PermissionError):  # what is in a folder that is closed by now is not gone
+        return (place.is_dir() and not place.is_symlink()) or any(
+            (vault / folder).is_symlink() for folder in Path(path).parents
+        )
+    return False
 
 
 def _difference(facts: str, path: str) -> BlobChange:

@@ -21,7 +21,7 @@ from moryflow_sdk.support.markdown_files import (
     read_markdown,
     shown_path,
 )
-from moryflow_sdk.support.own_files import leads_nowhere, own_files
+from moryflow_sdk.support.own_files import is_file, leads_nowhere, own_files
 from moryflow_sdk.support.texts import did_you_mean
 
 name = "user_commands"
@@ -101,7 +101,7 @@ def _words(rest: str) -> list[str]:
 
 
 def _has_head(path: Path) -> bool:
-    if not path.is_file():
+    if not is_file(path):
         return True  # read_markdown reports the problem
     with path.open("rb") as file:
         return file.read(7).removeprefix(b"\xef\xbb\xbf").startswith(b"---")

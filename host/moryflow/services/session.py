@@ -27,6 +27,7 @@ from moryflow_sdk import (
     Usage,
     thaw,
 )
+from moryflow_sdk.support.own_files import exists
 
 from moryflow.base.events import now
 from moryflow.config import UNUSABLE
@@ -207,7 +208,7 @@ class SpawnService:
         return [agent for agent in known if agent.mode in ("subagent", "all") and not agent.hidden and self._has(agent.needs)]
 
     def _has(self, needed: str) -> bool:
-        return not needed or (self._scope.vault / needed).exists()
+        return not needed or exists(self._scope.vault / needed)
 
     async def depth(self) -> int:
         """Return how many ancestors this session has."""

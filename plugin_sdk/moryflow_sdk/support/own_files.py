@@ -10,6 +10,7 @@ import os
 import shlex
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -59,7 +60,7 @@ def _is_program(path: Path) -> bool:
         return False
     try:
         if not path.is_file():
-            return path.is_symlink() and not path.exists()
+            return path.is_symlink() and not exists(path)
         if path.stat().st_mode & 0o111 or any(path.with_suffix(suffix).exists() for suffix in MANIFESTS):
             return True
         with path.open("rb") as file:
@@ -68,12 +69,25 @@ def _is_program(path: Path) -> bool:
         return False
 
 
+def exists(path: Path) -> bool:
+    """Whether something is at `path` that this user can reach: up to Python 3.13 ``Path.exists`` raises in a folder that they
+    may not enter.
+    """
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is at `path` that this user can reach; see :func:`exists`."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
 def leads_nowhere(path: Path) -> str:
     """Return a message if `path`, or a folder above it, is a link to something that does not exist; else an empty text."""
     for place in (path, *path.parents):
-        if place.is_symlink() and not place.exists():
-            what = "this" if place == path else str(place)
-            return f"{what} is a link that leads nowhere: {place.readlink()}"
+        with suppress(PermissionError):  # it may lead somewhere that this user cannot look at
+            if place.is_symlink() and not place.exists():
+                what = "this" if place == path else str(place)
+                return f"{what} is a link that leads nowhere: {place.readlink()}"
     return ""
 
 

@@ -90,6 +90,26 @@ def test_a_named_file_that_is_not_there_is_said(vault, home, named, said):
     assert texts(vault, home, files=(named,)) == ["vault"]
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
+@pytest.mark.parametrize("mode", [0o000, 0o444])
+def test_a_folder_that_may_not_be_entered_costs_only_what_is_in_it(vault, home, person, mode):
+    """Also the folder of another program, and one that an AGENTS.md or the settings name (S2.5)."""
+    (vault / "AGENTS.md").write_text("vault\n@closed/x.md")
+    closed = (vault / "closed", vault.parent / ".git", person / ".claude")
+    for folder in closed:
+        folder.mkdir()
+        (folder / "CLAUDE.md").write_text("x")
+        (folder / "x.md").write_text("x")
+        folder.chmod(mode)
+    named = ("closed/x.md", "closed/*.md")
+    assert texts(vault, home, files=named) == ["vault\n@closed/x.md"]
+    assert "closed/x.md: " not in problems(vault, home) and "cannot be read: Permission denied" in problems(
+        vault, home, files=named
+    )
+    for folder in closed:
+        folder.chmod(0o700)
+
+
 def test_agents_md_comes_before_claude_md(vault, home):
     """CLAUDE.md counts where there is no AGENTS.md; folders above a repository, or without one, do not (S2.5)."""
     (vault / "CLAUDE.md").write_text("claude")

@@ -258,6 +258,19 @@ async def test_an_agent_that_cannot_read_a_skill_is_not_told_of_it(vault, home):
     assert told == {"main": True, "child": False}
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
+@pytest.mark.parametrize("mode", [0o000, 0o444])
+@pytest.mark.parametrize("closed", ["skills/a", "skills"])
+def test_a_folder_that_may_not_be_entered_is_named(home: Path, vault: Path, closed: str, mode: int) -> None:
+    """A person who made skills is not told to make some (S2.5)."""
+    put(home / "skills", "a")
+    put(vault / ".claude/skills", "b")
+    (home / closed).chmod(mode)
+    found = {skill.name: skill.problem for skill in skills_for(vault, home)}
+    (home / closed).chmod(0o700)
+    assert found.pop("b") == "" and list(found.values()) == ["it cannot be read: Permission denied"]
+
+
 def test_a_link_in_a_circle_costs_itself(home: Path, vault: Path) -> None:
     """Every skill was lost with it, and a repository can bring one (invariant 5, S2.5)."""
     put(home / "skills", "good")

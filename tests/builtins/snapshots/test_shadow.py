@@ -42,6 +42,25 @@ def test_a_snapshot_leaves_the_vault_and_its_repository_as_they_are(vault):
     assert {path: path.stat().st_mtime_ns for path in vault.rglob("*")} == before
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
+def test_a_folder_that_may_not_be_entered_stops_no_snapshot(vault):
+    """What was recorded of it stays, the rest is recorded (S4.8)."""
+    for name in ("listed/x", "listed/sub/x", "closed/x", "y"):
+        (vault / name).parent.mkdir(parents=True, exist_ok=True)
+        (vault / name).write_text("one")
+    made = shadow(vault)
+    first = made.snapshot()
+    (vault / "listed").chmod(0o444)
+    (vault / "closed").chmod(0)
+    (vault / "y").write_text("two")
+    second = made.snapshot()
+    fresh = Shadow(vault.parent / "other", vault, SnapshotSettings()).snapshot()
+    (vault / "listed").chmod(0o700)
+    (vault / "closed").chmod(0o700)
+    assert changed(made, first, second) == ["y"] and fresh.number
+    assert changed(made, first, made.snapshot()) == ["y"]
+
+
 HOSTILE = """[core]
     fsmonitor = {evil}
     hooksPath = {base}

@@ -82,6 +82,20 @@ def test_each_save_is_shown_and_the_command_is_run_again(cli: Any, tmp_path: Pat
         dev.process.kill()
 
 
+def test_the_command_is_moryflows_whatever_lies_in_the_folder(cli: Any) -> None:
+    """A file of the vault is never imported (R13)."""
+    save(file := cli.home / "plugins" / "mine.py", "one")
+    dev = Terminal(cli, "--run", "tool run greet --name you")
+    try:
+        dev.wait("exit code 0")
+        (cli.vault / "moryflow.py").write_text("print('from the vault')")
+        save(file, "two")
+        assert "two, you" in dev.wait("exit code 0")
+        assert dev.end() == 0
+    finally:
+        dev.process.kill()
+
+
 def test_a_second_terminal_follows_a_session(cli: Any) -> None:
     """``dev --attach`` reads the durable events and holds nothing (ARCHITECTURE §5)."""
     assert cli("run", "-m", cli.script("first"), "hi").returncode == 0

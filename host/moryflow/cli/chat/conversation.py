@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import click
 from moryflow_sdk import Event, MoryflowError, SlashResult
+from moryflow_sdk.support.own_files import is_file
 
 from moryflow.cli.commands.run import explain, on_ask
 from moryflow.cli.options import Flags, RunFlags
@@ -289,7 +290,7 @@ def attachments(text: str, vault: Path) -> tuple[list[Any], list[Any]]:
     """Return the files and the images of a vault that a line at a terminal names behind an @."""
     attached: dict[str, list[Any]] = {"files": [], "images": []}
     for path in (vault / name for name in mentioned(text)):
-        if path.is_file():
+        if is_file(path):
             kind, item = attachment(path)
             attached[kind].append(item)
     return attached["files"], attached["images"]

@@ -176,6 +176,7 @@ class _Loop:
         started = time.monotonic()
         self._process = process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # a moryflow.py in the folder is not this program
             "-m",
             "moryflow",
             *self._again,
