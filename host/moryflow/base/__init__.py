@@ -1,4 +1,4 @@
-"""The ground floor: paths, the table of built-in plugins, the event bus, foreign errors. It imports nothing of the host."""
+"""The ground floor: paths, the table of built-in plugins, the event bus, foreign errors. It imports no other room."""
 
 from __future__ import annotations
 

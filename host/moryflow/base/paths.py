@@ -29,7 +29,7 @@ def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
 
 
 def _look_at(folder: Path) -> None:
-    """Check once, for all later users, that files can be read and made in `folder`.
+    """Check that files can be read and made in `folder`: once, here, and not in each place that needs it.
 
     :raises MoryflowError: they cannot; the message says why.
     """

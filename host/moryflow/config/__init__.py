@@ -317,7 +317,7 @@ class Config:
         self.layers, self.problems, self.path = layers, problems, path
         self._value: dict[str, Any] = {}
         self._rules: list[Rule] = []
-        self._outlived = False
+        self._is_previous = False
         for layer in layers:
             self._value = merged(self._value, layer.value)
 
@@ -356,11 +356,11 @@ class Config:
 
     def after(self, newer: Config) -> Config:
         """Return `newer`; if its file is torn and this one's was not, return these settings with that problem added."""
-        if newer.torn is None or (self.torn is not None and not self._outlived):
+        if newer.torn is None or (self.torn is not None and not self._is_previous):
             return newer
         torn = newer.torn._replace(hint="the previous settings apply until it is fixed")
         kept = copy(self)
-        kept._outlived = True
+        kept._is_previous = True
         kept.problems = (*(item for item in self.problems if item.code not in _TORN), torn)
         return kept
 
@@ -391,12 +391,12 @@ class Config:
     def _host_checked(self) -> Config:
         if not self.layers:
             return self
-        from .checks import as_meant, checked_servers, drop_bad_values
+        from .checks import checked_servers, correct_slips, drop_bad_values
         from .schema import host_models
 
         layers, problems, lost = [], list(self.problems), []
         for layer in self.layers:
-            layer, slips = as_meant(layer)
+            layer, slips = correct_slips(layer)
             lost += lost_rules(layer)
             layer, bad_servers = checked_servers(layer)
             clean, bad = drop_bad_values(layer, host_models(), strict=True)
@@ -413,13 +413,13 @@ class Config:
     def _with(self, layers: list[Layer], problems: list[Problem]) -> Config:
         config = Config(tuple(layers), tuple(problems), self.path)
         config._rules = self._rules
-        rules = [rule for layer in layers for rule in _listed(layer)]
+        rules = [rule for layer in layers for rule in _rules_of(layer)]
         if rules:
             config._value = merged(config._value, {"agents": {"runtime": {"permission": {"rules": rules}}}})
         return config
 
 
-def _listed(layer: Layer) -> list[Any]:
+def _rules_of(layer: Layer) -> list[Any]:
     rules = layer.find(RULES)
     return rules if isinstance(rules, list) else []
 

@@ -58,7 +58,7 @@ def _checked(layer: Layer, path: tuple[str, ...], model: Any, problems: list[Pro
             return layer.without(path[:end])
     for _ in range(_ROUNDS):
         found = layer.find(path)
-        section = _own(found, model) if isinstance(found, Mapping) else None
+        section = _declared_part(found, model) if isinstance(found, Mapping) else None
         if not section:
             return layer
         try:
@@ -80,7 +80,7 @@ def _remarks(layer: Layer, path: tuple[str, ...], made: Any) -> Iterable[Problem
         yield layer.problem((*path, *key.split(".")), f"{dotted(path)}.{sentence}", code="config_value")
 
 
-def _own(section: Mapping[str, Any], model: Any) -> dict[str, Any]:
+def _declared_part(section: Mapping[str, Any], model: Any) -> dict[str, Any]:
     """Return the part of `section` that `model` declares; another model may declare the rest."""
     names = {field.alias or name for name, field in model.model_fields.items()}
     return {key: value for key, value in section.items() if key in names}
@@ -160,11 +160,11 @@ _HOOKS = ("agents", "runtime", "hooks")
 _YES = ("1", "true", "yes", "on")
 
 
-def as_meant(layer: Layer) -> tuple[Layer, list[Problem]]:
+def correct_slips(layer: Layer) -> tuple[Layer, list[Problem]]:
     """Return `layer` with slips corrected, and a problem for each."""
     if layer.find(_MODE) == "ask":  # the older name of the mode `agent`
         layer = replace(layer, value=merged(layer.value, nested(_MODE, "agent")))
-    layer = _with_hooks_apart(layer)
+    layer = _with_nested_hooks(layer)
     problems: list[Problem] = []
     for path, meant in list(_slips(layer)):
         text = f"{dotted(path)}: {_short(layer.find(path))} is read as {_short(meant)}"
@@ -173,17 +173,17 @@ def as_meant(layer: Layer) -> tuple[Layer, list[Problem]]:
     return layer, problems
 
 
-def _with_hooks_apart(layer: Layer) -> Layer:
+def _with_nested_hooks(layer: Layer) -> Layer:
     """Return `layer` with hooks that are written in one word (``"chat.params": {…}``) written as ``chat: {params: {…}}``."""
     hooks = layer.find(_HOOKS)
     if not isinstance(hooks, Mapping) or not any("." in name for name in hooks):
         return layer
-    apart: Any = {}
+    nested_hooks: Any = {}
     for name, value in hooks.items():
         known = spelled(name) if "." in name else None
-        apart = _joined(apart, nested(HOOKS[known].dotted.split("."), value) if known else {name: value})
+        nested_hooks = _joined(nested_hooks, nested(HOOKS[known].dotted.split("."), value) if known else {name: value})
     agents, runtime = layer.value["agents"], layer.value["agents"]["runtime"]
-    return replace(layer, value={**layer.value, "agents": {**agents, "runtime": {**runtime, "hooks": apart}}})
+    return replace(layer, value={**layer.value, "agents": {**agents, "runtime": {**runtime, "hooks": nested_hooks}}})
 
 
 def _joined(first: Any, second: Any) -> Any:
@@ -294,7 +294,7 @@ def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:
     if found:  # the key that was meant may be in any section
         shape = _shape_below(known, _ALL)
         found = list(_Search(layer, shape).compare((), layer.value, shape))
-    return [*found, *_unfilled(layer, (), layer.value)]
+    return [*found, *_unfilled_variables(layer, (), layer.value)]
 
 
 def _shape_below(known: Iterable[Known], value: Any) -> dict[str, Any]:
@@ -302,15 +302,15 @@ def _shape_below(known: Iterable[Known], value: Any) -> dict[str, Any]:
     shape: dict[str, Any] = nested(RULES_PATH.split("."), None)
     for path, model in reversed(list(known)):
         names = path.split(".") if path else []
-        shape = merged(shape, nested(names, _shape(model, reduce(_below, names, value))))
+        shape = merged(shape, nested(names, _shape(model, reduce(_subsection, names, value))))
     return shape
 
 
-def _unfilled(layer: Layer, path: tuple[str | int, ...], value: Any) -> Iterator[Problem]:
+def _unfilled_variables(layer: Layer, path: tuple[str | int, ...], value: Any) -> Iterator[Problem]:
     """Yield a problem for each text that looks like a variable: variables are filled in only for MCP servers."""
     if isinstance(value, Mapping | list) and ".".join(map(str, path)) != RULES_PATH:
         for name, item in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from _unfilled(layer, (*path, name), item)
+            yield from _unfilled_variables(layer, (*path, name), item)
     elif path[:2] == SECTION and str(value).startswith("${"):
         return  # in a server they are filled in
     elif isinstance(value, str) and len(value) < 80 and _VARIABLE.fullmatch(value):
@@ -348,11 +348,11 @@ class _Search:
                 continue
             self._reports += 1
             text = f'unknown key "{dotted(place)}"'
-            meant, hint = self._meant(path, str(key), shape)
+            meant, hint = self._suggestion(path, str(key), shape)
             lost = (meant or place)[:1] in TIGHTENING or holds_deny({key: item})
             yield self._layer.problem(place, text, hint, code="config_unknown_key", fatal=lost)
 
-    def _meant(self, path: tuple[str | int, ...], key: str, shape: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str]:
+    def _suggestion(self, path: tuple[str | int, ...], key: str, shape: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str]:
         """Return the path that was probably meant by `key`, in the same section or elsewhere, if any; and a hint."""
         names = [name for name in shape if name != "*"]
         folded = {name.casefold().replace("_", "").replace("-", ""): name for name in names}
@@ -377,7 +377,7 @@ def _places(shape: Mapping[str, Any], path: str = "") -> Iterator[str]:
             yield from _places(inner, place)
 
 
-def _below(value: Any, key: str) -> Any:
+def _subsection(value: Any, key: str) -> Any:
     """Return the section `key` of `value`, or ``None``."""
     return value if value is _ALL else value.get(key) if isinstance(value, Mapping) else None
 
@@ -385,7 +385,9 @@ def _below(value: Any, key: str) -> Any:
 def _shape(model: Any, value: Any) -> dict[str, Any]:
     names = {field.alias or name: field for name, field in model.model_fields.items()}
     wanted = names if value is _ALL else value if isinstance(value, Mapping) else ()
-    shape = {name: _inner(field.annotation, _below(value, name)) if name in wanted else None for name, field in names.items()}
+    shape = {
+        name: _inner(field.annotation, _subsection(value, name)) if name in wanted else None for name, field in names.items()
+    }
     if getattr(model, "model_config", {}).get("extra") == "allow":
         shape["*"] = True
     return shape

@@ -129,7 +129,8 @@ def parse(text: str) -> Any:
     except (ValueError, RecursionError) as error:
         raise JsoncError(f"a value is too large: {error}", 1, 1) from error
     if repeated:
-        raise JsoncError(f'the key "{repeated[0]}" stands twice in one object', *position(text, _second(text, repeated[0])))
+        key = repeated[0]
+        raise JsoncError(f'the key "{key}" stands twice in one object', *position(text, _second_offset(text, key)))
     _refuse_half_characters(text, value)
     return value
 
@@ -143,7 +144,7 @@ def _readable(error: json.JSONDecodeError, plain: str) -> str:
     return f"{error.msg[0].lower()}{error.msg[1:]}, found {found}"
 
 
-def _second(text: str, key: str) -> int:
+def _second_offset(text: str, key: str) -> int:
     """Return the offset at which `key` occurs for the second time in one object."""
     seen: list[set[str]] = []
     previous = (0, "")

@@ -34,31 +34,34 @@ def user_layers(home: Path, path: Path, problems: list[Problem]) -> list[Layer]:
         if path == home / "config.jsonc":
             return []
         message, hint = "there is no such file", "MORYFLOW_CONFIG names it"
-        return _instead(home, layer, Problem(str(path), None, None, message, hint, fatal=True, code="config_missing"), problems)
+        fault = Problem(str(path), None, None, message, hint, fatal=True, code="config_missing")
+        return _replacement_layers(home, layer, fault, problems)
     except Unreadable as error:
         fault = Problem(str(path), None, None, error.message, error.hint, fatal=True, code=error.code)
-        return _instead(home, layer, fault, problems)
+        return _replacement_layers(home, layer, fault, problems)
     layer = replace(layer, text=found.text)
     try:
         layer = _parsed_layer(layer, problems)
     except JsoncError as error:
         message = f"this is not JSON with comments: {error.message}"
         fault = Problem(str(path), error.line, error.column, message, fatal=True, code="config_syntax")
-        return _instead(home, layer, fault, problems, trusted=not found.distrust)
+        return _replacement_layers(home, layer, fault, problems, trusted=not found.distrust)
     if not found.distrust:
         return [layer]
-    return [_distrusted(layer, found.distrust, problems, good=_good(good_copy(home, path)))]
+    return [_distrusted(layer, found.distrust, problems, good=_good_layer(good_copy(home, path)))]
 
 
-def _instead(home: Path, layer: Layer, fault: Problem, problems: list[Problem], *, trusted: bool = True) -> list[Layer]:
+def _replacement_layers(
+    home: Path, layer: Layer, fault: Problem, problems: list[Problem], *, trusted: bool = True
+) -> list[Layer]:
     """Return the layers that replace a file that cannot be read, and report it. If it is not `trusted`, they allow nothing."""
 
     kept, json5 = salvage_layer(layer)
     kept = _finite(kept, problems)
     copy = good_copy(home, Path(layer.file))
-    good = _good(copy)
+    good = _good_layer(copy)
     if not trusted:
-        kept, good = replace(denies_of(kept), lost=kept.lost), _loosening_nothing(good, good) if good else None
+        kept, good = replace(denies_of(kept), lost=kept.lost), _without_loosening(good, good) if good else None
     if good is not None:
         hint = f"until it is fixed, the last good version applies: {copy}"
         layers = [good, denies_of(kept)]
@@ -73,8 +76,8 @@ def _instead(home: Path, layer: Layer, fault: Problem, problems: list[Problem], 
     return layers
 
 
-def _good(copy: Path) -> Layer | None:
-    text = text_of(copy)
+def _good_layer(copy: Path) -> Layer | None:
+    text = copied_text(copy)
     try:
         return _parsed_layer(Layer("user", {}, str(copy), text, is_file=True), []) if text else None
     except JsoncError:
@@ -85,10 +88,10 @@ def _distrusted(layer: Layer, why: Doubt, problems: list[Problem], *, good: Laye
     """Return the settings that loosen nothing, from a file that others may have written, and report it."""
     message = f"this file gives no allow rules and loosens nothing, because {why.reason}"
     problems.append(Problem(layer.file, None, None, message, why.step, code="config_permissions"))
-    return _loosening_nothing(layer, good)
+    return _without_loosening(layer, good)
 
 
-def _loosening_nothing(layer: Layer, good: Layer | None) -> Layer:
+def _without_loosening(layer: Layer, good: Layer | None) -> Layer:
     """Return the asks, denies and harmless settings of `layer`. Only plugins that `good` disables too stay disabled: others may
     be gates."""
 
@@ -299,7 +302,7 @@ def good_copy(home: Path, path: Path) -> Path:
     return home / f"config.good-{sha256(os.fsencode(path.absolute())).hexdigest()[:12]}.jsonc"
 
 
-def text_of(copy: Path) -> str:
+def copied_text(copy: Path) -> str:
     """Return the text of a good copy; empty if there is none, or if someone else could have written it."""
     with contextlib.suppress(FileNotFoundError, Unreadable):
         found = read_source(copy)
@@ -313,7 +316,7 @@ def keep(copy: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             copy.unlink(missing_ok=True)
         return
-    if text_of(copy) == text:
+    if copied_text(copy) == text:
         return
     from moryflow.base.atomic_write import write_atomically
 
@@ -373,7 +376,7 @@ def without_allows(layer: Layer) -> Layer:
     rules = layer.find(RULES)
     if not isinstance(rules, list):
         return Layer(layer.source, value, layer.file, is_file=True, lost=lost)
-    kept = [(index, rule) for index, rule in enumerate(rules) if not _plainly(rule, "allow")]
+    kept = [(index, rule) for index, rule in enumerate(rules) if not _is_exactly(rule, "allow")]
     value = merged(value, nested(RULES, [rule for _, rule in kept]))
     lines: Lines = {}
     for place, (index, _) in enumerate(kept):
@@ -385,7 +388,7 @@ def without_allows(layer: Layer) -> Layer:
 def denies_of(layer: Layer) -> Layer:
     """Return only the denies of a salvaged layer, and rules that may be one, to add them to the last good version."""
     rules = layer.find(RULES)
-    kept = [rule for rule in rules if not _plainly(rule, "ask")] if isinstance(rules, list) else []
+    kept = [rule for rule in rules if not _is_exactly(rule, "ask")] if isinstance(rules, list) else []
     return Layer(layer.source, nested(RULES, kept) if kept else {}, layer.file, is_file=True, lines=layer.lines)
 
 
@@ -402,8 +405,8 @@ def _as_json5(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _plainly(rule: Any, decision: str) -> bool:
-    """Whether `rule` has this `decision`, and no unknown key."""
+def _is_exactly(rule: Any, decision: str) -> bool:
+    """Whether `rule` has this `decision` and no other keys than domain, pattern and decision."""
     return isinstance(rule, Mapping) and rule.keys() == {"domain", "pattern", "decision"} and rule["decision"] == decision
 
 

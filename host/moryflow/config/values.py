@@ -54,7 +54,7 @@ def without_secrets(tree: Mapping[str, Any], known: Sequence[Known]) -> dict[str
     return shown
 
 
-def shown_at(key: str, value: object, known: Sequence[Known]) -> Any:
+def masked_value(key: str, value: object, known: Sequence[Known]) -> Any:
     """Return the value of `key` as it may be shown, without secrets."""
     path = key.split(".")
     return value_at(without_secrets(nested(path, value), known), path)

@@ -68,7 +68,7 @@ def _names_found(owned: RegisteredTool, scope: TurnContext) -> list[str]:
     assert owned.tool.found_in is not None
     try:
         return [str(name) for name in owned.tool.found_in(scope.view(owned.plugin))]
-    except Exception:  # other people's code
+    except Exception:  # the plugin's code may raise anything
         return []
 
 
@@ -79,7 +79,7 @@ def _is_offered(owned: RegisteredTool, scope: TurnContext) -> bool:
         return False
     try:
         return tool.offered_in is None or bool(tool.offered_in(scope.view(owned.plugin)))
-    except Exception:  # other people's code
+    except Exception:  # the plugin's code may raise anything
         return False
 
 

@@ -297,7 +297,7 @@ class ToolExecutor:
     def _question_handler(self, prepared: PreparedCall, deadline: Deadline) -> Any:
         async def ask(question: Ask) -> None:
             with deadline.paused_clock():
-                if type(question) not in (Ask, Allow, Deny, Stop):  # a class of its own could say one thing and be another
+                if type(question) not in (Ask, Allow, Deny, Stop):  # a subclass of a plugin's could misreport its decision
                     raise TypeError("ctx.ask takes an Ask")
                 verdicts = [("tool", revalidate(question))]
                 ruling = await self._settle(prepared, combine(verdicts, mode=self._scope.live.mode))

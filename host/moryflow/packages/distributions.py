@@ -132,7 +132,7 @@ def _digest(files: Iterable[tuple[str, ReadFile]]) -> str:
     """Return one hash of a package's own files; it is the same for a wheel and for what was installed from it."""
     total = hashlib.sha256()
     for name, read in sorted(files, key=lambda item: item[0]):
-        if not _counts(name):
+        if not _is_own_file(name):
             continue
         data = read(name)
         body = hashlib.sha256(data).hexdigest() if data is not None else "missing"
@@ -140,7 +140,7 @@ def _digest(files: Iterable[tuple[str, ReadFile]]) -> str:
     return f"sha256:{total.hexdigest()}"
 
 
-def _counts(name: str) -> bool:
+def _is_own_file(name: str) -> bool:
     """Whether a file is the package's own: not byte code, not a script, not written by the installer."""
     if name.startswith(("..", "/")) or name.endswith(".pyc") or re.match(r"[^/]+\.data/", name):
         return False
@@ -181,7 +181,7 @@ class Distribution:
 
     def files(self) -> list[Path]:
         """Return the paths of its own files, which its hash is made from."""
-        return [self.site / name for name in self.names() if _counts(name)]
+        return [self.site / name for name in self.names() if _is_own_file(name)]
 
     def start_files(self) -> list[str]:
         """Return the names of its files that Python runs at every start."""

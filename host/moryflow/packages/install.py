@@ -71,10 +71,10 @@ def install(origin: PackageOrigin, manager: Manager) -> InstallResult:
         ready = read(origin, Path(folder), manager)
         known = manager.lock.read()
         before = plugin_named(known, ready.package.name)
-        if before is not None and is_there(before, ready.package):
+        if before is not None and is_installed(before, ready.package):
             return InstallResult("unchanged", before)
         also = manager.plan(ready.origin, ready.package)
-        manager.tell(screen(ready.package, origin=shown_origin(origin), also=also, editable=origin.kind == "editable"))
+        manager.tell(screen(ready.package, origin=origin_text(origin), also=also, editable=origin.kind == "editable"))
         changes = consent_diff(before.plugins, ready.package.cards).lines if before else ()
         _tell_notes(manager, ready.package, changes)
         changes += refuse_older(manager, ready.package, also)
@@ -115,7 +115,7 @@ def refuse_older(manager: Manager, package: PluginPackage, also: Sequence[tuple[
     return tuple(map(str, found))
 
 
-def is_there(entry: Locked, package: PluginPackage) -> bool:
+def is_installed(entry: Locked, package: PluginPackage) -> bool:
     """Whether the package is installed exactly as the lock has it."""
     found = installed_packages().get(normal(entry.name))
     if found is None or entry.hash != package.digest:
@@ -158,7 +158,7 @@ def install_file(path: Path, manager: Manager) -> InstallResult:
     return InstallResult("installed", entry)
 
 
-def shown_origin(origin: PackageOrigin) -> str:
+def origin_text(origin: PackageOrigin) -> str:
     """Return the origin as a text for people."""
     return f"the package index ({origin.text})" if origin.kind == "index" else origin.text
 
@@ -184,7 +184,7 @@ def update(entry: Locked, manager: Manager) -> InstallResult:
         return _update_file(entry, manager)
     with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
         ready = read(entry.source, Path(folder), manager)
-        if is_there(entry, ready.package):
+        if is_installed(entry, ready.package):
             return InstallResult("unchanged", entry)
         also = manager.plan(ready.origin, ready.package)
         change = consent_diff(entry.plugins, ready.package.cards)
@@ -197,7 +197,7 @@ def update(entry: Locked, manager: Manager) -> InstallResult:
             manager.tell(f"  {line}")
         lines += refuse_older(manager, ready.package, also)
         if change.grew or not all(card.manifest for card in ready.package.cards):
-            manager.tell(screen(ready.package, origin=shown_origin(entry.source), also=also))
+            manager.tell(screen(ready.package, origin=origin_text(entry.source), also=also))
             manager.ask(
                 f"It asks for more than you agreed to. Update {entry.name}?" if change.grew else f"Update {entry.name}?"
             )

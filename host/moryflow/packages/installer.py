@@ -67,7 +67,7 @@ class Installer:
     environ: Mapping[str, str]
     pins: Mapping[str, str]
     building: bool = False
-    held: int = -1
+    lock_descriptor: int = -1
     """The descriptor of the installation's lock; installers inherit it, so that the lock is held as long as they run."""
     uv: str | None = field(default=None, init=False)
 
@@ -179,7 +179,7 @@ class Installer:
                 stderr=subprocess.STDOUT,
                 timeout=LONGEST,
                 check=False,
-                pass_fds=(self.held,) if self.held >= 0 else (),
+                pass_fds=(self.lock_descriptor,) if self.lock_descriptor >= 0 else (),
             )
         except subprocess.TimeoutExpired as error:
             raise InstallError(f"{problem}: not done after {LONGEST:.0f} s") from error
@@ -187,7 +187,7 @@ class Installer:
             raise InstallError(f"{problem}: {error.strerror}", where=str(command[0])) from error
         said = done.stdout.decode("utf-8", "replace")
         if done.returncode:
-            why = _sentences(said) or f"  it ended with exit code {done.returncode} and said nothing"
+            why = _relevant_output(said) or f"  it ended with exit code {done.returncode} and said nothing"
             raise InstallError(f"{problem}:\n{why}", next_step=_hint(said))
         return said
 
@@ -218,7 +218,7 @@ _NOISE = (
 _CAUSE = re.compile(r"The conflict is caused by:\n((?: +\S.*\n)+)")
 
 
-def _sentences(said: str) -> str:
+def _relevant_output(said: str) -> str:
     """Return an installer's output without progress and advice; for a conflict, only who requires what."""
     if cause := _CAUSE.search(said):
         said = cause[1]

@@ -115,7 +115,7 @@ def _requirement(given: str) -> str:
 
 FILE = "plugins.lock"
 _VERSION = 1
-_ASKED = {"hooks": list, "tools": list, "services": list, "capabilities": dict}
+_PLUGIN_FIELDS = {"hooks": list, "tools": list, "services": list, "capabilities": dict}
 
 
 class Locked(NamedTuple):
@@ -191,7 +191,7 @@ def _entry(name: str, item: Mapping[str, Any]) -> Locked:
     """
     entry = Locked(name=name, **item)
     texts = (entry.version, entry.kind, entry.origin, entry.hash, entry.commit)
-    asked = [(value.get(part, kind()), kind) for value in entry.plugins.values() for part, kind in _ASKED.items()]
+    asked = [(value.get(part, kind()), kind) for value in entry.plugins.values() for part, kind in _PLUGIN_FIELDS.items()]
     if not all(isinstance(value, kind) for value, kind in [*((text, str) for text in texts), *asked]):
         raise TypeError(name)
     if entry.kind not in get_args(Kind):

@@ -98,27 +98,27 @@ class Manager:
         return also
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Allow no other installation or removal within the block.
 
         :raises Busy: another one is running.
         """
         with InstallLock(self.home) as held:
             recover(self.home, held)
-            self.installer.held = held.descriptor
+            self.installer.lock_descriptor = held.descriptor
             try:
                 yield
             finally:
-                self.installer.held = -1  # the descriptor's number may be reused
+                self.installer.lock_descriptor = -1  # the descriptor's number may be reused
 
     @contextmanager
-    def _taken_back_unless_good(
+    def _rollback_on_failure(
         self, shown: PluginPackage, origin: PackageOrigin, also: Sequence[tuple[str, str]]
     ) -> Iterator[None]:
         """Restore all changed packages if the block fails or is interrupted, or at the next start if it is killed."""
         entry = self.lock.read().get(normal(shown.name))
         files = wheel_names(origin.path) if origin.kind == "archive" else ()
-        with self.alone():
+        with self.exclusive():
             rollback = Rollback(self.home, [shown.name, *(name for name, _ in also)], files, entry, shown.name)
             try:
                 yield
@@ -145,7 +145,7 @@ class Manager:
         known = self.lock.read().get(normal(shown.name))
         there = installed_packages().get(normal(shown.name))
         before = there.plugins if there is not None else tuple(known.plugins if known else ())
-        with self._taken_back_unless_good(shown, origin, also):
+        with self._rollback_on_failure(shown, origin, also):
             package = self._installed(origin, shown, also)
             notes = self.trial.package(package.name, package.version, before=before)
             entry = entry_for(package, source, commit=commit)
@@ -168,8 +168,8 @@ class Manager:
         if shown.digest and package.digest != shown.digest:
             raise InstallError(f"what was installed as {shown.name} is not what was shown; it was removed again")
         own = {found.site / name for name in found.start_files()} if found.editable else set()
-        if crept := sorted(start_files() - starts - own):
-            names = ", ".join(str(path) for path in crept)
+        if new_start_files := sorted(start_files() - starts - own):
+            names = ", ".join(str(path) for path in new_start_files)
             problem = f"{names} came along, which Python would run at every start; all was removed again"
             raise InstallError(problem, next_step="ask the author of the plugin what it is for")
         for name in sorted(set(installed_packages()) - before - {normal(shown.name)}):
@@ -324,7 +324,7 @@ def remove(target: UninstallTarget, manager: Manager) -> Removed:
         aside = str(target.path.rename(_place_aside(manager.home, target.path)))
         manager.lock.remove(f"plugins/{target.path.name}")
     else:
-        with manager.alone():
+        with manager.exclusive():
             if normal(target.name) in installed_packages():
                 manager.installer.uninstall(target.name)
             manager.lock.remove(target.name)

@@ -33,7 +33,7 @@ _NOTE = "note.json"
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _Copy:
     """One file that was copied: its path, and the name of the copy."""
 
     place: str
@@ -148,7 +148,7 @@ def _restore(home: Path, also: Iterable[str]) -> list[str]:
     note = _read(folder / _NOTE)
     if note is None:
         return []
-    kept = [_Kept(**item) for item in note["kept"]]
+    kept = [_Copy(**item) for item in note["kept"]]
     try:
         _remove_new(note, also)
         for item in kept:
@@ -210,7 +210,7 @@ def _put_back(copy: Path, place: Path) -> None:
     fresh.replace(place)
 
 
-def _copy_file(path: Path, copy: Path) -> _Kept | None:
+def _copy_file(path: Path, copy: Path) -> _Copy | None:
     """Copy a file, links as links; return ``None`` if it is a folder or does not exist."""
     try:
         if stat.S_ISDIR(path.lstat().st_mode):
@@ -218,7 +218,7 @@ def _copy_file(path: Path, copy: Path) -> _Kept | None:
         shutil.copy2(path, copy, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return _Kept(str(path), copy.name)
+    return _Copy(str(path), copy.name)
 
 
 def _files(item: Distribution) -> list[Path]:

@@ -67,10 +67,10 @@ def path(flags: Flags) -> None:
 @document_options
 def get(flags: Flags, key: str) -> None:
     """Print the value in force for KEY, or its default if nothing sets it. Secrets are left out."""
-    from moryflow.config.values import shown_at
+    from moryflow.config.values import masked_value
 
     config, known = reading(flags)
-    value = shown_at(key, value_of(config, known, key), known)
+    value = masked_value(key, value_of(config, known, key), known)
     show(flags, value, plain(value) if isinstance(value, str) else as_json(value))
 
 
@@ -80,12 +80,12 @@ def get(flags: Flags, key: str) -> None:
 @document_options
 def set_key(flags: Flags, key: str, value: str) -> None:
     """Set KEY in the user's file. VALUE is JSON, or plain text; comments in the file stay."""
-    from moryflow.config.values import check_value, set_value, shown_at
+    from moryflow.config.values import check_value, masked_value, set_value
 
     config, known = checked_config(flags)
     parsed = check_value(known, key, value)
     changed = set_value(config.path, key, parsed)
-    parsed = shown_at(key, parsed, known)
+    parsed = masked_value(key, parsed, known)
     text = f"{key} = {json.dumps(parsed, ensure_ascii=False)} ({config.path})" if changed else f"{key} has that value already"
     show(flags, {"key": key, "value": parsed, "changed": changed, "file": str(config.path)}, text)
     tell_overridden(config, key, flags)
@@ -109,13 +109,13 @@ def unset_key(flags: Flags, key: str) -> None:
 @document_options
 def explain(flags: Flags, key: str) -> None:
     """Show which layer won for KEY, where it is set, and what the other layers say."""
-    from moryflow.config.values import default_of, refuse_unknown, shown_at
+    from moryflow.config.values import default_of, masked_value, refuse_unknown
 
     config, known = reading(flags)
     if not config.setters(key):
         refuse_unknown(known, key)
-    default = shown_at(key, default_of(known, key), known)
-    layers = [{"value": shown_at(key, value, known), **origin._asdict()} for value, origin in config.setters(key)]
+    default = masked_value(key, default_of(known, key), known)
+    layers = [{"value": masked_value(key, value, known), **origin._asdict()} for value, origin in config.setters(key)]
     layers.append({"value": default, "source": "default", "file": None, "line": None})
     document = {"key": key, "value": layers[0]["value"], "origin": config.origin(key)._asdict(), "layers": layers}
     rows = [
