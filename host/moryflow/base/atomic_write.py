@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -66,7 +65,8 @@ def _replace(target: Path, data: bytes) -> None:
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            _take_over(stream.fileno(), target)
+            with suppress(FileNotFoundError):
+                take_over(stream.fileno(), target.stat())
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
@@ -82,15 +82,18 @@ def _replace(target: Path, data: bytes) -> None:
         os.close(folder)
 
 
-def _take_over(descriptor: int, target: Path) -> None:
-    """Give the new file the owner and mode of `target`, if that exists."""
-    try:
-        old = target.stat()
-    except FileNotFoundError:
-        return
-    with suppress(PermissionError):
-        os.fchown(descriptor, old.st_uid, old.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+def take_over(descriptor: int, old: os.stat_result) -> None:
+    """Give the new file the owner, group and mode of the file that it replaces, as far as this user may.
+
+    If it cannot have the group, its own, which it may have from the folder, may do only what everybody may.
+    """
+    for owner in (old.st_uid, -1):
+        with suppress(OSError):
+            os.fchown(descriptor, owner, old.st_gid)
+            break
+    mode = old.st_mode & 0o777
+    same = os.fstat(descriptor).st_gid == old.st_gid
+    os.fchmod(descriptor, mode if same else mode & (0o707 | (mode & 0o007) << 3))
 
 
 def _unwritable(target: Path, error: OSError) -> ConfigError:

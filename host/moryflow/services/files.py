@@ -17,6 +17,8 @@ from typing import BinaryIO
 
 from moryflow_sdk import Entry, Identity, Target, ToolError
 
+from moryflow.base.atomic_write import take_over
+
 from .file_walk import (
     FOLDER,
     as_tool_errors,
@@ -223,10 +225,10 @@ def _temporary(parent: int, data: bytes, old: os.stat_result | None, mode: int |
     try:
         try:
             _write_all(descriptor, data)
-            if old and (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
-                with suppress(PermissionError):
-                    os.fchown(descriptor, old.st_uid, old.st_gid)
-            os.fchmod(descriptor, old.st_mode & 0o777 if old else 0o666 & ~_umask() if mode is None else mode & 0o777)
+            if old:
+                take_over(descriptor, old)
+            else:
+                os.fchmod(descriptor, 0o666 & ~_umask() if mode is None else mode & 0o777)
             os.fsync(descriptor)
             written = os.fstat(descriptor)
         finally:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from moryflow.base.atomic_write import take_over
 from moryflow.services.files import VaultFiles
 from moryflow_sdk import ToolError
 
@@ -55,6 +56,38 @@ def test_a_write_keeps_the_mode_and_leaves_nothing_beside(files: VaultFiles, vau
     assert data == (vault / "run.sh").read_bytes() == files.read(target, limit=len(data))
     assert stat.S_IMODE((vault / "run.sh").stat().st_mode) == 0o751
     assert [path.name for path in vault.iterdir()] == ["run.sh"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder to a group")
+@pytest.mark.parametrize(("owner", "group"), [(0, 0), (65534, 0), (65534, 4321)])
+def test_a_write_keeps_owner_and_group_also_in_a_folder_that_gives_its_own(
+    files: VaultFiles, vault: Path, owner: int, group: int
+) -> None:
+    """A private file is not opened to the group of a shared folder, nor taken from those who share it (R12)."""
+    os.chown(vault, -1, 4321)
+    vault.chmod(0o2775)
+    (vault / "a").write_text("old")
+    (vault / "a").chmod(0o640)
+    os.chown(vault / "a", owner, group)
+    files.write(files.resolve("a"), b"new")
+    found = (vault / "a").stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (owner, group, 0o640)
+
+
+@pytest.mark.parametrize(("mode", "left"), [(0o660, 0o600), (0o664, 0o644), (0o646, 0o646), (0o777, 0o777)])
+def test_a_group_that_cannot_be_kept_leaves_its_rights_to_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, left: int
+) -> None:
+    """The group that a new file has may do what everybody may (R12)."""
+
+    def refused(*_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "fchown", refused)
+    with (tmp_path / "a").open("w") as file:
+        of = os.fstat(file.fileno())
+        take_over(file.fileno(), os.stat_result((0o100000 | mode, 0, 0, 1, of.st_uid, of.st_gid + 1, 0, 0, 0, 0)))
+        assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == left
 
 
 def test_a_write_keeps_the_access_list_and_the_attributes(files: VaultFiles, vault: Path) -> None:

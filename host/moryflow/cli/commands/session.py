@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import stat
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 from moryflow_sdk import Event
 
+from moryflow.base.atomic_write import take_over
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 from moryflow.cli.open_host import with_host, with_store
 from moryflow.cli.options import Flags, NounGroup, asking_options, document_options, find, noun
@@ -210,7 +210,7 @@ def write_whole(file: Path) -> Iterator[TextIO]:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         with os.fdopen(os.open(part, flags, 0o600), "w", encoding="utf-8", newline="\n") as out:
             if replaced and place.exists():
-                os.fchmod(out.fileno(), stat.S_IMODE(place.stat().st_mode))
+                take_over(out.fileno(), place.stat())
             yield out
         if replaced:
             part.replace(place)
