@@ -151,7 +151,7 @@ class _Run:
         except _Unwritten as error:
             return self._cli().unwritten(error.cause)
         except OSError as error:
-            return self._cli().refused(NoServer(self._server.url, f"the server is away: {error.strerror or error}"))
+            return self._cli().refused(NoServer(self._server.url, f"the server does not answer: {error.strerror or error}"))
 
     def _follow_turn(self) -> dict[str, Any]:
         said = self._said

@@ -189,7 +189,7 @@ def _has_few_files() -> bool:
     most = os.sysconf("SC_OPEN_MAX")
     if not 0 <= most < LEAST_FILES:
         return False
-    text = f"moryflow: only {most} files may be open at a time here, and {LEAST_FILES} are the least\n  next: ulimit -n 1024\n"
+    text = f"moryflow: the limit of open files is {most} here; Moryflow needs at least {LEAST_FILES}\n  next: ulimit -n 1024\n"
     with contextlib.suppress(OSError):  # standard error may be closed
         os.write(2, text.encode())
     return True
@@ -257,7 +257,7 @@ def _force_exit() -> None:
     time.sleep(GRACE)
     with contextlib.suppress(Exception):
         err = streams.stderr()
-        err.write(f"moryflow: a thread or a clean-up of a plugin did not end within {GRACE:g} s and was left behind\n")
+        err.write(f"moryflow: a plugin's thread or clean-up did not end within {GRACE:g} s; Moryflow exits without it\n")
         err.flush()
     os._exit(_codes[0])  # flush nothing: a flush may be what hangs
 

@@ -48,10 +48,10 @@ def server_for(flags: Flags, url: str | None) -> RunningServer | None:
     if url is None and (own or inside_tool()):
         return None
     if inside_tool():
-        message = "this was started by a tool, and a turn of the server would not know that"
+        message = "a tool started this command, and the server would not apply the tool's limits"
         raise ConfigError(message, where=CALL_MARK, next_step="leave out --attach")
     if own:
-        message = f"{own[0]} configures the process that runs turns, and the server has its own"
+        message = f"{own[0]} configures this process, but the turn would run in the server"
         raise ConfigError(message, next_step="leave it out, start the server with it, or leave out --attach")
     try:
         return find(home_of(os.environ), url or "")
@@ -95,7 +95,7 @@ async def _from_server(ask: Callable[[], T]) -> T:
     except ServerRefusal as error:
         raise error_of(error) from error
     except OSError as error:
-        raise MoryflowError(f"the server is away: {error.strerror or error}", next_step="moryflow serve") from error
+        raise MoryflowError(f"the server does not answer: {error.strerror or error}", next_step="moryflow serve") from error
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

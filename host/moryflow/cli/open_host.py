@@ -195,11 +195,11 @@ def left_out(records: Sequence[LoadRecord]) -> tuple[str, str]:
     reason = "new code that is still being tried out"
     if len(records) == 1:
         name = records[0].name
-        notice = f"plugin {name} is left out for now, {reason}; it joins at the next turn or start"
+        notice = f"plugin {name} is not loaded yet, {reason}; it joins at the next turn or start"
         return notice, f"moryflow plugin check {name}"
     more = len(records) - MOST_NAMES
     names = ", ".join(record.name for record in records[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-    notice = f"{len(records)} plugins are left out for now ({names}), {reason}; they join at the next turns or starts"
+    notice = f"{len(records)} plugins are not loaded yet ({names}), {reason}; they join at the next turns or starts"
     return notice, "moryflow plugin check"
 
 

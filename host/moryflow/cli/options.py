@@ -207,7 +207,7 @@ def asking_options(function: F) -> F:
 def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
     """Refuse NaN and infinity, which would limit no cost."""
     if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is not a sum of money.")
+        raise click.BadParameter(f"{value} is not an amount of money.")
     return value
 
 

@@ -146,7 +146,7 @@ def test_the_command_asks_at_the_terminal_of_dev(cli: Any, at_terminal: Any) -> 
     terminal.expect("declares no domain")
     terminal.expect("[o]nce  [a]lways  [r]eject  [s]top  or why not >")
     file.write_text(UNDECLARED.format(word="two", more=""))
-    terminal.expect("ended: something was saved")
+    terminal.expect("ended: a file was saved")
     terminal.expect("[o]nce  [a]lways  [r]eject  [s]top  or why not >")
     terminal.type("a\r")
     terminal.expect("two, you")

@@ -92,7 +92,7 @@ def test_too_few_files_have_their_sentence_for_every_command(cli: Any, files: in
     """Anything may fail then, each time in another way: so nothing is begun (SECURITY §3)."""
     for arguments in (["session", "list"], ["run", "hi"], ["doctor"], ["tool", "run", "ls"], ["chat"], ["config", "check"]):
         done = with_files(cli, files, arguments)
-        said = f"moryflow: only {files} files may be open at a time here, and 32 are the least\n  next: ulimit -n 1024\n"
+        said = f"moryflow: the limit of open files is {files} here; Moryflow needs at least 32\n  next: ulimit -n 1024\n"
         assert (done.returncode, done.stdout, done.stderr) == (1, "", said), arguments
     assert not (cli.home / "sessions.db").exists()
 

@@ -144,8 +144,8 @@ def test_a_schema_and_a_file_go_along(moryflow: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--attach", "--config", "{}"], "--config configures the process that runs turns"),
-        (["--attach", "--safe-mode"], "--safe-mode configures the process"),
+        (["--attach", "--config", "{}"], "--config configures this process"),
+        (["--attach", "--safe-mode"], "--safe-mode configures this process"),
         (["--attach", "http://192.0.2.1:80"], "only a server of this machine"),
         (["--attach", "http://127.0.0.1:9"], "no Moryflow server answers"),
         (["--attach", "--mode", "full_access"], "full_access was not confirmed"),
@@ -164,7 +164,7 @@ def test_a_tool_cannot_attach(shared: Server, moryflow: Any) -> None:
     """A turn of the server would not carry the mark by which a tool's own decisions are refused."""
     found = moryflow("run", "--attach", "go", env=environment(shared, MORYFLOW_CALL="call_1"))
     assert found.returncode == 2
-    assert "was started by a tool" in found.stderr
+    assert "a tool started this command" in found.stderr
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def test_a_conversation_goes_to_a_sub_agent_and_back(shared: Server, moryflow: A
     found = moryflow("chat", "--attach", "-r", session, answers=["I am the child."], input=lines)
     assert found.stdout == "I am the child.\n", found.stderr
     assert f"session {kid['session']} · general · /parent leads back" in found.stderr
-    assert "this session was started by nobody but you" in found.stderr
+    assert "this session has no parent" in found.stderr
     prompts = [node["payload"]["text"] for node in shared.get(f"/sessions/{kid['session']}")["nodes"] if node["kind"] == "user"]
     assert prompts == ["look around", "hello"]
 

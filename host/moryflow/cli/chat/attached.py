@@ -93,7 +93,7 @@ class AttachedChatHost:
 
     def _in_background(self, work: Callable[[], Any]) -> None:
         async def done() -> None:
-            with suppress(MoryflowError):  # the server is away: the next request says so
+            with suppress(MoryflowError):  # the server does not answer: the next request says so
                 await work()
 
         self._tasks.add(task := asyncio.create_task(done()))

@@ -212,7 +212,7 @@ class Conversation:
         if not (full and source.interactive) or await self.host.shortens_itself():
             return
         discard_typed()
-        answer = await source.answer("The conversation does not fit any more. Write a summary and go on? [y/N] ")
+        answer = await source.answer("The conversation no longer fits into the model. Write a summary and continue? [y/N] ")
         if answer.strip().lower() in ("y", "yes"):
             await self._slash.take("/compact")
             await self.turn(None)

@@ -221,13 +221,13 @@ class AgentCommands:
     async def parent(self, _: str) -> None:
         above = self._talk.host.row.parent
         if above is None:
-            say("this session was started by nobody but you")
+            say("this session has no parent")
         else:
             await self._go(above)
 
     async def stop(self, _: str) -> None:
         number = await self._talk.host.stop_children()
-        say(f"{number} stopped; what they did so far is kept")
+        say(f"{number} stopped; their work so far is kept")
 
     async def reply(self, rest: str) -> None:
         approval, _, words = rest.partition(" ")
@@ -369,7 +369,7 @@ class SessionCommands:
         runs = await talk.host.runs()
         models = dict.fromkeys(run.model for run in runs)
         rows = [_cost_row(model or "-", [run for run in runs if run.model == model]) for model in models]
-        say(columns([*rows, *([_cost_row("in all", runs)] if len(rows) > 1 else [])]) or "nothing was asked of a model yet")
+        say(columns([*rows, *([_cost_row("in all", runs)] if len(rows) > 1 else [])]) or "no model was asked yet")
 
     async def plugins(self, _: str) -> None:
         plugins = await self._talk.host.plugins()

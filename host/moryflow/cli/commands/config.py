@@ -49,7 +49,7 @@ def tell_overridden(config: Config, key: str, flags: Flags) -> None:
     """Warn if an environment variable overrides the value of `key` that was just written."""
     origin = config.origin(key)
     if origin.source == "environment" and not flags.quiet:
-        say(f"moryflow: it does not hold here: {origin.file} in the environment comes first\n  next: unset {origin.file}")
+        say(f"moryflow: the new value has no effect here: the variable {origin.file} overrides it\n  next: unset {origin.file}")
 
 
 @command.command("path")

@@ -168,7 +168,7 @@ class _Loop:
         """Run the command, after ending the run before if that still runs."""
         if await self._end_command():
             left_open = "\n" if at_terminal() else ""  # the command may have left a question open
-            self._say(f"{left_open}ended: something was saved")
+            self._say(f"{left_open}ended: a file was saved")
         if before is not None:
             await asyncio.wait((before,))
         self._say(f"$ moryflow {shlex.join(self._again)}")

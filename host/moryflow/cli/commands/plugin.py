@@ -209,14 +209,14 @@ def set_key(flags: Flags, name: str, setting: str | None) -> None:
     changed = set_value(file, path, secret)
     won = load_config(plugins.home, inline=flags.config, environ=os.environ).origin(path)
     if won.source in ("environment", "inline", "flag"):
-        say(f"moryflow: {won.source} {won.file or ''} gives another one, which is used")
+        say(f"moryflow: {won.source} {won.file or ''} is used instead")
     elif won.file != str(file):
-        problem = "it was stored, but is not used: the file cannot be used"
+        problem = "it was stored, but is not used: the file cannot be read"
         raise ConfigError(problem, where=str(file), next_step="moryflow config check")
     own = [origin for _, origin in config.setters(path) if origin.source == "user"]
     if own:
         say(f"moryflow: {own[0].file}:{own[0].line} has one too: moryflow config unset {path}")
-    text = f"{path} is set ({file}, which only you can read)" if changed else f"{path} is that already ({file})"
+    text = f"{path} is set ({file}, which only you can read)" if changed else f"{path} has that value already ({file})"
     show(flags, {"key": path, "changed": changed, "file": str(file)}, plain(text))
 
 

@@ -70,7 +70,7 @@ def _judge(expect: str | None, reject: str | None, judging: str | None, typed: s
     """
     named = [each for each in (expect, reject, judging) if each is not None]
     if len(named) > 1:
-        raise ConfigError("--expect, --reject and --run are three ways to say the same", next_step=f"{typed} --expect TEXT")
+        raise ConfigError("--expect, --reject and --run exclude each other", next_step=f"{typed} --expect TEXT")
     if expect is not None:
         return lambda text, on, changed: expect in text
     if reject is not None:
@@ -108,7 +108,7 @@ def _by_command(command: str, typed: str) -> Judge:
 
 
 def _by_person(text: str, on: Sequence[str], changed: str) -> bool:
-    what = "this is another than without them" if on else "this is the turn"
+    what = "the turn differs from the one without them" if on else "this is the turn"
     click.echo(plain(f"\n{changed}\n-- with {', '.join(on) or 'no plugin of yours'} on, {what}"), err=True)
     answer = click.prompt("good or bad", type=click.Choice(["good", "bad", "g", "b"]), show_choices=False, err=True)
     return answer.startswith("g")

@@ -111,7 +111,7 @@ def verdict_text(name: str, verdict: ProbeVerdict, undeclared: list[str], *, aga
         hint = f"\n  next: {verdict.hint or f'change it, then moryflow plugin check {shlex.quote(again or name)}'}"
         return f"{_indented(f'{name} failed ({verdict.stage}): {place}{verdict.error}')}{hint}"
     rows = [("hooks", " ".join(verdict.hooks)), ("tools", " ".join(verdict.tools)), ("changed", " ".join(verdict.changed))]
-    wrong = ["its plugin.toml does not match its code"] * bool(undeclared) + ["not all of it can be used"] * bool(verdict.notes)
+    wrong = ["its plugin.toml does not match its code"] * bool(undeclared) + ["part of it cannot be used"] * bool(verdict.notes)
     state = f"loads, but {' and '.join(wrong)}" if wrong else "ok"
     lines = [f"{name}: {state}, {verdict.ms:.0f} ms in the probe"]
     lines += [f"  {line}" for line in columns([(key, value) for key, value in rows if value]).splitlines()]

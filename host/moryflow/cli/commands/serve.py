@@ -46,7 +46,7 @@ class _ServeWords(TypedDict):
               help="What becomes of turns that run when the server is told to end.")  # fmt: skip
 @click.option("-m", "--model", help="The model of new sessions that name none.")
 @click.option("--agent", help="The agent of new sessions that name none.")
-@click.option("--mode", type=MODE, help="What new sessions may do that do not say it.")
+@click.option("--mode", type=MODE, help="The mode of new sessions that name none.")
 @asking_options
 def command(flags: Flags, link: bool, browse: bool, address: str, on_stop: str, **given: Unpack[_ServeWords]) -> int:
     """Serve the page and the HTTP API: every session of this machine, in a browser.

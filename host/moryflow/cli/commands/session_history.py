@@ -368,7 +368,7 @@ def show_records(flags: Flags, session: str | None) -> None:
     name, facts = with_store(work)
     from moryflow.compaction.sections import listing
 
-    text = plain(listing(facts)) or "nothing is recorded: no part of this session stands for a summary; moryflow session show"
+    text = plain(listing(facts)) or "nothing is recorded: no part of this session has been summarised; moryflow session show"
     show(flags, {"session": name, **facts.as_json()}, text)
 
 

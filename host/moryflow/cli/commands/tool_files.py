@@ -69,7 +69,7 @@ def install(flags: Flags, file: str) -> None:
 
     done = with_host(flags, work, quiet=True)
     packages = ", ".join(done["packages"])
-    text = f"installed {packages}" if done["installed"] else f"{packages or 'nothing'} was needed, and is there"
+    text = f"installed {packages}" if done["installed"] else f"{packages or 'nothing'} was needed, and is installed"
     show(flags, done, f"{text} ({done['file']})")
 
 
@@ -125,7 +125,7 @@ async def install_environment(found: ToolEnvironment, path: Path, flags: Flags) 
     if found.installed():
         return
     if Consents(found.folder.parents[3]).is_waiting(path):
-        raise ConfigError("it waits for your consent", where=str(path), next_step=f"moryflow tool allow {path.name}")
+        raise ConfigError("this file waits for your consent", where=str(path), next_step=f"moryflow tool allow {path.name}")
     asked = f"{path} needs {', '.join(found.packages)}. Install into an environment of its own?"
     confirm(asked, flags, default=True, command=f"moryflow tool install {path.name} -y")
 
@@ -262,7 +262,7 @@ def _row(host: Host, path: Path) -> dict[str, Any]:
 
 
 def _lines(row: dict[str, Any]) -> str:
-    state = "ok" if row["ok"] else "not all of it can be used" if row["tools"] else "it cannot be used"
+    state = "ok" if row["ok"] else "part of it cannot be used" if row["tools"] else "it cannot be used"
     names = f" ({', '.join(row['tools'])})" if row["tools"] else ""
     details = [*row["problems"], *(f"warning: {warning}" for warning in row["warnings"])]
     return "\n".join([f"{row['file']}: {state}{names}", *(f"  {line}" for line in details)])

@@ -22,7 +22,7 @@ from .streams import stderr
 
 _VIEW = ("v", "view", "show")
 HELP = (
-    "  once allows this call; always does too, and what stands above; reject refuses it and the agent goes on; any other "
+    "  once allows this call; always also stores what is shown above; reject refuses it and the agent continues; any other "
     "text refuses it for that reason; stop ends the turn; view shows all of the question"
 )
 

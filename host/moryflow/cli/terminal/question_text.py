@@ -104,7 +104,7 @@ def _lines(request: Mapping[str, Any], approval: str, whose: str, columns: int, 
         targets.append(_field("  in ", visible(str(request["folder"])), columns, few))
     below = _field("  because: ", visible(str(request.get("reason", ""))), columns, few, words=True)
     always = _always(request)
-    below += _field("  ", f"always {visible(always)}" if always else "this answer counts once", columns, few, words=True)
+    below += _field("  ", f"always {visible(always)}" if always else "this answer is not stored", columns, few, words=True)
     preview = str(request.get("preview") or "")
     room = rows - len(head) - len(below) - 2 - ROW_OF_KEYS // columns
     shown = _fitting_targets(targets, ALL if rows >= ALL else room - (least if preview else 0), columns)

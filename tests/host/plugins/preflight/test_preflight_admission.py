@@ -104,7 +104,7 @@ async def test_a_command_says_in_one_line_what_is_left_out_for_now(home, write_w
         write_waiting(f"slow{number}")
     async with await open_host(home, environ={}, wait=0.01) as host:
         warn(host, Flags())
-        expected = "moryflow: 5 plugins are left out for now (slow0, slow1, slow2 and 2 more), "
+        expected = "moryflow: 5 plugins are not loaded yet (slow0, slow1, slow2 and 2 more), "
         said = capsys.readouterr().err
         assert said.startswith(expected) and said.endswith("moryflow plugin check tries all of them now\n")
         assert said.count("\n") == 1
