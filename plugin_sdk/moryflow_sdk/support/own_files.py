@@ -145,13 +145,15 @@ def _foreign(way: Iterable[tuple[str, os.stat_result]], last: str) -> Doubt | No
         if status.st_uid not in (0, os.geteuid()):
             what = "it" if place == last else place
             dereference = "-h " if stat.S_ISLNK(status.st_mode) else ""
-            step = f"chown {dereference}$USER {shlex.quote(place)}"
+            step = f"{'sudo ' if os.geteuid() else ''}chown {dereference}$USER {shlex.quote(place)}"
+            if place != last and stat.S_ISDIR(status.st_mode) and not os.geteuid():
+                step = f"run Moryflow as that user: sudo -u '#{status.st_uid}' -H moryflow"  # it may be the user's home
             return Doubt(f"{what} belongs to another user (uid {status.st_uid})", step)
     return None
 
 
 def _writable(way: Iterable[tuple[str, os.stat_result]], last: str) -> Doubt | None:
-    open_places = {place: status.st_mode for place, status in way if _open_to_others(status, is_last=place == last)}
+    open_places = {place: status.st_mode for place, status in way if _open_to_others(place, status, is_last=place == last)}
     if not open_places:
         return None
     place = last if last in open_places else next(iter(open_places))
@@ -160,11 +162,22 @@ def _writable(way: Iterable[tuple[str, os.stat_result]], last: str) -> Doubt | N
     return Doubt(f"{who} can write to {what}", f"chmod go-w {shlex.join(open_places)}")
 
 
-def _open_to_others(status: os.stat_result, *, is_last: bool) -> bool:
+def _open_to_others(place: str, status: os.stat_result, *, is_last: bool) -> bool:
     mode = status.st_mode
     if stat.S_ISLNK(mode) or (mode & stat.S_ISVTX and not is_last):
         return False
-    return bool(mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not _is_private_group(status.st_gid, os.geteuid())))
+    if mode & stat.S_IWOTH or not mode & stat.S_IWGRP:
+        return bool(mode & stat.S_IWOTH)
+    return _has_access_list(place) or not _is_private_group(status.st_gid, os.geteuid())
+
+
+def _has_access_list(place: str) -> bool:
+    """Whether a list names others who may use `place`; the mode's bits for the group then say what any of them may do."""
+    if not hasattr(os, "getxattr"):
+        return False
+    with suppress(OSError):
+        return bool(os.getxattr(place, "system.posix_acl_access", follow_symlinks=False))
+    return False
 
 
 @cache

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow_sdk.support import own_files
 from moryflow_sdk.support.own_files import _is_private_group as is_private_group
-from moryflow_sdk.support.own_files import doubt_about, open_regular
+from moryflow_sdk.support.own_files import doubt_about, doubt_about_one, open_regular
 
 ROOT = os.geteuid() == 0
 
@@ -86,6 +88,22 @@ def test_only_the_private_group_may_write(tmp_path, monkeypatch):
     assert doubt_about(file) is not None
 
 
+def test_an_access_list_lets_others_write_whatever_group_it_is(tmp_path, monkeypatch):
+    """The mode then shows for the group what the person named in the list may do (R17)."""
+    file = own_file(tmp_path / "file")
+    monkeypatch.setattr(own_files, "_is_private_group", lambda *_: True)
+    entries = [(1, 6, -1), (2, 6, 4321), (4, 0, -1), (16, 6, -1), (32, 0, -1)]  # owner, user 4321, group, mask, others
+    try:
+        listed = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+        os.setxattr(file, "system.posix_acl_access", listed)
+    except (OSError, AttributeError):
+        pytest.skip("this volume keeps no access lists")
+    doubt = doubt_about(file)
+    assert doubt is not None and doubt.step == f"chmod go-w {file}"
+    subprocess.run(["bash", "-c", doubt.step], check=True)
+    assert doubt_about(file) is None
+
+
 Maker = Callable[[Path, Path], None]
 
 
@@ -130,14 +148,19 @@ def test_all_that_is_open_stands_in_one_command(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not ROOT, reason="only root can give a file away")
 @pytest.mark.parametrize("given", ["a", "a/b", "a/b/file", "link"])
-def test_a_foreign_owner_of_any_part_counts(tmp_path: Path, given: str) -> None:
-    """Of folders, of the file and of links (R17)."""
+def test_a_foreign_owner_of_any_part_counts(tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of folders, of the file and of links; the next step is one that this user can take (R17)."""
     file = own_file(tmp_path / "a/b/file")
     (tmp_path / "link").symlink_to(file)
     os.chown(tmp_path / given, 12345, 12345, follow_symlinks=False)
     doubt = doubt_about(tmp_path / "link")
     assert doubt is not None and "belongs to another user (uid 12345)" in doubt.reason
-    assert doubt.step.startswith("chown ") and str(tmp_path / given) in doubt.step
+    if given in ("a", "a/b"):  # it may be the home of that user
+        assert doubt.step == "run Moryflow as that user: sudo -u '#12345' -H moryflow"
+    else:
+        assert doubt.step.startswith("chown ") and str(tmp_path / given) in doubt.step
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    assert (doubt := doubt_about_one(tmp_path, (tmp_path / given).lstat())) and doubt.step.startswith("sudo chown ")
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can give a file away")
