@@ -20,10 +20,9 @@ from moryflow_sdk.support.own_files import MANIFESTS
 from moryflow.base.events import now
 
 from .discovery import Candidate
+from .entry_points import CODE_FOLDERS
 from .sources import Fingerprints
 
-FOLDERS = ("plugins", "tools")
-"""The folders of the home that hold code."""
 FILE = "consents.json"
 WAITS = "it appeared while Moryflow was running, so an agent may have written it; it waits for your consent"
 
@@ -96,11 +95,11 @@ class Consents:
         return waited
 
     def item(self, path: Path | str) -> str:
-        """Return the item that `path` belongs to; empty if `path` is not below one of :data:`FOLDERS`."""
+        """Return the item that `path` belongs to; empty if `path` is not below one of :data:`CODE_FOLDERS`."""
         absolute = Path(path) if Path(path).is_absolute() else self._home / path
         for home, place in ((self._home, absolute), (self._home.resolve(), absolute.parent.resolve() / absolute.name)):
             parts = place.relative_to(home).parts if place.is_relative_to(home) else ()
-            if len(parts) > 1 and parts[0] in FOLDERS and ".." not in parts:
+            if len(parts) > 1 and parts[0] in CODE_FOLDERS and ".." not in parts:
                 return "/".join(parts[:2])
         return ""
 
@@ -142,7 +141,7 @@ def consent_command(item: str) -> str:
 def items(home: Path) -> frozenset[str]:
     """Return the Python files, packages and programs in the home's code folders, by path relative to the home."""
     found: set[str] = set()
-    for folder in FOLDERS:
+    for folder in CODE_FOLDERS:
         with suppress(OSError):
             for entry in list(os.scandir(home / folder)):
                 if not entry.name.startswith((".", "_")) and _is_code(entry, folder):

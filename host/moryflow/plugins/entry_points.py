@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
 import re
 import sys
 import time
@@ -24,6 +25,8 @@ MANIFESTS = "moryflow.manifest"
 _VERSION = 4
 _RACY = 2.0
 """Seconds after a change of a folder in which its content is not cached."""
+CODE_FOLDERS = ("plugins", "tools")
+"""The folders of the home that hold code."""
 
 
 class EntryPoint(NamedTuple):
@@ -311,10 +314,19 @@ def entry_points_of(project: Path) -> list[EntryPoint]:
 def editable_code(home: Path, development: Iterable[Path]) -> list[Path]:
     """Return the files and folders outside the home whose code is used as soon as it is saved.
 
-    These are the packages of plugins that are installed from their sources, and the paths that ``dev`` was given.
+    These are the packages of plugins that are installed from their sources, the paths that ``dev`` was given, and the files
+    and folders that links in the home's code folders lead to.
     """
     found = [unit.root for point in read_installed(home / "cache").found if point.editable and (unit := unit_of(point.value))]
-    return [*dict.fromkeys((*found, *(path.absolute() for path in development)))]
+    return [*dict.fromkeys((*found, *(path.absolute() for path in development), *_linked(home)))]
+
+
+def _linked(home: Path) -> Iterator[Path]:
+    for folder in CODE_FOLDERS:
+        with suppress(OSError):
+            links = [entry.path for entry in list(os.scandir(home / folder)) if entry.is_symlink()]
+            targets = map(Path, map(os.path.realpath, links))
+            yield from (path for path in targets if path.is_file() or (path / "__init__.py").is_file())
 
 
 def _root(project: Path) -> Path:

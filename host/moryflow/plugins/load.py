@@ -224,6 +224,9 @@ class Loading:
             services=manifest.services,
         )
         found = self._registry.add(plugin)
+        if not found and self._had_hooks(candidate):
+            self._registry.unregister(name=name)
+            raise LoadFailure("register", self._registry.remark or "it implements no hook any more", file=imported.file)
         hooks = tuple(hook for hook in HOOKS if any(item.hook == hook for item in found))
         plugin = replace(plugin, gate=manifest.gate or "tool_gate" in hooks)
         record = record._replace(name=name, version=plugin.version, hash=plugin.hash, file=imported.file, hooks=hooks)
@@ -232,6 +235,11 @@ class Loading:
         record = record._replace(services=plugin.services, gate=plugin.gate, error="; ".join(remarks))
         self._found[name] = found  # last: reading the plugin's object may raise, and then it must not be here
         return plugin, problem_record(record, remark) if remark else record
+
+    def _had_hooks(self, candidate: Candidate) -> bool:
+        """Whether the plugin implemented hooks before: while its file is being written, it is empty or ends early."""
+        before = self._records_before.get(candidate.name)
+        return bool(before and before.hooks) or self._memory.knows(candidate.tier, candidate.name)
 
     def _name(self, candidate: Candidate, imported: Imported) -> str:
         """Return the plugin's name; a built-in may set its own."""

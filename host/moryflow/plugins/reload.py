@@ -15,8 +15,8 @@ from moryflow_sdk import Event, MoryflowError
 
 from moryflow.base.events import now
 
-from .consent import FOLDERS, Consents, consent_command, items
-from .entry_points import editable_code, search_path
+from .consent import Consents, consent_command, items
+from .entry_points import CODE_FOLDERS, editable_code, search_path
 from .reload_report import ReloadReport, compare
 
 if TYPE_CHECKING:
@@ -179,9 +179,9 @@ class Reloader:
                 self._check_installed_again()
             return
         parts = path.relative_to(home).parts
-        if not parts or parts[0] not in (*_HOME_FILES, *FOLDERS, *_TEXTS):
+        if not parts or parts[0] not in (*_HOME_FILES, *CODE_FOLDERS, *_TEXTS):
             return
-        if parts[0] in FOLDERS:
+        if parts[0] in CODE_FOLDERS:
             self._hold_new()
         self._schedule_reload(SETTLE)
 
@@ -255,7 +255,7 @@ class Reloader:
     def _rewatch(self) -> None:
         """Watch the files that the current generation is made from, and the paths that plugins watch."""
         home = self._host.home
-        folders = {home: False, **{home / name: True for name in (*FOLDERS, *_TEXTS)}}
+        folders = {home: False, **{home / name: True for name in (*CODE_FOLDERS, *_TEXTS)}}
         self._outside_code = editable_code(home, self._host.development)
         folders |= {path if path.is_dir() else path.parent: path.is_dir() for path in self._outside_code}
         folders |= dict.fromkeys(self._sites - folders.keys(), False)

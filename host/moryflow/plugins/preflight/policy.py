@@ -174,9 +174,9 @@ def _key(item: Item, digest: str) -> str:
 
 
 def _root(candidate: Candidate) -> Path:
-    """Return the root of a candidate's code: its file, or the folder of its package."""
+    """Return the root of a candidate's code: its file, or the folder of its package, where a link leads."""
     unit = unit_of(candidate.target) if candidate.tier != "user" else None
-    return unit.root if unit is not None else Path(candidate.target)
+    return unit.root if unit is not None else Path(candidate.target).resolve()
 
 
 def _request(item: Item, home: Path, config: Mapping[str, Any], seconds: float) -> dict[str, Any]:

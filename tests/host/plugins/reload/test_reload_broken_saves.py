@@ -58,6 +58,18 @@ async def test_a_broken_save_keeps_the_last_good_version(home, mistake):
         assert (await home.says(), home.record().error) == ("two", "")
 
 
+@pytest.mark.parametrize("source", ["", "from moryflow_sdk import hookimpl\n"])
+async def test_a_file_that_is_written_only_in_part_takes_no_gate_away(home, source):
+    """Many editors empty a file before they write it: what is left without a hook is no version (invariant 4)."""
+    home.write("plugins/mine.py", f"{HOOK}def tool_gate(call): ...\n")
+    async with home.open() as host:
+        home.write("plugins/mine.py", source)
+        assert "it implements no hook" in (await home.report()).lines()[-1]
+        assert home.record().kept and home.record().gate and not host.plugin_set.missing_gates
+    async with home.open() as host:
+        assert host.plugin_set.missing_gates == ("mine",)
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 async def test_a_plugin_that_begins_broken_is_named_and_comes_once_it_is_mended(home, mistake):
     """There is nothing to keep; the host is up, and says what the table of the documentation shows (invariant 5)."""

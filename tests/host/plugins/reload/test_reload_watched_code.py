@@ -36,6 +36,23 @@ async def test_a_write_to_a_plugin_that_is_being_written_asks_in_every_mode(home
         assert (await host.call_tool("write", free, vault=home.vault, mode=mode, options=options)).result.status == "ok"
 
 
+async def test_code_behind_a_link_is_watched_and_a_write_to_it_asks(home):
+    """A link in ``plugins/`` is as good as the file it leads to, which may lie in the vault (ARCHITECTURE §7, R21)."""
+    code = home.vault / "mine.py"
+    home.tool().rename(code)
+    (home.path / "plugins" / "mine.py").symlink_to(code)
+    async with home.open() as host:
+        given = {"path": "mine.py", "content": code.read_text().replace("one", "two")}
+        outcome = await host.call_tool("write", given, vault=home.vault, mode="full_access", options=RunOptions(on_ask="deny"))
+        assert outcome.result.status == "denied" and "runs as soon as it is saved" in outcome.ruling.reason
+        home.reloader._shells.add("call_1_1")
+        code.write_text(given["content"])
+        await home.until(lambda: home.reloader.asking)
+        assert await home.says() == "one"
+        await home.reloader.give(home.reloader.asking[0])
+        assert await home.says() == "two"
+
+
 async def test_what_is_saved_right_before_a_call_holds_although_the_system_has_not_told_of_it(home, monkeypatch):
     """Of a plugin that is being written elsewhere as of one in the home; a busy system tells late (S0-i, issue 5)."""
     alone, package = home.vault / "mine.py", home.vault / "pack"
