@@ -25,6 +25,10 @@ name = "shell"
 services = ("files", "rules", "terminal")
 TRIED = "sandbox"
 """The file in which :func:`moryflow_sdk.support.sandbox.find_sandbox` records which sandbox it tried."""
+NAMESPACES = (
+    "ask who runs this machine or container to allow user namespaces to everybody: sysctl user.max_user_namespaces, "
+    "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns"
+)
 WHOLE = 200
 """Characters of the longest command on one line that needs no preview: the target of its call shows all of it."""
 
@@ -99,17 +103,17 @@ def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
 
 def doctor() -> Iterator[tuple[str, str, str]]:
     """Yield a finding for ``moryflow doctor``: whether commands run in a sandbox here."""
-    from moryflow_sdk.support.sandbox import find_sandbox
+    from moryflow_sdk.support.sandbox import find_sandbox, why_none_starts
 
     sandbox = find_sandbox()
     if sandbox is not None:
         yield ("ok", f"sandbox: {sandbox.program}; commands write only in the working folder", "")
+        return
+    text = "no sandbox: a command that you allow can do what you can"
+    if reason := why_none_starts():
+        yield "warning", f"{text}. {reason}", NAMESPACES
     else:
-        yield (
-            "warning",
-            "no sandbox: a command that you allow can do what you can",
-            "install bubblewrap, or moryflow[sandbox]",
-        )
+        yield "warning", text, "install bubblewrap, or moryflow[sandbox]"
 
 
 @hookimpl

@@ -276,15 +276,29 @@ def _remember(memory: Path, identity: bytes) -> None:
             file.write(identity)
 
 
+def why_none_starts() -> str:
+    """Return what the bubblewrap that is installed says where it does not work; empty where there is none."""
+    for program in _candidates():
+        try:
+            said = _tried(program).stderr.decode("utf-8", "replace").strip().splitlines()
+        except (OSError, subprocess.TimeoutExpired) as error:
+            said = [str(error)]
+        return f"{program}: {said[-1].removeprefix('bwrap: ') if said else 'it fails and says nothing'}"
+    return ""
+
+
 def _starts(program: str, *, in_time: bool = True) -> bool:
-    probe = [program, "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"]
     try:
-        done = subprocess.run(probe, capture_output=True, timeout=_PROBE_SECONDS, stdin=subprocess.DEVNULL, check=False)
+        return _tried(program).returncode == 0
     except subprocess.TimeoutExpired:
         return not in_time
     except OSError:
         return False
-    return done.returncode == 0
+
+
+def _tried(program: str) -> subprocess.CompletedProcess[bytes]:
+    probe = [program, "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"]
+    return subprocess.run(probe, capture_output=True, timeout=_PROBE_SECONDS, stdin=subprocess.DEVNULL, check=False)
 
 
 def _identity(program: str) -> bytes:

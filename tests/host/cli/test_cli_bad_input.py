@@ -156,6 +156,12 @@ def test_a_home_that_may_not_be_looked_into_is_said_once() -> None:
         home = Path(sys.argv[1])
         home.chmod(0o500)
         print([(found.state, found.text) for found in _home(home / "new")])
+        home.chmod(0o700)
+        (home / "data/mine").mkdir(parents=True)
+        for shut in ("data/mine", "locks"):
+            (home / shut).mkdir(0, exist_ok=True)
+            (home / shut).chmod(0)
+        print(next((found.state, found.text, found.next_step) for found in _home(home)))
         home.chmod(0)
         try:
             home_folder(home, {})
@@ -168,8 +174,10 @@ def test_a_home_that_may_not_be_looked_into_is_said_once() -> None:
         command = [sys.executable, "-c", dedent(source), home]
         done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
         Path(home).chmod(0o700)
-    finding, error, *rest = [*done.stdout.splitlines(), done.stderr, ""]
+    finding, shut, error, *rest = [*done.stdout.splitlines(), done.stderr, ""]
     assert finding == f"[('bad', '{home}/new cannot be made, because {home} cannot be written')]", rest
+    closed = f"this user may not read and write locks, data/mine in {home}"
+    assert shut == str(("bad", closed, f"chmod -R u+rwX {home}")), rest
     assert error.startswith("Moryflow's own folder cannot be read: Permission denied chmod u+rwx it, or set MORYFLOW_HOME")
 
 

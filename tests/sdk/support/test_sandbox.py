@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from moryflow_builtins import shell
 from moryflow_sdk import Rule
 from moryflow_sdk.support import sandbox
 from moryflow_sdk.support.sandbox import FileRules, Sandbox, find_sandbox, starts_no_more
@@ -215,6 +216,24 @@ def test_a_sandbox_that_starts_no_more_is_forgotten(tmp_path):
     memory.write_text("known")
     assert not starts_no_more(SANDBOX, memory) and memory.exists()
     assert starts_no_more(Sandbox("/bin/false"), memory) and not memory.exists()
+
+
+def test_doctor_says_why_the_bubblewrap_that_is_installed_does_not_work(tmp_path, monkeypatch):
+    """Where user namespaces are off, nothing is left to install (S0.36)."""
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    broken.chmod(0o700)
+    for found, text, step in (
+        ([str(broken)], f". {broken}: No permissions to create new namespace", "user.max_user_namespaces"),
+        ([], "", "install bubblewrap"),
+    ):
+        monkeypatch.setattr(sandbox, "_found", [])
+        monkeypatch.setattr(sandbox, "_candidates", lambda found=found: iter(found))
+        [(state, said, next_step)] = shell.doctor()
+        assert (state, said) == (
+            "warning",
+            f"no sandbox: a command that you allow can do what you can{text}",
+        ) and step in next_step
 
 
 def test_a_machine_that_is_too_busy_for_the_trial_says_nothing(tmp_path, monkeypatch):

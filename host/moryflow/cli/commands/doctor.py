@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 from collections.abc import Iterable
 from contextlib import aclosing
@@ -131,6 +132,7 @@ def _home(home: Path) -> Iterable[DoctorFinding]:
     if not os.access(home, os.W_OK | os.X_OK):
         yield DoctorFinding("home", "bad", f"{home} cannot be written", f"chown or chmod it, or set MORYFLOW_HOME: {home}")
         return
+    yield from _closed_to_me(home)
     doubt = doubt_about(home)
     if doubt is not None:
         yield DoctorFinding("home", "warning", f"no allow rule and no code is taken from {home}: {doubt.reason}", doubt.step)
@@ -143,6 +145,18 @@ def _home(home: Path) -> Iterable[DoctorFinding]:
         yield DoctorFinding("home", "warning", f"only {free // 2**20} MB are free for {home}", "free some space")
     else:
         yield DoctorFinding("home", "ok", f"{home}, {free / 2**30:.1f} GB free")
+
+
+def _closed_to_me(home: Path) -> Iterable[DoctorFinding]:
+    """Name what another user, such as root by sudo, has left in the home, and what its owner has closed."""
+    here = [path for path in sorted(home.iterdir()) if path.name.startswith("sessions.db") or os.path.isdir(path)]  # noqa: PTH112
+    closed = [path for path in (*here, *sorted(home.glob("data/*"))) if not os.access(path, os.R_OK | os.W_OK)]
+    if closed:
+        names = ", ".join(str(path.relative_to(home)) for path in closed[:5]) + (" …" if closed[5:] else "")
+        users = {path.lstat().st_uid for path in closed} - {os.geteuid()}
+        whose = f"; they belong to another user (uid {min(users)})" if users else ""
+        step = f"sudo chown -R $USER {shlex.quote(str(home))}" if users else f"chmod -R u+rwX {shlex.quote(str(home))}"
+        yield DoctorFinding("home", "bad", f"this user may not read and write {names} in {home}{whose}", step)
 
 
 def _config(host: Host) -> Iterable[DoctorFinding]:
