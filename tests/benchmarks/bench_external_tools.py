@@ -33,7 +33,7 @@ def figures() -> Iterator[tuple[str, Any, str, str]]:
 
 async def _measured(home: Path) -> list[tuple[str, Any, str, str]]:
     from moryflow_builtins.external_tools.environment import Environment
-    from moryflow_builtins.external_tools.isolated import Outside, _ask
+    from moryflow_builtins.external_tools.loader import Outside, _run_worker
 
     started = time.perf_counter()
     async with await open_host(home, environ={}, builtins=BUILTINS, probe=False) as host:
@@ -48,7 +48,7 @@ async def _measured(home: Path) -> list[tuple[str, Any, str, str]]:
     times: list[float] = []
     for _ in range(5):
         started = time.perf_counter()
-        await _ask(outside, request, lambda _: None)
+        await _run_worker(outside, request, lambda _: None)
         times.append(time.perf_counter() - started)
     return [
         (f"start of a host with {FILES} tool files", round(first * 1000), "ms", ""),

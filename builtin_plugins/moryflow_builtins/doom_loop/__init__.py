@@ -94,12 +94,12 @@ class Run:
         self.open[call.id] = hit
         return hit
 
-    def count_mistake(self, call: ToolCall, told: str, settings: DoomLoopSettings) -> Hit | None:
-        """Count a call that was refused before any gate judged it; mistakes are equal if the model was `told` the same.
+    def count_mistake(self, call: ToolCall, message: str, settings: DoomLoopSettings) -> Hit | None:
+        """Count a call that was refused before any gate judged it; the same `message` to the model means the same mistake.
 
         Alternating between two mistakes does not reset their counts: only a call that a gate judges does.
         """
-        signature = f"{call.tool}:mistake:{sha256(told.encode('utf-8', 'replace')).hexdigest()}"
+        signature = f"{call.tool}:mistake:{sha256(message.encode('utf-8', 'replace')).hexdigest()}"
         self._add(call.tool, signature)
         self.mistakes[signature] = self.mistakes.get(signature, 0) + 1
         return "same_tool" if self.mistakes[signature] >= settings.same_tool_threshold else self._hit(settings)

@@ -48,7 +48,7 @@ def tool_gate(call: ToolCall, turn: Turn) -> Ask | None:
     target = f"tool:{call.tool}"
     known = _allowed_tools(turn.data_dir).get(call.tool, "")
     changed = known.startswith(f"{call.source} ")
-    if known == _agreed(call) or (not changed and _rule_allows(turn.rules.all(), target)):
+    if known == _consent_key(call) or (not changed and _rule_allows(turn.rules.all(), target)):
         return None
     if _is_python(call):
         rule = Remember(scope="user", domain="tool", pattern=escape(target))
@@ -63,11 +63,11 @@ def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
     if ruling.by != "user" or ruling.decision != "allow" or not _is_ours(call, turn):
         return
     known = _allowed_tools(turn.data_dir)
-    if known.get(call.tool) == _agreed(call):
+    if known.get(call.tool) == _consent_key(call):
         return
     file = _file(turn.data_dir)
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
-    fresh.write_text(json.dumps({**known, call.tool: _agreed(call)}, indent=2, sort_keys=True), encoding="utf-8")
+    fresh.write_text(json.dumps({**known, call.tool: _consent_key(call)}, indent=2, sort_keys=True), encoding="utf-8")
     fresh.replace(file)
 
 
@@ -75,7 +75,7 @@ def _is_ours(call: ToolCall, turn: Turn) -> bool:
     return bool(call.source) and Path(call.source).parent == turn.home / "tools"
 
 
-def _agreed(call: ToolCall) -> str:
+def _consent_key(call: ToolCall) -> str:
     """Return what the person agreed to: the file of a Python tool; for a program, also its content and description."""
     return call.source if _is_python(call) else f"{call.source} {call.revision}"
 

@@ -74,10 +74,10 @@ def _items(name: str, value: Any) -> Iterable[Tool | Wrong]:
     if isinstance(value, Mapping):
         value = list(value.values())
     several = isinstance(value, Iterable) and not isinstance(value, str | bytes)
-    return [_one(name, item) for item in (islice(value, MOST + 1) if several else [value])]
+    return [_tool_of(name, item) for item in (islice(value, MOST + 1) if several else [value])]
 
 
-def _one(name: str, item: Any) -> Tool | Wrong:
+def _tool_of(name: str, item: Any) -> Tool | Wrong:
     if isinstance(item, Tool | Wrong):
         return item
     if inspect.isfunction(item):

@@ -34,14 +34,14 @@ LIMIT = 2.0
 _stuck: set[tuple[str, str]] = set()
 """Path and hash of files that took too long. They are not tried again: their threads still run."""
 
-_seen: WeakKeyDictionary[ModuleType, list[Tool | Wrong]] = WeakKeyDictionary()
+_exports_by_module: WeakKeyDictionary[ModuleType, list[Tool | Wrong]] = WeakKeyDictionary()
 """The exports of modules, kept because making schemas takes most of the time. An entry is dropped with its module."""
 
 
 async def load_all(ctx: PluginContext, folder: Path) -> list[Tool | Diagnostic]:
     """Return the tools of all files in `folder`, and the problems."""
     files, problems = own_files(folder, ".py", hidden=(".", "_"))
-    found = await asyncio.gather(*(_one(ctx, path) for path in (*files, *own_programs(folder))))
+    found = await asyncio.gather(*(_load_file(ctx, path) for path in (*files, *own_programs(folder))))
     taken: dict[str, Tool] = {}
     for item in (item for items in found for item in items):
         if isinstance(item, Diagnostic):
@@ -49,14 +49,14 @@ async def load_all(ctx: PluginContext, folder: Path) -> list[Tool | Diagnostic]:
         elif item.name in taken:
             text = f"the name {item.name!r} is taken by {taken[item.name].source}"
             problems.append(
-                Diagnostic(file=item.source, code="tool_duplicate", message=text, next_step=_mend(Path(item.source)))
+                Diagnostic(file=item.source, code="tool_duplicate", message=text, next_step=_next_step(Path(item.source)))
             )
         else:
             taken[item.name] = item
     return [*taken.values(), *problems]
 
 
-async def _one(ctx: PluginContext, path: Path) -> list[Tool | Diagnostic]:
+async def _load_file(ctx: PluginContext, path: Path) -> list[Tool | Diagnostic]:
     """Return the tools of one file, or the reasons why it has none."""
     try:
         if not path.name.isprintable():
@@ -72,24 +72,24 @@ async def _one(ctx: PluginContext, path: Path) -> list[Tool | Diagnostic]:
             items = await tools_outside(path, source, needs, ctx.data_dir, revision)
         else:
             needs.check_python()
-            items = await _inside(ctx, path, revision)
+            items = await _load_in_host(ctx, path, revision)
     except PluginError as error:
         return [_diagnostic(path, error)]
     except ToolError as error:
-        step = error.next_step or _mend(path)
+        step = error.next_step or _next_step(path)
         return [Diagnostic(file=str(path), code=error.code, message=error.message, next_step=step)]
     except Exception as error:  # the exports of a file may raise anything when they are inspected; only that file fails
         text = f"what it exports cannot be read: {type(error).__name__}: {error}"
-        return [Diagnostic(file=str(path), code="tool_export", message=text, next_step=_mend(path))]
+        return [Diagnostic(file=str(path), code="tool_export", message=text, next_step=_next_step(path))]
     return [item if isinstance(item, Tool) else _wrong(path, item) for item in items]
 
 
-async def _inside(ctx: PluginContext, path: Path, revision: str) -> list[Tool | Wrong]:
+async def _load_in_host(ctx: PluginContext, path: Path, revision: str) -> list[Tool | Wrong]:
     """Import the file into the host, on a thread that is abandoned if it takes too long."""
     key = (str(path), revision)
     if key not in _stuck:
         try:
-            return await _within(LIMIT, lambda: _run(ctx, path, revision))
+            return await _run_with_limit(LIMIT, lambda: _run(ctx, path, revision))
         except TimeoutError:
             _stuck.add(key)
     raise ToolError(f"it took longer than {LIMIT:g} s to load", code="tool_timeout", next_step="change it, or move it away")
@@ -98,15 +98,15 @@ async def _inside(ctx: PluginContext, path: Path, revision: str) -> list[Tool | 
 def _run(ctx: PluginContext, path: Path, revision: str) -> list[Tool | Wrong]:
     """Return the exports of the file; for an unchanged module without factories they are cached."""
     module = ctx.code_loader.load(path)
-    if module not in _seen:
+    if module not in _exports_by_module:
         found = exported_tools(module, ctx, source=str(path), revision=revision)
         if has_factory(module):
             return found
-        _seen[module] = found
-    return _seen[module]
+        _exports_by_module[module] = found
+    return _exports_by_module[module]
 
 
-async def _within(seconds: float, work: Callable[[], T]) -> T:
+async def _run_with_limit(seconds: float, work: Callable[[], T]) -> T:
     """Run `work` on a daemon thread and return its result.
 
     :raises TimeoutError: it did not end in time; the thread continues, but nobody waits for it.
@@ -135,17 +135,19 @@ async def _within(seconds: float, work: Callable[[], T]) -> T:
 
 
 def _wrong(path: Path, item: Wrong) -> Diagnostic:
-    return Diagnostic(file=str(path), line=item.line, code="tool_export", message=item.message, next_step=_mend(path))
+    return Diagnostic(file=str(path), line=item.line, code="tool_export", message=item.message, next_step=_next_step(path))
 
 
 def _diagnostic(path: Path, error: PluginError) -> Diagnostic:
     file, _, line = error.where.rpartition(":")
     at = int(line) if file and line.isdigit() else None
     place = file if at is not None else error.where or str(path)
-    return Diagnostic(file=place, line=at, code="tool_import", message=error.message, next_step=error.next_step or _mend(path))
+    return Diagnostic(
+        file=place, line=at, code="tool_import", message=error.message, next_step=error.next_step or _next_step(path)
+    )
 
 
-def _mend(path: Path) -> str:
+def _next_step(path: Path) -> str:
     return f"change {path.name}, then moryflow tool check"
 
 
@@ -191,7 +193,7 @@ async def _listing(place: Outside) -> dict[str, Any]:
         return json.loads(kept.read_bytes())
     try:
         async with asyncio.timeout(LISTING_LIMIT):
-            listing = await _ask(place, {"do": "list"}, lambda _: None)
+            listing = await _run_worker(place, {"do": "list"}, lambda _: None)
     except TimeoutError as error:
         raise ToolError(f"it took longer than {LISTING_LIMIT:g} s to load", code="tool_timeout") from error
     with suppress(OSError):
@@ -210,7 +212,7 @@ def _tool(place: Outside, item: Mapping[str, Any], revision: str) -> Tool:
         given = {"vault": str(context.vault), "home": str(context.home), "data_dir": str(context.data_dir)}
         given |= {"session": context.session, "mode": context.mode, "call": context.call.id}
         request = {"do": "call", "tool": name, "args": arguments, "context": given}
-        answer = await _ask(place, request, context.progress, context.mark)
+        answer = await _run_worker(place, request, context.progress, context.mark)
         return bounded(ToolResult.model_validate(answer["result"]))
 
     return Tool(
@@ -228,7 +230,9 @@ def _tool(place: Outside, item: Mapping[str, Any], revision: str) -> Tool:
     )
 
 
-async def _ask(place: Outside, request: Mapping[str, Any], progress: Callable[[str], None], mark: str = "") -> dict[str, Any]:
+async def _run_worker(
+    place: Outside, request: Mapping[str, Any], progress: Callable[[str], None], mark: str = ""
+) -> dict[str, Any]:
     """Run the worker for one request and return its answer.
 
     :raises ToolError: the file raised, or the process ended without an answer.
@@ -243,7 +247,7 @@ async def _ask(place: Outside, request: Mapping[str, Any], progress: Callable[[s
             await process.stdin.drain()
         answer = await _answer(process.stdout, progress)
         if answer is None:
-            raise await _death(process, complaints)
+            raise await _exit_error(process, complaints)
     finally:
         end_group(process.pid)
         await process.wait()
@@ -306,7 +310,7 @@ async def _last_words(stderr: asyncio.StreamReader) -> str:
     return kept.decode("utf-8", "replace")
 
 
-async def _death(process: asyncio.subprocess.Process, complaints: asyncio.Future[str]) -> ToolError:
+async def _exit_error(process: asyncio.subprocess.Process, complaints: asyncio.Future[str]) -> ToolError:
     code = await process.wait()
     said = ""
     with suppress(TimeoutError):  # a child process may keep the pipe open

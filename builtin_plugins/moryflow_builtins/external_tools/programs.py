@@ -233,11 +233,11 @@ class _Conversation(asyncio.SubprocessProtocol):
         """Show the lines of progress before `end`, and remove them from the answer."""
         lines = bytes(self.answer[self._line : end])
         if b'"progress"' in lines:
-            lines = b"".join(line for line in lines.splitlines(keepends=True) if not self._shown(line))
+            lines = b"".join(line for line in lines.splitlines(keepends=True) if not self._is_progress(line))
             self.answer[self._line : end] = lines
         self._line += len(lines)
 
-    def _shown(self, line: bytes) -> bool:
+    def _is_progress(self, line: bytes) -> bool:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):

@@ -55,9 +55,9 @@ async def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
         pages = await fetch_instructions(turn.config, turn.data_dir)
     found = instructions_for(turn.vault, turn.home, turn.config, pages)
     text = block(found, turn.vault)
-    if (said := remarks(found, turn.vault)) and said != turn.session_state.get("said"):
-        turn.session_state["said"] = said  # shown once a session, and again if the text changes
-        turn.emit("notice", text=said)
+    if (problems := remarks(found, turn.vault)) and problems != turn.session_state.get("said"):
+        turn.session_state["said"] = problems  # shown once a session, and again if the text changes
+        turn.emit("notice", text=problems)
     if (names := [item.name(turn.vault) for item in found if item.text]) != turn.session_state.get("files", []):
         turn.session_state["files"] = names  # for statistics of what a session contains
     return [SystemBlock(id="instructions", text=text)] if text else []
@@ -349,12 +349,12 @@ def remarks(found: Sequence[Instructions], vault: Path) -> str:
 async def note_nested(call: ToolCall, turn: Turn) -> None:
     """Add a note with the instructions of each folder between the vault and a file that was read, if it is new or changed."""
     for target in call.targets:
-        for path in _above(target.text, turn.vault):
-            told: dict[str, str] = turn.session_state.setdefault("stamps", {})
+        for path in _instruction_files_above(target.text, turn.vault):
+            stamps: dict[str, str] = turn.session_state.setdefault("stamps", {})
             stamp = _stamp(path)
-            if told.get(str(path)) == stamp:
+            if stamps.get(str(path)) == stamp:
                 continue
-            told[str(path)] = stamp
+            stamps[str(path)] = stamp
             if target.text == f"vault:/{path.relative_to(turn.vault).as_posix()}":
                 continue  # the model has just read it
             read = read_instructions(path, turn.vault, turn.config.max_bytes)
@@ -371,7 +371,7 @@ def _stamp(path: Path) -> str:
     return f"{found.st_mtime_ns} {found.st_size}"
 
 
-def _above(target: str, vault: Path) -> Iterator[Path]:
+def _instruction_files_above(target: str, vault: Path) -> Iterator[Path]:
     """Yield the instruction files of the folders above a file that was read, except the vault's own."""
     if not target.startswith("vault:/") or "/" not in (below := target.removeprefix("vault:/")):
         return

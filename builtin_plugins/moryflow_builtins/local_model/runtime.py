@@ -264,13 +264,13 @@ def install(runtime: Runtime, progress: Progress) -> None:
         whole, arriving = staging / "whole", staging / "arriving"
         arriving.mkdir()
         _run([*command, "--target", str(whole), "-r", str(runtime.requirements)], arriving, _Meter(progress, total, arriving))
-        _place(whole, runtime)
+        _move_into_place(whole, runtime)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     progress("installed", total, total)
 
 
-def _place(whole: Path, runtime: Runtime) -> None:
+def _move_into_place(whole: Path, runtime: Runtime) -> None:
     """Move the new folder into place, unless there is a complete one: another process was faster, and may be using it."""
     folder = runtime.folder
     if not runtime.installed():

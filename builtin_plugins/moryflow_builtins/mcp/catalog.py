@@ -132,7 +132,7 @@ def _search(tools: Sequence[Tool]) -> Tool:
     query = {"type": "string", "description": "the name of a tool, or words for what it shall do"}
     return Tool(
         name="tool_search",
-        description=_says(tools),
+        description=_search_description(tools),
         function=tool_search,
         domain="read",
         context_parameter=CONTEXT,
@@ -140,7 +140,7 @@ def _search(tools: Sequence[Tool]) -> Tool:
     )
 
 
-def _says(tools: Sequence[Tool]) -> str:
+def _search_description(tools: Sequence[Tool]) -> str:
     servers: dict[str, list[str]] = {}
     for each in tools:
         servers.setdefault(each.source.removeprefix("mcp.servers."), []).append(each.name.rpartition("__")[2])

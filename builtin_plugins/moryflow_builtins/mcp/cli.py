@@ -175,7 +175,7 @@ def test(ctx: click.Context, context: CommandContext, names: Sequence[str]) -> N
     chosen = [find_server(context, name) for name in names] or [
         each for each in context.run(servers_now) if each.settings.enabled
     ]
-    rows = [_tested(context, server) for server in chosen]
+    rows = [_test_row(context, server) for server in chosen]
     context.print(rows, text="\n\n".join(visible(row["says"], keep="\n") for row in rows) or "no server is configured")
     ctx.exit(0 if all(row["ok"] for row in rows) else 3)
 
@@ -311,7 +311,7 @@ def _review(context: CommandContext, name: str, server: ServerSettings, pin: Pin
     context.print({**row, "hash": hash}, text=f"{name}: {row['says']}")
 
 
-def _tested(context: CommandContext, server: Server) -> dict[str, Any]:
+def _test_row(context: CommandContext, server: Server) -> dict[str, Any]:
     name, pin = server.name, server.pin
     common = {"name": name, "drift": {}}
     try:

@@ -130,16 +130,18 @@ def differences(pinned: Mapping[str, Mapping[str, Any]], found: Sequence[Definit
     """
     now = {str(definition.get("name")): (definition, hash) for definition, hash in zip(found, hashes, strict=True)}
     changed = {
-        name: _change(pinned[name], definition)
+        name: _change_message(pinned[name], definition)
         for name, (definition, hash) in now.items()
         if name in pinned and pinned[name]["hash"] != hash
     }
-    fresh = {name: _like(name, definition, pinned, now) for name, (definition, _) in now.items() if name not in pinned}
+    fresh = {
+        name: _new_tool_message(name, definition, pinned, now) for name, (definition, _) in now.items() if name not in pinned
+    }
     gone = {name: "the server has it no longer" for name in pinned if name not in now}
     return {**changed, **fresh, **gone}
 
 
-def _like(name: str, definition: Definition, pinned: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def _new_tool_message(name: str, definition: Definition, pinned: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Return the message for a new tool, which says if it is a removed tool under a new name."""
     for other, known in pinned.items():
         if other not in now and all(definition.get(field) == known.get(field) for field in ("description", "inputSchema")):
@@ -147,7 +149,7 @@ def _like(name: str, definition: Definition, pinned: Mapping[str, Any], now: Map
     return "new; it has invisible characters" if hides(definition) else "new"
 
 
-def _change(was: Definition, now: Definition) -> str:
+def _change_message(was: Definition, now: Definition) -> str:
     fields = [name for name in FIELDS if was.get(name) != now.get(name)]
     if not fields:
         return "the server is another one than was reviewed"

@@ -84,7 +84,7 @@ def _command(server: Server, prompt: Mapping[str, Any], ctx: PluginContext, help
                 note_withheld(home, server.name, {f"/{own}": "changed"})
             text = f"/{server.name}:{own} is not what you have reviewed; it was not run"
             raise ToolError(text, code="mcp_drift", next_step=f"moryflow mcp review {server.name}")
-        return _sent(server.name, own, answer)
+        return _slash_result(server.name, own, answer)
 
     shown = " ".join(str(cleaned(prompt.get("description") or prompt.get("title") or "")).split())[:200]
     usage = usage_of(prompt)
@@ -92,7 +92,7 @@ def _command(server: Server, prompt: Mapping[str, Any], ctx: PluginContext, help
     return Command(name=f"{server.name}:{own}", help=visible(said), slash=slash)
 
 
-def _sent(server: str, name: str, answer: Mapping[str, Any]) -> SlashResult:
+def _slash_result(server: str, name: str, answer: Mapping[str, Any]) -> SlashResult:
     """Return the text of a server as a prompt that counts as foreign, not as typed by the person."""
     from .calls import marked
 
@@ -132,18 +132,20 @@ def arguments_in(rest: str, server: str, prompt: Mapping[str, Any]) -> dict[str,
         named = separator and name in wanted and name not in given
         left = [each for each in wanted if each not in given]
         if not left:
-            raise ConfigError(f"{text[:60]!r} is more than /{server}:{prompt['name']} takes", next_step=_how(server, prompt))
+            raise ConfigError(
+                f"{text[:60]!r} is more than /{server}:{prompt['name']} takes", next_step=_usage_line(server, prompt)
+            )
         body = value if named else text
         word, text = (body, "") if len(left) == 1 else _first(body)
         given[name if named else left[0]] = _unquoted(word)
     if missing := [
         each["name"] for each in prompt.get("arguments") or () if each.get("required") and each["name"] not in given
     ]:
-        raise ConfigError(f"/{server}:{prompt['name']} needs {', '.join(missing)}", next_step=_how(server, prompt))
+        raise ConfigError(f"/{server}:{prompt['name']} needs {', '.join(missing)}", next_step=_usage_line(server, prompt))
     return given
 
 
-def _how(server: str, prompt: Mapping[str, Any]) -> str:
+def _usage_line(server: str, prompt: Mapping[str, Any]) -> str:
     return f"/{server}:{prompt['name']} {usage_of(prompt)}".strip()
 
 

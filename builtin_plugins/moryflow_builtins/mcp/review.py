@@ -122,13 +122,13 @@ def _difference(pin: Pin, listing: Listing) -> Iterator[str]:
     old = pin.by_name | {f"/{each['name']}": each for each in pin.prompts}
     for name, why in sorted(listing.changes(pin).items()):
         yield f"  {visible(name)}: {visible(why)}"
-        was, new = _written(old.get(name)), _written(now.get(name))
+        was, new = _definition_lines(old.get(name)), _definition_lines(now.get(name))
         if was and new:
             changed = difflib.unified_diff(was, new, lineterm="", n=0)
             yield from (f"    {line[:300]}" for line in changed if not line.startswith(("---", "+++", "@@")))
 
 
-def _written(definition: Mapping[str, Any] | None) -> list[str]:
+def _definition_lines(definition: Mapping[str, Any] | None) -> list[str]:
     if definition is None:
         return []
     kept = {name: definition[name] for name in (*FIELDS, "arguments") if name in definition}
@@ -228,10 +228,10 @@ async def offer(name: str, entry: Mapping[str, Any], turn: Turn, ask: Ask, confi
     if fault:
         return f"MCP server {name!r}: {fault}; it is left out"
     if entry.get("env"):
-        entry = {**entry, "env": {key: _by_name(key, value) for key, value in entry["env"].items()}}
+        entry = {**entry, "env": {key: _configured_value(key, value) for key, value in entry["env"].items()}}
     server = ServerSettings.model_validate({**entry, "args": tuple(entry.get("args", ()))})
     if name in config_of(turn, ServersSettings).servers:
-        return await _known(turn, name, server)
+        return await _existing_server_message(turn, name, server)
     left_out = f"the MCP server {name} is left out"
     written = f"{server_text(name, server)}\nValues of variables and headers are written into your configuration."
     if not await ask(f"Start the MCP server {name}", f"{written}\nAdd it, and start it once to see its tools?"):
@@ -251,7 +251,7 @@ async def offer(name: str, entry: Mapping[str, Any], turn: Turn, ask: Ask, confi
     return f"the MCP server {name} is added: {len(Server(name, server, pin).offered)} tools, from the next prompt on"
 
 
-async def _known(turn: Turn, name: str, server: ServerSettings) -> str:
+async def _existing_server_message(turn: Turn, name: str, server: ServerSettings) -> str:
     """Return a message about a server whose name is configured already; empty if it is the same server and needs no review."""
     there = next(each for each in await servers_now(turn) if each.name == name)
     if configured_as(name, there.settings) != configured_as(name, server):
@@ -261,6 +261,6 @@ async def _known(turn: Turn, name: str, server: ServerSettings) -> str:
     return f"the MCP server {name} is {there.state}. Next: moryflow mcp review {name}"
 
 
-def _by_name(name: str, value: str) -> str:
+def _configured_value(name: str, value: str) -> str:
     """Return the configured value of a variable: a reference if this process has the same value, so as not to copy it."""
     return f"${{{name}}}" if os.environ.get(name) == value else value

@@ -270,7 +270,7 @@ class Exchange:
         if number is not None and number <= self._last:  # perhaps a late answer to a cancelled call
             method = self._asked.pop(number, "")
             if method in _LISTS and isinstance(message, JSONRPCResponse):
-                self._mend(method, message.result)
+                self._repair_list(method, message.result)
         elif len(self._asked) == 1:  # with several open calls, it would not be clear which one it answers
             waiting, _ = self._asked.popitem()
             if not isinstance(message, JSONRPCError):
@@ -278,7 +278,7 @@ class Exchange:
             message.id = waiting
         return item
 
-    def _mend(self, method: str, result: dict[str, Any]) -> None:
+    def _repair_list(self, method: str, result: dict[str, Any]) -> None:
         """Replace the invalid entries of a list by placeholders, or leave them out."""
         field, shape = _LISTS[method]
         entries = result.get(field)
@@ -373,7 +373,7 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         host = request.url.host
-        address = await self._judged(request.url)
+        address = await self._checked_address(request.url)
         inner = self._connections.setdefault(host, httpx2.AsyncHTTPTransport(trust_env=False))
         sent = httpx2.Request(
             request.method,
@@ -389,7 +389,7 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
             self.lost = self.lost or (response.status_code == 404 and "mcp-session-id" in request.headers)
         if (packed := response.headers.get("content-encoding", "identity")) != "identity":
             await response.aclose()  # the size of its decompressed body would have no limit
-            raise _unread(f"the answer is packed with {packed[:20]!r}, which was not asked for")
+            raise _unreadable(f"the answer is packed with {packed[:20]!r}, which was not asked for")
         response.stream = _Bounded(response.stream)
         if own and request.method == "POST":
             said = f"HTTP {response.status_code} {httpx2.codes.get_reason_phrase(response.status_code)}".rstrip()
@@ -405,9 +405,9 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
 
         :raises httpx2.ConnectError: this transport would refuse to connect to it.
         """
-        await self._judged(url)
+        await self._checked_address(url)
 
-    async def _judged(self, url: httpx2.URL) -> str:
+    async def _checked_address(self, url: httpx2.URL) -> str:
         if url.scheme not in ("http", "https") or url.userinfo:
             raise httpx2.ConnectError(
                 f"{str(url)[:200]} is not connected to: it is not an http or https address without a password"
@@ -416,7 +416,7 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
         found = await asyncio.get_running_loop().getaddrinfo(place[1], place[2], type=socket.SOCK_STREAM)
         answers = [str(entry[4][0]) for entry in found]
         if place == self._own:
-            if wrong := _not_meant(url.host, answers):
+            if wrong := _unintended_address(url.host, answers):
                 raise httpx2.ConnectError(f"{url.host} leads to {wrong}, which is not connected to")
             self._local = all(map(_is_loopback, answers))
             return answers[0]
@@ -441,7 +441,7 @@ def _is_loopback(address: str) -> bool:
 _PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")))
 
 
-def _not_meant(host: str, answers: Sequence[str]) -> str:
+def _unintended_address(host: str, answers: Sequence[str]) -> str:
     """Return an address that the author of `host` cannot have meant: neither public nor in a private network.
 
     Such addresses, in whatever form, are those of this machine or its cloud services.
@@ -462,7 +462,7 @@ async def _explains_itself(response: httpx2.Response) -> bool:
         return False
 
 
-def _unread(why: str) -> httpx2.ReadError:
+def _unreadable(why: str) -> httpx2.ReadError:
     _note(why)
     return httpx2.ReadError(why)
 
@@ -476,7 +476,7 @@ class _Bounded(httpx2.AsyncByteStream):
         async for piece in self._inner:
             left -= len(piece)
             if left < 0:
-                raise _unread(f"the answer is larger than {MOST_BYTES // 2**20} MiB")
+                raise _unreadable(f"the answer is larger than {MOST_BYTES // 2**20} MiB")
             yield piece
 
     async def aclose(self) -> None:

@@ -147,12 +147,12 @@ class McpConnection:
                 await self._leave.wait()
         except BaseException as error:
             if not self._ready.done():
-                self._ready.set_exception(self._why_not(error, failure))
+                self._ready.set_exception(self._connection_error(error, failure))
                 self._ready.exception()  # mark it as retrieved: perhaps nobody waits for it
             if isinstance(error, asyncio.CancelledError):
                 raise
 
-    def _why_not(self, error: BaseException, failure: Sequence[str]) -> ServerGone:
+    def _connection_error(self, error: BaseException, failure: Sequence[str]) -> ServerGone:
         """Return the error for requests that wait for the connection."""
         said = explain(error)
         if said["code"] == "mcp_login":

@@ -120,19 +120,19 @@ def restore(before: BankSnapshot, now: BankSnapshot, turn: Any) -> list[str]:
     :param turn: the turn whose service ``files`` writes; it opens nothing through a link.
     """
     names = before.changed(now)
-    left: list[str] = []
+    failed: list[str] = []
     for name in reversed(names):  # the entries of a folder before the folder itself
         if name in now.items and _kind(before, name) != _kind(now, name):
-            _attempt(left, name, lambda name=name: _remove(turn, name))
+            _attempt(failed, name, lambda name=name: _remove(turn, name))
     for name in names:
         item = before.items.get(name)
         if item is not None and item.kind == "file":
-            _attempt(left, name, lambda name=name, item=item: _write(turn, name, item))
+            _attempt(failed, name, lambda name=name, item=item: _write(turn, name, item))
         elif item is not None and item.kind != "dir":
-            left.append(name)
-    left += [name for name in names if _kind(before, name) == "dir" and _missing_folder(before, name)]
+            failed.append(name)
+    failed += [name for name in names if _kind(before, name) == "dir" and _missing_folder(before, name)]
     restore_modes(before)
-    return sorted(set(left))
+    return sorted(set(failed))
 
 
 def _kind(snapshot: BankSnapshot, name: str) -> str:
@@ -150,11 +150,11 @@ def _missing_folder(before: BankSnapshot, name: str) -> bool:
     return path.is_symlink()
 
 
-def _attempt(left: list[str], name: str, work: Any) -> None:
+def _attempt(failed: list[str], name: str, work: Any) -> None:
     try:
         work()
     except (ToolError, OSError):
-        left.append(name)
+        failed.append(name)
 
 
 def _target(turn: Any, name: str) -> Any:
@@ -199,10 +199,10 @@ CHANGED = ("changed", "the memory-bank writer", "everything was put back", "prop
 MADE = ("made", "a person", "it was taken away again", MADE_BY)
 """For the message: what a command did to the bank, who may do that, what was done about it, and the next step."""
 
-_held: dict[tuple[str, str], BankSnapshot] = {}
+_snapshots: dict[tuple[str, str], BankSnapshot] = {}
 """Snapshots for the calls that are running, by turn and call; taken just before the body, and dropped with its result."""
 
-MOST_HELD = 64
+MOST_SNAPSHOTS = 64
 """The most snapshots that are kept; the oldest are dropped, because a call whose turn ended at a question leaves one behind."""
 
 
@@ -211,19 +211,19 @@ async def hold(call: ToolCall, turn: Turn) -> None:
     if is_held(call, turn):
         return
     vault = str(turn.vault)
-    _held[turn.id, call.id] = await asyncio.to_thread(snapshot_of, vault) if is_there(vault) else BankSnapshot(vault)
-    while len(_held) > MOST_HELD:
-        del _held[next(iter(_held))]
+    _snapshots[turn.id, call.id] = await asyncio.to_thread(snapshot_of, vault) if is_there(vault) else BankSnapshot(vault)
+    while len(_snapshots) > MOST_SNAPSHOTS:
+        del _snapshots[next(iter(_snapshots))]
 
 
 def is_held(call: ToolCall, turn: Turn) -> bool:
     """Whether a snapshot waits for this call's result."""
-    return (turn.id, call.id) in _held
+    return (turn.id, call.id) in _snapshots
 
 
 async def compare(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
     """Restore the bank if the call changed it, and return an error result that says so; ``None`` if it did not."""
-    before = _held.pop((turn.id, call.id))
+    before = _snapshots.pop((turn.id, call.id))
     if not before.items and not is_there(before.vault):
         return None
     return await asyncio.to_thread(_undo_changes, before, call, result, turn)
@@ -241,18 +241,18 @@ def _undo_changes(before: BankSnapshot, call: ToolCall, result: ToolResult, turn
     try:
         kept = keep_copies(now, before.changed(now), place)
     except OSError as error:
-        said = f"{call.tool} {done} {_first_names(names)}, and it could not be undone: {error.strerror}"
-        return _changed_result(result, said, names, step)
-    left = restore(before, now, turn)
-    said = f"{call.tool} {done} {_first_names(names)}, which only {who} may do; "
-    said += f"{_first_names(left)} could not be put back" if left else undone
+        message = f"{call.tool} {done} {_first_names(names)}, and it could not be undone: {error.strerror}"
+        return _changed_result(result, message, names, step)
+    not_restored = restore(before, now, turn)
+    message = f"{call.tool} {done} {_first_names(names)}, which only {who} may do; "
+    message += f"{_first_names(not_restored)} could not be put back" if not_restored else undone
     if kept:
-        said += f" (what it wrote is kept in {place})"
-    return _changed_result(result, said, names, step)
+        message += f" (what it wrote is kept in {place})"
+    return _changed_result(result, message, names, step)
 
 
-def _changed_result(result: ToolResult, said: str, names: list[str], step: str) -> ToolResult:
-    output = f"error: memory bank: {said}. Next: {step}\n\n{result.output}"
+def _changed_result(result: ToolResult, message: str, names: list[str], step: str) -> ToolResult:
+    output = f"error: memory bank: {message}. Next: {step}\n\n{result.output}"
     metadata = {**result.metadata, "memory_bank": {"restored": names}}
     return result.replace(status="error", code="memory_bank", output=output.rstrip(), metadata=metadata)
 
@@ -264,7 +264,7 @@ def _first_names(names: list[str]) -> str:
 
 def note_change(vault: str, name: str, fresh: BankSnapshot) -> None:
     """Add a change by the writer to the snapshots of running calls, so that it is not undone after them."""
-    for snapshot in _held.values():
+    for snapshot in _snapshots.values():
         if snapshot.vault != vault:
             continue
         for changed in (name, *_folders(name)):

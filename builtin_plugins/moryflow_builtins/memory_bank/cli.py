@@ -213,10 +213,10 @@ def _skill_findings(folder: Path, settings: MemoryBankSettings, *, shipped: bool
     if said != PROTOCOL_VERSION:
         message = f"the skill is for {said or 'no protocol'}, the protocol is {PROTOCOL_VERSION}; the protocol wins"
         yield Finding("drift", str(folder / "SKILL.md"), message, step, 1)
-    yield from _numbers(folder / "references" / "reader.md", settings, step)
+    yield from _page_thresholds(folder / "references" / "reader.md", settings, step)
 
 
-def _numbers(file: Path, settings: MemoryBankSettings, step: str) -> Iterator[Finding]:
+def _page_thresholds(file: Path, settings: MemoryBankSettings, step: str) -> Iterator[Finding]:
     """Compare the thresholds in a page of the skill with the settings."""
     try:
         text = " ".join(file.read_text(encoding="utf-8").split())

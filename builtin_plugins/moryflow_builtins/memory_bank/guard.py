@@ -29,7 +29,7 @@ PATIENCE = 0.5
 
 _PLAN = re.compile(r"\.moryflow/plans/[^/]+\.md")
 
-_hung: list[RiskFunction] = []
+_hung_functions: list[RiskFunction] = []
 """Functions that took longer than :data:`PATIENCE`; they are not called again."""
 
 
@@ -71,12 +71,12 @@ async def risk_of(call: ToolCall, settings: MemoryBankSettings) -> Risk:
 
 async def _judged_by(function: RiskFunction, call: ToolCall) -> Risk | None:
     """Call a plugin's function. If foreign code fails, hangs or returns something else, the risk is ``high``."""
-    if function in _hung:
+    if function in _hung_functions:
         return "high"
     try:
         judged = await asyncio.wait_for(_in_thread(function, call), PATIENCE)
     except TimeoutError:
-        _hung.append(function)
+        _hung_functions.append(function)
         return "high"
     return judged if judged is None or judged in LEVELS else "high"
 
@@ -228,12 +228,12 @@ def _emit_reminder(turn: Turn) -> None:
 def add_result_hints(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult:
     """Return the result with at most one hint: a waiting reminder, or to start the reader, or to propose something."""
     waiting = turn.state.get("waiting")
-    said = ""
+    hint = ""
     if waiting and call.id in waiting:
-        said = waiting[call.id] if result.status == "ok" else ""
+        hint = waiting[call.id] if result.status == "ok" else ""
         turn.state["waiting"] = {key: text for key, text in waiting.items() if key != call.id}
-    said = said or escalation(turn, turn.config) or proposal_hint(call, result, turn)
-    return result.replace(output=f"{result.output}\n\n[memory bank] {said}".lstrip()) if said else result
+    hint = hint or escalation(turn, turn.config) or proposal_hint(call, result, turn)
+    return result.replace(output=f"{result.output}\n\n[memory bank] {hint}".lstrip()) if hint else result
 
 
 def proposal_hint(call: ToolCall, result: ToolResult, turn: Turn) -> str:

@@ -97,7 +97,7 @@ HINT = (
 NOTE = "[note from the host]"
 LONGEST = 20_000
 
-_marked: dict[str, Message | None] = {}
+_messages_with_hints: dict[str, Message | None] = {}
 """Node → its message with hints, or ``None`` if it needs none, as most. Nodes never change, so the entries stay valid."""
 
 
@@ -116,14 +116,14 @@ def add_message_hints(messages: Sequence[Message], turn: Turn) -> Sequence[Messa
 
 
 def _with_hint(message: Message) -> Message | None:
-    if message.node not in _marked:
-        if len(_marked) > 4096:
-            _marked.clear()
+    if message.node not in _messages_with_hints:
+        if len(_messages_with_hints) > 4096:
+            _messages_with_hints.clear()
         text = message.text
         words = "" if text.startswith(NOTE) else text[-LONGEST:]
         hints = [hint for hint, fits in ((READ_HINT, wants_patterns), (HINT, means_to_last)) if fits(words)]
-        _marked[message.node] = message.replace(text="\n\n".join([text, *hints])) if hints else None
-    return _marked[message.node]
+        _messages_with_hints[message.node] = message.replace(text="\n\n".join([text, *hints])) if hints else None
+    return _messages_with_hints[message.node]
 
 
 MOST_OF_A_LINE = 500

@@ -175,13 +175,13 @@ def answer_to(proposal: Proposal, typed: Sequence[Prompt], newest: bool) -> str:
     if place is None:
         return ""  # the proposal was made on another branch of the conversation
     after = typed[place + 1 :]
-    said = [_answer_about(parse_reply(prompt.text), proposal, newest) for prompt in after]
+    said = [_answer_from_reply(parse_reply(prompt.text), proposal, newest) for prompt in after]
     if "no" in said:
         return "declined"
     return "confirmed" if said and said[-1] == "write" else ""
 
 
-def _answer_about(said: Said, proposal: Proposal, newest: bool) -> str:
+def _answer_from_reply(said: Said, proposal: Proposal, newest: bool) -> str:
     """Return the answer if it is about this proposal; an answer without an id is about the newest."""
     if said.proposal:
         return said.answer if said.proposal == proposal.id else ""

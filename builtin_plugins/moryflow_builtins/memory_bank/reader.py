@@ -137,7 +137,7 @@ def _conflicts(package: ContextPackage) -> list[str]:
 
 def _quotes_not_found(package: ContextPackage, turn: Turn) -> list[str]:
     """Return a note about evidence whose quotation is not in its file, if there is any."""
-    wrong = [item.file for item in package.evidence if not _stands(item.file, item.quote, turn)]
+    wrong = [item.file for item in package.evidence if not _is_quoted(item.file, item.quote, turn)]
     return [f"these quotes were not found in their files: {', '.join(wrong[:5])}. Next: read them yourself"] if wrong else []
 
 
@@ -149,7 +149,7 @@ async def _not_read(package: ContextPackage, result: ToolResult, turn: Any, requ
     if not any(item.get("status") == "ok" and shown_lines(turn, target, str(item.get("output"))) is not None for item in shown):
         return f"the reader did not read {required}"
     quoted = [item for item in package.evidence if required in _candidates(_file_of(item.file))]
-    if not any(_stands(item.file, item.quote, turn) for item in quoted):
+    if not any(_is_quoted(item.file, item.quote, turn) for item in quoted):
         return f"the package quotes nothing that stands in {required}"
     return ""
 
@@ -158,7 +158,7 @@ def _file_of(pointer: str) -> str:
     return re.sub(r":\d+(-\d+)?$", "", pointer)
 
 
-def _stands(file: str, quote: str, turn: Any) -> bool:
+def _is_quoted(file: str, quote: str, turn: Any) -> bool:
     for name in _candidates(_file_of(file)):
         target = turn.files.resolve(name, domain="read")
         if target.error or not target.text.startswith("vault:/"):

@@ -130,7 +130,7 @@ def skills_for(vault: Path, home: Path, *, claude: bool = True) -> list[Skill]:
         left -= skill.head
         first = next((other for other in found if other.usable and other.name == skill.name), None)
         if skill.usable and first:
-            skill = _wrong(skill.file, root, source, f"the name {skill.name!r} is taken by {first.file}")
+            skill = _unusable_skill(skill.file, root, source, f"the name {skill.name!r} is taken by {first.file}")
         found.append(skill)
     return found
 
@@ -174,19 +174,21 @@ def _read(file: Path, root: Path, source: str, most: int) -> Skill:
     """Return the skill in a file; it cannot be used if it has more than `most` bytes of frontmatter."""
     try:
         if not file.resolve().is_relative_to(root.resolve()):
-            return _wrong(file, root, source, f"it leads out of {root}")
+            return _unusable_skill(file, root, source, f"it leads out of {root}")
         head = _head_bytes(file)
         if head > most:
             limit = f"all skills together may have {MOST_HEADS // 1024} KiB of frontmatter"
-            return _wrong(file, root, source, f"it is left out: {limit}")
+            return _unusable_skill(file, root, source, f"it is left out: {limit}")
         found = file.stat()
         with _parsing:
             fields, characters, problem = _parsed(file, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     except (OSError, RuntimeError) as error:  # up to Python 3.12, RuntimeError means a circular link
-        return _wrong(file, root, source, leads_nowhere(file) or f"it cannot be read: {getattr(error, 'strerror', error)}")
+        return _unusable_skill(
+            file, root, source, leads_nowhere(file) or f"it cannot be read: {getattr(error, 'strerror', error)}"
+        )
     name, description = fields.get("name"), fields.get("description")
     if problem := problem or _name_problem(name) or _description_problem(description):
-        return _wrong(file, root, source, problem, head)
+        return _unusable_skill(file, root, source, problem, head)
     return Skill(str(name), " ".join(str(description).split()), file, root, source, head, characters)
 
 
@@ -216,7 +218,7 @@ def _parsed(file: Path, *_state: int) -> tuple[Mapping[str, Any], int, str]:
     return read.metadata, len(read.body), ""
 
 
-def _wrong(file: Path, root: Path, source: str, problem: str, head: int = 0) -> Skill:
+def _unusable_skill(file: Path, root: Path, source: str, problem: str, head: int = 0) -> Skill:
     return Skill(file.parent.name, "", file, root, source, head, problem=problem)
 
 

@@ -85,7 +85,7 @@ async def task(
             title=f"{head} (in the background)",
             metadata={"session": result.session, "agent": chosen.id, "end_reason": "running", "background": True},
         )
-    await _ask_to_go_on(ctx)
+    await _note_once_a_step(ctx)
     calls = Counter(call.tool for call in await ctx.history.calls(session=result.session))
     return _result(result, chosen.id, head, calls)
 
@@ -134,7 +134,7 @@ def _agent_named(ctx: ToolContext, wanted: str) -> Agent:
     raise ToolError(f"there is no agent {wanted[:80]!r} to start{hint}", code="unknown_agent")
 
 
-async def _ask_to_go_on(ctx: ToolContext) -> None:
+async def _note_once_a_step(ctx: ToolContext) -> None:
     """Append the synthetic message once a step, however many tasks ended in it."""
     if ctx.state.get("asked") != (here := f"{ctx.id} {ctx.step}"):  # a continued turn has the state of the turn before
         ctx.state["asked"] = here

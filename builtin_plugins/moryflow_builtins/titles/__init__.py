@@ -70,7 +70,7 @@ LETTERS = 60
 _TOO_MANY = 10
 """An answer with more words is a sentence and not a title, and its first six words would be no title either."""
 
-_BEHIND = 0.05
+_HEAD_START = 0.05
 """Seconds to wait so that the turn sends its own request first; making a request takes some milliseconds."""
 
 _SHOWN = 2000
@@ -108,7 +108,7 @@ async def cancel_writing() -> None:
 async def _write(turn: Turn, prompt: str) -> None:
     """Ask the model for a title, and set it if the answer is one; a failure changes nothing (it is in the run's record)."""
     model = None if turn.config.model == "session" else turn.config.model
-    await asyncio.sleep(_BEHIND)
+    await asyncio.sleep(_HEAD_START)
     try:
         answer = await turn.complete(prompt[:_SHOWN], model=model, agent="title", timeout=30.0)
     except MoryflowError as error:

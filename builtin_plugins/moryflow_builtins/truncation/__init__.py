@@ -88,7 +88,7 @@ config_model = TruncationSettings
 config_path = "agents.runtime.truncation"
 
 EXPIRY_INTERVAL = 3600.0
-_looked: dict[Path, float] = {}
+_last_expiry: dict[Path, float] = {}
 """When this process last removed expired files, by home. It is not stored, so that every process starts with a removal."""
 
 
@@ -105,11 +105,11 @@ async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResu
     source = _source(result, limits)
     if source.fits(limits):
         return _as_text(result, source)
-    shown = preview(source.first, source.last, limits)
-    kept = await _keep(call, result, turn, source, shown)
-    about = {"shown_bytes": shown.bytes, "bytes": kept.size, "lines": kept.lines, "marks": marks(kept.output_id)}
+    excerpt = preview(source.first, source.last, limits)
+    kept = await _keep(call, result, turn, source, excerpt)
+    about = {"shown_bytes": excerpt.bytes, "bytes": kept.size, "lines": kept.lines, "marks": marks(kept.output_id)}
     return result.replace(
-        output=_with_notice(shown, notice(shown, kept.size, kept.lines, kept.rest)),
+        output=_with_notice(excerpt, notice(excerpt, kept.size, kept.lines, kept.rest)),
         output_id=kept.output_id,
         path=kept.path,
         spool=None,
@@ -124,9 +124,9 @@ async def event(event: Event, turn: Turn | None) -> None:
     if event.type != "turn.start" or turn is None:
         return
     now = time.monotonic()
-    last = _looked.get(turn.home)
+    last = _last_expiry.get(turn.home)
     if last is None or now - last >= EXPIRY_INTERVAL:
-        _looked[turn.home] = now
+        _last_expiry[turn.home] = now
         await turn.artifacts.expire()
 
 
@@ -141,19 +141,19 @@ LINE_NUMBER_BYTES = 10
 """Bytes that a reading tool may add to each line; the page that it returns should stay within its limit too."""
 
 
-def notice(shown: Preview, size: int, lines: int | None, rest: str) -> str:
+def notice(excerpt: Preview, size: int, lines: int | None, rest: str) -> str:
     """Return the text below a preview: how much of `size` bytes and `lines` is shown, then `rest`."""
-    end = "first" if not shown.tail else "last" if not shown.head else "first and last"
+    end = "first" if not excerpt.tail else "last" if not excerpt.head else "first and last"
     total = "" if lines is None else f" of {lines:,}"
-    return f"[Output truncated: the {end} {shown.lines:,}{total} lines, {human(shown.bytes)} of {human(size)}.\n{rest}]"
+    return f"[Output truncated: the {end} {excerpt.lines:,}{total} lines, {human(excerpt.bytes)} of {human(size)}.\n{rest}]"
 
 
-def stored_rest(path: str, shown: Preview, size: int, lines: int | None, reading: Limits, agent: Agent) -> str:
+def stored_rest(path: str, excerpt: Preview, size: int, lines: int | None, reading: Limits, agent: Agent) -> str:
     """Return where the whole output is and how this agent can read more; it names only tools that the agent may use."""
     ways: list[str] = []
-    page = _page(size, lines, shown, reading)
+    page = _page(size, lines, excerpt, reading)
     if agent.may_use("read") and page:
-        start = shown.head.count("\n") + 1 if shown.head else 1
+        start = excerpt.head.count("\n") + 1 if excerpt.head else 1
         ways.append(f"`read` it with offset {start} and limit {page}")
     if agent.may_use("grep"):
         ways.append("search it with `grep`")
@@ -190,9 +190,9 @@ def human(size: int) -> str:
     return f"{value:,.1f} GB"
 
 
-def _page(size: int, lines: int | None, shown: Preview, reading: Limits) -> int:
+def _page(size: int, lines: int | None, excerpt: Preview, reading: Limits) -> int:
     """Return how many lines of this output fit into one call of ``read``, with room for a heading; 0 if not even one fits."""
-    average = size / lines if lines else shown.bytes / max(shown.lines, 1)
+    average = size / lines if lines else excerpt.bytes / max(excerpt.lines, 1)
     return min(max(reading.lines * 9 // 10, 1), int(reading.bytes * 0.8 / (average + LINE_NUMBER_BYTES)))
 
 
@@ -362,7 +362,7 @@ def _as_text(result: ToolResult, source: WholeOutput) -> ToolResult | None:
     return result.replace(output=source.first, spool=None)
 
 
-async def _keep(call: ToolCall, result: ToolResult, turn: Turn, source: WholeOutput, shown: Preview) -> Kept:
+async def _keep(call: ToolCall, result: ToolResult, turn: Turn, source: WholeOutput, excerpt: Preview) -> Kept:
     """Store the whole output, unless it is stored already; if it cannot be written, the result says so."""
     page = result.path if result.output_id else _stored_page(call, turn)
     if page is not None:
@@ -376,19 +376,19 @@ async def _keep(call: ToolCall, result: ToolResult, turn: Turn, source: WholeOut
         if isinstance(source.content, Path):
             _discard(source.content)
         return Kept(size, lines, lost_rest(reason))
-    rest = stored_rest(stored.path, shown, stored.size, stored.lines, turn.config.limits("read"), turn.agent)
+    rest = stored_rest(stored.path, excerpt, stored.size, stored.lines, turn.config.limits("read"), turn.agent)
     return Kept(stored.size, stored.lines, rest, stored.id, stored.path)
 
 
-def _with_notice(shown: Preview, notice: str) -> str:
+def _with_notice(excerpt: Preview, notice: str) -> str:
     left_out = "[… left out …]"
-    match bool(shown.head), bool(shown.tail):
+    match bool(excerpt.head), bool(excerpt.tail):
         case True, True:
-            return f"{shown.head}\n{left_out}\n{shown.tail}\n\n{notice}"
+            return f"{excerpt.head}\n{left_out}\n{excerpt.tail}\n\n{notice}"
         case False, True:
-            return f"{left_out}\n{shown.tail}\n\n{notice}"
+            return f"{left_out}\n{excerpt.tail}\n\n{notice}"
         case _:
-            return f"{shown.head}\n\n{notice}"
+            return f"{excerpt.head}\n\n{notice}"
 
 
 def _encoded_size(text: str, step: int = 1 << 20) -> int:

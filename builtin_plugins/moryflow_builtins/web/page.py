@@ -35,8 +35,8 @@ def fetcher_of(ctx: ToolContext) -> Fetcher:
     return Fetcher(
         seconds=settings.seconds,
         most=settings.max_bytes,
-        permitted=lambda url: _is_named(ctx, url),
-        wanted=lambda url: _is_free(ctx, url),
+        permitted=lambda url: _is_allowed_by_rule(ctx, url),
+        wanted=lambda url: _may_follow(ctx, url),
         behind_fake_ip=settings.behind_fake_ip,
     )
 
@@ -60,7 +60,7 @@ async def fetch_page(ctx: ToolContext, address: str) -> ToolResult:
     return await asyncio.to_thread(result_of, got, fragment, sees_images=sees_images)
 
 
-def _is_named(ctx: ToolContext, url: Url) -> bool:
+def _is_allowed_by_rule(ctx: ToolContext, url: Url) -> bool:
     """Whether a rule of the person allows this service: the rule must name its scheme, host and port."""
     base = str(replace(url, path="/", query=""))
     named = [rule for rule in ctx.rules.all() if rule.domain == "web_fetch" and _matches(rule, url)]
@@ -76,7 +76,7 @@ def _matches(rule: Rule, url: Url) -> bool:
     return compile_rule(rule).matches(f"url:{url}")
 
 
-def _is_free(ctx: ToolContext, url: Url) -> bool:
+def _may_follow(ctx: ToolContext, url: Url) -> bool:
     """Whether a redirect may be followed without asking the gates: no rule denies it, and the last rule does not ask.
 
     Otherwise the model is told the address and may fetch it with another call, which the gates judge as usual.
@@ -174,7 +174,7 @@ def text_of(body: bytes, content_type: str, cut: bool) -> str:
     header, own = (_codec(found[1]) if found else "" for found in said)
     names = (header, mark_of(body)[1], own)
     for name in filter(None, names):
-        return _half(body.decode(name, "replace"), cut).removeprefix("\ufeff")
+        return _without_cut_character(body.decode(name, "replace"), cut).removeprefix("\ufeff")
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -183,7 +183,7 @@ def text_of(body: bytes, content_type: str, cut: bool) -> str:
         return body.decode("cp1252", "replace")
 
 
-def _half(text: str, cut: bool) -> str:
+def _without_cut_character(text: str, cut: bool) -> str:
     return text.rstrip("\ufffd") if cut else text
 
 
@@ -262,7 +262,7 @@ def plain_markdown(page: str) -> str:
         if token[3]:
             tag = token[3].lower()
             is_code = not token[2] if tag == "pre" else is_code
-            parts.append(_sign(tag, bool(token[2]), token[4], links))
+            parts.append(_markdown_of_tag(tag, bool(token[2]), token[4], links))
     parts.append(_words(page[at:], is_code))
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", "".join(parts))).strip()
 
@@ -271,7 +271,7 @@ def _words(text: str, is_code: bool) -> str:
     return html.unescape(text if is_code else re.sub(r"\s+", " ", text))
 
 
-def _sign(tag: str, closes: bool, attributes: str, links: list[str]) -> str:
+def _markdown_of_tag(tag: str, closes: bool, attributes: str, links: list[str]) -> str:
     """Return the Markdown for a tag."""
     if tag == "a":
         if closes:

@@ -130,7 +130,7 @@ async def _ask(name: str, settings: SearchSettings, query: str, seconds: float) 
     except (ConnectFailed, TimedOut, Broken, Undecodable, ModelError, ValueError) as error:
         raise ToolError(f"{name} at {endpoint.public_url} cannot be asked: {error}") from None
     if response.status != 200:
-        raise _refused(name, settings, response.status)
+        raise _refusal_error(name, settings, response.status)
     return _hits(service, answer, name)
 
 
@@ -143,7 +143,7 @@ async def _body(response: HttpResponse) -> bytes:
     return bytes(content)
 
 
-def _refused(name: str, settings: SearchSettings, status: int) -> ToolError:
+def _refusal_error(name: str, settings: SearchSettings, status: int) -> ToolError:
     if status in (401, 403):
         source = settings.key_source(name)
         step = "allow json in search.formats of its settings.yml" if name == "searxng" else f"set a key in {source}"

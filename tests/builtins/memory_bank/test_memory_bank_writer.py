@@ -289,7 +289,7 @@ async def test_another_branch_has_other_proposals(project):
         await talk.say("hi")
         root = talk.path[-1].id
         await talk.say("how do we test?")
-        async with talk.session._held.block() as live:
+        async with talk.session._lease.block() as live:
             await live.hold.switch(root)
         await talk.say("mb:write")
         assert talk.last["code"] == "not_confirmed"
@@ -514,7 +514,7 @@ async def test_a_shell_command_beside_the_writer_undoes_nothing_of_it(project):
     from moryflow_builtins.memory_bank.change_guard import snapshot_of
 
     held = snapshot_of(str(project.vault))
-    change_guard._held["other", "call"] = held
+    change_guard._snapshots["other", "call"] = held
     try:
         async with project.conversation(proposing(), "shall I?", *WRITTEN) as talk:
             await talk.say("how do we test?")
@@ -522,4 +522,4 @@ async def test_a_shell_command_beside_the_writer_undoes_nothing_of_it(project):
             assert talk.last["status"] == "ok"
         assert held.changed(snapshot_of(str(project.vault))) == [] and SimpleNamespace
     finally:
-        change_guard._held.clear()
+        change_guard._snapshots.clear()

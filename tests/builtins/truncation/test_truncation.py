@@ -405,7 +405,7 @@ async def test_expired_files_go_when_a_turn_starts_and_their_rows_stay(bench):
     assert not old.exists() and strange.exists()
     async with bench.host() as host:
         await asyncio.sleep(0.1)
-        truncation._looked.clear()  # as in a new process
+        truncation._last_expiry.clear()  # as in a new process
         session = await host.new_session(bench.vault, model=bench.script({"text": "hi"}))
         await session.prompt("go")
         assert (await host.store.artifact(node["output_id"])).state == "expired"
@@ -420,6 +420,6 @@ async def test_expiry_looks_at_most_once_an_hour(bench, monkeypatch):
     old.write_text("old")
     await bench.run([{"text": "second"}])
     assert old.exists()
-    monkeypatch.setitem(truncation._looked, bench.home, truncation._looked[bench.home] - 3600)
+    monkeypatch.setitem(truncation._last_expiry, bench.home, truncation._last_expiry[bench.home] - 3600)
     await bench.run([{"text": "an hour later"}])
     assert not old.exists()
