@@ -368,7 +368,8 @@ def _entry_line(entry: Entry) -> str:
         case "other":
             return f"{name} (not a regular file)"
         case _:
-            return f"{name} ({_readable_size(entry.size)})"
+            known = entry.size or entry.modified  # neither, in a folder that can be listed but not entered
+            return f"{name} ({_readable_size(entry.size)})" if known else name
 
 
 def _readable_size(count: float) -> str:

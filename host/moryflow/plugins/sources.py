@@ -173,6 +173,8 @@ class _Loader(SourceFileLoader):
             if not error.lineno:  # Python gives no line for a NUL or an unknown encoding
                 error.filename, error.lineno = self.path, _odd_line(self._data)
             raise
+        except ValueError as error:  # a NUL, up to Python 3.11.3
+            raise SyntaxError(str(error), (self.path, _odd_line(self._data), None, None)) from error
 
 
 def _odd_line(data: bytes) -> int:

@@ -185,6 +185,17 @@ def test_a_line_end_in_a_name_is_no_other_entry(toolbox) -> None:
     assert toolbox.run(ls, path=".").output == "a\\nfake.py (1 bytes)"
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
+def test_ls_of_a_folder_that_may_be_listed_and_not_entered_gives_names_alone(toolbox) -> None:
+    """A size that nobody can see is not 0 bytes (S2.13)."""
+    (toolbox.vault / "listed").mkdir()
+    (toolbox.vault / "listed/a").write_text("something")
+    (toolbox.vault / "listed").chmod(0o444)
+    output = toolbox.run(ls, path="listed").output
+    (toolbox.vault / "listed").chmod(0o700)
+    assert output == "a"
+
+
 def test_ls_of_a_large_folder_is_bounded(toolbox) -> None:
     """A hundred thousand names do not go to the model (S0.34)."""
     for number in range(1200):
