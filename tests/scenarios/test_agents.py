@@ -532,7 +532,7 @@ async def test_a_waiting_child_goes_on_once_whatever_the_answer(rig, how):
         path = await host.store.path(session.id)
         assert [node.kind for node in path[-5:]] == ["assistant", "tool", "tool", "note", "assistant"]
         assert not await host.store.approvals(state="pending")
-        with pytest.raises(MoryflowError, match="nothing to go on with"):
+        with pytest.raises(MoryflowError, match="nothing to continue"):
             await session.resume(options)
 
 

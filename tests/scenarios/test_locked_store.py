@@ -120,7 +120,7 @@ async def test_a_result_that_the_lock_outlives_is_stored_when_the_session_goes_o
         assert await results(host, session) == [("ok", "counted")] and trace.read_text() == "x"
         (call,) = await host.store.calls(session=session.id)
         assert call.state == "completed"
-    assert notices == ["results that another program had kept from being stored are stored now"]
+    assert notices == ["results that another program's lock had delayed are stored now"]
     assert not (place.home / "unstored").exists()
 
 

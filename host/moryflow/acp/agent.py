@@ -139,7 +139,7 @@ class EditorAgent:
         :raises RpcError: there is no model, or ``initialize`` was not called.
         """
         if self._client is None:
-            raise RpcError(INVALID_REQUEST, "nothing was agreed on yet", "send initialize first")
+            raise RpcError(INVALID_REQUEST, "the connection is not initialized", "send initialize first")
         host, wish = self._host, self._options.model or self._host.config.get("model")
         models = host.models(host.plugin_set)
         if not (wish or host.agent(self._options.agent).model or models.default()):

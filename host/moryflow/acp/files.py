@@ -115,7 +115,7 @@ class EditorTexts:
             self._silent = True
             raise ToolError(f"it did not answer within {seconds:g} s, and may still do it later", code="editor") from error
         except (CancelledError, RuntimeError) as error:  # the loop ended with the editor's connection
-            raise ToolError("it is gone", code="editor") from error
+            raise ToolError("it has disconnected", code="editor") from error
 
     async def _within(self, method: str, seconds: float, params: dict[str, str]) -> Any:
         async with asyncio.timeout(seconds):

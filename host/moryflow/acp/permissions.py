@@ -77,7 +77,7 @@ class PermissionAsker:
     async def _ask(self, approval: str, data: Mapping[str, Any]) -> None:
         about = (data["tool"], *map(str, _patterns(data) or (data["hash"],)))
         if about in self._refused:
-            await self._reply(approval, "reject", "the user does not want to be asked again, and refused this before")
+            await self._reply(approval, "reject", "the user refused this before and does not want to be asked again")
             return
         offered = options_of(approval, data)
         shown = {"sessionId": self._session, "toolCall": self._call(data), "options": offered}

@@ -352,7 +352,7 @@ def prompt_of(blocks: Any, vault: Path) -> EditorPrompt:
     :raises RpcError: a block is of a kind that is not supported.
     """
     if not isinstance(blocks, list) or not blocks:
-        raise RpcError(INVALID_PARAMS, "a prompt is a list of blocks, and has one at least")
+        raise RpcError(INVALID_PARAMS, "a prompt is a list of one or more blocks")
     made = EditorPrompt("", 0, [], [])
     said: list[str] = []
     named: list[str] = []

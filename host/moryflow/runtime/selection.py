@@ -105,7 +105,7 @@ def agent_of(row: SessionRow, agents: Mapping[str, Agent], default: Agent) -> Ag
     try:
         return Agent.model_validate(thaw(spawned["agent"]))
     except ValueError as error:
-        message = "what this sub-agent may do cannot be read, so it is not gone on with"
+        message = "the stored permissions of this sub-agent cannot be read, so it cannot continue"
         raise ConfigError(message, where=f"session {row.id}", next_step=f"moryflow session fork {row.id}") from error
 
 

@@ -356,7 +356,7 @@ class Session:
             if prompt is None or prompt["text"] == GO_ON:
                 called = waiting_children(live.hold.path)
             if prompt is None and not called and not left and not can_continue(live):
-                raise ConfigError("there is nothing to go on with", where=f"session {self.id}", next_step="give a prompt")
+                raise ConfigError("there is nothing to continue", where=f"session {self.id}", next_step="give a prompt")
             self.options = options = options.within(self._host.config.section("limits"), self.agent.max_steps)
             provider, model = self._host.choose_model(self)  # the generation may have been replaced meanwhile
             scope = self._scope(live, model, "child" if self.row.parent else "main", options.on_ask != "prompt")
@@ -426,12 +426,10 @@ def _agent_call(prompt: Mapping[str, Any], host: SessionHost) -> ToolRequest | N
     startable = [agent.id for agent in host.agents.values() if agent.mode != "primary" and not agent.hidden]
     if name in startable:
         if not (rest or prompt.get("files")):
-            raise ConfigError(f"@{name} was given nothing to do", next_step=f'"@{name} what it shall do"')
+            raise ConfigError(f"@{name} needs a task", next_step=f'"@{name} what it should do"')
         return _request(TOOL, {"agent": name, "prompt": with_files({**prompt, "text": rest or ""})})
     if name in host.agents and not host.agents[name].hidden:
-        raise ConfigError(
-            f"{name} is not a sub-agent: you talk with it yourself", next_step=f"--agent {name}, or /{name} in chat"
-        )
+        raise ConfigError(f"{name} is a main agent, not a sub-agent", next_step=f"--agent {name}, or /{name} in chat")
     if near := nearest(name, startable, NEARLY):
         raise ConfigError(f"there is no sub-agent {name!r}; did you mean @{near}?", next_step="moryflow agent list")
     return None
@@ -458,7 +456,9 @@ def attachments_payload(files: Sequence[Mapping[str, Any]], images: Sequence[Map
     """
     for number, file in enumerate(files):
         if file.keys() != {"path", "text"} or not all(isinstance(value, str) for value in file.values()):
-            raise ConfigError("a file is a path and a text", where=f"files[{number}]", next_step='{"path": "…", "text": "…"}')
+            raise ConfigError(
+                "a file needs the text fields path and text", where=f"files[{number}]", next_step='{"path": "…", "text": "…"}'
+            )
     for number, image in enumerate(images):
         if not _is_image(image):
             said = "an image is a media type and its data in base64"

@@ -166,7 +166,7 @@ class Label(NamedTuple):
             return f"'{self.label}' names nothing any more; it was {(self.was or '')[:8]}"
         if not self.changes:
             return f"{self.node[:8]} is called '{self.label}' already"
-        taken = f"; {self.was[:8]} is not any more" if self.was else ""
+        taken = f"; {self.was[:8]} no longer has this label" if self.was else ""
         return f"{self.node[:8]} is called '{self.label}' now{taken}"
 
 
@@ -212,7 +212,7 @@ def valid_label(text: str) -> str:
     elif len(label) > LONGEST:
         problem = f"a label has at most {LONGEST} characters, not {len(label)}"
     elif any(unicodedata.category(each) in _UNSEEN and each not in _JOINERS for each in label):
-        problem = "a label is one line of characters that can be seen"
+        problem = "a label is one line of visible characters"
     else:
         return label
     raise ConfigError(problem, next_step="choose another label")

@@ -158,7 +158,7 @@ async def states_of(store: Store, session: str, place: str) -> dict[str, dict[st
 async def _store_spooled(live: SessionHandle) -> None:
     """Store results that a locked database refused earlier; without them their calls would count as interrupted."""
     if await live.hold.take_up():
-        live.notices.append("results that another program had kept from being stored are stored now")
+        live.notices.append("results that another program's lock had delayed are stored now")
 
 
 POLITE_SECONDS = 1.0

@@ -195,7 +195,7 @@ class Children:
             raise ToolError(f"{row.id} is a session of {row.agent!r}, not of {agent.id!r}", code="wrong_agent")
         if working := self._running.get(row.id):
             how = "a note" if working.background else "the result of the call that it works for"
-            raise ToolError(f"{row.id} is still at work; what it answers will come as {how}", code="busy")
+            raise ToolError(f"{row.id} is still running; its answer will arrive as {how}", code="busy")
         return row
 
     # ---------------------------------------------------------------- ending

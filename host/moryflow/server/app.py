@@ -86,7 +86,7 @@ def _stream(at: Call, wanted: Filter, after: int | None) -> Response:
     last = at.request.headers.get("last-event-id", "")
     place = int(last[:20]) if last.isascii() and last.isdigit() else after
     if place is not None and not 0 <= place < 1 << 62:
-        raise RequestError(422, "invalid", "the place must be a number that an event had", "leave it out")
+        raise RequestError(422, "invalid", "the place must be the number of an event", "leave it out")
     return EventStream(service.events.frames(place, wanted, {"v": 1, "version": __version__, "started": service.started}))
 
 

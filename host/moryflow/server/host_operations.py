@@ -109,7 +109,7 @@ async def reply(
     message: Annotated[str, "for the model, with reject"] = "",
     hash: Annotated[str | None, "request.hash of the question: what was judged"] = None,
 ) -> Any:
-    """Answer a question; the first answer stands. It says by its hash which call it is about."""
+    """Answer a question; the first answer stands. Its hash names the call that is answered."""
     store = at.service.host.store
     asked = await store.approval(id)
     try:
@@ -121,7 +121,9 @@ async def reply(
         code = "answered" if asked.state == "replied" else "expired"
         raise RequestError(409, code, f"this question is no longer open{by}", "GET /approvals?state=pending")
     if hash is None and reply is not None and answer in ("once", "always"):
-        raise RequestError(422, "no_hash", "an answer says what it is about", 'send "hash": request.hash of the question')
+        raise RequestError(
+            422, "no_hash", "an answer must name the call that it is for", 'send "hash": request.hash of the question'
+        )
     if hash is not None and hash != asked.request.get("hash"):
         raise RequestError(409, "changed", "the call is not the one that this answer is about", f"GET /approvals/{id}")
     row = await at.service.host.approvals.reply(id, answer, message=message, by="client")
@@ -338,14 +340,14 @@ COMPACTION = "agents.runtime.compaction"
 
 @operation("GET", "/settings/compaction", "{enabled}")
 async def compaction_settings(at: Call) -> Any:
-    """Say whether conversations are compacted by themselves."""
+    """Show whether conversations are compacted automatically."""
     settings = at.service.host.compaction.settings(at.service.host.config)
     return {"enabled": settings.enabled and settings.auto}
 
 
 @operation("PUT", "/settings/compaction", "as GET")
 async def change_compaction_settings(at: Call, enabled: bool) -> Any:
-    """Let conversations be compacted by themselves, or not; a person can compact them either way."""
+    """Switch automatic compaction on or off; a person can compact a conversation either way."""
     host = at.service.host
     set_value(host.config.path, f"{COMPACTION}.enabled", enabled)
     if enabled:

@@ -180,7 +180,7 @@ class Service:
         if self.host.profile == "remote":
             raise RequestError(403, "denied", "a remote server takes no environment", "leave environment out")
         if any("\0" in name + value or "=" in name or not name for name, value in environment.items()):
-            raise RequestError(422, "invalid", "no process can have these variables", "send {NAME: value}, without NUL")
+            raise RequestError(422, "invalid", "these environment variables are invalid", "send {NAME: value}, without NUL")
         know_environment(environment)
 
     async def _turn_of(self, session: str, key: str) -> str:
@@ -198,7 +198,9 @@ class Service:
             return await self._stored_result(session, turn)
         await asyncio.wait((task,))
         if task.cancelled():
-            raise RequestError(503, "stopping", "the turn was broken off with the server", f"POST /sessions/{session}/resume")
+            raise RequestError(
+                503, "stopping", "the turn was interrupted when the server stopped", f"POST /sessions/{session}/resume"
+            )
         return task.result()
 
     async def _stored_result(self, session: str, turn: str) -> TurnResult:

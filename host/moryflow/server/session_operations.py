@@ -341,7 +341,7 @@ async def prompt(
     background: Background = "wait",
     typed: Annotated[int | None, "characters of text that a person typed, where the rest came from elsewhere"] = None,
 ) -> Any:
-    """Begin a turn. With an Idempotency-Key, the same prompt sent again is the first one."""
+    """Begin a turn. Sent again with the same Idempotency-Key, a prompt begins no second turn."""
     wanted = None if schema is None else AnswerSchema(schema)
     begun = await at.service.session(id)
     asked = text + (wanted.instructions if wanted else "")
@@ -364,7 +364,7 @@ async def resume(
     environment: Environment = None,
     background: Background = "wait",
 ) -> Any:
-    """Go on with what a turn that was interrupted, or waits for an answer, has left."""
+    """Continue a turn that was interrupted or waits for an answer."""
     wanted = None if schema is None else AnswerSchema(schema)
     begun = await at.service.session(id)
     options = RunOptions(on_ask=on_ask, max_steps=max_steps, max_cost=max_cost)

@@ -48,7 +48,7 @@ class Operations:
     async def reply(
         self, id: str, *, reply: str | None = None, remember: str | None = None, message: str = "", hash: str | None = None
     ) -> Any:
-        """Answer a question; the first answer stands. It says by its hash which call it is about."""
+        """Answer a question; the first answer stands. Its hash names the call that is answered."""
         given: dict[str, Any] = {"reply": reply, "remember": remember, "message": message, "hash": hash}
         return await self._call("POST", f"/approvals/{quote(id, safe='')}", given)
 
@@ -121,11 +121,11 @@ class Operations:
         return await self._call("PUT", "/settings/prompt", given)
 
     async def compaction_settings(self) -> Any:
-        """Say whether conversations are compacted by themselves."""
+        """Show whether conversations are compacted automatically."""
         return await self._call("GET", "/settings/compaction", {})
 
     async def change_compaction_settings(self, enabled: bool) -> Any:
-        """Let conversations be compacted by themselves, or not; a person can compact them either way."""
+        """Switch automatic compaction on or off; a person can compact a conversation either way."""
         given: dict[str, Any] = {"enabled": enabled}
         return await self._call("PUT", "/settings/compaction", given)
 
@@ -270,7 +270,7 @@ class Operations:
         typed: int | None = None,
         key: str = "",
     ) -> Any:
-        """Begin a turn. With an Idempotency-Key, the same prompt sent again is the first one."""
+        """Begin a turn. Sent again with the same Idempotency-Key, a prompt begins no second turn."""
         given: dict[str, Any] = {"text": text, "files": files, "images": images, "agent": agent, "model": model, "queue": queue, "on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost, "schema": schema, "environment": environment, "background": background, "typed": typed}
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/prompt", given, headers={"Idempotency-Key": key} if key else None)
 
@@ -285,7 +285,7 @@ class Operations:
         environment: Mapping[str, Any] | None = None,
         background: str = "wait",
     ) -> Any:
-        """Go on with what a turn that was interrupted, or waits for an answer, has left."""
+        """Continue a turn that was interrupted or waits for an answer."""
         given: dict[str, Any] = {"on_ask": on_ask, "max_steps": max_steps, "max_cost": max_cost, "schema": schema, "environment": environment, "background": background}
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/resume", given)
 

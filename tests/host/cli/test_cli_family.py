@@ -98,7 +98,7 @@ def test_a_sub_agent_is_called_by_its_name(finder: Any) -> None:
     assert kinds == ["user", "assistant", "tool", "note", "assistant"]
     wrong = finder("run", "-m", finder.script("x"), "@findr who?")
     assert wrong.returncode == 2 and "did you mean @finder?" in wrong.stderr
-    for prompt, told in (("@plan who?", "--agent plan, or /plan in chat"), ("@finder", "given nothing to do")):
+    for prompt, told in (("@plan who?", "--agent plan, or /plan in chat"), ("@finder", "needs a task")):
         wrong = finder("run", "-m", finder.script("x"), prompt)
         assert wrong.returncode == 2 and told in wrong.stderr
     for prompt in ("@everybody hello", "@title of it", "@everybody"):

@@ -65,7 +65,7 @@ def test_a_label_moves_and_can_be_taken_away(cli: Any, talked: str) -> None:
     again = cli("session", "label", "x", "--node", first)
     assert (again.stdout, len(ids(cli, talked, "marker"))) == (f"{first[:8]} is called 'x' already\n", 1)
     moved = cli("session", "label", "x", "--node", second)
-    assert moved.stdout == f"{second[:8]} is called 'x' now; {first[:8]} is not any more\n"
+    assert moved.stdout == f"{second[:8]} is called 'x' now; {first[:8]} no longer has this label\n"
     assert shown(cli, talked)["labels"] == {"x": second}
     gone = json.loads(cli("session", "label", "x", "--remove", "--json").stdout)
     assert gone == {"session": talked, "label": "x", "node": None, "was": second}
@@ -80,10 +80,10 @@ def test_a_label_moves_and_can_be_taken_away(cli: Any, talked: str) -> None:
         ([""], "a label needs a text"),
         (["   "], "a label needs a text"),
         (["x" * 81], "at most 80 characters, not 81"),
-        (["two\nlines"], "one line of characters that can be seen"),
-        (["\x1b[31mred"], "one line of characters that can be seen"),
-        (["\u202etxet"], "one line of characters that can be seen"),
-        ([b"\xff\xfe"], "one line of characters that can be seen"),
+        (["two\nlines"], "one line of visible characters"),
+        (["\x1b[31mred"], "one line of visible characters"),
+        (["\u202etxet"], "one line of visible characters"),
+        ([b"\xff\xfe"], "one line of visible characters"),
         (["x", "--node", "zzz"], "there is no node 'zzz'"),
         (["x", "--node", ""], "there is no node ''"),
         (["x", "--remove"], "there is no label 'x'; there are none"),
@@ -117,7 +117,7 @@ def test_labels_in_a_conversation(cli: Any) -> None:
     assert "there is nothing to label yet" in talk.stderr
     assert f"{first[:8]} is called 'my point' now" in talk.stderr
     assert f"my point  {first[:8]}" in talk.stderr
-    assert "one line of characters that can be seen" in talk.stderr
+    assert "one line of visible characters" in talk.stderr
     assert "there is no label 'my'; there are 'my point'" in talk.stderr
     assert "/label" in talk.stderr.rpartition("is called 'second' now")[2]
     assert shown(cli, row["id"])["labels"] == {"my point": first, "second": second}

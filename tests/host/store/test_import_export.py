@@ -310,8 +310,8 @@ async def test_a_damaged_tree_is_named_and_nothing_is_imported(store: Store):
     orphan = [json.dumps({**json.loads(line), "parent": "x"}) if f'"id":"{ids[2]}"' in line else line for line in lines]
     bad = {
         "1 of its sessions are missing": lines[: ends[2]],
-        "there is more after the last line": [*lines, lines[0]],
-        "is there twice": [*lines[: ends[2]], *lines[ends[1] : ends[2]]],
+        "the file continues after its last line": [*lines, lines[0]],
+        "appears twice": [*lines[: ends[2]], *lines[ends[1] : ends[2]]],
         "was started by 'x', which does not come before it": orphan,
         "lines were exported": [*lines[: ends[1] - 2], *lines[ends[1] - 1 :]],
     }

@@ -68,7 +68,7 @@ _SENTENCES = {
 }
 
 
-_UNREAD = "the disk is full, and the session database needs a little room to be read; it is as it was"
+_UNREAD = "the disk is full, and reading the session database needs some space; nothing was changed"
 
 
 def code_of(error: BaseException) -> str:

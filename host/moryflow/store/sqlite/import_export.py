@@ -134,7 +134,7 @@ def read_lines(lines: Iterable[str | bytes]) -> list[list[ExportedLine]]:
     for number, kind, fields in _parsed_lines(lines):
         begins = not blocks or blocks[-1][-1].kind == "end"
         if begins and blocks and len(blocks) > blocks[0][-1].fields.get("sessions", 0):
-            raise _line_error(number, "there is more after the last line")
+            raise _line_error(number, "the file continues after its last line")
         if (kind == "session") != begins:
             raise _line_error(number, "an export begins with one line of type 'session'")
         if begins:
@@ -153,7 +153,7 @@ def _check_place(number: int, fields: dict[str, Any], depths: dict[str, int]) ->
     """Check that a session occurs once, after the session that started it, and not nested too deeply."""
     session, parent = fields["id"], fields["parent"]
     if session in depths:
-        raise _line_error(number, f"session {session!r} is there twice")
+        raise _line_error(number, f"session {session!r} appears twice")
     if depths and parent not in depths:
         raise _line_error(number, f"session {session!r} was started by {parent!r}, which does not come before it")
     depths[session] = depths.get(parent, -1) + 1

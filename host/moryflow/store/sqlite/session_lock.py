@@ -112,7 +112,7 @@ class SqliteSessionLock:
 
     def _require_held(self) -> None:
         if self._released:
-            message = f"session {self.session.id} was already given back"
+            message = f"session {self.session.id} was already released"
             raise StaleEpoch(message, next_step=f"moryflow run --resume {self.session.id}")
 
 
