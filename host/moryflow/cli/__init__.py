@@ -97,6 +97,10 @@ class LazyGroup(click.Group):
             return None, None, args[1:]
         if command is None:
             raise click.UsageError(_no_such_command(args[0], self.list_commands(ctx)), ctx)
+        if ctx.resilient_parsing:
+            from .commands.completion import offer_names
+
+            offer_names(command)
         ctx.meta[REACHED] = click.Context(command, ctx, command.name)
         return command.name, command, args[1:]
 
@@ -202,7 +206,9 @@ def _run(arguments: list[str] | None) -> int:
         install_excepthooks()
     try:
         if "_MORYFLOW_COMPLETE" in os.environ:
-            return cli.main(args=arguments, prog_name="moryflow", standalone_mode=False) or 0
+            with contextlib.suppress(Exception):  # a Tab key writes no error into what is typed; the command itself will
+                cli.main(args=arguments, prog_name="moryflow", standalone_mode=False)
+            return 0
         # Not cli.main() otherwise: that turns a broken pipe, wherever it happened, into exit code 1.
         with cli.make_context("moryflow", sys.argv[1:] if arguments is None else list(arguments)) as ctx:
             outcome = cli.invoke(ctx)

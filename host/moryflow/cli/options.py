@@ -18,6 +18,8 @@ from moryflow.attach import is_address
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from click.shell_completion import CompletionItem
+
     from moryflow.store import SessionRow, Store
 
 
@@ -410,6 +412,15 @@ class NounGroup(click.Group):
         """Return the first sentence of a verb's help."""
         verb = self.get_command(ctx, name)
         return verb.get_short_help_str(limit=400) if verb else ""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete verbs, among them those that plugins bring; none is loaded for it."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        from click.shell_completion import CompletionItem
+
+        verbs = (name for name in self.list_commands(ctx) if name.startswith(incomplete))
+        return [CompletionItem(name, help=self.summary(ctx, name)) for name in verbs]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         names = (cmd_name, *VERB_ALIASES.get(cmd_name, ()))

@@ -55,6 +55,7 @@ class LoadRecord(NamedTuple):
     kept: bool = False
     notes: tuple[str, ...] = ()
     failed_hooks: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
 
 
 class LoadFailure(PluginError):

@@ -94,7 +94,17 @@ def _key(record: LoadRecord) -> str:
 
 
 def _plain(record: LoadRecord) -> tuple[Any, ...]:
-    return (record.name, record.tier, record.source, record.status, record.error, record.line, record.hash, record.tools)
+    return (
+        record.name,
+        record.tier,
+        record.source,
+        record.status,
+        record.error,
+        record.line,
+        record.hash,
+        record.tools,
+        record.agents,
+    )
 
 
 def _stamp(file: str) -> tuple[int, int] | None:

@@ -236,7 +236,9 @@ class ContributionCollector:
             text, file, line = self.failed[record.name]
             return record._replace(status="failed", stage="start", error=text, file=file, line=line)
         names = tuple(tool.tool.name for tool in self.tools.values() if tool.plugin == record.name)
-        record = record._replace(tools=names)
+        agents = (agent.id for agent in self.agents.values() if not agent.hidden)
+        own = tuple(agent for agent in agents if self.agent_owners[agent] == record.name)
+        record = record._replace(tools=names, agents=own)
         notes = self.remarks.get(record.name)
         if not notes:
             return record

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +260,51 @@ def test_the_tab_key_writes_nothing_into_the_prompt(cli: Any, words: str, answer
     cli.environ = {"_MORYFLOW_COMPLETE": "bash_complete", "COMP_WORDS": f"moryflow {words}", "COMP_CWORD": number}
     done = cli()
     assert (done.stdout.split(), done.stderr, done.returncode) == (answer, "", 0)
+
+
+def offered(cli: Any, words: str) -> list[str]:
+    """What bash is offered for `words` when Tab is pressed behind them; nothing may be written beside it."""
+    number = len(words.split()) + words.endswith(" ")
+    cli.environ = {"_MORYFLOW_COMPLETE": "bash_complete", "COMP_WORDS": f"moryflow {words}", "COMP_CWORD": str(number)}
+    done = cli()
+    cli.environ = {}
+    assert (done.stderr, done.returncode) == ("", 0)
+    return [line.removeprefix("plain,") for line in done.stdout.split()]
+
+
+def test_names_are_completed_from_what_the_last_start_remembered(cli: Any) -> None:
+    """Sessions, models, tools, agents, plugins, settings and hooks; no plugin is loaded for them (CONTRACT §1)."""
+    (cli.home / "agents").mkdir(mode=0o700)
+    (cli.home / "agents" / "poet.md").write_text("---\ndescription: Writes.\n---\nWrite.\n")
+    model = cli.script("hello", "hello")
+    cli("run", "-m", model, "hi")
+    cli("run", "-m", model, "hi")
+    sessions = [row["id"] for row in json.loads(cli("session", "list", "--json").stdout)]
+    cli.plugin("demo", "raise RuntimeError('must not be loaded')")
+    assert offered(cli, "session show ") == offered(cli, "run -r ") == offered(cli, "session switch ") == sessions
+    assert offered(cli, f"session delete {sessions[0]} {sessions[1][:3]}") == [sessions[1]]
+    assert offered(cli, f"chat -m {model[:8]}") == [model]
+    assert offered(cli, "tool run d") == ["danger"] and offered(cli, "plugin info dem") == ["demo"]
+    assert {"build", "poet"} <= {*offered(cli, "run --agent ")} == {*offered(cli, "agent show ")}
+    assert offered(cli, "config get limits.") == ["limits.maxSteps", "limits.maxCost"]
+    assert offered(cli, "hook fire tool.g") == ["tool.gate"]
+    assert offered(cli, "new tool ") == []
+
+
+def test_the_tab_key_says_nothing_of_a_broken_home_and_makes_none(cli: Any) -> None:
+    """And a name that a shell would read otherwise is not offered: a session may come from elsewhere (R13)."""
+    cli("run", "-m", cli.script("hello"), "hi")
+    with closing(sqlite3.connect(cli.home / "sessions.db")) as store, store:
+        store.execute("UPDATE sessions SET model = '$(touch x)', title = char(27) || ']0;x'")
+    assert offered(cli, "run -m ") == [] and len(offered(cli, "session show ")) == 1
+    for broken in (cli.home / "sessions.db", cli.home / "cache" / "plugins.json", cli.home / "config.jsonc"):
+        broken.write_text("{ broken")
+    for words in ("session show ", "run -m ", "tool run ", "agent show "):
+        assert offered(cli, words) == []
+    cli.home = cli.home / "none"
+    assert offered(cli, "session show ") == [] and not cli.home.exists()
+    cli.home = Path("/dev/null/none")
+    assert offered(cli, "session und") == ["undo", "undo-compaction"] and offered(cli, "permission r") == []
 
 
 def test_flags_of_a_turn_may_stand_before_the_verb(cli: Any) -> None:
