@@ -188,7 +188,7 @@ def damaged(lines: list[str]) -> dict[str, tuple[Sequence[str | bytes], str]]:
         "count": ([*lines[:-1], '{"type":"end","lines":"3"}'], "the field 'lines' must be int"),
         "no count": ([*lines[:-1], '{"type":"end"}'], "the field 'lines' is missing"),
         "a line lost": ([*lines[:-2], lines[-1]], f"line {last - 1}: {last} lines were exported"),
-        "more": ([*lines, lines[-1]], f"line {last + 1}: there is more"),
+        "more": ([*lines, lines[-1]], f"line {last + 1}: the file continues"),
         "double record": (_doubled(lines, kinds["call"]), "this record is there twice"),
     }  # fmt: skip
 
