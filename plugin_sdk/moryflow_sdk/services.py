@@ -359,10 +359,7 @@ class Rules(Protocol):
         ...
 
     async def remove(self, rule: Rule) -> None:
-        """Remove a rule of the user from its file, or a rule of the session.
-
-        :raises ConfigError: the rule cannot be removed.
-        """
+        """Remove a rule from the user's file or from the session; raise ``ConfigError`` if that is not possible."""
         ...
 
 
@@ -449,8 +446,7 @@ class CodeLoader(Protocol):
 class Terminal(Protocol):
     """A terminal of the editor that has the session open (``moryflow acp``), if the person has set ``acp.editorTerminal``.
 
-    Programs in it run outside the sandbox and must be judged accordingly. Whether there is a terminal does not change during a
-    turn.
+    Programs in it run outside the sandbox and must be judged accordingly. It does not appear or disappear during a turn.
     """
 
     async def run(
