@@ -18,12 +18,13 @@ from moryflow_sdk.support.own_files import LOST_HINT, doubt_about_one, leads_now
 def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
     """Return Moryflow's home folder; it need not exist yet.
 
-    :raises MoryflowError: this user has no home folder and no other is set, or nothing can be read or made in it.
+    :raises MoryflowError: this user has no home folder, or nothing can be read or made in Moryflow's.
     """
     try:
-        folder = Path(home or environ.get("MORYFLOW_HOME") or Path.home() / ".moryflow").expanduser().absolute()
+        person = Path.home()  # whose keys are guarded also where Moryflow's own folder is elsewhere
+        folder = Path(home or environ.get("MORYFLOW_HOME") or person / ".moryflow").expanduser().absolute()
     except RuntimeError as error:
-        raise ConfigError("this user has no home folder", next_step="export MORYFLOW_HOME=DIR") from error
+        raise ConfigError("this user has no home folder", next_step="export HOME=DIR") from error
     _look_at(folder)
     return folder
 

@@ -143,6 +143,17 @@ def test_a_home_that_is_none_is_said_once(cli: Any, words: tuple[str, ...], name
     assert done.stderr == f"moryflow: {home}: Moryflow's own folder cannot be {why}\n  next: {step}\n"
 
 
+@pytest.mark.parametrize("words", ["session list", "run hi", "doctor"])
+def test_a_user_that_the_system_does_not_know_learns_what_to_set(cli: Any, words: str, tmp_path: Path) -> None:
+    """As in a container with a number for a user; Moryflow's own folder alone is not enough (issue 2, bad input)."""
+    nameless = "import os, pwd; pwd.getpwuid = lambda _: {}['unknown']; os.environ.pop('HOME', None)\n"
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sitecustomize.py").write_text(nameless)
+    cli.environ = {"PYTHONPATH": str(tmp_path / "site")}
+    done = cli(*words.split())
+    assert (done.returncode, done.stderr) == (2, "moryflow: this user has no home folder\n  next: export HOME=DIR\n")
+
+
 def test_a_home_that_may_not_be_looked_into_is_said_once() -> None:
     """Its owner learns how to change that; and `doctor` does not promise one that cannot be made (issue 2, bad input)."""
     source = """
