@@ -26,8 +26,8 @@ def contain_exit(error: BaseException) -> Exception:
             code = repr(error.code) if isinstance(error.code, str | int | None) else "…"
             return RuntimeError(f"the plugin called sys.exit({code})")
         case _:
-            said = text_of(error)
-            return RuntimeError(f"the plugin raised {class_name(error)}{f': {said}' if said else ''}")
+            text = text_of(error)
+            return RuntimeError(f"the plugin raised {class_name(error)}{f': {text}' if text else ''}")
 
 
 def plugin_error(error: BaseException) -> Exception:
@@ -60,9 +60,9 @@ def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
 
     :param root: the plugin's file, or the folder of its package.
     """
-    said = text_of(error)
+    message = text_of(error)
     name = class_name(error)
-    text = f"{name}: {said}" if said else name
+    text = f"{name}: {message}" if message else name
     if isinstance(error, SyntaxError) and error.filename and within(error.filename, root):
         column = f" (column {error.offset})" if (error.offset or 0) > 0 else ""
         return (f"{name}: {error.msg}{column}", error.filename, error.lineno or 0)

@@ -81,10 +81,10 @@ def check_value(known: Sequence[Known], key: str, text: str) -> Any:
     if problems:
         first = problems[0]
         hint = first.hint or f"moryflow config explain {key}"
-        said = first.message
+        message = first.message
         for end in ("; the default is used", "; the entry is left out", "; it is ignored"):
-            said = said.removesuffix(end)
-        raise ConfigError(said, where="" if key in said else key, next_step=hint)
+            message = message.removesuffix(end)
+        raise ConfigError(message, where="" if key in message else key, next_step=hint)
     return value
 
 

@@ -62,9 +62,9 @@ class RequestBuilder:
 
         :raises ModelError: plugins made it larger than the window; the view is then shortened as if the provider refused it.
         """
-        ours, theirs = set(map(id, view)), set(map(id, changed))
-        self._added = "".join(message.text for message in changed if id(message) not in ours)
-        self._removed = "".join(message.text for message in view if id(message) not in theirs)
+        before, after = set(map(id, view)), set(map(id, changed))
+        self._added = "".join(message.text for message in changed if id(message) not in before)
+        self._removed = "".join(message.text for message in view if id(message) not in after)
         self._added_size.clear()
         tokens = (sum(len(message.text) for message in changed) + await self._fixed_size(len)) / 4
         window = self._model.context_window

@@ -243,13 +243,13 @@ def package_in_folder(folder: Path) -> PluginPackage:
     :raises InstallError: ``pyproject.toml`` cannot be read.
     """
     try:
-        said = read_project(folder)
+        project = read_project(folder)
     except FileNotFoundError:
-        said = ProjectTable(folder.name, "", {}, ())
+        project = ProjectTable(folder.name, "", {}, ())
     except (OSError, ValueError) as error:
         problem, hint = f"its pyproject.toml cannot be read: {error}", "mend it, then install it again"
         raise InstallError(problem, where=str(folder / "pyproject.toml"), next_step=hint) from error
-    points = said.points.items()
+    points = project.points.items()
     text = "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in found.items()) for group, found in points)
 
     def read(file: str) -> bytes | None:
@@ -258,7 +258,7 @@ def package_in_folder(folder: Path) -> PluginPackage:
                 return stream.read()
         return None
 
-    return package_of(said.name, said.version, said.requires, text, read, places=_places((), text))
+    return package_of(project.name, project.version, project.requires, text, read, places=_places((), text))
 
 
 CAPABILITIES = ("network", "subprocess", "files")
@@ -324,8 +324,8 @@ def package_of(
 
 def metadata_of(text: str) -> tuple[str, str, tuple[str, ...]]:
     """Return name, version and requirements from a ``METADATA`` file."""
-    said = email.message_from_string(text)
-    return said.get("Name", ""), said.get("Version", ""), tuple(said.get_all("Requires-Dist") or ())
+    headers = email.message_from_string(text)
+    return headers.get("Name", ""), headers.get("Version", ""), tuple(headers.get_all("Requires-Dist") or ())
 
 
 class _EntryPoints(configparser.ConfigParser):
@@ -357,23 +357,23 @@ def _card(plugin: str, target: str, version: str, manifest: str, read: ReadFile)
 def card_of(plugin: str, target: str, version: str, data: bytes) -> Card:
     """Return the card of the manifest `data`. An error in it becomes the card's problem and is not raised."""
     try:
-        said = tomllib.loads(data.decode("utf-8"))
+        values = tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # also for numbers of thousands of digits and endless nesting
         return Card(plugin, target, version, manifest=True, problem=f"its manifest is not valid TOML: {error}")
-    services = said.get("services", ())
+    services = values.get("services", ())
     if isinstance(services, Mapping):
         services = [name for name, wanted in services.items() if wanted]
-    capabilities = said.get("capabilities")
+    capabilities = values.get("capabilities")
     return Card(
         name=plugin,
         target=target,
-        version=str(said.get("version", version)),
+        version=str(values.get("version", version)),
         manifest=True,
-        hooks=_names(said.get("hooks")),
-        tools=_names(said.get("tools")),
+        hooks=_names(values.get("hooks")),
+        tools=_names(values.get("tools")),
         services=_names(services),
         capabilities=dict(capabilities) if isinstance(capabilities, Mapping) else {},
-        problem=_problem(plugin, said),
+        problem=_problem(plugin, values),
     )
 
 
@@ -381,10 +381,10 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(item) for item in value)) if isinstance(value, list | tuple) else ()
 
 
-def _problem(plugin: str, said: Mapping[str, Any]) -> str:
+def _problem(plugin: str, values: Mapping[str, Any]) -> str:
     """Return what in the manifest will keep this plugin from loading; empty if nothing will."""
     try:
-        manifest_in(said, plugin)
+        manifest_in(values, plugin)
     except LoadFailure as failure:
         return failure.message
     return ""
@@ -430,14 +430,14 @@ def card_lines(card: Card) -> list[str]:
         return lines
     rows = (("hooks", card.hooks), ("tools", card.tools), ("services", card.services))
     lines += [f"  {label}: {', '.join(names) or 'none'}" for label, names in rows]
-    said = [words for name, value in _capabilities(card.capabilities) if (words := _capability(name, value))]
-    lines.append(f"  says that it {'; '.join(said)} (declared, not enforced)" if said else "  declares no capabilities")
+    declared = [words for name, value in _capabilities(card.capabilities) if (words := _capability(name, value))]
+    lines.append(f"  says that it {'; '.join(declared)} (declared, not enforced)" if declared else "  declares no capabilities")
     return lines
 
 
-def _capabilities(said: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    known = [(name, said[name]) for name in CAPABILITIES if name in said]
-    return [*known, *((name, value) for name, value in said.items() if name not in CAPABILITIES)]
+def _capabilities(declared: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    known = [(name, declared[name]) for name in CAPABILITIES if name in declared]
+    return [*known, *((name, value) for name, value in declared.items() if name not in CAPABILITIES)]
 
 
 def _capability(name: str, value: Any) -> str:

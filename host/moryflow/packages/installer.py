@@ -83,11 +83,11 @@ class Installer:
         :raises InstallError: there is no wheel, or it cannot be built; the message has pip's output.
         """
         command = [*self._pip(), "wheel", "--no-deps", "--wheel-dir", str(folder), *self._wheels_only(origin)]
-        said = self._run([*command, "--", origin.text], f"{origin.text} cannot be fetched")
+        output = self._run([*command, "--", origin.text], f"{origin.text} cannot be fetched")
         wheels = sorted(folder.glob("*.whl"))
         if len(wheels) != 1:
             raise InstallError(f"{origin.text} gave {len(wheels)} wheels instead of one")
-        commit = _COMMIT.search(said)
+        commit = _COMMIT.search(output)
         return FetchedWheel(wheels[0], commit[1] if commit else "")
 
     def plan(self, origin: PackageOrigin) -> list[tuple[str, str]]:
@@ -185,18 +185,18 @@ class Installer:
             raise InstallError(f"{problem}: not done after {LONGEST:.0f} s") from error
         except OSError as error:
             raise InstallError(f"{problem}: {error.strerror}", where=str(command[0])) from error
-        said = done.stdout.decode("utf-8", "replace")
+        output = done.stdout.decode("utf-8", "replace")
         if done.returncode:
-            why = _relevant_output(said) or f"  it ended with exit code {done.returncode} and said nothing"
-            raise InstallError(f"{problem}:\n{why}", next_step=_hint(said))
-        return said
+            why = _relevant_output(output) or f"  it ended with exit code {done.returncode} and said nothing"
+            raise InstallError(f"{problem}:\n{why}", next_step=_hint(output))
+        return output
 
     def _environ(self) -> dict[str, str]:
         """Return the environment without models' API keys and with safe settings for git."""
         kept = {name: value for name, value in self.environ.items() if not name.endswith("_API_KEY")}
-        for ours, theirs in _SHARED:
-            if ours in kept:
-                kept.setdefault(theirs, kept[ours])
+        for uv_name, pip_name in _SHARED:
+            if uv_name in kept:
+                kept.setdefault(pip_name, kept[uv_name])
         settings = {f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(_GIT)}
         values = {f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(_GIT.values())}
         return {**kept, **_SETTINGS, "GIT_CONFIG_COUNT": str(len(_GIT)), **settings, **values}
@@ -218,16 +218,16 @@ _NOISE = (
 _CAUSE = re.compile(r"The conflict is caused by:\n((?: +\S.*\n)+)")
 
 
-def _relevant_output(said: str) -> str:
+def _relevant_output(output: str) -> str:
     """Return an installer's output without progress and advice; for a conflict, only who requires what."""
-    if cause := _CAUSE.search(said):
-        said = cause[1]
-    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(_NOISE)]
+    if cause := _CAUSE.search(output):
+        output = cause[1]
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith(_NOISE)]
     return "\n".join(f"  {line}" for line in lines[-30:])
 
 
-def _hint(said: str) -> str:
-    low = said.lower()
+def _hint(output: str) -> str:
+    low = output.lower()
     if "externally-managed" in low or "externally managed" in low:
         return "install Moryflow into an environment of its own: python3 -m venv, pipx or uv tool"
     if "no space left" in low or "disk quota" in low:

@@ -101,8 +101,8 @@ class _RowReader:
             self._choice.check(candidate, base.name)
         except NotWanted as reason:
             return base._replace(status="skipped", reason=str(reason), error="", stage="")
-        except LoadFailure as taken:
-            return base._replace(status="failed", stage=taken.stage, error=taken.message, hint=taken.hint)
+        except LoadFailure as conflict:
+            return base._replace(status="failed", stage=conflict.stage, error=conflict.message, hint=conflict.hint)
         if candidate.problem is not None:
             return failed_record(base, candidate.problem)
         return base if candidate.tier == "builtin" else self._third_party_state(base, candidate, before)

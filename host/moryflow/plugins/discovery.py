@@ -108,8 +108,8 @@ def _name_reserved(candidate: Candidate) -> NameReserved:
         hint = "rename its entry point in pyproject.toml and install it again"
     else:
         hint = f"give it another name: {candidate.target}"
-    said = f"the name {candidate.name!r} belongs to a built-in plugin; this one was not loaded"
-    return NameReserved("discover", said, file=candidate.file, line=candidate.line, hint=hint)
+    text = f"the name {candidate.name!r} belongs to a built-in plugin; this one was not loaded"
+    return NameReserved("discover", text, file=candidate.file, line=candidate.line, hint=hint)
 
 
 def _installed(found: EntryPoint) -> Candidate:
@@ -198,10 +198,10 @@ def in_development(path: Path) -> list[Candidate]:
 
 def _broken_link(name: str, path: Path) -> Candidate | None:
     """Return a candidate with a problem if `path` is, or lies below, a link that leads nowhere; else ``None``."""
-    said = leads_nowhere(path)
-    if not said:
+    problem = leads_nowhere(path)
+    if not problem:
         return None
-    return Candidate.at(path, name, LoadFailure("discover", said, file=str(path), hint=LOST_HINT))
+    return Candidate.at(path, name, LoadFailure("discover", problem, file=str(path), hint=LOST_HINT))
 
 
 def _unreadable(found: EntryPoint) -> LoadFailure | None:

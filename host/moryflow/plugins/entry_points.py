@@ -165,9 +165,9 @@ def _of_package(folder: Path) -> Iterator[EntryPoint]:
     manifests = {point.name: point.value for point in points if point.group == MANIFESTS}
     for point in points:
         if point.group == PLUGINS:
-            said = manifests.get(point.name, "")
+            place = manifests.get(point.name, "")
             sources = (*roots, f"{editable}/src", editable) if editable else ()
-            toml = str(locate_file(said, folder.parent, sources)) if said else ""
+            toml = str(locate_file(place, folder.parent, sources)) if place else ""
             line = _line(text, point.name)
             yield EntryPoint(point.name, point.value, name, version, str(file), line, toml, editable, roots)
 
@@ -191,21 +191,21 @@ class DirectUrl(NamedTuple):
 def direct_url(folder: Path) -> DirectUrl:
     """Return where the distribution with this metadata folder was installed from; empty if that file is missing or invalid."""
     try:
-        said = json.loads((folder / "direct_url.json").read_text("utf-8"))
-        place = urlsplit(said["url"])
+        document = json.loads((folder / "direct_url.json").read_text("utf-8"))
+        place = urlsplit(document["url"])
         path = unquote(place.path) if place.scheme == "file" else ""
-        project, repository = said.get("dir_info"), said.get("vcs_info") or {}
+        project, repository = document.get("dir_info"), document.get("vcs_info") or {}
         editable = bool(project and project.get("editable"))
         vcs, commit = str(repository.get("vcs", "")), str(repository.get("commit_id", ""))
-        return DirectUrl(said["url"], path, project is not None, editable, vcs, commit)
+        return DirectUrl(document["url"], path, project is not None, editable, vcs, commit)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return DirectUrl()
 
 
 def editable_sources(folder: Path) -> tuple[str, tuple[str, ...]]:
     """Return the project's folder of an editable installation, and the folders that its ``.pth`` files add to ``sys.path``."""
-    said = direct_url(folder)
-    if not said.editable:
+    direct = direct_url(folder)
+    if not direct.editable:
         return "", ()
     try:
         record = (folder / "RECORD").read_text("utf-8").splitlines()
@@ -216,7 +216,7 @@ def editable_sources(folder: Path) -> tuple[str, tuple[str, ...]]:
         if name.endswith(".pth") and "/" not in name:
             with suppress(OSError, UnicodeDecodeError):
                 lines += (folder.parent / name).read_text("utf-8").splitlines()
-    return said.path, tuple(line for line in lines if Path(line).is_absolute() and Path(line).is_dir())
+    return direct.path, tuple(line for line in lines if Path(line).is_absolute() and Path(line).is_dir())
 
 
 def _identity(package: Any, folder: Path) -> tuple[str, str]:
@@ -228,12 +228,12 @@ def _identity(package: Any, folder: Path) -> tuple[str, str]:
         return (stem.split("-")[0], stem.partition("-")[2])
 
 
-def locate_file(said: str, site: Path, sources: Iterable[str] = ()) -> Path:
+def locate_file(place: str, site: Path, sources: Iterable[str] = ()) -> Path:
     """Return the path of ``package:plugin.toml`` without importing the package.
 
     :param sources: other folders to search: those of a project that Python adds to its path only at its next start.
     """
-    package, _, name = said.partition(":")
+    package, _, name = place.partition(":")
     top, *rest = package.split(".")
     path = site.joinpath(top, *rest, name or "plugin.toml")
     for other in (path, *(Path(folder).joinpath(top, *rest, name or "plugin.toml") for folder in sources)):
@@ -279,12 +279,12 @@ def read_project(project: Path) -> ProjectTable:
     import tomllib
 
     try:
-        said: dict[str, Any] = tomllib.loads((project / "pyproject.toml").read_text("utf-8")).get("project", {})
-        commands = {"console_scripts": said.get("scripts", {}), "gui_scripts": said.get("gui-scripts", {})}
-        groups = {**said.get("entry-points", {}), **commands}
+        table: dict[str, Any] = tomllib.loads((project / "pyproject.toml").read_text("utf-8")).get("project", {})
+        commands = {"console_scripts": table.get("scripts", {}), "gui_scripts": table.get("gui-scripts", {})}
+        groups = {**table.get("entry-points", {}), **commands}
         points = {group: {name: str(value) for name, value in found.items()} for group, found in groups.items()}
-        requires = tuple(map(str, said.get("dependencies", ())))
-        return ProjectTable(str(said.get("name", project.name)), str(said.get("version", "")), points, requires)
+        requires = tuple(map(str, table.get("dependencies", ())))
+        return ProjectTable(str(table.get("name", project.name)), str(table.get("version", "")), points, requires)
     except (TypeError, AttributeError) as error:
         raise ValueError("a value of its table project is of the wrong kind") from error
     except RecursionError as error:
@@ -295,7 +295,7 @@ def entry_points_of(project: Path) -> list[EntryPoint]:
     """Return the plugins that a project declares, and put its modules on ``sys.path``."""
     file = str(project / "pyproject.toml")
     try:
-        said = read_project(project)
+        table = read_project(project)
     except (OSError, ValueError) as error:
         return [
             EntryPoint(project.name, "", project.name, "", file, editable=str(project), problem=f"it cannot be read: {error}")
@@ -304,10 +304,10 @@ def entry_points_of(project: Path) -> list[EntryPoint]:
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
     found: list[EntryPoint] = []
-    for name, value in said.points.get(PLUGINS, {}).items():
-        manifest = said.points.get(MANIFESTS, {}).get(name, "")
+    for name, value in table.points.get(PLUGINS, {}).items():
+        manifest = table.points.get(MANIFESTS, {}).get(name, "")
         toml = str(locate_file(manifest, root)) if manifest else ""
-        found.append(EntryPoint(name, value, said.name, said.version, file, manifest=toml, editable=str(project)))
+        found.append(EntryPoint(name, value, table.name, table.version, file, manifest=toml, editable=str(project)))
     return found
 
 

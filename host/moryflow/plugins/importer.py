@@ -152,8 +152,8 @@ def shadowing_remark(plugin: Any, file: str, hooks: Iterable[str]) -> str:
     if not isinstance(plugin, ModuleType) or Path(file).name != "__init__.py":
         return ""
     names = [name for name in (*hooks, *ATTRIBUTES) if hasattr(plugin, name) and f"{plugin.__name__}.{name}" not in sys.modules]
-    taken = [name for name in names if Path(file).with_name(f"{name}.py").is_file() or Path(file).with_name(name).is_dir()]
-    return f"rename {', '.join(taken)}: once that file is imported it hides what has its name" if taken else ""
+    shadowing = [name for name in names if Path(file).with_name(f"{name}.py").is_file() or Path(file).with_name(name).is_dir()]
+    return f"rename {', '.join(shadowing)}: once that file is imported it hides what has its name" if shadowing else ""
 
 
 def _parts(target: str) -> tuple[str, list[str]]:
@@ -238,25 +238,25 @@ def redirect_printing(*, loud: bool = False) -> Iterator[None]:
     with suppress(OSError, ValueError, AttributeError):  # a closed stream, or an object that is none, holds none of our text
         sys.stdout.flush()
     with Path(os.devnull).open("w", encoding="utf-8") if loud else nullcontext(sys.stderr) as other:
-        ours = _replace_stdout(other.fileno() if loud else 2)
+        saved = _replace_stdout(other.fileno() if loud else 2)
         try:
             with redirect_stdout(other):
                 yield
         finally:
-            if ours >= 0:
-                os.dup2(ours, 1)
-                os.close(ours)
+            if saved >= 0:
+                os.dup2(saved, 1)
+                os.close(saved)
 
 
 def _replace_stdout(other: int) -> int:
     """Replace the descriptor of standard output by `other`; return a copy of the old one, -1 if either is closed."""
     try:
-        ours = os.dup(1)
+        saved = os.dup(1)
     except OSError:
         return -1
     try:
         os.dup2(other, 1)
     except OSError:
-        os.close(ours)
+        os.close(saved)
         return -1
-    return ours
+    return saved

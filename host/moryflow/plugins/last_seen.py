@@ -48,15 +48,15 @@ class LastLoad(NamedTuple):
 
 def remember(plugin_set: PluginSet) -> None:
     """Store how each plugin of a set was loaded. Writes only if something differs from the last time."""
-    told = [record for record in plugin_set.records if record.status in ("loaded", "failed")]
-    stamps = {record.file: _stamp(record.file) for record in told}
-    key = hashlib.sha256(repr([(*_plain(record), stamps[record.file]) for record in told]).encode()).hexdigest()
+    records = [record for record in plugin_set.records if record.status in ("loaded", "failed")]
+    stamps = {record.file: _stamp(record.file) for record in records}
+    key = hashlib.sha256(repr([(*_plain(record), stamps[record.file]) for record in records]).encode()).hexdigest()
     file = plugin_set.home / "cache" / FILE
     if _first_line(file) == key:
         return
     at = f"{now()[:19]}Z"
     known = _read(file)
-    for record in told:
+    for record in records:
         more = {"tokens": _tokens(plugin_set, record), "at": at, "stamp": stamps[record.file]}
         entry = {**record._asdict(), **more, "settings": _settings(record, plugin_set.home)}
         known.pop(_key(record), None)

@@ -243,8 +243,8 @@ class ContributionCollector:
         if not notes:
             return record
         texts = tuple(dict.fromkeys(text for text, _, _ in notes))  # the same error of a thousand items is reported once
-        said = "; ".join(texts)
-        error = f"{record.error}; {said}" if record.error else said
+        text = "; ".join(texts)
+        error = f"{record.error}; {text}" if record.error else text
         hooks = tuple(sorted(self.failed_hooks.get(record.name, ())))
         place = {"file": notes[0][1], "line": notes[0][2], "notes": texts}
         return record._replace(stage=record.stage or "contribute", error=error, failed_hooks=hooks, **place)
@@ -282,8 +282,8 @@ class ContributionCollector:
         if not isinstance(item, ModelProvider):
             needed = (*(name for name in vars(BaseProvider) if not name.startswith("_")), "stream")
             missing = ", ".join(name for name in needed if not hasattr(item, name))
-            said = f"{class_name(item):.80} is not a model provider: it lacks {missing}"
-            return f"{said}; derive from moryflow_sdk.BaseProvider and write find and stream"
+            problem = f"{class_name(item):.80} is not a model provider: it lacks {missing}"
+            return f"{problem}; derive from moryflow_sdk.BaseProvider and write find and stream"
         if problem := self._claim("models", item.name, by):
             return problem
         self.providers.append(item)

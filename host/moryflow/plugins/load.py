@@ -230,8 +230,8 @@ class Loading:
         hooks = tuple(hook for hook in HOOKS if any(item.hook == hook for item in found))
         plugin = replace(plugin, gate=manifest.gate or "tool_gate" in hooks)
         record = record._replace(name=name, version=plugin.version, hash=plugin.hash, file=imported.file, hooks=hooks)
-        taken = shadowing_remark(imported.object, imported.file, hooks) if candidate.tier != "builtin" else ""
-        remarks = filter(None, (imported.remark, self._registry.remark, taken))
+        shadowing = shadowing_remark(imported.object, imported.file, hooks) if candidate.tier != "builtin" else ""
+        remarks = filter(None, (imported.remark, self._registry.remark, shadowing))
         record = record._replace(services=plugin.services, gate=plugin.gate, error="; ".join(remarks))
         self._found[name] = found  # last: reading the plugin's object may raise, and then it must not be here
         return plugin, problem_record(record, remark) if remark else record
@@ -243,11 +243,11 @@ class Loading:
 
     def _name(self, candidate: Candidate, imported: Imported) -> str:
         """Return the plugin's name; a built-in may set its own."""
-        said = getattr(imported.object, "name", None) if candidate.tier == "builtin" else None
-        if not isinstance(said, str) or said == candidate.name:
+        own_name = getattr(imported.object, "name", None) if candidate.tier == "builtin" else None
+        if not isinstance(own_name, str) or own_name == candidate.name:
             return candidate.name
-        self._choice.check(candidate, said)
-        return said
+        self._choice.check(candidate, own_name)
+        return own_name
 
     def _life(self, name: str, candidate: Candidate, imported: Imported, config: object) -> PluginThreads:
         """Return the threads of the plugin's previous generation if code and settings are the same, else new ones."""

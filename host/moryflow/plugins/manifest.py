@@ -80,9 +80,9 @@ def manifest_in(values: Mapping[str, Any], name: str) -> Manifest:
 
     :raises LoadFailure: a value is invalid.
     """
-    said = values.get("name", name)
-    if said != name:
-        raise LoadFailure("manifest", f"the manifest says name = {said!r}, but the plugin was found as {name!r}")
+    declared = values.get("name", name)
+    if declared != name:
+        raise LoadFailure("manifest", f"the manifest says name = {declared!r}, but the plugin was found as {name!r}")
     hooks = values.get("hooks", ())
     if not isinstance(hooks, list | tuple):
         raise LoadFailure("manifest", f"`hooks` must be a list of hook names, not {hooks!r:.100}")
@@ -94,11 +94,11 @@ def manifest_of(plugin: Any, base: Manifest | None) -> Manifest:
 
     :raises LoadFailure: an attribute has an invalid value.
     """
-    said = {name: value for name in ATTRIBUTES if not _is_unset(value := getattr(plugin, name, None))}
-    model = said.pop("config_model", None)
+    attributes = {name: value for name in ATTRIBUTES if not _is_unset(value := getattr(plugin, name, None))}
+    model = attributes.pop("config_model", None)
     if base is not None:
-        return base._replace(config_model=model, config_path=base.config_path or str(said.get("config_path", "")))
-    return _manifest(said)._replace(config_model=model)
+        return base._replace(config_model=model, config_path=base.config_path or str(attributes.get("config_path", "")))
+    return _manifest(attributes)._replace(config_model=model)
 
 
 def _is_unset(value: Any) -> bool:
@@ -238,8 +238,8 @@ def _error_text(error: ValidationError, model: Any = None) -> str:
     if first["type"] == "missing":
         return f"it is needed and is not set{more}"
     shown = _masked_input(first["loc"], first["input"], model)
-    said = hide(first["msg"]).removeprefix("Value error, ").removeprefix("Input ")
-    return f"{said}, not {shown!r:.80}{more}"
+    message = hide(first["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    return f"{message}, not {shown!r:.80}{more}"
 
 
 def _masked_input(place: Sequence[int | str], value: Any, model: Any) -> Any:

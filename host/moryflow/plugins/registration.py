@@ -185,10 +185,10 @@ def _check_result(hook: str, function: Any) -> None:
 
     :raises LoadFailure: with file and line of the function.
     """
-    taken = _accepted_types(hook)
-    odd = [said for said in _results(function) if not any(_related(said, one) for one in taken)]
+    accepted = _accepted_types(hook)
+    odd = [kind for kind in _results(function) if not any(_related(kind, one) for one in accepted)]
     if odd and HOOKS[hook].kind != "observe":
-        text = f"{hook}: its return type is {_type_names(odd)}, but the hook takes {_type_names(taken)}"
+        text = f"{hook}: its return type is {_type_names(odd)}, but the hook takes {_type_names(accepted)}"
         raise LoadFailure("register", text, hint="change the type behind ->, and what it returns", **_place(function))
 
 
@@ -202,17 +202,17 @@ def _results(function: Any) -> tuple[type, ...]:
     """Return the classes in the return annotation of `function`; none if it cannot be evaluated at run time."""
     plain = inspect.unwrap(function)
     try:
-        said = SimpleNamespace(__annotations__={"return": plain.__annotations__["return"]})
-        hint = get_type_hints(said, plain.__globals__)["return"]
+        annotated = SimpleNamespace(__annotations__={"return": plain.__annotations__["return"]})
+        hint = get_type_hints(annotated, plain.__globals__)["return"]
     except Exception:  # the annotation runs code of the plugin, or needs a name that only type checkers import
         return ()
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return tuple(kind for member in members if isinstance(kind := get_origin(member) or member, type))
 
 
-def _related(said: type, taken: type) -> bool:
+def _related(annotated: type, accepted: type) -> bool:
     try:
-        return issubclass(said, (taken, Awaitable)) or issubclass(taken, said)
+        return issubclass(annotated, (accepted, Awaitable)) or issubclass(accepted, annotated)
     except TypeError:  # a protocol that issubclass does not support
         return True
 
@@ -424,8 +424,8 @@ def _with_schema(item: Tool, tier: str) -> Tool:
 
 def _briefly(error: Exception) -> str:
     """Return the error about a type hint on one line, without pydantic's advice for its own users."""
-    said = " ".join(text_of(error).partition("\n\n")[0].partition(" Set `arbitrary_types_allowed")[0].split()).rstrip(".")
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = " ".join(text_of(error).partition("\n\n")[0].partition(" Set `arbitrary_types_allowed")[0].split()).rstrip(".")
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _with_description(item: Tool) -> tuple[Tool, str]:

@@ -135,10 +135,10 @@ class Reloader:
     async def settled(self) -> None:
         """Wait until files saved before this call are in use or were refused; later saves are not waited for."""
         await asyncio.sleep(HEARING)
-        taken, written = self._states, [*self._outside_code]
+        known, written = self._states, [*self._outside_code]
         states = await asyncio.to_thread(_file_states, self._host.home, written)
-        if self._states is taken:  # else a generation is being built from these files, and the loop below waits for it
-            for path in {path for path, _ in states.items() ^ taken.items()}:  # a busy system reports changes late
+        if self._states is known:  # else a generation is being built from these files, and the loop below waits for it
+            for path in {path for path, _ in states.items() ^ known.items()}:  # a busy system reports changes late
                 self._on_saved(path)
         saved = self._saved
         while self._task is not None and not self._task.done() and self._taken < saved:

@@ -77,9 +77,9 @@ class ReloadReport:
 
     def lines(self) -> list[str]:
         """Return the lines that a person reads: one for all changes, and one for each file that could not be taken."""
-        said = [str(change) for change in self.changed]
-        said += ["the order of hooks has changed"] if self.order_changed else []
-        first = f"reloaded in {self.ms:.0f} ms: {' · '.join(said)}" if said else ""
+        changes = [str(change) for change in self.changed]
+        changes += ["the order of hooks has changed"] if self.order_changed else []
+        first = f"reloaded in {self.ms:.0f} ms: {' · '.join(changes)}" if changes else ""
         kept = [f"kept the previous version: {error}; {self.next[file]}" for file, error in self.kept.items()]
         waits = [f"{file} waits: it appeared while Moryflow ran; {self.next[file]}" for file in self.waiting]
         return [line for line in (first, *kept, *waits) if line]
@@ -111,9 +111,9 @@ def _remarks(before: PluginSet, after: PluginSet, waiting: Mapping[str, str]) ->
     old = {note for record in before.records for note in record.notes}
     for note in (note for record in after.records if record.tier == "builtin" for note in record.notes):
         text = note.partition("; next: ")[0]
-        place, _, said = text.partition(": ")
+        place, _, error = text.partition(": ")
         if note not in old and place not in waiting and text not in after.kept.values():
-            yield PluginChange("file", place, said)
+            yield PluginChange("file", place, error)
 
 
 def _check_command(file: str, torn: Problem | None) -> str:
