@@ -311,8 +311,8 @@ def _object(members: Mapping[str, _Member], doc: str | None = None) -> dict[str,
 
 
 def _property(member: _Member) -> dict[str, Any]:
-    said = {} if member.description is None else {"description": member.description}
-    return _sorted({**member.kind.schema, **said, **({} if member.default is REQUIRED else {"default": member.default})})
+    description = {} if member.description is None else {"description": member.description}
+    return _sorted({**member.kind.schema, **description, **({} if member.default is REQUIRED else {"default": member.default})})
 
 
 def _sorted(schema: Mapping[str, Any]) -> dict[str, Any]:

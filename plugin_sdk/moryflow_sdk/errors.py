@@ -35,8 +35,8 @@ class MoryflowError(Exception):
         where = f"{self.where}: " if self.where else ""
         if not self.next_step:
             return f"{where}{self.message}"
-        said = self.message if self.message.endswith("?") else f"{self.message.rstrip('.')}."
-        return f"{where}{said} Next: {self.next_step}"
+        sentence = self.message if self.message.endswith("?") else f"{self.message.rstrip('.')}."
+        return f"{where}{sentence} Next: {self.next_step}"
 
 
 class ConfigError(MoryflowError):

@@ -168,8 +168,8 @@ def tool(
     """
 
     def make(target: Callable[..., Any]) -> Tool:
-        said = description or target.__doc__
-        doc = inspect.cleandoc(said) if isinstance(said, str) else ""
+        source = description or target.__doc__
+        doc = inspect.cleandoc(source) if isinstance(source, str) else ""
         return Tool(
             name=name or _name_of(target),
             description=doc,

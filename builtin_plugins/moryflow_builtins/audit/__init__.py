@@ -270,7 +270,7 @@ REASON_CHARACTERS = 500
 def decision_record(call: ToolCall, ruling: Ruling, turn: Turn) -> dict[str, Any]:
     rule = deciding_rule(ruling)
     targets = [target.text for target in call.targets]
-    notes = {f"{plugin}: {said.reason}" for plugin, said in ruling.verdicts if said.reason not in ("", ruling.reason)}
+    notes = {f"{plugin}: {verdict.reason}" for plugin, verdict in ruling.verdicts if verdict.reason not in ("", ruling.reason)}
     return {
         **_head(turn.session, ruling.mode, ruling.decision, call.domain, targets, rule.pattern if rule else None),
         "type": "decision",
@@ -299,10 +299,10 @@ def _folder(call: ToolCall) -> dict[str, str]:
 
 def deciding_rule(ruling: Ruling) -> Rule | None:
     """Return the rule behind `ruling`: its own, else that of a verdict with the same decision, else of a lifted verdict."""
-    named = [said for _, said in ruling.verdicts if said.rule is not None]
-    agreeing = [said for said in named if said.decision == ruling.decision]
+    named = [verdict for _, verdict in ruling.verdicts if verdict.rule is not None]
+    agreeing = [verdict for verdict in named if verdict.decision == ruling.decision]
     lifted = named if ruling.decision == "allow" else []
-    return ruling.rule or next((said.rule for said in (*agreeing, *lifted)), None)
+    return ruling.rule or next((verdict.rule for verdict in (*agreeing, *lifted)), None)
 
 
 def refusal_record(allowed: Mapping[str, Any], event: Event) -> dict[str, Any]:

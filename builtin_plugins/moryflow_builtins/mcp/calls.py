@@ -68,8 +68,8 @@ async def result_of(answer: Mapping[str, Any], title: str, ctx: ToolContext) -> 
 def marked(tag: str, about: Mapping[str, str], text: str, head: str) -> str:
     """Return foreign text between tags that it cannot close itself, below the line `head`."""
     inside = re.sub(rf"<(?=/?{tag}\b)", "&lt;", text, flags=re.IGNORECASE)
-    said = " ".join(f'{name}="{visible(value).translate(_QUOTED)}"' for name, value in about.items())
-    return f"{head}\n<{tag} {said}>\n{inside}\n</{tag}>"
+    attributes = " ".join(f'{name}="{visible(value).translate(_QUOTED)}"' for name, value in about.items())
+    return f"{head}\n<{tag} {attributes}>\n{inside}\n</{tag}>"
 
 
 async def resource_result(answer: Mapping[str, Any], server: str, uri: str, ctx: ToolContext) -> ToolResult:
@@ -102,8 +102,8 @@ async def text_of(item: Mapping[str, Any], ctx: ToolContext) -> str:
         case "resource":
             return await resource_text(item.get("resource") or {}, ctx)
         case "resource_link":
-            said = ", ".join(str(item[name]) for name in ("name", "description", "mimeType") if item.get(name))
-            return f"[resource {item.get('uri')}: {said}]"
+            details = ", ".join(str(item[name]) for name in ("name", "description", "mimeType") if item.get(name))
+            return f"[resource {item.get('uri')}: {details}]"
         case kind:
             return f"[a part of the unknown kind {kind!r}]"
 

@@ -214,9 +214,9 @@ def login(context: CommandContext, name: str, port: int, browser: bool) -> None:
 
     more = {"connect_seconds": LOGIN_SECONDS, "port": port}
     done = ask_server(context, name, server.settings, {"do": "login"}, more, show)
-    said = f"logged in to {name}" if done["needed"] else f"{name} wants no login"
+    outcome = f"logged in to {name}" if done["needed"] else f"{name} wants no login"
     step = "" if server.state == "reviewed" else f"\nnext: moryflow mcp review {name}"
-    context.print({"name": name, **done}, text=f"{said}{step}")
+    context.print({"name": name, **done}, text=f"{outcome}{step}")
 
 
 @group.command("logout")

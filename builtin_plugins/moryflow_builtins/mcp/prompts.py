@@ -50,8 +50,8 @@ def prompt_lines(prompts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a description of each prompt for people, in the form in which it is typed."""
     for each in prompts:
         problem = _problem(each)
-        said = f"withheld: {problem}" if problem else " ".join(str(cleaned(each.get("description") or "")).split())
-        yield f"  /{visible(str(each.get('name'))[:64])} {'' if problem else usage_of(each)}\n    {said[:1000]}".rstrip()
+        about = f"withheld: {problem}" if problem else " ".join(str(cleaned(each.get("description") or "")).split())
+        yield f"  /{visible(str(each.get('name'))[:64])} {'' if problem else usage_of(each)}\n    {about[:1000]}".rstrip()
 
 
 def usage_of(prompt: Mapping[str, Any]) -> str:
@@ -88,8 +88,8 @@ def _command(server: Server, prompt: Mapping[str, Any], ctx: PluginContext, help
 
     shown = " ".join(str(cleaned(prompt.get("description") or prompt.get("title") or "")).split())[:200]
     usage = usage_of(prompt)
-    said = f"{shown or 'a prompt'} (MCP server {server.name}{f'; {usage}' if usage else ''})"
-    return Command(name=f"{server.name}:{own}", help=visible(said), slash=slash)
+    help_text = f"{shown or 'a prompt'} (MCP server {server.name}{f'; {usage}' if usage else ''})"
+    return Command(name=f"{server.name}:{own}", help=visible(help_text), slash=slash)
 
 
 def _slash_result(server: str, name: str, answer: Mapping[str, Any]) -> SlashResult:

@@ -209,9 +209,9 @@ def _skill_findings(folder: Path, settings: MemoryBankSettings, *, shipped: bool
     except (OSError, UnicodeError):
         return
     front = read_page("SKILL.md", text).front or {}
-    said = (front.get("metadata") or {}).get("protocol_version") if isinstance(front.get("metadata"), dict) else None
-    if said != PROTOCOL_VERSION:
-        message = f"the skill is for {said or 'no protocol'}, the protocol is {PROTOCOL_VERSION}; the protocol wins"
+    skill_protocol = (front.get("metadata") or {}).get("protocol_version") if isinstance(front.get("metadata"), dict) else None
+    if skill_protocol != PROTOCOL_VERSION:
+        message = f"the skill is for {skill_protocol or 'no protocol'}, the protocol is {PROTOCOL_VERSION}; the protocol wins"
         yield Finding("drift", str(folder / "SKILL.md"), message, step, 1)
     yield from _page_thresholds(folder / "references" / "reader.md", settings, step)
 
@@ -260,8 +260,8 @@ def _front_page_findings(turn: Any, settings: MemoryBankSettings) -> Iterator[Fi
     page = read_page(MEMORY, text)
     front = page.front or {}
     if front.get("protocol_version") != PROTOCOL_VERSION:
-        said = front.get("protocol_version", "no protocol")
-        message = f"the bank is for {said}, the protocol is {PROTOCOL_VERSION}; the protocol wins"
+        bank_protocol = front.get("protocol_version", "no protocol")
+        message = f"the bank is for {bank_protocol}, the protocol is {PROTOCOL_VERSION}; the protocol wins"
         yield Finding("drift", MEMORY, message, f"write `protocol_version: {PROTOCOL_VERSION}` in its front matter", 1)
     if str(front.get("template", TEMPLATE_VERSION)) != TEMPLATE_VERSION:
         message = f"the bank has template {front['template']}, Moryflow brings {TEMPLATE_VERSION}"

@@ -90,9 +90,9 @@ async def check_package(result: ToolResult, turn: Turn, required: str) -> tuple[
         return result, False  # the reader has only just started
     package, problems = parse_package(result.output)
     if package is None:
-        said = "; ".join(problems[:3])
+        reasons = "; ".join(problems[:3])
         step = f"resume this {READER} session and ask for the package alone, or read memory-bank/details/patterns.md"
-        note = f"[memory bank] this is not a context package: {said}. It does not count as reading. Next: {step}"
+        note = f"[memory bank] this is not a context package: {reasons}. It does not count as reading. Next: {step}"
         return result.replace(output=f"{result.output}\n\n{note}"), False
     notes = [*_conflicts(package), *_quotes_not_found(package, turn)]
     missing = await _not_read(package, result, turn, required) if required else ""
@@ -174,10 +174,10 @@ def _is_quoted(file: str, quote: str, turn: Any) -> bool:
 
 def _quotes(quote: str, text: str) -> bool:
     """Whether `quote` is in `text` and means something: a whole line, or a part too long to be there by chance."""
-    said = " ".join(quote.split())
-    if len(said) < LEAST_QUOTED and said not in (" ".join(line.split()) for line in text.splitlines()):
+    words = " ".join(quote.split())
+    if len(words) < LEAST_QUOTED and words not in (" ".join(line.split()) for line in text.splitlines()):
         return False
-    return any(map(str.isalnum, said)) and said in " ".join(text.split())
+    return any(map(str.isalnum, words)) and words in " ".join(text.split())
 
 
 def _candidates(path: str) -> Sequence[str]:

@@ -142,8 +142,8 @@ async def write(ctx: ToolContext, proposal: str) -> ToolResult:
         )
         after = _content(ctx, chosen.target)
     wrong = "nothing was changed" if after == before else difference(before, after, chosen)
-    said = prompts(await ctx.history.path())[-1].node
-    proposals[chosen.id] = replace(chosen, state="failed" if wrong else "written", written_after="" if wrong else said)
+    last_prompt = prompts(await ctx.history.path())[-1].node
+    proposals[chosen.id] = replace(chosen, state="failed" if wrong else "written", written_after="" if wrong else last_prompt)
     save(ctx.session_state, proposals)
     ctx.emit("written", id=chosen.id, target=chosen.target, session=result.session, problem=wrong)
     if wrong:
@@ -158,9 +158,9 @@ async def _confirmed_proposal(ctx: Any, proposals: dict[str, Proposal], wanted: 
     """Return the proposal to carry out; only messages that a person typed in this session count as confirmation."""
     typed = prompts(await ctx.history.path()) if ctx.parent is None else []
     newest = newest_of(proposals, typed)
-    said = {item.id: answer_to(item, typed, item.id in newest) for item in proposals.values()}
-    said = {id: answer for id, answer in said.items() if not proposals[id].written_in(typed)}
-    confirmed = [id for id, answer in said.items() if answer == "confirmed"]
+    answers = {item.id: answer_to(item, typed, item.id in newest) for item in proposals.values()}
+    answers = {id: answer for id, answer in answers.items() if not proposals[id].written_in(typed)}
+    confirmed = [id for id, answer in answers.items() if answer == "confirmed"]
     chosen = wanted.strip().lower() or (confirmed[0] if len(confirmed) == 1 else "")
     if chosen in confirmed:
         return proposals[chosen]
@@ -169,7 +169,7 @@ async def _confirmed_proposal(ctx: Any, proposals: dict[str, Proposal], wanted: 
     if chosen and chosen not in proposals:
         known = ", ".join(proposals) or "none"
         raise ToolError(f"there is no proposal {chosen!r}; there are: {known}", code="unknown_proposal", next_step="name one")
-    if said.get(chosen) == "declined":
+    if answers.get(chosen) == "declined":
         raise ToolError(f"the person has declined {chosen}", code="declined", next_step="go on without it")
     if len(confirmed) > 1:
         many = f"several are confirmed: {', '.join(confirmed)}"
@@ -208,8 +208,8 @@ def check_written(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult 
         grant.current = now
         note_change(grant.vault, grant.proposal.target, snapshot_of(grant.vault))
         return None
-    said = f"error: memory bank: {wrong}; {_put_back(turn, grant)}. Next: write the draft's own lines, nothing else"
-    return result.replace(status="error", code="memory_bank", output=said)
+    output = f"error: memory bank: {wrong}; {_put_back(turn, grant)}. Next: write the draft's own lines, nothing else"
+    return result.replace(status="error", code="memory_bank", output=output)
 
 
 def _read_now(turn: Any, grant: Grant) -> bytes | None:

@@ -170,8 +170,8 @@ async def pdf_text(got: Fetched, seconds: float, environment: Mapping[str, str])
 
 def text_of(body: bytes, content_type: str, cut: bool) -> str:
     """Decode a body: by its header, its byte-order mark, the charset in the page, else as UTF-8 or Windows-1252."""
-    said = [_CHARSET.search(content_type), _CHARSET.search(body[:2048].decode("ascii", "replace"))]
-    header, own = (_codec(found[1]) if found else "" for found in said)
+    charsets = [_CHARSET.search(content_type), _CHARSET.search(body[:2048].decode("ascii", "replace"))]
+    header, own = (_codec(found[1]) if found else "" for found in charsets)
     names = (header, mark_of(body)[1], own)
     for name in filter(None, names):
         return _without_cut_character(body.decode(name, "replace"), cut).removeprefix("\ufeff")

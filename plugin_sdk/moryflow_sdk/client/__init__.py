@@ -65,8 +65,8 @@ async def connect(url: str | None = None, token: str | None = None, *, home: Pat
         where = url or str(folder)
         raise ConfigError("no Moryflow server answers", where=where, next_step="moryflow serve") from error
     if about.get("api") != API:
-        said = f"the server speaks version {about.get('api')} of the API, and this client {API}"
-        raise ConfigError(said, where=url, next_step="stop it and start it again: moryflow serve")
+        message = f"the server speaks version {about.get('api')} of the API, and this client {API}"
+        raise ConfigError(message, where=url, next_step="stop it and start it again: moryflow serve")
     if own and Path(about["home"]) != folder:
         raise ConfigError(f"the server belongs to another home, {about['home']}", where=url, next_step="moryflow serve")
     return client
@@ -110,10 +110,10 @@ class Client(Operations):
         if reply.status >= 400:
             data = await reply.body()
             try:
-                said = json.loads(data)
+                document = json.loads(data)
             except ValueError:
-                said = {"message": data.decode("utf-8", "replace")[:200]}
-            raise ClientError(reply.status, said)
+                document = {"message": data.decode("utf-8", "replace")[:200]}
+            raise ClientError(reply.status, document)
         return reply
 
     async def import_session(self, lines: str) -> Any:
@@ -354,8 +354,8 @@ async def request(
     else:
         reader, writer = await asyncio.open_connection(place.host, place.port, ssl=place.tls or None, limit=LONGEST_LINE)
     try:
-        said = urlencode([pair for name, value in query.items() for pair in _pairs(name, value)])
-        lines = [f"{method} {path}{f'?{said}' if said else ''} HTTP/1.1", f"Host: {place.name}"]
+        query_text = urlencode([pair for name, value in query.items() for pair in _pairs(name, value)])
+        lines = [f"{method} {path}{f'?{query_text}' if query_text else ''} HTTP/1.1", f"Host: {place.name}"]
         given = {**headers, "Connection": "close", **({"Content-Length": str(len(body))} if body is not None else {})}
         lines += [f"{name}: {value}" for name, value in given.items()]
         if any("\r" in line or "\n" in line for line in lines):

@@ -122,8 +122,8 @@ def _turn(value: Any, where: str) -> ScriptedTurn:
         return ScriptedTurn.model_validate(_written_out(value))
     except ValidationError as error:
         first = error.errors()[0]
-        said = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
-        message, step = f"this turn of the script is not valid: {said}", "correct that turn"
+        reason = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        message, step = f"this turn of the script is not valid: {reason}", "correct that turn"
         raise ModelError(message, code="missing", where=where, next_step=step) from error
 
 

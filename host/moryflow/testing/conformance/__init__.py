@@ -99,10 +99,10 @@ class Subject:
         """
         import pytest
 
-        said = f"{self.where(place)}: {what}. What to do: {to_do}"
+        sentence = f"{self.where(place)}: {what}. What to do: {to_do}"
         # The loaded file is a copy in the home of the isolated host; name the author's file instead.
         copies = re.compile(rf"{re.escape(str(self.root))}(/\w+)?/home/plugins/{re.escape(self.path.name)}")
-        pytest.fail(copies.sub(lambda _: str(self.path), said), pytrace=False)
+        pytest.fail(copies.sub(lambda _: str(self.path), sentence), pytrace=False)
 
     def where(self, place: Any = None) -> str:
         """Return ``file:line`` of `place`, else the plugin's file."""
@@ -130,8 +130,8 @@ class Subject:
             return Refusal(problem.stage, problem.message, problem.file, problem.line, problem.hint)
         home = self.root / "probe"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        [said] = probe_all([candidate], home=home, config=self.config, seconds=LONGEST)
-        return None if said.ok else Refusal(said.stage, said.error, said.file, said.line, said.hint, said.fatal)
+        [probe] = probe_all([candidate], home=home, config=self.config, seconds=LONGEST)
+        return None if probe.ok else Refusal(probe.stage, probe.error, probe.file, probe.line, probe.hint, probe.fatal)
 
     # ---------------------------------------------------------------- the code
 

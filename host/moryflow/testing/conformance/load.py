@@ -69,8 +69,8 @@ def test_it_does_something(plugin_subject: Subject) -> None:
 def test_python_warns_of_nothing_in_it(plugin_subject: Subject) -> None:
     """Code such as an invalid escape, or ``is`` with a number, fails in a later Python or does not do what its author meant."""
     plugin_subject.skip_unless_loaded()
-    for said in compiler_warnings(plugin_subject.trees):
-        place, _, what = said.partition(": ")
+    for warning in compiler_warnings(plugin_subject.trees):
+        place, _, what = warning.partition(": ")
         plugin_subject.fail(what, "fix that line", place)
 
 
@@ -100,14 +100,14 @@ def test_its_manifest_names_its_tools(plugin_subject: Subject) -> None:
 
 def test_its_manifest_names_version_and_contract(plugin_subject: Subject) -> None:
     """In the manifest, ``version`` is the version of the package, and ``api`` that of the SDK."""
-    said = _manifest(plugin_subject)
-    if said is None:
+    manifest = _manifest(plugin_subject)
+    if manifest is None:
         return
-    if said.get("api") != API:
-        plugin_subject.fail(f"api = {said.get('api')!r}", f"write api = {API}", plugin_subject.manifest)
+    if manifest.get("api") != API:
+        plugin_subject.fail(f"api = {manifest.get('api')!r}", f"write api = {API}", plugin_subject.manifest)
     project = plugin_subject.project
-    if project is not None and str(said.get("version", project.version)) != project.version:
-        difference = f"version = {said.get('version')!r}, and pyproject.toml says {project.version!r}"
+    if project is not None and str(manifest.get("version", project.version)) != project.version:
+        difference = f"version = {manifest.get('version')!r}, and pyproject.toml says {project.version!r}"
         plugin_subject.fail(difference, "make them the same", plugin_subject.manifest)
 
 
@@ -171,10 +171,12 @@ def _manifest(subject: Subject) -> Mapping[str, Any] | None:
 
 
 def _compare_manifest(subject: Subject, key: str, found: set[str]) -> None:
-    said = _manifest(subject)
-    if said is None:
+    manifest = _manifest(subject)
+    if manifest is None:
         return
-    declared = {str(name).replace(".", "_") if key == "hooks" else str(name) for name in cast("list[Any]", said.get(key, ()))}
+    declared = {
+        str(name).replace(".", "_") if key == "hooks" else str(name) for name in cast("list[Any]", manifest.get(key, ()))
+    }
     if declared != found:
         missing, idle = ", ".join(sorted(found - declared)) or "-", ", ".join(sorted(declared - found)) or "-"
         text = f"{key} in the manifest differ from the code: not named: {missing}; not there: {idle}"
@@ -194,8 +196,10 @@ def _used_services(tree: ast.Module) -> list[tuple[str, int]]:
 
 
 def _is_view(argument: ast.arg) -> bool:
-    said = ast.unparse(argument.annotation).strip("'\"") if argument.annotation else ""
-    return any(said.split(" ")[0].rpartition(".")[2] == view for view in _VIEWS) or (argument.arg == "turn" and not said)
+    annotation = ast.unparse(argument.annotation).strip("'\"") if argument.annotation else ""
+    return any(annotation.split(" ")[0].rpartition(".")[2] == view for view in _VIEWS) or (
+        argument.arg == "turn" and not annotation
+    )
 
 
 def test_a_turn_works_with_it(plugin_subject: Subject) -> None:
