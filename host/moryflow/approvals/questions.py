@@ -183,7 +183,6 @@ class ApprovalDesk:
         return [row for row in rows if row.call_id == call.id and row.state != "expired"]
 
     def _expire(self, journal: Journal, rows: Iterable[ApprovalRow]) -> None:
-        """Expire the questions in `rows` that are still open."""
         for row in rows:
             if row.state == "pending":
                 journal.approval(row._replace(state="expired"))

@@ -147,7 +147,6 @@ class Worker:
         self._thread = thread
 
     async def _wait_in_loop(self, job: _Job) -> Any:
-        """Wait for `job` without blocking the loop."""
         self._jobs.append(job)
         future = job.future = job.loop.create_future()
         if job.finished:  # it ended just now: the thread may not have seen the future

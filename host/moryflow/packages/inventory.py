@@ -88,7 +88,7 @@ class _RowReader:
     def row(self, candidate: Candidate) -> Row:
         """Return the row of one candidate."""
         before = self._known.get(key_of(candidate.tier, candidate.name, candidate.source))
-        base = before.record if before else self._own.get(candidate.source) or _unknown(candidate)
+        base = before.record if before else self._own.get(candidate.source) or _unloaded_record(candidate)
         card = manifest_card(candidate)
         if before is None and card is not None:
             base = base._replace(hooks=card.hooks, tools=card.tools, services=card.services, gate=card.gate)
@@ -119,8 +119,7 @@ def _pending_record(base: LoadRecord, reason: str) -> LoadRecord:
     return base._replace(status="pending", reason=reason.format(name=base.name), error="", stage="", hint="")
 
 
-def _unknown(candidate: Candidate) -> LoadRecord:
-    """Return the record of a plugin that has not been loaded yet."""
+def _unloaded_record(candidate: Candidate) -> LoadRecord:
     record = LoadRecord(candidate.name, candidate.version, candidate.tier, "pending", candidate.source)
     gate = looks_like_gate(candidate.manifest, candidate.file if candidate.tier == "user" else "")
     return record._replace(file=candidate.file, line=candidate.line, gate=gate)

@@ -330,5 +330,4 @@ def _linked(home: Path) -> Iterator[Path]:
 
 
 def _root(project: Path) -> Path:
-    """Return the folder that a project's modules are imported from."""
     return project / "src" if (project / "src").is_dir() else project
