@@ -21,7 +21,7 @@ def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
     :raises MoryflowError: this user has no home folder, or nothing can be read or made in Moryflow's.
     """
     try:
-        person = Path.home()  # whose keys are guarded also where Moryflow's own folder is elsewhere
+        person = Path.home()  # needed even if Moryflow's home is elsewhere: its keys are protected
         folder = Path(home or environ.get("MORYFLOW_HOME") or person / ".moryflow").expanduser().absolute()
     except RuntimeError as error:
         raise ConfigError("this user has no home folder", next_step="export HOME=DIR") from error

@@ -288,7 +288,7 @@ class SharedCode:
 
     def __post_init__(self) -> None:
         classes: dict[type, str] = {}
-        for name, module in sorted(self.modules.items()):  # a package before its parts, whose names its users do not know
+        for name, module in sorted(self.modules.items()):  # a package before its submodules: users import from the package
             if isinstance(module, ModuleType):
                 self._held.append((name, module, _callables(module)))
                 found = [value for value in vars(module).values() if isinstance(value, type)]
@@ -308,7 +308,7 @@ class SharedCode:
         for name, where, held in self._held:
             now = vars(where)
             lost = [each for each, value in held.items() if now.get(each) is not value]
-            if isinstance(where, type):  # a new method in front of an inherited one replaces that
+            if isinstance(where, type):  # a new method that overrides an inherited one
                 new = _callables(where).keys() - held.keys()
                 lost += sorted(each for each in new if any(each in vars(base) for base in where.__mro__[1:]))
             if lost:
