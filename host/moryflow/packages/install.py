@@ -10,9 +10,7 @@ from pathlib import Path
 from moryflow_sdk import ConfigError, MoryflowError
 from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 
-from moryflow.base.builtins import BUILTINS
 from moryflow.plugins.consent import Consents
-from moryflow.plugins.discovery import discover
 from moryflow.plugins.entry_points import normal
 
 from . import InstallError
@@ -76,7 +74,8 @@ def install(origin: PackageOrigin, manager: Manager) -> InstallResult:
         also = manager.plan(ready.origin, ready.package)
         manager.tell(screen(ready.package, origin=origin_text(origin), also=also, editable=origin.kind == "editable"))
         changes = consent_diff(before.plugins, ready.package.cards).lines if before else ()
-        _tell_notes(manager, ready.package, changes)
+        for line in changes:
+            manager.tell(f"  changed: {line}")
         changes += refuse_older(manager, ready.package, also)
         manager.ask(f"Install {ready.package.name}?")
         entry = manager.put(ready.origin, ready.package, origin, also, ready.commit)
@@ -140,9 +139,11 @@ def install_file(path: Path, manager: Manager) -> InstallResult:
     known = manager.lock.read().get(entry.name)
     if same and known is not None and known.hash == entry.hash:
         return InstallResult("unchanged", known)
+    manager.refuse_taken({name}, file=str(target))
     package = PluginPackage(path.name, "", (Card(name),), digest=file_digest(data))
     manager.tell(screen(package, origin=str(path)))
-    _tell_notes(manager, package, (f"{target} is there already and goes aside",) if target.exists() and not same else ())
+    if target.exists() and not same:
+        manager.tell(f"  changed: {target} is there already and goes aside")
     manager.ask(f"Copy it to {target}?")
     with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
         alone = Path(folder, f"{name}.py")
@@ -161,17 +162,6 @@ def install_file(path: Path, manager: Manager) -> InstallResult:
 def origin_text(origin: PackageOrigin) -> str:
     """Return the origin as a text for people."""
     return f"the package index ({origin.text})" if origin.kind == "index" else origin.text
-
-
-def _tell_notes(manager: Manager, package: PluginPackage, changes: tuple[str, ...]) -> None:
-    for line in changes:
-        manager.tell(f"  changed: {line}")
-    names = {card.name for card in package.cards}
-    for other in discover(manager.home, BUILTINS):
-        own = normal(other.package) == normal(package.name)
-        same_file = other.tier == "user" and other.file.endswith(f"/{package.name}")
-        if other.name in names and not own and not same_file:
-            manager.tell(f"  NOTE: the name {other.name} is taken by a plugin of the tier {other.tier}: {other.source}")
 
 
 def update(entry: Locked, manager: Manager) -> InstallResult:

@@ -6,14 +6,20 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from moryflow_sdk.support.processes import CALL_MARK, end_marked
 
 from moryflow.plugins.entry_points import normal
 
@@ -44,6 +50,8 @@ _NOWHERE = Path(sys.executable).anchor
 """The folder in which installers run: a person's working folder may have someone else's ``pip.py`` or ``uv.toml``."""
 LONGEST = 1800.0
 """Seconds after which an installation is stopped."""
+MOST_KEPT = 512 * 1024
+"""Bytes that are kept of the beginning of what an installer says, and of its end."""
 _COMMIT = re.compile(r"Resolved \S+ to commit ([0-9a-f]{40})")
 _PLANNED = re.compile(r"^ ?\+ ([A-Za-z0-9._-]+)==([^\s(]+)", re.MULTILINE)
 
@@ -89,6 +97,17 @@ class Installer:
             raise InstallError(f"{origin.text} gave {len(wheels)} wheels instead of one")
         commit = _COMMIT.search(output)
         return FetchedWheel(wheels[0], commit[1] if commit else "")
+
+    def fetch_also(self, items: Sequence[tuple[str, str]], folder: Path) -> list[Path]:
+        """Put the wheels of `items`, by name and version, into `folder`, and return them; nothing is installed.
+
+        :raises InstallError: there is none of one; with what pip says.
+        """
+        named = [f"{name}=={version}" for name, version in items]
+        limit = [] if self.building else ["--only-binary", ":all:"]
+        command = [*self._pip(), "wheel", "--no-deps", "--wheel-dir", str(folder), *limit, "--", *named]
+        self._run(command, f"{', '.join(named)} cannot be fetched")
+        return sorted(folder.glob("*.whl"))
 
     def plan(self, origin: PackageOrigin) -> list[tuple[str, str]]:
         """Return name and version of the packages that would be installed besides `origin`.
@@ -169,25 +188,33 @@ class Installer:
 
         :raises InstallError: it failed; the message is `problem` with the output.
         """
-        try:
-            done = subprocess.run(
-                command,
-                env=self._environ(),
-                cwd=_NOWHERE,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=LONGEST,
-                check=False,
-                pass_fds=(self.lock_descriptor,) if self.lock_descriptor >= 0 else (),
-            )
-        except subprocess.TimeoutExpired as error:
-            raise InstallError(f"{problem}: not done after {LONGEST:.0f} s") from error
-        except OSError as error:
-            raise InstallError(f"{problem}: {error.strerror}", where=str(command[0])) from error
-        output = done.stdout.decode("utf-8", "replace")
-        if done.returncode:
-            why = _relevant_output(output) or f"  it ended with exit code {done.returncode} and said nothing"
+        mark = f"moryflow-install-{os.getpid()}"
+        with _exit_on_signals(), ThreadPoolExecutor(1) as reader:
+            try:
+                process = subprocess.Popen(
+                    command,
+                    env={**self._environ(), CALL_MARK: mark},
+                    cwd=_NOWHERE,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(self.lock_descriptor,) if self.lock_descriptor >= 0 else (),
+                )
+            except OSError as error:
+                raise InstallError(f"{problem}: {error.strerror}", where=str(command[0])) from error
+            assert process.stdout is not None
+            try:
+                reading = reader.submit(ends_of, process.stdout)
+                process.wait(LONGEST)
+            except subprocess.TimeoutExpired as error:
+                raise InstallError(f"{problem}: not done after {LONGEST:.0f} s") from error
+            finally:
+                process.kill()
+                process.wait()
+                end_marked((mark,))  # a build script that still runs, and would hold the output open
+        output = reading.result().decode("utf-8", "replace")
+        if process.returncode:
+            why = _relevant_output(output) or f"  it ended with exit code {process.returncode} and said nothing"
             raise InstallError(f"{problem}:\n{why}", next_step=_hint(output))
         return output
 
@@ -200,6 +227,32 @@ class Installer:
         settings = {f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(_GIT)}
         values = {f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(_GIT.values())}
         return {**kept, **_SETTINGS, "GIT_CONFIG_COUNT": str(len(_GIT)), **settings, **values}
+
+
+@contextmanager
+def _exit_on_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise :exc:`SystemExit`, so that what runs is ended and what was begun is taken back."""
+
+    def leave(*_: object) -> None:
+        raise SystemExit(130)
+
+    mine = threading.current_thread() is threading.main_thread()
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if mine and signal.getsignal(number) == signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def ends_of(stream: IO[bytes]) -> bytes:
+    """Read `stream` to its end, and return its first and its last part: a build script may print without end."""
+    first, last = stream.read(MOST_KEPT), b""
+    while piece := stream.read(MOST_KEPT):
+        last = (last + piece)[-MOST_KEPT:]
+    return first + last
 
 
 def _project_of(origin: PackageOrigin) -> str:
@@ -325,7 +378,7 @@ def refuse_replacing(package: PluginPackage, pins: Iterable[str]) -> None:
     """Refuse a package that would replace files of others: installers silently overwrite them, and later remove them.
 
     These are modules of Moryflow, of the packages it runs on, or of another plugin, and commands of this environment, such as
-    Python. The files of a dependency are not known before it is installed.
+    Python.
 
     :raises InstallError: the message names a file and its owner.
     """

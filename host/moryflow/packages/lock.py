@@ -164,7 +164,8 @@ class Lockfile:
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             hint = "restore it, or move it away and agree again: moryflow plugin enable NAME"
             line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-            raise ConfigError("plugins.lock cannot be read", where=f"{self.path}{line}", next_step=hint) from error
+            why = f": {error}" if isinstance(error, ValueError) else ""
+            raise ConfigError(f"plugins.lock cannot be read{why}", where=f"{self.path}{line}", next_step=hint) from error
 
     def put(self, entry: Locked) -> None:
         """Add or replace the line of an installation."""
@@ -187,16 +188,18 @@ class Lockfile:
 def _entry(name: str, item: Mapping[str, Any]) -> Locked:
     """Return one line of the lock, which a person may have edited.
 
-    :raises ValueError: it is not as Moryflow writes it; for other errors of this kind TypeError or AttributeError.
+    :raises ValueError: it is not what Moryflow writes.
     """
-    entry = Locked(name=name, **item)
-    texts = (entry.version, entry.kind, entry.origin, entry.hash, entry.commit)
-    asked = [(value.get(part, kind()), kind) for value in entry.plugins.values() for part, kind in _PLUGIN_FIELDS.items()]
-    if not all(isinstance(value, kind) for value, kind in [*((text, str) for text in texts), *asked]):
-        raise TypeError(name)
-    if entry.kind not in get_args(Kind):
-        raise ValueError(name)
-    return entry
+    try:
+        entry = Locked(name=name, **item)
+        texts = (entry.version, entry.kind, entry.origin, entry.hash, entry.commit)
+        asked = [(value.get(part, kind()), kind) for value in entry.plugins.values() for part, kind in _PLUGIN_FIELDS.items()]
+        typed = all(isinstance(value, kind) for value, kind in [*((text, str) for text in texts), *asked])
+        if typed and entry.kind in get_args(Kind):
+            return entry
+    except (TypeError, AttributeError):
+        pass
+    raise ValueError(f"its entry {name!r} is not as Moryflow writes it")
 
 
 def entry_for(package: PluginPackage, origin: PackageOrigin, *, commit: str = "") -> Locked:

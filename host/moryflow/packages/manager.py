@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import re
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from moryflow.plugins.last_seen import GateMemory, forget, recall
 from moryflow.plugins.sources import read_owned
 
 from . import InstallError
-from .distributions import PluginPackage, installed_packages, start_files, wheel_names
+from .distributions import PluginPackage, installed_packages, package_in_wheel, start_files, wheel_names
 from .installer import HOST, Installer, host_pins, refuse_bad, refuse_breaking, refuse_conflicts, refuse_replacing
 from .inventory import Row
 from .lock import Locked, Lockfile, PackageOrigin, entry_for, plugin_named
@@ -70,14 +71,17 @@ class Manager:
     def refuse(self, package: PluginPackage) -> None:
         """Refuse a package that is never installed, even with a person's consent.
 
-        :raises InstallError: it has no plugin, uses a built-in's name, has a file that Python would run at every start, is
-            known to be malicious, or would change what the host runs on.
+        :raises InstallError: it has no plugin, uses the name of a built-in or of another plugin, has a file that Python
+            would run at every start, is known to be malicious, or would change what the host runs on.
         """
         if not package.cards:
             hint = "if it is a library, install it with pip"
             raise InstallError(f"{package.name} brings no plugin: no entry point in moryflow.plugins", next_step=hint)
         for card in package.cards:
             refuse_reserved(card.name, "ask its author for another name: it is an entry point of the package")
+        there = installed_packages().get(normal(package.name))
+        had = there.plugins if there is not None else ()  # an update does not have to undo what is so already
+        self.refuse_taken({card.name for card in package.cards}.difference(had), package=package.name)
         refuse_conflicts(package, self.pins)
         refuse_bad([(package.name, package.version)])
         refuse_replacing(package, self.pins)
@@ -86,15 +90,35 @@ class Manager:
             problem = f"{package.name} brings {names}, which Python would run at every start"
             raise InstallError(problem, next_step="ask its author what it is for")
 
+    def refuse_taken(self, names: Collection[str], *, package: str = "", file: str = "") -> None:
+        """Refuse plugins whose name another one has already: only one of the two would be loaded.
+
+        :param package: the package that brings them, or `file`, where one will be.
+        :raises InstallError: naming the other.
+        """
+        for other in discover(self.home, BUILTINS):
+            own = other.target == file or (package and normal(other.package) == normal(package))
+            if other.tier != "builtin" and other.name in names and not own:
+                owner = f"the package {other.package}" if other.package else other.source
+                raise InstallError(
+                    f"the plugin name {other.name!r} is taken by {owner}, and only one of them would be loaded",
+                    next_step=f"moryflow plugin uninstall {other.name}, then install this one",
+                )
+
     def plan(self, origin: PackageOrigin, package: PluginPackage) -> list[tuple[str, str]]:
         """Return name and version of the packages that would be installed besides the plugin.
 
-        :raises InstallError: they do not fit, one is known to be malicious, or they would break another plugin.
+        :raises InstallError: they do not fit, one is known to be malicious, or they would break another plugin or replace
+            files of others.
         """
         own = normal(package.name)
         also = [(name, version) for name, version in self.installer.plan(origin) if normal(name) != own]
         refuse_bad(also)
         refuse_breaking([(package.name, package.version), *also])
+        if also:
+            with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
+                for wheel in self.installer.fetch_also(also, Path(folder)):
+                    refuse_replacing(package_in_wheel(wheel), self.pins)
         return also
 
     @contextmanager

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from moryflow.base.builtins import BUILTINS
+from moryflow.packages.installer import MOST_KEPT, ends_of
 from moryflow.plugins.discovery import is_reserved
+
+from .conftest import PLUGIN
 
 ASKS = {"hooks": ["tools"], "tools": ["sayer_says"], "services": {"files": True}, "capabilities": {"network": True}}
 
@@ -101,6 +106,30 @@ def test_no_package_replaces_what_is_not_its_own(place: Any, file: str, owner: s
     done = place.run("plugin", "install", "mine", "-y", code=1)
     assert "mine 1.0 would replace " in done.stderr and f" of {owner}" in done.stderr and "next: " in done.stderr
     assert place.row("other")["version"] == "1.0"
+
+
+def test_no_dependency_replaces_what_is_not_its_own(place: Any) -> None:
+    """What a plugin needs is read before it is installed, as the plugin itself is (R31)."""
+    place.wheels.add("clumsy", plugin=False, files={"moryflow_sdk/extra.py": ""})
+    place.wheels.add("carrier", requires=["clumsy"])
+    done = place.run("plugin", "install", "carrier", "-y", code=1)
+    assert "clumsy 1.0 would replace moryflow_sdk/extra.py of moryflow" in done.stderr
+    assert not (place.site / "clumsy").exists() and not (place.site / "carrier").exists()
+
+
+def test_a_plugin_name_that_is_taken_is_refused_with_the_next_step(place: Any) -> None:
+    """By another package or a file of the home: only the first one would be loaded (R25)."""
+    place.wheels.add("sayer")
+    place.wheels.add("another", points="[moryflow.plugins]\nsayer = another\n")
+    place.run("plugin", "install", "sayer", "-y")
+    done = place.run("plugin", "install", "another", "-y", code=1)
+    assert "'sayer' is taken by the package sayer" in done.stderr and "next: moryflow plugin uninstall sayer" in done.stderr
+    file = place.work / "sayer.py"
+    file.write_text(PLUGIN.format(name="sayer", version="1.0"))
+    assert "is taken by the package sayer" in place.run("plugin", "install", str(file), "-y", code=1).stderr
+    place.run("plugin", "uninstall", "sayer", "-y")
+    place.run("plugin", "install", str(file), "-y")
+    assert "is taken by" in place.run("plugin", "install", "another", "-y", code=1).stderr
 
 
 def test_packages_may_share_a_folder_that_is_no_package(place: Any) -> None:
@@ -229,3 +258,32 @@ def test_the_names_of_built_in_plugins_are_reserved(place: Any) -> None:
     assert "'permission' belongs to a built-in plugin" in said and "plugin disable" not in said
     place.run("plugin", "uninstall", "permission", "-y")
     assert not (place.site / "permission").exists()
+
+
+def test_an_installation_that_is_ended_leaves_no_process(place: Any) -> None:
+    """Neither pip nor the build script of a folder that is only being fetched runs on; the exit code says so."""
+    project = place.work / "slow"
+    project.mkdir()
+    started = place.work / "started"
+    script = "import os, pathlib, time\npathlib.Path({!r}).write_text(f'{{os.getpid()}} {{os.getppid()}}')\ntime.sleep(600)\n"
+    (project / "setup.py").write_text(script.format(str(started)))
+    command = [str(place.python), "-m", "moryflow", "plugin", "install", str(project), "-y"]
+    with subprocess.Popen(command, cwd=place.work, env=place.environment, stderr=subprocess.DEVNULL) as process:
+        for _ in range(600):
+            if started.exists() and started.read_text():
+                break
+            time.sleep(0.1)
+        process.terminate()
+        assert process.wait(20) == 130
+    pids = started.read_text().split()
+    for _ in range(100):  # whoever adopts a killed process takes a moment to wait for it
+        if not any(Path("/proc", pid).exists() for pid in pids):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"still there: {pids}")
+
+
+def test_a_build_script_may_print_without_end() -> None:
+    """Of what an installer says, its beginning and its end are kept: no more memory than that is taken."""
+    said = ends_of(io.BytesIO(b"first\n" + b"x" * 3 * MOST_KEPT + b"\nlast"))
+    assert len(said) == 2 * MOST_KEPT and said.startswith(b"first\n") and said.endswith(b"\nlast")

@@ -152,6 +152,7 @@ def test_a_file_is_copied_updated_and_moved_aside(place: Any) -> None:
     assert place.lock == {} and "hello" not in place.names()
 
 
+OF_X = ": its entry 'x' is not as Moryflow writes it"
 ENTRY = {"version": "1", "kind": "index", "origin": "x", "hash": "h", "plugins": {"x": {"hooks": []}}}
 
 
@@ -161,20 +162,20 @@ def lock_of(**changes: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "line", "why"),
     [
-        ('{\n "v": 1,\n', ":3"),
-        ("[" * 100_000, ""),
-        (lock_of(origin=7), ""),
-        (lock_of(kind="weird"), ""),
-        (lock_of(plugins=["x"]), ""),
-        (lock_of(plugins={"x": {"hooks": 5}}), ""),
-        (lock_of(more=1), ""),
+        ('{\n "v": 1,\n', ":3", ": Expecting property name"),
+        ("[" * 100_000, "", ""),
+        (lock_of(origin=7), "", OF_X),
+        (lock_of(kind="weird"), "", OF_X),
+        (lock_of(plugins=["x"]), "", OF_X),
+        (lock_of(plugins={"x": {"hooks": 5}}), "", OF_X),
+        (lock_of(more=1), "", OF_X),
     ],
 )
-def test_a_lock_that_is_broken_is_named_and_nothing_stops(place: Any, text: str, line: str) -> None:
+def test_a_lock_that_is_broken_is_named_and_nothing_stops(place: Any, text: str, line: str, why: str) -> None:
     """A sentence with file and command, everywhere; the host runs on (invariant 5)."""
     (place.home / "plugins.lock").write_text(text, "utf-8")
-    said = f"moryflow: {place.home / 'plugins.lock'}{line}: plugins.lock cannot be read"
+    said = f"moryflow: {place.home / 'plugins.lock'}{line}: plugins.lock cannot be read{why}"
     for command, code in ((("tool", "list"), 0), (("plugin", "list"), 0), (("plugin", "sync"), 2), (("plugin", "update"), 2)):
         assert place.run(*command, code=code).stderr.startswith(said)
