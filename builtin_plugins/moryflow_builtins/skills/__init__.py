@@ -294,8 +294,15 @@ def _find_skill(name: str, vault: Path, home: Path, *, claude: bool) -> Skill:
 
 
 def _other_files(skill: Skill) -> list[str]:
-    folder = skill.file.parent
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if is_file(path) and path != skill.file)
+    """Return the files in a skill's folder beside its own, without hidden ones and those that may hold secrets."""
+    from moryflow_sdk.support.protected_files import sensitive
+
+    folder, found = skill.file.parent, list[str]()
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = (Path(place, name) for name in names if not name.startswith("."))
+        found += (str(path.relative_to(folder)) for path in paths if is_file(path) and path != skill.file)
+    return sorted(path for path in found if not sensitive(path))
 
 
 def _text(path: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,16 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "stdlib":
         monkeypatch.setitem(sys.modules, "re2", None)
     return request.param
+
+
+def settle(folder: Path) -> None:
+    """Wait until a search can see that `folder` did not change since it began; before, it does not trust ``rg``.
+
+    Times of files are as coarse as the clock of the system, 10 ms at most; another machine that serves the files may have a
+    clock that is ahead.
+    """
+    from moryflow_builtins.search.results import change_time
+
+    ends = time.monotonic() + 10
+    while folder.stat().st_ctime_ns >= change_time() and time.monotonic() < ends:
+        time.sleep(0.001)

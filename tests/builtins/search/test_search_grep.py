@@ -15,6 +15,8 @@ from moryflow_builtins.search import engines, glob, grep, results, search_in_fil
 from moryflow_builtins.search.worker import by_line, find_lines
 from moryflow_sdk import Rule, ToolError
 
+from .conftest import settle
+
 
 async def error_of(toolbox, tool, **args) -> ToolError:
     with pytest.raises(ToolError) as caught:
@@ -56,6 +58,7 @@ async def test_a_file_of_any_size_is_searched_by_rg(toolbox, engine: str) -> Non
     toolbox.fill({"large.log": "x" * 99 + "\n", "small.log": "needle"})
     with (toolbox.vault / "large.log").open("a", encoding="utf-8") as file:
         file.write(("x" * 99 + "\n") * 170_000 + "needle\n")
+    settle(toolbox.vault)
     result = await toolbox.arun(grep, pattern="needle")
     assert result.metadata["matches"] == (2 if engine == "rg" else 1)
 
@@ -64,6 +67,7 @@ async def test_what_read_calls_text_is_searched_to_its_end(toolbox, engine: str)
     """A NUL far behind ends no search without a word; what is binary is said to be where it was named (S2.13, D74)."""
     late = b"needle\n" + b"x\n" * 140_000 + b"\0\nneedle\n"
     toolbox.fill({"log": late, "bin": b"needle\0\n", "wide": "\ufeffneedle\n".encode("utf-16-le")})
+    settle(toolbox.vault)
     whole = ["log:1:needle", "log:140003:needle"]
     assert (await toolbox.arun(grep, pattern="needle", path="log")).output.splitlines() == whole
     assert (await toolbox.arun(search_in_file, pattern="needle", path="log")).output.splitlines() == whole

@@ -74,6 +74,15 @@ def test_skills_that_a_person_has_for_claude_code_are_read(vault, home, person, 
     ]  # fmt: skip
 
 
+def test_the_files_of_a_skill_are_listed_without_hidden_and_secret_ones(vault, home):
+    """The model is not sent to what it may not read (R13)."""
+    folder = put(vault / ".claude/skills", "release").parent
+    for name in ("notes.md", "lib/a.py", ".env", ".git/config", "lib/.cache/x", "id_rsa"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    assert read_skill("release", vault, home).endswith(":\n- lib/a.py\n- notes.md")
+
+
 def test_a_vault_that_is_the_persons_own_folder_has_its_skills_once(home, person):
     """Both names lead to one folder."""
     put(person / ".claude/skills", "release")
