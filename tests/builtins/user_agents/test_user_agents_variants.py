@@ -139,6 +139,8 @@ REJECTED = {
     "large": (head('{"id": "w", "x": "%s"}' % ("a" * 70_000)), "larger than"),
     "yaml tag": (head("id: !!python/object/apply:os.system ['id']"), "not YAML"),
     "yaml name": (head("id: !!python/name:os.system"), "not YAML"),
+    "JSON5 of 9 KB": (head("{id: 'w', tools: [" + "'a'," * 2300 + "]}"), "may have 8 KiB; write it as JSON or YAML"),
+    "yaml nested deeply": (head("- " * 5000 + "a"), "the frontmatter"),
     "yaml alias": (head("a: &a x\nid: *a"), "aliases"),
     "yaml merge": (head("a: &a {id: w}\n<<: *a"), "aliases"),
     "yaml key twice": (head("id: w\nid: v"), "given twice"),
