@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import time
@@ -42,6 +43,8 @@ INSTALLED = (3.0, 10.0)
 AGAIN = 1.0
 """The least seconds between two generations that plugins ask for."""
 _HOME_FILES = ("config.jsonc", "consents.json", "secrets.json")
+COLLECTING = (700, 10, 10)
+"""The thresholds of the garbage collector, at most: old modules are cycles, and the command line starts with higher ones."""
 _TEXTS = ("agents", "commands")
 """The folders of the home whose Markdown files are contributions."""
 _LINGER = 0.2
@@ -103,6 +106,7 @@ class Reloader:
 
     def start(self) -> None:
         """Begin to watch files."""
+        gc.set_threshold(*map(min, gc.get_threshold(), COLLECTING))
         self._host.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         watch_registry, preflight = self._host.watch_registry, self._host.preflight
         watch_registry.changed = lambda: self._on_loop(self._rewatch)
