@@ -211,6 +211,7 @@ class Shadow:
                         [path for path in changed if path not in gone | stand_ins.keys()], "--add", "--remove", "--replace"
                     )
                     self._add_entries(stand_ins)
+                    self._note_modes(changed)
                     tree = self.git("write-tree").decode().strip()
                     self._store_tree(tree, stand_ins)
                 return VaultTree(tree, self._next_number())
@@ -248,6 +249,13 @@ class Shadow:
             lines = "".join(f"040000 tree {tree}\t{place}\n" for place, tree in enumerate(sorted(trees)))
             kept = self.git("mktree", given=lines.encode(), where=self.folder).decode().strip()
             self.git("prune", f"--expire={FRESH:g}.seconds.ago", "--", kept, where=self.folder)
+
+    def modes(self) -> dict[str, int]:
+        """Return the unusual modes of files, such as private ones: git itself keeps only whether a file can be run."""
+        try:
+            return json.loads((self.folder / "modes").read_bytes())
+        except (OSError, ValueError):
+            return {}
 
     def paths(self, tree: str) -> frozenset[str]:
         return frozenset(split(self.git("ls-tree", "-r", "-z", "--name-only", tree)))
@@ -325,6 +333,20 @@ class Shadow:
         if blobs:
             lines = (os.fsencode(f"{blob.mode} {blob.hash}\t{path}\0") for path, blob in blobs.items())
             self.git("update-index", "--replace", "-z", "--index-info", given=b"".join(lines))
+
+    def _note_modes(self, paths: Iterable[str]) -> None:
+        """Remember the modes that a new file would not have by itself; a file that is gone comes back with its last one."""
+        known = self.modes()
+        modes = dict(known)
+        usual = (self.folder / "tree").stat().st_mode if (self.folder / "tree").exists() else 0o644
+        for path in paths:
+            with suppress(OSError):
+                mode = os.lstat(self.vault / path).st_mode
+                modes.pop(path, None)
+                if stat.S_ISREG(mode) and mode & 0o666 != usual & 0o666:
+                    modes[path] = mode & 0o666
+        if modes != known:
+            (self.folder / "modes").write_text(json.dumps(modes))
 
     def _tree_of(self, stand_ins: Mapping[str, Blob]) -> str | None:
         """Return the newest tree if the index has not changed since, which saves two runs of git; else ``None``."""

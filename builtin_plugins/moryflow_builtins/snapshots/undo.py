@@ -222,9 +222,10 @@ async def carry_out(turn: Turn, plan: Plan) -> UndoResult:
     touched = [change.path for change in plan.changes if change.now != change.then]
     wanted = [change.then.hash for change in plan.changes if change.then is not None] if touched else []
     contents = await asyncio.to_thread(shadow.contents, wanted) if touched else {}
+    modes = await asyncio.to_thread(shadow.modes) if touched else {}
     for change in sorted(plan.changes, key=lambda change: change.then is not None):  # removed files make room for others
         if change.now != change.then:
-            await asyncio.to_thread(_restore, turn, change, contents)
+            await asyncio.to_thread(_restore, turn, change, contents, modes)
     await turn.history.switch(plan.target)
     undone: list[dict[str, Any]] = turn.session_state.setdefault("undone", [])
     if plan.verb == "redo":
@@ -255,7 +256,7 @@ def _title_of(node: NodeView) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def _restore(turn: Turn, change: UndoChange, contents: dict[str, bytes]) -> None:
+def _restore(turn: Turn, change: UndoChange, contents: dict[str, bytes], modes: dict[str, int]) -> None:
     """Write or remove one file, without following links."""
     target = turn.files.resolve(change.path, domain="edit")
     if change.now is not None and (change.then is None or "120000" in (change.now.mode, change.then.mode)):
@@ -269,7 +270,7 @@ def _restore(turn: Turn, change: UndoChange, contents: dict[str, bytes]) -> None
         with turn.files.folder(_parent(turn, change.path)) as folder:
             os.symlink(contents[change.then.hash], Path(change.path).name, dir_fd=folder)
         return
-    turn.files.write(target, contents[change.then.hash], direct=True)
+    turn.files.write(target, contents[change.then.hash], mode=modes.get(change.path), direct=True)
     if change.now is None or change.now.mode != change.then.mode:
         _set_executable(turn, change)
 

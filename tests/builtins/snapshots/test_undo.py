@@ -40,6 +40,20 @@ async def test_undo_takes_back_the_conversation_and_the_files_together(desk):
     assert desk.texts(session) == ["first"]
 
 
+async def test_a_private_file_comes_back_private(desk):
+    """Deleted or moved away, and so is a script; git knows of a mode only whether a file can be run (S4.8, R12)."""
+    modes = {"diary": 0o600, "keys": 0o640, "run.sh": 0o700, "open": 0o644}
+    for name, mode in modes.items():
+        (desk.vault / name).write_text(name)
+        (desk.vault / name).chmod(mode)
+    moves = [call("move", path=name, to=f"away/{name}") for name in ("keys", "run.sh", "open")]
+    await desk.turn(call("delete", path="diary"), *moves, "done")
+    desk.cli("session", "undo", "-y")
+    assert {name: (desk.vault / name).stat().st_mode & 0o777 for name in modes} == modes
+    desk.cli("session", "redo", "-y")
+    assert (desk.vault / "away/keys").stat().st_mode & 0o777 == 0o640
+
+
 async def test_redo_brings_it_back_until_the_conversation_goes_on(desk):
     """What was undone can be done again; after another prompt there is nothing to redo (S4.8)."""
     session = await desk.turn(write("a.txt", "a\n"), "done", prompt="write a")

@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -216,7 +216,8 @@ def write_whole(file: Path) -> Iterator[TextIO]:
             part.replace(place)
     except BaseException as error:
         if replaced:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):
+                part.unlink()
         if isinstance(error, OSError) and error.filename in (None, str(part)):
             raise OSError(error.errno, error.strerror, str(file)) from error
         raise
