@@ -136,7 +136,12 @@ def test_a_rule_that_is_not_there_is_not_removed(bench):
         done = bench.cli("permission", "remove", given)
         assert (done.returncode, done.stderr) == (2, f"moryflow: {said}\n  next: moryflow permission rules\n")
     assert file.read_text("utf-8") == before
+    empty = bench.cli("permission", "remove", "2", "--session", "")  # of a script whose variable is empty
+    assert empty.returncode == 2 and file.read_text("utf-8") == before
+    assert len(bench.cli("permission", "remove", "x" * 10_000).stderr) < 200
     assert bench.cli("permission", "remove", "2").returncode == 0
+    bench.config(permission={"rules": [{"domain": "bash", "pattern": "make", "decision": "always"}]})
+    assert '(not usable: "always" is not a decision)' in bench.cli("permission", "remove", "1").stdout
 
 
 async def test_what_was_granted_in_a_session_is_taken_back_there(bench):

@@ -116,19 +116,19 @@ def remove_rule(context: CommandContext, words: tuple[str, ...], session: str | 
     said = " ".join(" ".join(words).split())
 
     async def work(turn: Turn) -> list[Rule]:
-        source = "session" if session else "user"
+        source = "user" if session is None else "session"
         found = [rule for rule in turn.rules.all() if rule.source == source and said in _spellings(rule)]
         if not found or any(_row(rule) != _row(found[0]) for rule in found):
-            where = "what was granted in this session" if session else "your rules"
-            problem = f"{len(found)} rules of yours are written {said!r}; say which by its number" if found else ""
+            where = "your rules" if session is None else "what was granted in this session"
+            problem = f"{len(found)} rules of yours are written {said[:80]!r}; say which by its number" if found else ""
             step = "moryflow permission rules" + (f" --session {session}" if session else "")
-            raise ConfigError(problem or f"{said!r} is not among {where}", next_step=step)
+            raise ConfigError(problem or f"{said[:80]!r} is not among {where}", next_step=step)
         for rule in reversed(found):  # from the last one on, so the numbers of earlier rules stay valid
             await turn.rules.remove(rule)
         return found
 
-    found: list[Rule] = context.change(work, session=session) if session else context.run(work)
-    shown = [f"removed: {rule.decision} {rule.domain} {visible(_words(rule))} ({place_of(rule)})" for rule in found]
+    found: list[Rule] = context.run(work) if session is None else context.change(work, session=session)
+    shown = [f"removed: {rule.decision} {rule.domain} {visible(_words(rule))} ({_place(rule)})" for rule in found]
     context.print({"v": 1, "type": "rule", "removed": [*map(rule_json, found)]}, text="\n".join(shown))
 
 
