@@ -141,7 +141,7 @@ def append_rule(file: Path, rule: Mapping[str, Any]) -> bool:
 
 
 def remove_rule(file: Path, rule: Rule) -> None:
-    """Remove the permission rule `rule` from the file it was read from.
+    """Remove the permission rule `rule` from the file it was read from, also if that has changed meanwhile.
 
     :raises ConfigError: the rule is no longer there, or the file does not parse or cannot be written.
     """
@@ -149,12 +149,14 @@ def remove_rule(file: Path, rule: Rule) -> None:
     def change(text: str, value: Any) -> tuple[str, Any]:
         rules = value_at(value, RULES)
         there = read_entries(rules if isinstance(rules, list) else [], rule.source, rule.file, line=lambda _: rule.line)[0]
-        if rule.index is None or rule not in there:
-            where = f"{rule.file or file}:{rule.line or 1}"
-            raise ConfigError("this rule cannot be removed by a command", where=where, next_step="take it out by hand")
+        same = [one.index for one in there if one.index is not None and one.replace(index=rule.index) == rule]
+        if not same:
+            where, step = f"{rule.file or file}:{rule.line or 1}", "moryflow permission rules, or take it out by hand"
+            raise ConfigError("permission.rules does not hold this rule", where=where, next_step=step)
+        index = rule.index if rule.index in same else same[-1]
         expected = copy.deepcopy(value)
-        del value_at(expected, RULES)[rule.index]
-        return remove(text, _node(text, RULES), rule.index), expected
+        del value_at(expected, RULES)[index]
+        return remove(text, _node(text, RULES), index), expected
 
     _edit(file, change)
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.config import load_config
 from moryflow.config.jsonc import parse
-from moryflow.config.values import append_rule, set_value, unset
+from moryflow.config.values import append_rule, remove_rule, set_value, unset
 from moryflow_sdk import ConfigError
 
 RULE = {"domain": "read", "pattern": "fs:/etc/hosts", "decision": "allow"}
@@ -271,3 +271,15 @@ def test_set_then_unset_keeps_every_comment(
     assert parse(after) == {key: item for key, item in value.items() if key != name}
     if name not in value:
         assert after.count("//") + after.count("/*") >= text.count("//") + text.count("/*")
+
+
+def test_a_rule_that_has_moved_meanwhile_is_removed_where_it_stands_now(tmp_path: Path) -> None:
+    """Two commands may remove rules at once; one that is gone is not taken for another (S0.48, D45)."""
+    file = tmp_path / "config.jsonc"
+    file.write_text(SAMPLE)
+    first, second = load_config(tmp_path).rules()
+    remove_rule(file, first)
+    remove_rule(file, second)
+    assert load_config(tmp_path).rules() == [] and "// the order matters" in file.read_text()
+    with pytest.raises(ConfigError, match="does not hold this rule"):
+        remove_rule(file, second)
