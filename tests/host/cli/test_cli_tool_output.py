@@ -27,6 +27,8 @@ def test_a_command_that_failed_shows_its_end() -> None:
         "  E: no such file",
         "  [exit code 2]",
     ]
+    hidden = lines(output=f"{output}\n[hidden in the sandbox: .env]", title="exit code 2")
+    assert hidden[-3:] == ["  E: no such file", "  [exit code 2]", "  [hidden in the sandbox: .env]"]
     assert failed({"status": "ok", "title": "exit code 2"}) and not failed({"status": "ok", "title": "exit code 0"})
 
 

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from moryflow_sdk import Event, MoryflowError
@@ -462,5 +463,8 @@ def _rows(text: str, columns: int) -> Sequence[str]:
 
 
 def _ends_with_failure(result: Mapping[str, Any], lines: list[str]) -> bool:
-    """Return whether the last line says how a command ended, which means that it failed; the lines before tell why."""
-    return bool(lines) and bool(result.get("title")) and lines[-1] == f"[{result['title']}]"
+    """Return whether a note at the end says how a command ended, which means that it failed; the lines before tell why.
+
+    Other notes may follow it, such as what the sandbox hides.
+    """
+    return bool(result.get("title")) and f"[{result['title']}]" in takewhile(lambda line: line.startswith("["), reversed(lines))
