@@ -139,7 +139,8 @@ class TerminalAsker:
                         stderr().write(f"{folded(plain(said))}\n")
                     await self._answers.reply(event.data["approval_id"], answer.reply, message=answer.message)
             except MoryflowError as error:
-                stderr().write(f"{folded(plain(f'moryflow: {error}'))}\n")
+                problem = str(error) if self._view is None else self._view.in_place(str(error))
+                stderr().write(f"{folded(plain(f'moryflow: {problem}'))}\n")
             self._catch_up()
 
 
