@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Event, Rule, thaw
+from moryflow_sdk.support.own_files import Doubt, doubt_about
 from moryflow_sdk.support.processes import end_marked
 
 from moryflow.base.child_processes import call_mark
 from moryflow.base.events import now
 from moryflow.kernel.outcome import SessionPermissions
 from moryflow.kernel.turn_context import Journal, SessionHandle, TurnContext
-from moryflow.store import CallRow, Node, SessionLock, SessionRow, Store, Unfinished, unfinished
+from moryflow.store import DATABASE, CallRow, Node, SessionLock, SessionRow, Store, Unfinished, unfinished
 
 from .subagents import TOOL
 from .turn_task import ends_with_calls
@@ -53,6 +54,7 @@ class SessionLease:
         self._row = row
         self._new_lock = new_lock
         self._parent_permissions = parent_permissions
+        self._own_permissions: SessionPermissions | None = None
         self._users = 0
         self._loading = asyncio.Lock()
         self.live: SessionHandle | None = None
@@ -67,7 +69,7 @@ class SessionLease:
 
     @property
     def mode(self) -> str:
-        return self.live.mode if self.live else self._row.mode
+        return self.live.mode if self.live else (self._own_permissions or self._row).mode
 
     async def acquire(self, wait: float = 0) -> None:
         """Hold the session until :meth:`release`; wait up to `wait` seconds for another holder.
@@ -110,8 +112,17 @@ class SessionLease:
         store = self._store
         hold, self._new_lock = self._new_lock or await store.hold(self._row.id, wait=wait), None
         session = hold.session
-        rights = self._parent_permissions or SessionPermissions(session.mode, [Rule(**grant) for grant in session.grants])
+        stored = SessionPermissions(session.mode, [Rule(**grant) for grant in session.grants])
+        rights = self._parent_permissions or stored
+        doubt = None if self._parent_permissions else doubt_about_database(self._home)
+        if doubt:  # what this process was told counts, not what is stored
+            rights = self._own_permissions = self._own_permissions or SessionPermissions(
+                self._row.mode, [Rule(**grant) for grant in self._row.grants]
+            )
         live = SessionHandle(hold=hold, permissions=rights, inbox=self.inbox, notes=self.notes, held_back=self.held_back)
+        if doubt and (stored.mode != rights.mode or len(stored.grants) > len(rights.grants)):
+            why = f"{doubt.reason} ({doubt.step})"
+            live.notices.append(f"the mode and the answers that are stored with this session are not used, because {why}")
         if hold.path or hold.epoch > 1:  # a new session has nothing to load
             await _store_spooled(live)
             live.leftovers, live.unfinished_calls, notice = await end_leftovers(store, self._home, session.id)
@@ -232,6 +243,14 @@ def blank_session(vault: Path | str | None, mode: str | None) -> SessionRow:
         created=stamp,
         updated=stamp,
     )
+
+
+def doubt_about_database(home: Path) -> Doubt | None:
+    """Return why somebody else could have given a stored session its mode and grants, as to a configuration file its rules."""
+    try:
+        return doubt_about(home / DATABASE)
+    except OSError:
+        return None
 
 
 def read_only_scope(host: SessionHost, row: SessionRow, mode: str | None) -> TurnContext:

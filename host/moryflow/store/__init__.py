@@ -27,6 +27,7 @@ from .records import (
 )
 
 __all__ = [
+    "DATABASE",
     "ROOT",
     "ApprovalRow",
     "Branch",
@@ -53,7 +54,7 @@ __all__ = [
     "unfinished",
 ]
 
-_FILE = "sessions.db"
+DATABASE = "sessions.db"
 
 
 def open_store(home: Path, *, patience: float = 5.0) -> Store:
@@ -64,12 +65,12 @@ def open_store(home: Path, *, patience: float = 5.0) -> Store:
     """
     from .sqlite.store import SqliteStore
 
-    return SqliteStore.open(home / _FILE, patience=patience)
+    return SqliteStore.open(home / DATABASE, patience=patience)
 
 
 def existing_store(home: Path) -> Store | None:
     """Open the session store of a home, if it has one."""
-    return open_store(home) if (home / _FILE).exists() else None
+    return open_store(home) if (home / DATABASE).exists() else None
 
 
 def last_sessions(home: Path, limit: int = 100) -> list[tuple[str, str, str]]:
@@ -82,7 +83,7 @@ def last_sessions(home: Path, limit: int = 100) -> list[tuple[str, str, str]]:
 
     rows = "SELECT id, title, model FROM sessions WHERE purpose = 'main' ORDER BY used DESC LIMIT ?"
     try:
-        with closing(sqlite3.connect(f"{(home / _FILE).absolute().as_uri()}?mode=ro", uri=True, timeout=0.1)) as file:
+        with closing(sqlite3.connect(f"{(home / DATABASE).absolute().as_uri()}?mode=ro", uri=True, timeout=0.1)) as file:
             return file.execute(rows, (limit,)).fetchall()
     except sqlite3.Error:
         return []
