@@ -26,7 +26,7 @@ from .jsonc import JsoncError, blank, parse, position
 
 
 def user_layers(home: Path, path: Path, problems: list[Problem]) -> list[Layer]:
-    """Read the user's file. If it is missing, the defaults apply; if it cannot be read, its last good copy does."""
+    """Read the user's file. If it is missing, the defaults apply; if it is unreadable or emptied, its last good copy does."""
     layer = Layer("user", {}, str(path), is_file=True)
     try:
         found = read_source(path)
@@ -40,6 +40,10 @@ def user_layers(home: Path, path: Path, problems: list[Problem]) -> list[Layer]:
         fault = Problem(str(path), None, None, error.message, error.hint, fatal=True, code=error.code)
         return _replacement_layers(home, layer, fault, problems)
     layer = replace(layer, text=found.text)
+    if not found.text.strip() and _good_layer(good_copy(home, path)) is not None:
+        message, hint = "the file is empty", "write {} for no settings"  # an editor, or a full disk, left it so
+        fault = Problem(str(path), None, None, message, hint, fatal=True, code="config_syntax")
+        return _replacement_layers(home, layer, fault, problems, trusted=not found.distrust)
     try:
         layer = _parsed_layer(layer, problems)
     except JsoncError as error:

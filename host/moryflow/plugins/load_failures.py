@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import re
 from pathlib import Path
 
 from moryflow_sdk import PluginError
@@ -61,6 +62,7 @@ def import_failure(error: BaseException, file: str, candidate: Candidate, module
     if isinstance(error, ModuleNotFoundError) and error.name:
         ours = module == error.name or module.startswith(f"{error.name}.")
         hint = "reinstall the package, or uninstall it" if ours else _missing_module_hint(error.name, candidate)
+        text = re.sub(rf"\b{PREFIX}\.(\w+?)__g\d+", r"\1", text)  # the name that a version of a plugin is imported under
     if not found:
         found, line = (file, 0) if file else (candidate.file, candidate.line)
     return LoadFailure("import", text, file=found, line=line, hint=hint)
@@ -84,6 +86,9 @@ def _import_error(error: BaseException, root: str) -> tuple[str, str, int]:
 def _missing_module_hint(missing: str, candidate: Candidate) -> str:
     """Return a hint how to get a missing module: it may be a file beside the plugin, which cannot be installed."""
     beside = candidate.tier == "user" and Path(candidate.file).with_name(f"{missing.partition('.')[0]}.py").is_file()
+    if Path(candidate.file).name == "__init__.py" and missing.startswith(f"{PREFIX}."):
+        file = "/".join(missing.split(".")[2:])
+        return f"its folder has no {file}.py; write it, or take the import away"
     if beside or missing.startswith(f"{PREFIX}."):
         return "a file cannot import one beside it: make a folder in plugins/ of both, with __init__.py, and import relatively"
     return f"install what it needs: {missing}"

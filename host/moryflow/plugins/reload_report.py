@@ -95,6 +95,7 @@ def compare(
     """
     changed = [*_plugins(before, after), *_tools(before, after), *_hooks(before, after), *_names(before, after)]
     changed += _settings(settings[0].section(""), settings[1].section(""), "")
+    changed += _problems(*settings)
     waiting = waiting or {}
     changed += _remarks(before, after, waiting)
     kept = {file: error for file, error in after.kept.items() if before.kept.get(file) != error}
@@ -235,9 +236,19 @@ def _settings(old: Any, new: Any, path: str) -> Iterator[PluginChange]:
     yield PluginChange("setting", path, words if live else f"{words} (takes a restart)")
 
 
+def _problems(old: Config, new: Config) -> Iterator[PluginChange]:
+    """Yield what is wrong with the settings now and was not before, for example a value that is not taken."""
+    known = {(problem.file, problem.message) for problem in old.problems}
+    for problem in new.problems:
+        if problem != new.torn and (problem.file, problem.message) not in known:
+            yield PluginChange(
+                "file", problem.where, f"{problem.message} ({problem.hint})" if problem.hint else problem.message
+            )
+
+
 def _short(value: Any) -> str:
     if isinstance(value, list | Mapping):
-        return f"{len(value)} entries"
+        return f"{len(value)} {'entry' if len(value) == 1 else 'entries'}"
     text = "unset" if value is None else repr(value)
     return text if len(text) <= 40 else f"{text[:37]}…"
 

@@ -380,3 +380,14 @@ def test_no_file_of_a_built_in_plugin_hides_its_hooks(name: str):
     """Third-party plugins are told at each start; of our own it is looked at here."""
     module = importlib.import_module(name)
     assert shadowing_remark(module, module.__file__ or "", [hook for hook in HOOKS if hasattr(module, hook)]) == ""
+
+
+def test_a_module_that_a_package_lacks_is_named_as_the_person_wrote_it(bench: Any):
+    """Not by the name that a version of a plugin is imported under."""
+    folder = bench.home / "plugins" / "pack"
+    folder.mkdir(mode=0o700)
+    (folder / "__init__.py").write_text("from .lib import x\n")
+    (folder / "__init__.py").chmod(0o600)
+    found = bench.record("pack")
+    assert found.error == "ModuleNotFoundError: No module named 'pack.lib'"
+    assert found.hint == "its folder has no lib.py; write it, or take the import away"

@@ -187,6 +187,33 @@ async def test_a_torn_configuration_keeps_the_settings_before(home):
         assert home.host.config.problems == () and home.host.config.rules() == []
 
 
+async def test_an_emptied_configuration_keeps_the_settings_before(home):
+    """Many editors empty a file before they write it, and a full disk leaves it so: no deny is lost (D44)."""
+    deny = '{"agents": {"runtime": {"permission": {"rules": [{"domain": "tool", "pattern": "*", "decision": "deny"}]}}}}'
+    file = home.write("config.jsonc", deny)
+    async with home.open():
+        home.write("config.jsonc", "")
+        report = await home.report()
+        assert report.changed == () and "the file is empty (the previous settings apply" in report.kept[str(file)]
+        assert [rule.decision for rule in home.host.config.rules()] == ["deny"]
+    async with home.open():
+        assert [rule.decision for rule in home.host.config.rules()] == ["deny"]
+        assert "write {} for no settings" in str(home.host.config.torn)
+        home.write("config.jsonc", "{}")
+        await home.report()
+        assert home.host.config.rules() == [] and home.host.config.torn is None
+
+
+async def test_a_saved_value_that_is_not_taken_is_said(home):
+    """With its line; what was there before is not said again (S0-i)."""
+    home.write("config.jsonc", "{}")
+    async with home.open():
+        file = home.write("config.jsonc", '{"agents": {"runtime": {"mode": {"default": "weird"}}}}')
+        assert f"file {file}:1:" in (await home.report()).lines()[0]
+        home.write("config.jsonc", '\n{"agents": {"runtime": {"mode": {"default": "weird"}, "truncation": {"maxLines": 7}}}}')
+        assert "weird" not in (await home.report()).lines()[0]
+
+
 async def test_a_configuration_that_begins_torn_counts_once_it_is_mended(home):
     """Until then the defaults hold, with the denies that can be read (D26, D44)."""
     home.write("config.jsonc", '{"agents": ')
