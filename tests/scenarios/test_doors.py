@@ -344,4 +344,4 @@ async def test_a_tool_that_cannot_say_what_it_touches_is_not_run_and_the_turn_go
     result, events = await rig.run(rig.call("vague", path="a"), {"text": "on"})
     assert (result.end_reason, result.text) == ("completed", "on")
     told = next(event.data["output"] for event in events if event.type == "tool.result")
-    assert "could not say what it touches" in told or given == "None"
+    assert "could not determine its targets" in told or given == "None"

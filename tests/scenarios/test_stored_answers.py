@@ -42,7 +42,7 @@ SWAPS = {
     to_a_link_inside: "a.txt leads to vault:/other/b.txt now, and led to vault:/a.txt when",
     to_another_file: "vault:/a.txt is another object now",
     to_a_hard_link: "vault:/a.txt is another object now",
-    to_nothing: "vault:/a.txt is not there any more",
+    to_nothing: "vault:/a.txt no longer exists",
 }
 
 

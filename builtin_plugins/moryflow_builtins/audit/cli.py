@@ -33,7 +33,7 @@ def audit(context: click.Context, denied: bool, since: str | None, session: str 
     """Show past decisions, oldest first."""
     if context.invoked_subcommand is not None:
         if denied or since or session or limit:
-            raise click.UsageError("--denied, --since, --session and -n stand behind the verb, where it takes them", context)
+            raise click.UsageError("--denied, --since, --session and -n come after the subcommand, if it takes them", context)
         return
     start = _moment(since) if since else None
     obj: CommandContext = context.obj

@@ -198,10 +198,10 @@ def _bytes(path: Path, reading: _Reading) -> bytes:
     from moryflow_sdk.support.protected_files import sensitive  # imported here, because most turns read no such file
 
     if sensitive(str(real.relative_to(reading.root))):
-        raise PermissionError(1, "it leads to a file of secrets")
+        raise PermissionError(1, "it leads to a file with secrets")
     with open_regular(real, follow=False) as file:
         if os.fstat(file.fileno()).st_uid not in (os.geteuid(), 0):
-            raise PermissionError(1, "it belongs to somebody else")
+            raise PermissionError(1, "it belongs to another user")
         return file.read(reading.left + 1)
 
 

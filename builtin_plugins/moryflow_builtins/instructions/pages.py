@@ -93,7 +93,7 @@ async def _page(address: str, folder: Path, most: int) -> Instructions:
         except ToolError as error:
             kept = _Kept(kept.text, time.time(), str(error))
         _write(file, kept)
-    problem = f"{kept.problem}; what came before is used" if kept.problem and kept.text else kept.problem
+    problem = f"{kept.problem}; the last fetched text is used" if kept.problem and kept.text else kept.problem
     return Instructions(file, kept.text, (problem,) if problem else (), address)
 
 

@@ -115,7 +115,7 @@ def _pin(value: Mapping[str, Any]) -> Pin:
     value = dict(value)
     tools = tuple(value.pop("tools"))
     if wrong := [name for name, kind in _KINDS.items() if name in value and not isinstance(value[name], kind)]:
-        raise ValueError(f"{wrong[0]} is not what it should be")
+        raise ValueError(f"{wrong[0]} has the wrong type")
     if not all(isinstance(why, str) and why for why in value.get("withheld", {}).values()):
         raise ValueError("a tool that is withheld for no reason")
     for tool in tools:

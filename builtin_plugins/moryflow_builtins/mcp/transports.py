@@ -389,7 +389,7 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
             self.lost = self.lost or (response.status_code == 404 and "mcp-session-id" in request.headers)
         if (packed := response.headers.get("content-encoding", "identity")) != "identity":
             await response.aclose()  # the size of its decompressed body would have no limit
-            raise _unreadable(f"the answer is packed with {packed[:20]!r}, which was not asked for")
+            raise _unreadable(f"the answer is compressed with {packed[:20]!r}, which was not requested")
         response.stream = _Bounded(response.stream)
         if own and request.method == "POST":
             said = f"HTTP {response.status_code} {httpx2.codes.get_reason_phrase(response.status_code)}".rstrip()
@@ -410,24 +410,24 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
     async def _checked_address(self, url: httpx2.URL) -> str:
         if url.scheme not in ("http", "https") or url.userinfo:
             raise httpx2.ConnectError(
-                f"{str(url)[:200]} is not connected to: it is not an http or https address without a password"
+                f"connections to {str(url)[:200]} are refused: it is not an http or https address without a password"
             )
         place = _place(url)
         found = await asyncio.get_running_loop().getaddrinfo(place[1], place[2], type=socket.SOCK_STREAM)
         answers = [str(entry[4][0]) for entry in found]
         if place == self._own:
             if wrong := _unintended_address(url.host, answers):
-                raise httpx2.ConnectError(f"{url.host} leads to {wrong}, which is not connected to")
+                raise httpx2.ConnectError(f"{url.host} resolves to {wrong}; connections to it are refused")
             self._local = all(map(_is_loopback, answers))
             return answers[0]
         if self._local and all(map(_is_loopback, answers)):
             return answers[0]
         if url.scheme != "https":
-            raise httpx2.ConnectError(f"{str(url)[:200]} is not connected to: it is not https")
+            raise httpx2.ConnectError(f"connections to {str(url)[:200]} are refused: it is not https")
         try:
             return str(vetted(answers)[0])
         except NotPublic as error:
-            raise httpx2.ConnectError(f"{str(url)[:200]} is not connected to: {error}") from error
+            raise httpx2.ConnectError(f"connections to {str(url)[:200]} are refused: {error}") from error
 
 
 def _place(url: httpx2.URL) -> tuple[str, str, int]:

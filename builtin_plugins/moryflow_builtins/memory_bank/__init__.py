@@ -287,7 +287,7 @@ def problem_of(text: str) -> tuple[str, int] | None:
         if not found:
             return f"{marker} is missing", 1
         if len(found) > 1 or text.count(marker) > 1:
-            return f"{marker} stands there more than once", found[-1]
+            return f"{marker} occurs more than once", found[-1]
     if split(text) is None:
         return "the markers are not in order: machine block first, then the user's", 1
     return None

@@ -161,7 +161,7 @@ def schema_problems(page: BankPage, *, front_page: bool) -> Iterator[tuple[str, 
     if missing:
         yield f"sections: section {missing[0]!r} is missing", 1
     elif [name for name in sections if name in SECTIONS] != list(SECTIONS):
-        yield f"sections: the sections stand in another order than {', '.join(SECTIONS)}", 1
+        yield f"sections: the sections must be in the order {', '.join(SECTIONS)}", 1
     if not page.routes:
         yield "routes: there is none", next((number for _, text, number in page.headings if text == "Routing Rules"), 1)
     for number, (intent, files, line) in enumerate(page.routes):

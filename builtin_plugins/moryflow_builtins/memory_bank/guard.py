@@ -250,7 +250,7 @@ def proposal_hint(call: ToolCall, result: ToolResult, turn: Turn) -> str:
     if len(changed) >= settings.propose_files:
         what = f"{len(changed)} files were changed in this turn"
     elif assess(call, settings) == "high":
-        what = f"{targets[0].partition('/')[2]} is of a kind that decisions stand behind"
+        what = f"{targets[0].partition('/')[2]} is a file whose changes usually follow a decision"
     else:
         return ""
     state["spoken"] = True

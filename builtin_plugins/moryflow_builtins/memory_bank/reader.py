@@ -129,7 +129,7 @@ def parse_package(output: str) -> tuple[ContextPackage | None, list[str]]:
 
 def _conflicts(package: ContextPackage) -> list[str]:
     return [
-        f"conflict: {item.memory} says otherwise than {item.code}: {item.detail}. What the code does is what is. "
+        f"conflict: {item.memory} contradicts {item.code}: {item.detail}. The code is right. "
         "Next: propose the correction with memory_propose"
         for item in package.conflicts
     ]

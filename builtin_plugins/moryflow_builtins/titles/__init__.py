@@ -169,7 +169,7 @@ async def summarize(turn: Turn) -> str:
     asked = f"<conversation>\n{text}\n</conversation>"
     answer = await turn.complete(asked, model=model, agent="summary", timeout=60.0)
     if not answer.strip():
-        raise ToolError("the model had nothing to say", code="empty", next_step="moryflow session show")
+        raise ToolError("the model's answer was empty", code="empty", next_step="moryflow session show")
     return answer.strip()
 
 

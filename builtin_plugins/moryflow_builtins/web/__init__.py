@@ -140,6 +140,6 @@ def doctor(config: WebSettings) -> Iterator[tuple[str, str, str]]:
         step = "moryflow config set agents.runtime.web.search.address http://localhost:8080"
         if config.search.service != "searxng":
             step = f"export {config.search.key_source(config.search.service)}=YOUR-KEY"
-        yield "warning", f"web_search is off: {config.search.service} has not {missing}", step
+        yield "warning", f"web_search is off: {config.search.service} lacks {missing}", step
     else:
         yield "ok", "web_search is off: export BRAVE_API_KEY, TAVILY_API_KEY or EXA_API_KEY, or name your SearXNG", ""

@@ -144,11 +144,11 @@ class ApprovalDesk:
         try:
             text = await owned.life.run(owned.tool.preview, (view,), PREVIEW_TIMEOUT, body=True)
         except (CallTimeout, PluginUnresponsive):
-            text = f"what it will do cannot be shown: its preview took longer than {PREVIEW_TIMEOUT:g} s\n{arguments}"
+            text = f"its preview failed: its preview took longer than {PREVIEW_TIMEOUT:g} s\n{arguments}"
         except ToolError as error:
-            text = f"what it will do cannot be shown: {error.message}\n{arguments}"
+            text = f"its preview failed: {error.message}\n{arguments}"
         except Exception as error:  # the isolation boundary around a tool's code: the person reads the error and the arguments
-            text = f"what it will do cannot be shown: {type(error).__name__}: {text_of(error)}\n{arguments}"
+            text = f"its preview failed: {type(error).__name__}: {text_of(error)}\n{arguments}"
         return cut_middle(text if isinstance(text, str) and text else arguments)
 
     def _cannot_ask(self, scope: TurnContext, on_ask: OnAsk) -> bool:
@@ -386,7 +386,7 @@ def _differences(before: Mapping[str, Any], call: ToolCall) -> Iterable[str]:
             named = text if target.folder is None else f"the folder of {text}"
             yield f"{named} is {now['path']} now, and was {then['path']} when this was answered before"
         elif now["identity"] is None:
-            yield f"{text} is not there any more, and was when this was answered before"
+            yield f"{text} no longer exists, but did when this was answered before"
         elif then["identity"] is None:
             yield f"{text} did not exist when this was answered before"
         else:

@@ -314,7 +314,7 @@ def _unfilled_variables(layer: Layer, path: tuple[str | int, ...], value: Any) -
     elif path[:2] == SECTION and str(value).startswith("${"):
         return  # in a server they are filled in
     elif isinstance(value, str) and len(value) < 80 and _VARIABLE.fullmatch(value):
-        text = f"{dotted(path)}: {value!r} is taken as it stands: variables are not filled in"
+        text = f"{dotted(path)}: {value!r} is used literally: variables are not expanded here"
         yield layer.problem(path, text, "write the value itself", code="config_value")
 
 

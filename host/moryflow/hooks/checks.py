@@ -153,7 +153,7 @@ def _check_bounds(hook: str, value: Any, before: Any = None) -> Any:
     :raises InvalidHookResult: it is out of bounds; the message names the field and what it holds.
     """
     if problem := _out_of_bounds(hook, value, before):
-        raise InvalidHookResult(f"{hook} returned a value that is not taken: {problem}")
+        raise InvalidHookResult(f"{hook} returned a value that is not accepted: {problem}")
     return value
 
 
@@ -172,7 +172,7 @@ def _messages(before: Sequence[Message], returned: Any) -> tuple[Message, ...]:
     size, limit = sum(map(_text_size, new)), TEXT_LIMITS["chat_messages"]
     if size > limit:
         problem = f"text holds {size:,} characters in {len(new)} new messages; at most {limit:,} are taken"
-        raise InvalidHookResult(f"chat_messages returned messages that are not taken: {problem}")
+        raise InvalidHookResult(f"chat_messages returned messages that are not accepted: {problem}")
     return messages
 
 

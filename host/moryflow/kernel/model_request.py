@@ -71,7 +71,9 @@ class RequestBuilder:
         if window and tokens > window and len(self._added) > len(self._removed):
             message = f"with what plugins add to it, the conversation does not fit the window of the model: about {tokens:.0f}"
             raise ModelError(
-                f"{message} tokens of {window}", code="context", next_step="moryflow hook list names those behind chat_messages"
+                f"{message} tokens of {window}",
+                code="context",
+                next_step="moryflow hook list",
             )
 
     async def overhead(self, size: Callable[[str], float]) -> float:

@@ -164,7 +164,7 @@ def call_as_judged(scope: TurnContext, tool: str, args: Mapping[str, Any], call_
     owned = scope.plugin_set.tools[tool]
     encoded = _run_tool_code(owned, "could not check its arguments", lambda: canonical(validate_arguments(owned.tool, args)))
     resolve = scope.around.services["resolve"](scope, owned.plugin)
-    touched = _run_tool_code(owned, "could not say what it touches", lambda: owned.tool.target_requests(json.loads(encoded)))
+    touched = _run_tool_code(owned, "could not determine its targets", lambda: owned.tool.target_requests(json.loads(encoded)))
     targets = tuple([resolve(item) for item in touched])
     judged, hash = freeze(json.loads(encoded)), digest(encoded)
     call = ToolCall.model_construct(
@@ -314,7 +314,7 @@ async def run_body(deadline: Deadline, keywords: Mapping[str, Any]) -> Any:
     except CallTimeout:
         raise deadline.timeout_error() from None
     except PluginUnresponsive:
-        text, step = f"plugin {owned.plugin} is not called any more: {owned.life.broken}", "start moryflow again"
+        text, step = f"plugin {owned.plugin} was disabled for this process: {owned.life.broken}", "start moryflow again"
         raise ToolError(text, code="plugin_broken", next_step=step) from None
     return await deadline.hold(outcome) if inspect.isawaitable(outcome) else outcome
 

@@ -163,7 +163,7 @@ class ToolExecutor:
         if await self._judge_again(prepared, answered) is None:
             return answered
         return as_refused(
-            decided, cause="policy", reason="what this call would do has changed since it was answered", by="rule"
+            decided, cause="policy", reason="the effect of this call has changed since the question was answered", by="rule"
         )
 
     async def _judge_again(self, prepared: PreparedCall, answered: Ruling) -> Ruling | None:

@@ -178,7 +178,7 @@ class TurnContext:
             return
         self._refused.add(key)
         loaded = self.plugin_set.plugins.get(plugin)
-        text = f"{name} cannot be stored as JSON, so what was stored before stands: {describe(error)[0]}"
+        text = f"{name} cannot be stored as JSON, so the previously stored value is kept: {describe(error)[0]}"
         tier, hint = loaded.tier if loaded else "user", f"moryflow plugin info {plugin}"
         self.report(HookFailure(plugin, tier, name, "failed", text[:2000], hint=hint, action="ignored"))
 

@@ -36,4 +36,4 @@ def put_back(home: Path) -> None:
         log.warning("%s", error)
         return
     if names:
-        log.warning("an installation was cut off; what was there before is there again (%s)", ", ".join(names))
+        log.warning("an interrupted installation was undone; the previous versions are back (%s)", ", ".join(names))

@@ -247,7 +247,7 @@ def package_in_folder(folder: Path) -> PluginPackage:
     except FileNotFoundError:
         project = ProjectTable(folder.name, "", {}, ())
     except (OSError, ValueError) as error:
-        problem, hint = f"its pyproject.toml cannot be read: {error}", "mend it, then install it again"
+        problem, hint = f"its pyproject.toml cannot be read: {error}", "fix it, then install it again"
         raise InstallError(problem, where=str(folder / "pyproject.toml"), next_step=hint) from error
     points = project.points.items()
     text = "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in found.items()) for group, found in points)

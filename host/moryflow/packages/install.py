@@ -181,7 +181,7 @@ def update(entry: Locked, manager: Manager) -> InstallResult:
         lines = change.lines
         if ready.package.version != entry.version:
             lines = (f"version {entry.version} -> {ready.package.version}", *lines)
-        lines = lines or ("the code, and nothing of what it says of itself",)
+        lines = lines or ("the code; its manifest is unchanged",)
         manager.tell(f"{entry.name}:")
         for line in (*lines, *(f"would also be installed: {name} {version}" for name, version in also)):
             manager.tell(f"  {line}")
@@ -282,7 +282,7 @@ def _restore(entry: Locked, manager: Manager) -> None:
 
 def _check_agreed(entry: Locked, digest: str, name: str) -> None:
     if digest != entry.hash:
-        problem = f"what {entry.origin} gives now is not what was agreed to"
+        problem = f"{entry.origin} no longer matches plugins.lock"
         raise InstallError(problem, where=FILE, next_step=f"moryflow plugin update {name}")
 
 

@@ -194,7 +194,7 @@ class Manager:
         own = {found.site / name for name in found.start_files()} if found.editable else set()
         if new_start_files := sorted(start_files() - starts - own):
             names = ", ".join(str(path) for path in new_start_files)
-            problem = f"{names} came along, which Python would run at every start; all was removed again"
+            problem = f"{names} would be run by Python at every start; the installation was undone"
             raise InstallError(problem, next_step="ask the author of the plugin what it is for")
         for name in sorted(set(installed_packages()) - before - {normal(shown.name)}):
             for plugin in installed_packages()[name].plugins:

@@ -154,7 +154,7 @@ def _restore(home: Path, also: Iterable[str]) -> list[str]:
         for item in kept:
             _put_back(folder / item.copy, Path(item.place))
     except OSError as error:
-        step = f"make it writable; until then what is installed may be half of it: {folder}"
+        step = f"make it writable; until then the installation may be incomplete: {folder}"
         problem = f"an installation did not end well and cannot be taken back: {error.strerror}"
         raise InstallError(problem, where=str(error.filename or folder), next_step=step) from error
     name, entry = note["locked"]

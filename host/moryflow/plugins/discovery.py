@@ -207,7 +207,7 @@ def _broken_link(name: str, path: Path) -> Candidate | None:
 def _unreadable(found: EntryPoint) -> LoadFailure | None:
     if not found.problem:
         return None
-    hint = "mend it" if found.file.endswith(".toml") else "reinstall the package, or uninstall it"
+    hint = "fix it" if found.file.endswith(".toml") else "reinstall the package, or uninstall it"
     return LoadFailure("discover", found.problem, file=found.file, hint=hint)
 
 

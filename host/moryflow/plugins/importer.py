@@ -153,7 +153,7 @@ def shadowing_remark(plugin: Any, file: str, hooks: Iterable[str]) -> str:
         return ""
     names = [name for name in (*hooks, *ATTRIBUTES) if hasattr(plugin, name) and f"{plugin.__name__}.{name}" not in sys.modules]
     shadowing = [name for name in names if Path(file).with_name(f"{name}.py").is_file() or Path(file).with_name(name).is_dir()]
-    return f"rename {', '.join(shadowing)}: once that file is imported it hides what has its name" if shadowing else ""
+    return f"rename {', '.join(shadowing)}: once imported, that file replaces what has its name here" if shadowing else ""
 
 
 def _parts(target: str) -> tuple[str, list[str]]:

@@ -30,7 +30,7 @@ def problem_record(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
 
 def absent_gate(tier: str, name: str) -> LoadRecord:
     """Return the record of a plugin that had a gate when it was last loaded and is not found any more."""
-    error = "it judged tool calls when it was last loaded, and is not there any more"
+    error = "it had a gate when it was last loaded, and is missing now"
     failure = LoadFailure("discover", error, hint=f"put it back, or: moryflow plugin disable {name}")
     record = LoadRecord(name, "", "user" if tier == "user" else "installed", "failed", "last load", gate=True)
     return failed_record(record, failure)

@@ -137,9 +137,9 @@ def _check(hook: str, function: Any, options: Mapping[str, Any]) -> None:
     if odd := [each for each in (*wishes.before, *wishes.after, *wishes.events) if not isinstance(cast("object", each), str)]:
         refuse(f"{hook}: before=, after= and events= take names, not {odd[0]!r}")
     if needed := _by_keyword_only(function):
-        refuse(f"{hook}: takes {', '.join(needed)} by keyword only; a hook is given its arguments by place", "drop the *")
+        refuse(f"{hook}: takes {', '.join(needed)} by keyword only; hooks are called with positional arguments", "drop the *")
     if wishes.events and hook != "event":
-        refuse(f"{hook}: events= is for the hook event; this one is not told of any")
+        refuse(f"{hook}: events= is for the hook event; this hook receives no events")
     if wishes.on_failure not in ("skip", "withhold"):
         refuse(f"{hook}: on_failure={wishes.on_failure!r} must be 'skip' or 'withhold'")
     if wishes.on_failure == "withhold" and info.kind != "transform":
@@ -418,7 +418,7 @@ def _with_schema(item: Tool, tier: str) -> Tool:
     given = item.arguments.names
     lost = [name for name in parameters(item.function) if name not in given and name != item.context_parameter]
     if lost:  # pydantic reserves some names and silently leaves such a parameter out
-        raise Refused(f"nothing can be given to the parameter {lost[0]!r} of {item.name!r}; rename it")
+        raise Refused(f"pydantic reserves the name of the parameter {lost[0]!r} of {item.name!r}; rename it")
     return item
 
 

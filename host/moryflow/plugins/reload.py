@@ -285,7 +285,7 @@ class Reloader:
             except (MoryflowError, OSError) as error:
                 log.warning("%s", error)
             except Exception as error:  # whatever went wrong, the next save is tried again
-                log.warning("what was saved is not taken: %s: %s", type(error).__name__, error)
+                log.warning("the saved changes could not be loaded: %s: %s", type(error).__name__, error)
             finally:
                 self._note_reloaded(saved)
 

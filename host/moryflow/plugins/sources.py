@@ -377,7 +377,7 @@ def _import_again(name: str, unit: Unit, digest: str) -> ModuleType:
     old = _modules_of(unit)
     compiled = [key for key, module in old.items() if str(getattr(module, "__file__", "")).endswith(tuple(EXTENSION_SUFFIXES))]
     if compiled:
-        text = f"{compiled[0]} is compiled, so what was saved takes a restart"
+        text = f"{compiled[0]} is a compiled module, so the change takes a restart"
         raise LoadFailure("import", text, file=str(unit.file), hint="end this program and start it again")
     read_fresh(unit)
     for key in old:

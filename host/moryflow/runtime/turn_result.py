@@ -45,7 +45,7 @@ class Shortfall(NamedTuple):
     next_step: str
 
 
-_OTHERWISE = "say it in other words, or choose another model with -m"
+_OTHERWISE = "rephrase the prompt, or choose another model with -m"
 SHORTFALLS: dict[str, Shortfall] = {
     "length": Shortfall(
         5,

@@ -180,7 +180,7 @@ class VaultFiles:
         vault = self._paths.vault
         if path.startswith(vault.rstrip("/") + "/") and not Path(vault).is_dir():
             raise ToolError(
-                f"the vault is not there any more: {vault}",
+                f"the vault no longer exists: {vault}",
                 code="not_found",
                 next_step="put it back, or end here and work in another folder",
             )

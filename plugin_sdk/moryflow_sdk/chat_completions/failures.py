@@ -246,7 +246,7 @@ def _redirect(status: int, location: str, endpoint: Endpoint) -> ModelError:
     target = redact(plain(location.split("?")[0])[:200], endpoint.key)
     return ModelError(
         f"{endpoint.label} answered with a redirect (HTTP {status}) to {target or 'nowhere'}; "
-        "it was not followed, because the key would have gone along",
+        "it was not followed, because that would send the key to another server",
         code="protocol",
         status=status,
         next_step=f"set the final address in {endpoint.url_source}",
@@ -294,7 +294,7 @@ def next_step(code: str, endpoint: Endpoint, message: str = "", *, quota: bool =
         case "bad_request":
             return "choose another model with -m, or drop the parameter it names (moryflow config prompt show lists yours)"
         case "content_filter":
-            return "say it in other words, or choose another model with -m"
+            return "rephrase the prompt, or choose another model with -m"
         case "protocol":
             return f"check that {endpoint.url_source} is the address of an OpenAI-compatible API (most end in /v1)"
         case _:

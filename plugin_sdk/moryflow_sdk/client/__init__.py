@@ -359,7 +359,7 @@ async def request(
         given = {**headers, "Connection": "close", **({"Content-Length": str(len(body))} if body is not None else {})}
         lines += [f"{name}: {value}" for name, value in given.items()]
         if any("\r" in line or "\n" in line for line in lines):
-            raise ValueError("a header has a line of its own")
+            raise ValueError("a header contains a line break")
         writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b""))
         await writer.drain()
         status = int((await reader.readline()).split()[1])

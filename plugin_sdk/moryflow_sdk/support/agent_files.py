@@ -166,7 +166,7 @@ def _model(metadata: Mapping[str, Any], warnings: list[Remark]) -> str | None:
     """Return the model; for a name that only another system knows, return ``None``: the person's default model is used."""
     model = _string(metadata, "model", warnings)
     if model in _MODELS_ELSEWHERE:
-        warnings.append((("model",), f"the model {model!r} is not one here; the default model is used"))
+        warnings.append((("model",), f"the model {model!r} does not exist here; the default model is used"))
         return None
     return None if model == "inherit" else model or None
 

@@ -102,12 +102,12 @@ class Fetcher:
                         return got
                     here, url = url, self._permitted_url(lambda at=url, to=location: follow(at, to))
                     if _origin(url) != _origin(here) and is_local(url):
-                        raise ToolError(f"{here} leads to this machine", code="not_public")
+                        raise ToolError(f"{here} redirects to this machine", code="not_public")
                     if not self.wanted(url):
                         return Fetched(here, got.status, got.headers, leads_to=url)
-                raise ToolError(f"{address} leads on more than {REDIRECTS} times")
+                raise ToolError(f"{address} redirects more than {REDIRECTS} times")
         except TimeoutError:
-            raise ToolError(f"{address} did not come within {self.seconds:g} s", code="timeout") from None
+            raise ToolError(f"{address} did not answer within {self.seconds:g} s", code="timeout") from None
 
     def _permitted_url(self, read: Callable[[], Url]) -> Url:
         """Return the URL that `read` returns, or the one that it refuses if :attr:`permitted` allows that."""
@@ -152,7 +152,7 @@ class Fetcher:
         except NotHttp as error:
             raise ToolError(f"{url} does not answer as HTTP asks for: {error}") from None
         except (Broken, TimedOut, ValueError) as error:
-            raise ToolError(f"{url} did not come whole: {error}") from None
+            raise ToolError(f"the answer of {url} broke off: {error}") from None
         finally:
             connection.close()
 
@@ -192,7 +192,7 @@ async def _body(connection: Connection, encoding: str, most: int) -> tuple[bytes
 
     named = encoding.strip().lower()
     if named not in ("", "identity", *_PACKED):
-        raise ToolError(f"the answer is packed as {named!r:.60}, which was not asked for")
+        raise ToolError(f"the answer is compressed with {named!r:.60}, which was not requested")
     content = bytearray()
     try:
         async with aclosing(unpacked(connection.pieces(), named)) as pieces:
@@ -201,5 +201,5 @@ async def _body(connection: Connection, encoding: str, most: int) -> tuple[bytes
                 if len(content) > most:
                     return bytes(content[:most]), True
     except Undecodable as error:
-        raise ToolError(f"the answer is not packed as it says: {error}") from None
+        raise ToolError(f"the answer is not compressed as its header says: {error}") from None
     return bytes(content), False

@@ -217,7 +217,7 @@ def _check_pattern(pattern: Any) -> None:
     if len(pattern) > MAX_PATTERN:
         raise _Bad(f"the pattern is longer than {MAX_PATTERN} characters")
     if not _plain(pattern):
-        raise _Bad("the pattern holds a NUL character or half a character")
+        raise _Bad("the pattern contains a NUL character or half a character")
     hidden = hidden_character(pattern)
     if hidden:
         raise _Bad(f"the pattern holds {hidden}, which nobody sees", "type the pattern again instead of pasting it", "pattern")

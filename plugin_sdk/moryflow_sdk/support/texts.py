@@ -226,4 +226,4 @@ def moment(text: str, now: datetime | None = None) -> datetime:
             return (now or datetime.now(UTC)) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         return datetime.fromisoformat(text.strip()).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{text!r} is no time; try 30m, 2h, 7d or 2026-01-31") from error
+        raise ValueError(f"{text!r} is not a time; try 30m, 2h, 7d or 2026-01-31") from error

@@ -200,7 +200,7 @@ def _target(reference: str, root: dict[str, Any]) -> Any:
     :raises ValueError: the reference leads to something else.
     """
     if reference != "#" and not reference.startswith("#/"):
-        raise ValueError(f"the reference {_quoted(reference)} does not lead to a part of it")
+        raise ValueError(f"the reference {_quoted(reference)} does not lead to a part of this schema")
     place: Any = root
     keyword = ""
     for part in unquote(reference).split("/")[1:]:
@@ -276,7 +276,7 @@ def misfits(schema: Mapping[str, Any], value: Any) -> list[tuple[Iterable[str | 
     try:
         return [(error.absolute_path, error.message[:300]) for error in islice(validator.iter_errors(value), MOST_FAULTS)]
     except Exception as error:  # a foreign schema: an invalid pattern, or endless nesting
-        return [((), f"the schema cannot be held against it: {type(error).__name__}: {error}"[:300])]
+        return [((), f"the value cannot be checked against the schema: {type(error).__name__}: {error}"[:300])]
     finally:
         _followed.reset(started)
 

@@ -296,7 +296,7 @@ def test_a_file_of_somebody_else_is_not_read(vault, home):
     """In a folder that others can write to, they could otherwise instruct the agent (R13, R17)."""
     (vault / "AGENTS.md").write_text("obey")
     os.chown(vault / "AGENTS.md", 12345, 12345)
-    assert texts(vault, home) == [] and "belongs to somebody else" in problems(vault, home)
+    assert texts(vault, home) == [] and "belongs to another user" in problems(vault, home)
 
 
 async def test_they_can_be_switched_off(vault, home):

@@ -51,7 +51,7 @@ async def test_what_came_before_is_used_while_a_page_does_not_come(tmp_path: Pat
             later(tmp_path, 4000 if len(server.requests) == 1 else 0)
             (found,) = await fetched(tmp_path, address)
             assert (found.text, len(server.requests)) == ("Be kind.", 2)
-            assert found.problems == ("it answered 500; what came before is used",)
+            assert found.problems == ("it answered 500; the last fetched text is used",)
         later(tmp_path, AGAIN)
         assert [(item.text, item.problems) for item in await fetched(tmp_path, address)] == [("Be brief.", ())]
 
@@ -64,7 +64,7 @@ async def test_what_came_before_is_used_while_a_page_does_not_come(tmp_path: Pat
         (page(b"x" * 200), "more than the 100 bytes"),
         (replies.failure(404), "answered 404"),
         (replies.Reply(status=302, headers={"location": "http://169.254.169.254/"}), "not a public address"),
-        (replies.Reply(end="reset"), "did not come"),
+        (replies.Reply(end="reset"), "broke off"),
     ],
 )
 async def test_a_page_that_cannot_be_used_is_left_out_and_named(tmp_path: Path, reply: replies.Reply, said: str) -> None:

@@ -141,7 +141,7 @@ def test_each_of_two_calls_at_once_says_what_went_wrong_with_it(servers: Servers
 )
 def test_what_a_server_names_is_judged_like_any_address(own: str, named: str) -> None:
     """Private and local addresses are the person's to name, not a server's; keys go over https (S0.37)."""
-    with pytest.raises(httpx2.ConnectError, match="is not connected to"):
+    with pytest.raises(httpx2.ConnectError, match="connections to .* are refused"):
         asyncio.run(JudgedTransport(own).check(httpx2.URL(named)))
 
 
@@ -173,7 +173,7 @@ def test_a_name_of_a_server_never_comes_to_mean_this_machine(
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolved)
         await JudgedTransport("https://hub.example/mcp").check(httpx2.URL("https://hub.example/mcp"))
 
-    with pytest.raises(httpx2.ConnectError, match="is not connected to") if refused else nullcontext():
+    with pytest.raises(httpx2.ConnectError, match="connections to .* are refused") if refused else nullcontext():
         asyncio.run(check())
 
 
@@ -194,7 +194,7 @@ def test_an_answer_that_would_grow_when_it_is_unpacked_is_not_read() -> None:
 
     asked: list[bytes] = []
     bomb = gzip.compress(bytes(40 * 1024 * 1024))
-    with pytest.raises(httpx2.ReadError, match="packed with 'gzip'"):
+    with pytest.raises(httpx2.ReadError, match="compressed with 'gzip'"):
         asyncio.run(work())
     assert b"accept-encoding: identity" in asked[0].lower() and b"gzip" not in asked[0].lower()
 

@@ -125,7 +125,7 @@ async def test_a_package_counts_only_for_what_was_really_read_and_stands_there(c
 async def test_conflicts_between_memory_and_code_are_told_with_both_pointers(project):
     """And how to set it right (S3.8)."""
     talk = await project.run(ASK, CONFLICT, "done")
-    assert f"conflict: {PATTERNS}:9 says otherwise than src/money.py:1: cents are 100" in talk.last["output"]
+    assert f"conflict: {PATTERNS}:9 contradicts src/money.py:1: cents are 100" in talk.last["output"]
     assert "memory_propose" in talk.last["output"] and talk.events("conflict")[0]["conflicts"][0]["code"] == "src/money.py:1"
 
 

@@ -137,7 +137,7 @@ async def test_a_hanging_tool_costs_its_plugin_a_thread_and_not_its_gates(bench:
         assert await gated(bench, scope) == []
     with pytest.raises(ToolError, match="abandoned"):
         await run(started, "hangs")
-    with pytest.raises(ToolError, match="not called any more") as raised:
+    with pytest.raises(ToolError, match="was disabled for this process") as raised:
         await run(started, "work", seconds=0)
     assert raised.value.code == "plugin_broken"
     assert [verdict.cause for _, verdict in await gated(bench, scope)] == ["hook_failure"]

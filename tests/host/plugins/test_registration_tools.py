@@ -325,7 +325,7 @@ def test_a_parameter_that_nothing_can_be_given_to_is_told(name: str):
     """pydantic keeps such names for itself: the model would be told of a tool that cannot be called (invariant 5)."""
     names: dict[str, Any] = {}
     exec(f"def odd({name}: str): 'd'", names)
-    with pytest.raises(Refused, match=f"nothing can be given to the parameter '{name}' of 'odd'; rename it"):
+    with pytest.raises(Refused, match=f"pydantic reserves the name of the parameter '{name}' of 'odd'; rename it"):
         usable(tool(names["odd"]), "user")
 
 

@@ -298,7 +298,7 @@ def test_a_vault_that_has_vanished_is_not_made_anew(files: VaultFiles, vault: Pa
     """Moved away while a turn runs: nothing is written apart from all the rest, elsewhere as ever (SECURITY §3, issue 2)."""
     outside = files.resolve(str(tmp_path / "outside" / "x"), domain="edit")
     vault.rename(tmp_path / "moved")
-    with pytest.raises(ToolError, match="the vault is not there any more") as caught:
+    with pytest.raises(ToolError, match="the vault no longer exists") as caught:
         files.write(files.resolve(name, domain="edit"), b"x")
     assert caught.value.code == "not_found" and not vault.exists()
     assert files.write(outside, b"x").identity

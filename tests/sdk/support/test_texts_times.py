@@ -27,5 +27,5 @@ def test_times_can_be_dates() -> None:
 @pytest.mark.parametrize("text", ["", "soon", "7y", "999999w", "2026-13-01"])
 def test_what_names_no_time_is_told_so(text: str) -> None:
     """The message shows what would."""
-    with pytest.raises(ValueError, match="is no time; try 30m, 2h, 7d or 2026-01-31"):
+    with pytest.raises(ValueError, match="is not a time; try 30m, 2h, 7d or 2026-01-31"):
         moment(text, NOW)

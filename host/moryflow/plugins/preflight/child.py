@@ -146,7 +146,7 @@ def _reads_terminal(error: BaseException) -> bool:
 _TERMINAL_HINT = "an import must not read standard input, which is the person's terminal"
 
 
-_HARM_HINT = "do it in plugin_start and undo it in what that returns, or not at all"
+_HARM_HINT = "do it in plugin_start and undo it in the function that plugin_start returns"
 _HARM_IN_TOOLS = "do it in the function of the tool and undo it there, or not at all"
 
 

@@ -71,7 +71,7 @@ class AdmissionPolicy:
         """
         if self.doubted and _root(candidate) in self.doubted:
             text = "it changed while a shell command ran, so the new version waits for your consent"
-            raise Pending("consent", text, file=candidate.file, hint="say yes in dev or chat, or start Moryflow again")
+            raise Pending("consent", text, file=candidate.file, hint="agree in moryflow dev or chat, or start Moryflow again")
         verdict = self.cache.get(_key(candidate, digest))
         if verdict is None:
             text = "it has not been seen before and is being tried out in a process of its own"

@@ -205,7 +205,7 @@ async def test_a_project_whose_table_is_wrong_for_a_moment_is_named_and_comes_ba
     (project / "pyproject.toml").write_text(text)
     async with home.open(development=[project]) as host:
         record = home.record("project")
-        assert (record.status, record.hint) == ("failed", "mend it") and "of the wrong kind" in record.error
+        assert (record.status, record.hint) == ("failed", "fix it") and "of the wrong kind" in record.error
         (project / "pyproject.toml").write_text(f'[project]\nname = "{package.name}"\nversion = "0.1"\n{points}')
         await home.until(lambda: "say" in host.tools)
         (project / "pyproject.toml").write_text(text)
@@ -219,10 +219,10 @@ async def test_a_reload_that_fails_in_any_way_is_named_and_the_next_save_is_take
         with monkeypatch.context() as broken:
             broken.setattr("moryflow.runtime.generation.wanted_plugins", lambda *_, **__: 1 / 0)
             home.tool("two")
-            await home.until(lambda: "what was saved is not taken: ZeroDivisionError" in caplog.text)
+            await home.until(lambda: "the saved changes could not be loaded: ZeroDivisionError" in caplog.text)
         home.tool("three")
         await home.until(lambda: host.tools["hello"].tool.function() == "three")
-        assert caplog.text.count("what was saved is not taken") == 1
+        assert caplog.text.count("the saved changes could not be loaded") == 1
 
 
 async def test_an_editable_installation_appears_while_a_host_runs(home, package):
