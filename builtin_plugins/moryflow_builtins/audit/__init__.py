@@ -131,7 +131,8 @@ def _append(file: Path, line: bytes) -> None:
     try:
         descriptor = os.open(file, _APPEND, 0o600)
     except FileNotFoundError:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (file.parent.parent, file.parent):  # each of them closed, whatever the umask is
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(file, _APPEND, 0o600)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -169,6 +169,7 @@ def install_skill(home: Path, *, replace: bool) -> tuple[Path, str]:
         return place, "unchanged"
     if place.exists() and not replace:
         return place, "kept: it differs from the one that came with Moryflow"
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     for page in pages:
         goal = place / page.relative_to(SKILL)
         goal.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -149,7 +149,7 @@ async def test_one_private_file_per_session(bench):
     sessions = [(await bench.run(bench.calls(("peek", {"path": "a.md"})))).session for _ in range(2)]
     folder = bench.home.joinpath(*FOLDER)
     assert {file.name.rpartition("-")[0] for file in folder.iterdir()} == set(sessions)
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
 
 
