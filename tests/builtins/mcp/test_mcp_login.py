@@ -410,7 +410,7 @@ def test_metadata_that_leads_to_a_link_local_address_is_refused(servers: Servers
         shown.append(url)
         urlopen(url, timeout=60).read()
 
-    with pytest.raises(ToolError, match="connections to .* are refused"):
+    with pytest.raises(ToolError, match=r"connections to .* are refused"):
         logged_in(servers, web, browser)
     assert len(shown) == (place == "token_endpoint") and not tokens_of(servers).exists()
 

@@ -141,7 +141,7 @@ def test_each_of_two_calls_at_once_says_what_went_wrong_with_it(servers: Servers
 )
 def test_what_a_server_names_is_judged_like_any_address(own: str, named: str) -> None:
     """Private and local addresses are the person's to name, not a server's; keys go over https (S0.37)."""
-    with pytest.raises(httpx2.ConnectError, match="connections to .* are refused"):
+    with pytest.raises(httpx2.ConnectError, match=r"connections to .* are refused"):
         asyncio.run(JudgedTransport(own).check(httpx2.URL(named)))
 
 
@@ -173,7 +173,7 @@ def test_a_name_of_a_server_never_comes_to_mean_this_machine(
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolved)
         await JudgedTransport("https://hub.example/mcp").check(httpx2.URL("https://hub.example/mcp"))
 
-    with pytest.raises(httpx2.ConnectError, match="connections to .* are refused") if refused else nullcontext():
+    with pytest.raises(httpx2.ConnectError, match=r"connections to .* are refused") if refused else nullcontext():
         asyncio.run(check())
 
 
