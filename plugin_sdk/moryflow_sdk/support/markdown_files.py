@@ -208,7 +208,7 @@ def _fast_yaml(block: str) -> Any:
     """
     import yaml
 
-    class Loader(yaml.CSafeLoader):
+    class FastLoader(yaml.CSafeLoader):
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             found = super().construct_mapping(node, deep=deep)
             if len(found) != len(node.value):
@@ -221,7 +221,7 @@ def _fast_yaml(block: str) -> Any:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH or isinstance(event, yaml.AliasEvent):
             raise _NotPlain
-    return yaml.load(block, Loader=Loader)
+    return yaml.load(block, Loader=FastLoader)
 
 
 def _yaml(block: str) -> Any:
