@@ -60,14 +60,15 @@ def judge_file(policy: Policy, target: Target, domain: str | None = None, *, who
 
 
 def _runs_when_saved(policy: Policy, target: Target, answer: Judgement) -> Judgement:
-    """Ask, in every mode, before a plugin's watched code is changed: it is loaded as soon as it is saved."""
+    """Ask, in every mode, before a file is changed that Moryflow loads as soon as it is saved, such as a plugin's code."""
     for path in _paths(policy, target):
         names = _components(path)
         for root in policy.watched:
             for place in _home_spellings(root):
                 shorter = min(len(names), len(place))
                 if names[:shorter] == place[:shorter]:
-                    reason = f"{path} is code of a plugin that is being written; it runs as soon as it is saved"
+                    what = "code of a plugin that is being written, or is linked from Moryflow's folder"
+                    reason = f"{path} is {what}; it runs as soon as it is saved"
                     return Judgement(answer.domain, answer.target, "ask", reason, bypass="never")
     return answer
 

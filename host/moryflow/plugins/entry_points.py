@@ -27,6 +27,8 @@ _RACY = 2.0
 """Seconds after a change of a folder in which its content is not cached."""
 CODE_FOLDERS = ("plugins", "tools")
 """The folders of the home that hold code."""
+TEXT_FOLDERS = ("agents", "commands")
+"""The folders of the home whose Markdown files are contributions."""
 
 
 class EntryPoint(NamedTuple):
@@ -321,12 +323,30 @@ def editable_code(home: Path, development: Iterable[Path]) -> list[Path]:
     return [*dict.fromkeys((*found, *(path.absolute() for path in development), *_linked(home)))]
 
 
+def linked_settings(home: Path, config: Path) -> list[Path]:
+    """Return the files and folders outside the home that Moryflow reads in place of its own: what links in the home lead to,
+    and the configuration file.
+
+    :param config: the path of the configuration file, wherever it is.
+    """
+    inside = os.path.realpath(home)
+    names = {*CODE_FOLDERS, *TEXT_FOLDERS}
+    links = [path for folder in (home, *map(home.joinpath, TEXT_FOLDERS)) for path in _links_in(folder)]
+    targets = [path for link in links if (path := link.resolve()).is_file() or link.name in names]
+    found = dict.fromkeys((config.resolve(), *targets))
+    return [path for path in found if path.exists() and not path.is_relative_to(inside)]
+
+
 def _linked(home: Path) -> Iterator[Path]:
-    for folder in CODE_FOLDERS:
-        with suppress(OSError):
-            links = [entry.path for entry in list(os.scandir(home / folder)) if entry.is_symlink()]
-            targets = map(Path, map(os.path.realpath, links))
-            yield from (path for path in targets if path.is_file() or (path / "__init__.py").is_file())
+    targets = (link.resolve() for folder in CODE_FOLDERS for link in _links_in(home / folder))
+    return (path for path in targets if path.is_file() or (path / "__init__.py").is_file())
+
+
+def _links_in(folder: Path) -> list[Path]:
+    """Return the links in a folder that lead somewhere."""
+    with suppress(OSError):
+        return [Path(entry.path) for entry in list(os.scandir(folder)) if entry.is_symlink() and os.path.exists(entry.path)]  # noqa: PTH110
+    return []
 
 
 def _root(project: Path) -> Path:

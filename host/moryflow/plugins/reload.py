@@ -17,7 +17,7 @@ from moryflow_sdk import Event, MoryflowError
 from moryflow.base.events import now
 
 from .consent import Consents, consent_command, items
-from .entry_points import CODE_FOLDERS, editable_code, search_path
+from .entry_points import CODE_FOLDERS, TEXT_FOLDERS, editable_code, search_path
 from .reload_report import ReloadReport, compare
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ AGAIN = 1.0
 _HOME_FILES = ("config.jsonc", "consents.json", "secrets.json")
 COLLECTING = (700, 10, 10)
 """The thresholds of the garbage collector, at most: old modules are cycles, and the command line starts with higher ones."""
-_TEXTS = ("agents", "commands")
-"""The folders of the home whose Markdown files are contributions."""
 _LINGER = 0.2
 """Seconds after the end of a shell command in which a change may still come from the command."""
 _GONE = 2.0
@@ -183,7 +181,7 @@ class Reloader:
                 self._check_installed_again()
             return
         parts = path.relative_to(home).parts
-        if not parts or parts[0] not in (*_HOME_FILES, *CODE_FOLDERS, *_TEXTS):
+        if not parts or parts[0] not in (*_HOME_FILES, *CODE_FOLDERS, *TEXT_FOLDERS):
             return
         if parts[0] in CODE_FOLDERS:
             self._hold_new()
@@ -259,7 +257,7 @@ class Reloader:
     def _rewatch(self) -> None:
         """Watch the files that the current generation is made from, and the paths that plugins watch."""
         home = self._host.home
-        folders = {home: False, **{home / name: True for name in (*CODE_FOLDERS, *_TEXTS)}}
+        folders = {home: False, **{home / name: True for name in (*CODE_FOLDERS, *TEXT_FOLDERS)}}
         self._outside_code = editable_code(home, self._host.development)
         folders |= {path if path.is_dir() else path.parent: path.is_dir() for path in self._outside_code}
         folders |= dict.fromkeys(self._sites - folders.keys(), False)
@@ -317,7 +315,7 @@ class Reloader:
 
 def _file_states(home: Path, written: Iterable[Path]) -> dict[Path, tuple[int, int]]:
     """Return time and size of each file that a generation is made from, in the home and in the paths `written`."""
-    roots = (*map(home.joinpath, (*_TEXTS, *items(home))), *written)
+    roots = (*map(home.joinpath, (*TEXT_FOLDERS, *items(home))), *written)
     states: dict[Path, tuple[int, int]] = {}
     for path in (*(home / name for name in _HOME_FILES), *(path for root in roots for path in _sources(root))):
         with suppress(OSError):  # it does not exist, or was just removed

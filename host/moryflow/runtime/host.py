@@ -27,7 +27,7 @@ from moryflow.kernel.turn_context import TurnContext, TurnDependencies
 from moryflow.plugins import dispose
 from moryflow.plugins.consent import Consents, items
 from moryflow.plugins.discovery import discover
-from moryflow.plugins.entry_points import editable_code
+from moryflow.plugins.entry_points import editable_code, linked_settings
 from moryflow.plugins.last_seen import Releases
 from moryflow.services import SERVICES, effect_of, plugin_view, tool_view
 from moryflow.store import SessionLock, SessionRow, Store, open_store
@@ -95,7 +95,7 @@ class Host:
             compaction=self.compaction.of_turn,
             profile=self.profile,
             strict=self.strict,
-            watched=tuple(editable_code(self.home, self.development)),
+            watched=(*editable_code(self.home, self.development), *linked_settings(self.home, self.config.path)),
         )
 
     @property

@@ -119,8 +119,10 @@ class _Loop:
         return 0
 
     def _greet(self) -> None:
+        from moryflow.plugins.entry_points import editable_code
+
         own = [record for record in self._host.plugin_set.records if record.tier != "builtin" and record.status == "loaded"]
-        places = [str(self._host.home), *(str(path) for path in self._host.surroundings.watched)]
+        places = [str(self._host.home), *map(str, editable_code(self._host.home, self._paths))]
         names = f" ({', '.join(record.name for record in own)})" if own else ""
         plugins = f"{len(own)} plugin{'' if len(own) == 1 else 's'}{names}"
         self._say(f"watching {', '.join(places)}: {plugins}, {len(self._host.tools)} tools; Ctrl-C ends")

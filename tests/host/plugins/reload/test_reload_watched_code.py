@@ -53,6 +53,27 @@ async def test_code_behind_a_link_is_watched_and_a_write_to_it_asks(home):
         assert await home.says() == "two"
 
 
+@pytest.mark.parametrize("name", ["config.jsonc", "agents/writer.md", "agents"])
+async def test_a_write_to_what_a_link_in_the_home_leads_to_asks(home, name):
+    """Also where the whole folder is a link: a tool does not change its own rules by another path (R21)."""
+    place = home.path / name
+    target = home.vault / "dotfiles" / name
+    target.parent.mkdir(parents=True)
+    if name == "agents":
+        place.rename(target)
+        written = target / "writer.md"
+    else:
+        written = target
+        written.write_text("{}")
+    place.symlink_to(target)
+    async with home.open() as host:
+        given = {"path": str(written.relative_to(home.vault)), "content": "x"}
+        outcome = await host.call_tool("write", given, vault=home.vault, mode="full_access", options=RunOptions(on_ask="deny"))
+        assert outcome.result.status == "denied" and "runs as soon as it is saved" in outcome.ruling.reason
+        free = {"path": "dotfiles/notes.md", "content": "x"}
+        assert (await host.call_tool("write", free, vault=home.vault, mode="full_access")).result.status == "ok"
+
+
 async def test_what_is_saved_right_before_a_call_holds_although_the_system_has_not_told_of_it(home, monkeypatch):
     """Of a plugin that is being written elsewhere as of one in the home; a busy system tells late (S0-i, issue 5)."""
     alone, package = home.vault / "mine.py", home.vault / "pack"
