@@ -163,6 +163,7 @@ async def test_of_two_files_with_one_name_the_first_has_it(box):
     assert f"b.py: the name 'shout' is taken by {first}" in notes[0]
 
 
+@pytest.mark.usefixtures("shared_group")
 @pytest.mark.parametrize("mode", [0o602, 0o620, 0o666])
 async def test_files_that_others_can_write_are_refused(box, mode):
     """Their code is not run, and the command that fixes it is said (D57, R17)."""

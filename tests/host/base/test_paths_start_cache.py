@@ -33,6 +33,7 @@ def test_a_file_that_does_not_fit_is_ignored_and_replaced(tmp_path: Path, conten
     assert recall_start(tmp_path, "lock", 1) == "again"
 
 
+@pytest.mark.usefixtures("shared_group")
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 def test_a_file_that_others_can_write_is_ignored(tmp_path: Path, mode: int):
     """Written anew it is the person's alone, whatever the umask is."""

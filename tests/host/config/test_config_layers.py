@@ -106,6 +106,7 @@ def test_variables_become_settings(tmp_path: Path) -> None:
     assert config.problems == ()
 
 
+@pytest.mark.usefixtures("shared_group")
 @pytest.mark.parametrize(("mode", "allows", "denies"), [(0o600, 1, 1), (0o644, 1, 1), (0o664, 0, 1), (0o666, 0, 1)])
 def test_a_file_others_can_write_gives_no_allow_rules(mode: int, allows: int, denies: int, tmp_path: Path) -> None:
     """Group- or world-writable: denies and harmless settings hold, nothing that loosens does, and it is said (R17)."""
