@@ -112,7 +112,7 @@ class Confined:
             await self.ctx.ask(Ask(question))
         except Denied as error:
             answer = str(error).removeprefix(f"{question}; ")
-            return _error_result(result, settled, f"{summary}. It was put back; {answer}")
+            return _error_result(result, settled, f"{summary}. They were put back; {answer}")
         left = await asyncio.to_thread(put_in_place, self._vault, settled.changes)
         unseen = {path: entry for path, entry in self.before.guarded.items() if entry.kind == "unseen"}
         now = await asyncio.to_thread(self._search.after, unseen)

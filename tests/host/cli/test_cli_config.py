@@ -77,9 +77,9 @@ def test_a_value_that_a_variable_overrules_is_written_and_told(cli: Any, words: 
     cli.environ = {"MORYFLOW_MODEL": cli.script("mine")}
     done = cli(*words.split(), cli.script("other"))
     assert done.returncode == 0
-    assert done.stderr.endswith("MORYFLOW_MODEL in the environment comes first\n  next: unset MORYFLOW_MODEL\n")
+    assert done.stderr.endswith("the variable MORYFLOW_MODEL overrides it\n  next: unset MORYFLOW_MODEL\n")
     cli.environ = {}
-    assert "comes first" not in cli(*words.split(), cli.script("other")).stderr
+    assert "overrides it" not in cli(*words.split(), cli.script("other")).stderr
 
 
 def test_a_file_that_does_not_parse_is_never_written_to(cli: Any) -> None:
