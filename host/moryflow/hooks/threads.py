@@ -63,7 +63,7 @@ class PluginUnresponsive(Exception):
 class _Job:
     """One call: the loop waits for it, a worker thread makes it. `body`: it runs the body of a tool.
 
-    :param own_work: the deadline counts the thread's processor time, not elapsed time.
+    :param by_processor_time: the deadline counts the thread's processor time, not elapsed time.
     """
 
     function: Callable[..., Any]
@@ -114,7 +114,7 @@ class Worker:
         """Return what `function` returns. The deadline counts from when the function begins.
 
         :param body: `function` is the body of a tool.
-        :param own_work: `timeout` counts processor time, not time spent waiting for the processor.
+        :param by_processor_time: `timeout` counts processor time, not time spent waiting for the processor.
         :raises CallTimeout: `function` did not finish in `timeout` seconds; the thread is abandoned.
         :raises PluginUnresponsive: the thread was abandoned before this call, or while it waited in the queue.
         """

@@ -253,7 +253,7 @@ class Database:
 
 
 def _call_on_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[T], None], value: T) -> None:
-    """Call `told` with `value` on the loop; do nothing if the loop is closed, as nobody waits any more."""
+    """Call `callback` with `value` on the loop; do nothing if the loop is closed, as nobody waits any more."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(callback, value)
 
