@@ -67,8 +67,8 @@ def _runs_when_saved(policy: Policy, target: Target, answer: Judgement) -> Judge
             for place in _home_spellings(root):
                 shorter = min(len(names), len(place))
                 if names[:shorter] == place[:shorter]:
-                    what = "code of a plugin that is being written, or is linked from Moryflow's folder"
-                    reason = f"{path} is {what}; it runs as soon as it is saved"
+                    what = "belongs to a plugin in development, or to Moryflow's folder by a link or MORYFLOW_CONFIG"
+                    reason = f"{path} {what}; it is used as soon as it is saved"
                     return Judgement(answer.domain, answer.target, "ask", reason, bypass="never")
     return answer
 

@@ -68,13 +68,17 @@ class Confined:
             argv,
             vault=self._vault,
             hidden=[self.ctx.home, *hidden],
-            read_only=[*self.ctx.watched, *closed],
+            read_only=[*(path for path in self.ctx.watched if self._is_writable_there(path)), *closed],
             opened=[self._vault / name for name in RUNS_LATER.literal if self._is_open(name)],
             kept=kept,
             replaced=replaced,
             network=self.network,
             workdir=workdir,
         )
+
+    def _is_writable_there(self, path: Path) -> bool:
+        """Whether the vault makes `path` writable. A path elsewhere is not bound: it may be hidden, and would be seen again."""
+        return path.is_relative_to(self._vault) or self._vault.is_relative_to(path)
 
     def begin(self) -> None:
         """Search the vault before the command, and write the record. Its lock is held while this process lives."""

@@ -24,7 +24,7 @@ from moryflow.config import MISSING, RULES, Config, Layer, merged, nested, read_
 
 from .checks import drop_bad_values, unknown_keys
 from .jsonc import JsoncError, JsoncNode, parse, position, tree
-from .load import Unreadable, read_source
+from .load import Unreadable, good_copy, read_source
 from .schema import Known, defaults, host_models
 
 
@@ -251,6 +251,9 @@ def _edit(file: Path, change: Change) -> bool:
     target = _target(file)
     with locked(target):
         text, mark = _read(target)
+        if not text.strip() and target.exists() and good_copy(target.parent, target).exists():
+            problem = "the file is empty, and was not before; nothing was written"
+            raise ConfigError(problem, where=str(file), next_step="put its text back, or write {} for no settings")
         result = change(text, _parsed(target, text))
         if result is None:
             return False

@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -99,14 +99,14 @@ class Installer:
         return FetchedWheel(wheels[0], commit[1] if commit else "")
 
     def fetch_also(self, items: Sequence[tuple[str, str]], folder: Path) -> list[Path]:
-        """Put the wheels of `items`, by name and version, into `folder`, and return them; nothing is installed.
+        """Put the wheels of `items`, by name and version, into `folder`, and return them; nothing is installed or built.
 
-        :raises InstallError: there is none of one; with what pip says.
+        A package without a wheel is left out: it has only its sources, or an address of its own.
         """
-        named = [f"{name}=={version}" for name, version in items]
-        limit = [] if self.building else ["--only-binary", ":all:"]
-        command = [*self._pip(), "wheel", "--no-deps", "--wheel-dir", str(folder), *limit, "--", *named]
-        self._run(command, f"{', '.join(named)} cannot be fetched")
+        command = [*self._pip(), "wheel", "--no-deps", "--wheel-dir", str(folder), "--only-binary", ":all:", "--"]
+        for name, version in items:
+            with suppress(InstallError):
+                self._run([*command, f"{name}=={version}"], f"{name} cannot be fetched")
         return sorted(folder.glob("*.whl"))
 
     def plan(self, origin: PackageOrigin) -> list[tuple[str, str]]:

@@ -333,8 +333,8 @@ def linked_settings(home: Path, config: Path) -> list[Path]:
     names = {*CODE_FOLDERS, *TEXT_FOLDERS}
     links = [path for folder in (home, *map(home.joinpath, TEXT_FOLDERS)) for path in _links_in(folder)]
     targets = [path for link in links if (path := link.resolve()).is_file() or link.name in names]
-    found = dict.fromkeys((config.resolve(), *targets))
-    return [path for path in found if path.exists() and not path.is_relative_to(inside)]
+    own = [config.resolve()] if os.path.isfile(config) else []  # noqa: PTH113 (Path.is_file raises in a closed folder)
+    return [path for path in dict.fromkeys((*own, *targets)) if not path.is_relative_to(inside)]
 
 
 def _linked(home: Path) -> Iterator[Path]:

@@ -150,6 +150,9 @@ async def serve(
         host.models(host.plugin_set).choose(options.model, agent.model, host.config.get("model"))
     with only_one(host.home), listen(options) as bound:
         address = address_of(options, bound)
+        running_file = host.home / FOLDER / RUNNING  # at once: clients send the token to the address that is there
+        about = {"url": address.url, "pid": os.getpid(), "version": __version__, "home": str(host.home), "started": now()}
+        keep(running_file, json.dumps(about))
         token = token_of(host.home)
         service = Service(host, vault, token, address.url, NewSession(options.agent, options.model, options.mode))
         host.approvals.attach(asyncio.get_running_loop())
@@ -163,9 +166,6 @@ async def serve(
         await service.events.start()
         reloader = Reloader(host)
         reloader.start()
-        running_file = host.home / FOLDER / RUNNING
-        about = {"url": address.url, "pid": os.getpid(), "version": __version__, "home": str(host.home), "started": now()}
-        keep(running_file, json.dumps(about))
         work = asyncio.create_task(server.serve(sockets=[bound]))
         stop_requested = asyncio.create_task(stopping.wait())
         try:

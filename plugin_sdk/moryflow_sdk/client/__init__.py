@@ -81,6 +81,7 @@ def _address(home: Path) -> str:
     with (home / "server" / "lock").open("rb") as lock, suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         raise ConnectionRefusedError("the server that listened there has ended")
+    os.kill(int(found["pid"]), 0)  # a new server may hold the lock already, and the address be the old one's
     return str(found["url"])
 
 

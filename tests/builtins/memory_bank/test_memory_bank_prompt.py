@@ -188,7 +188,7 @@ async def test_a_kind_of_change_speaks_for_a_proposal(project):
     project.configure(bank={"guardMode": "warn"})
     read = {"calls": [{"name": "read", "arguments": {"path": "memory-bank/details/patterns.md"}}]}
     talk = await project.run(read, write("db/migrations/1.sql"), "done")
-    assert "db/migrations/1.sql is of a kind" in talk.last["output"]
+    assert "db/migrations/1.sql is a file whose changes" in talk.last["output"]
     talk = await project.run(read, write("db/migrations/2.sql"), "done", prompt="mb:no, just migrate")
     assert "memory_propose" not in talk.last["output"]
     for settings in ({"remind": False}, {"guardMode": "off"}):

@@ -104,7 +104,7 @@ def test_a_conversation_that_does_not_fit_is_offered_a_summary(
         terminal = at_terminal("chat", "-r", session, "-m", "openai/test-model")
         terminal.expect("/help")
         terminal.type("and now?\r")
-        terminal.expect("Write a summary and go on? [y/N]")
+        terminal.expect("Write a summary and continue? [y/N]")
         terminal.type("y\r")
         terminal.expect("compacted: about")
         terminal.expect("the answer")

@@ -18,7 +18,7 @@ async def test_second_holder_in_the_same_process_is_busy(store: Store, session: 
     hold.release()
     again = await store.hold(session.id, wait=1)
     assert again.epoch == hold.epoch + 1
-    with pytest.raises(StaleEpoch, match="given back"):
+    with pytest.raises(StaleEpoch, match="released"):
         await hold.commit(Commit())
     again.release()
     again.release()

@@ -26,7 +26,7 @@ async def test_a_write_to_a_plugin_that_is_being_written_asks_in_every_mode(home
         given = {"path": "mine/__init__.py", "content": "x = 1\n"}
         outcome = await host.call_tool("write", given, vault=home.vault, mode=mode, options=options)
         assert (outcome.result.status, outcome.ruling.decision) == ("denied", "deny")
-        assert "runs as soon as it is saved" in outcome.ruling.reason
+        assert "used as soon as it is saved" in outcome.ruling.reason
         assert (code / "__init__.py").read_text() == PLUGIN
         removed = await host.call_tool(
             "bash", {"command": "echo x > mine/new.py"}, vault=home.vault, mode=mode, options=options
@@ -44,7 +44,7 @@ async def test_code_behind_a_link_is_watched_and_a_write_to_it_asks(home):
     async with home.open() as host:
         given = {"path": "mine.py", "content": code.read_text().replace("one", "two")}
         outcome = await host.call_tool("write", given, vault=home.vault, mode="full_access", options=RunOptions(on_ask="deny"))
-        assert outcome.result.status == "denied" and "runs as soon as it is saved" in outcome.ruling.reason
+        assert outcome.result.status == "denied" and "used as soon as it is saved" in outcome.ruling.reason
         home.reloader._shells.add("call_1_1")
         code.write_text(given["content"])
         await home.until(lambda: home.reloader.asking)
@@ -69,7 +69,7 @@ async def test_a_write_to_what_a_link_in_the_home_leads_to_asks(home, name):
     async with home.open() as host:
         given = {"path": str(written.relative_to(home.vault)), "content": "x"}
         outcome = await host.call_tool("write", given, vault=home.vault, mode="full_access", options=RunOptions(on_ask="deny"))
-        assert outcome.result.status == "denied" and "runs as soon as it is saved" in outcome.ruling.reason
+        assert outcome.result.status == "denied" and "used as soon as it is saved" in outcome.ruling.reason
         free = {"path": "dotfiles/notes.md", "content": "x"}
         assert (await host.call_tool("write", free, vault=home.vault, mode="full_access")).result.status == "ok"
 
