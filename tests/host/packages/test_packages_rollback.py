@@ -295,7 +295,7 @@ def test_after_a_kill_the_next_start_has_the_version_before(place: Any, moment: 
         awaited(new.exists)
         awaited(lambda: not installing(place))
     first = place.run("tool", "run", "sayer_says")
-    assert first.stdout == "1.0\n" and "an installation was cut off" in first.stderr and "sayer" in first.stderr
+    assert first.stdout == "1.0\n" and "an interrupted installation was undone" in first.stderr and "sayer" in first.stderr
     assert state(place) == before
     assert place.run("tool", "run", "sayer_says").stderr == ""
     says(place, "1.0")
