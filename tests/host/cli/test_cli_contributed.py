@@ -79,7 +79,7 @@ def test_verbs_and_nouns_of_plugins_are_understood_like_those_of_the_host(cli: A
 def test_what_stands_before_a_verb_that_cannot_mean_it_is_refused(cli: Any) -> None:
     """`audit --denied tail` showed every decision; a filter is not passed over in silence (S0.74)."""
     done = cli("audit", "--denied", "tail")
-    assert (done.returncode, done.stdout) == (2, "") and "behind the verb" in done.stderr
+    assert (done.returncode, done.stdout) == (2, "") and "come after the subcommand" in done.stderr
 
 
 def test_a_group_with_a_way_of_its_own_keeps_it(cli: Any) -> None:

@@ -131,7 +131,7 @@ def _home(home: Path) -> Iterable[DoctorFinding]:
         return
     if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
         yield DoctorFinding(
-            "home", "bad", f"{home} cannot be read and written", f"chown or chmod it, or set MORYFLOW_HOME: {home}"
+            "home", "bad", f"{home} cannot be written", f"chown or chmod it, or set MORYFLOW_HOME: {home}"
         )
         return
     yield from _closed_to_me(home)
