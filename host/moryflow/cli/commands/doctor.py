@@ -130,9 +130,7 @@ def _home(home: Path) -> Iterable[DoctorFinding]:
             yield DoctorFinding("home", "bad", text, "set MORYFLOW_HOME to a folder that you may write to")
         return
     if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
-        yield DoctorFinding(
-            "home", "bad", f"{home} cannot be written", f"chown or chmod it, or set MORYFLOW_HOME: {home}"
-        )
+        yield DoctorFinding("home", "bad", f"{home} cannot be written", f"chown or chmod it, or set MORYFLOW_HOME: {home}")
         return
     yield from _closed_to_me(home)
     doubt = doubt_about(home)
