@@ -12,7 +12,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -189,30 +188,29 @@ class Installer:
         :raises InstallError: it failed; the message is `problem` with the output.
         """
         mark = f"moryflow-install-{os.getpid()}"
-        with _exit_on_signals(), ThreadPoolExecutor(1) as reader:
+        with _exit_on_signals(), tempfile.TemporaryFile() as printed:
             try:
                 process = subprocess.Popen(
                     command,
                     env={**self._environ(), CALL_MARK: mark},
                     cwd=_NOWHERE,
                     stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
+                    stdout=printed,
                     stderr=subprocess.STDOUT,
                     pass_fds=(self.lock_descriptor,) if self.lock_descriptor >= 0 else (),
                 )
             except OSError as error:
                 raise InstallError(f"{problem}: {error.strerror}", where=str(command[0])) from error
-            assert process.stdout is not None
             try:
-                reading = reader.submit(ends_of, process.stdout)
                 process.wait(LONGEST)
             except subprocess.TimeoutExpired as error:
                 raise InstallError(f"{problem}: not done after {LONGEST:.0f} s") from error
             finally:
                 process.kill()
                 process.wait()
-                end_marked((mark,))  # a build script that still runs, and would hold the output open
-        output = reading.result().decode("utf-8", "replace")
+                end_marked((mark,))  # a build script that still runs
+            printed.seek(0)  # a file and no pipe: whoever still holds it open is not waited for
+            output = ends_of(printed).decode("utf-8", "replace")
         if process.returncode:
             why = _relevant_output(output) or f"  it ended with exit code {process.returncode} and said nothing"
             raise InstallError(f"{problem}:\n{why}", next_step=_hint(output))

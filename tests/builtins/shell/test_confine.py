@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -159,6 +160,18 @@ async def test_a_secret_is_hidden_whatever_its_name_is(place, name):
     (place[0] / os.fsdecode(name)).write_text(TOKEN)
     result = await run(Context(place, "cat -- .env* *.pem *.key; echo done"), 60)
     assert "done" in result.output and TOKEN not in result.output
+
+
+async def test_watched_files_are_closed_in_the_vault_and_not_shown_elsewhere(place, tmp_path):
+    """A link in Moryflow's folder may lead to a secret in a hidden folder; shown read-only, it could be read (R10, R21)."""
+    vault, home = place
+    linked, elsewhere = vault / "linked.jsonc", home / "secrets.json"
+    linked.write_text("{}")
+    elsewhere.write_text(TOKEN)
+    context = Context(place, f"echo x > linked.jsonc; cat {elsewhere}; echo over > /dev/null && echo fine")
+    context.watched = (linked, elsewhere, Path("/dev/null"))
+    result = await run(context, 60)
+    assert TOKEN not in result.output and "fine" in result.output and linked.read_text() == "{}"
 
 
 async def test_links_that_lead_in_a_circle_stop_no_command(place):

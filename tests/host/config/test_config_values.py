@@ -128,6 +128,15 @@ def test_a_file_that_does_not_parse_is_never_written_to(file: Path, text: str) -
     assert file.read_text() == text
 
 
+def test_a_file_that_was_emptied_is_never_written_to(file: Path) -> None:
+    """An editor, or a full disk, left it so; written to, the rules that still hold from its copy would be gone (D45)."""
+    file.write_text("")
+    file.with_name("config.good.jsonc").write_text(SAMPLE)
+    with pytest.raises(ConfigError, match="the file is empty, and was not before"):
+        append_rule(file, RULE)
+    assert file.read_text() == ""
+
+
 def test_something_on_the_way_that_is_no_object_is_refused(file: Path) -> None:
     """Nothing is set inside a list (S0.88)."""
     file.write_text('{"agents": []}')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 from moryflow.base.builtins import BUILTINS
-from moryflow.packages.installer import MOST_KEPT, ends_of
+from moryflow.packages.installer import MOST_KEPT, Installer, ends_of
 from moryflow.plugins.discovery import is_reserved
 
 from .conftest import PLUGIN
@@ -115,6 +116,24 @@ def test_no_dependency_replaces_what_is_not_its_own(place: Any) -> None:
     done = place.run("plugin", "install", "carrier", "-y", code=1)
     assert "clumsy 1.0 would replace moryflow_sdk/extra.py of moryflow" in done.stderr
     assert not (place.site / "clumsy").exists() and not (place.site / "carrier").exists()
+
+
+def test_a_dependency_without_a_wheel_of_the_index_is_installed_unread(place: Any) -> None:
+    """One with an address of its own; what the index has under its name and version is another package (R31)."""
+    apart = place.work / "apart"
+    apart.mkdir()
+    place.wheels.add("helper", plugin=False).rename(apart / "helper-1.0-py3-none-any.whl")
+    place.wheels.add("carrier", requires=[f"helper @ {(apart / 'helper-1.0-py3-none-any.whl').as_uri()}"])
+    place.run("plugin", "install", "carrier", "-y")
+    assert (place.site / "helper").exists()
+
+
+def test_what_an_installer_leaves_running_is_not_waited_for(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it holds the output open and is not found any more (R31)."""
+    monkeypatch.setattr("moryflow.packages.installer.end_marked", lambda marks: None)
+    began = time.monotonic()
+    assert Installer(os.environ, {})._run(["sh", "-c", "sleep 30 & echo done"], "it failed") == "done\n"
+    assert time.monotonic() - began < 20
 
 
 def test_a_plugin_name_that_is_taken_is_refused_with_the_next_step(place: Any) -> None:

@@ -149,6 +149,21 @@ def test_what_listens_after_a_server_was_killed_is_not_given_its_token(start: Ca
             listening.accept()
 
 
+def test_the_address_of_a_server_that_has_ended_is_not_used_while_the_next_one_begins(start: Callable[..., Server]) -> None:
+    """The new one holds the lock already, and has not said yet where it listens (R39)."""
+    killed = start()
+    killed.process.kill()
+    killed.process.wait()
+    with (killed.home / "server" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with socket.create_server(("127.0.0.1", urlsplit(killed.said["url"]).port)) as listening:
+            with pytest.raises(ConfigError, match="no Moryflow server answers"):
+                asyncio.run(connect(home=killed.home))
+            listening.settimeout(0)
+            with pytest.raises(BlockingIOError):
+                listening.accept()
+
+
 def test_the_synchronous_edge(server: Server) -> None:
     """For programs without a loop."""
     session = server.session("Hello.")

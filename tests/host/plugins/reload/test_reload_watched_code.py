@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from moryflow import RunOptions
+from moryflow.plugins.entry_points import linked_settings
 
 RULE = {"domain": "bash", "pattern": "sandbox:commands", "decision": "deny"}
 WITHOUT_SANDBOX = json.dumps({"agents": {"runtime": {"permission": {"rules": [RULE]}}}})
@@ -115,3 +117,11 @@ async def test_what_changed_while_a_shell_command_ran_waits_for_a_person(home):
         assert home.record("mine").kept and "while a shell command ran" in home.record("mine").error
         await home.reloader.give(str(code))
         assert await home.says() == "two"
+
+
+def test_only_a_plain_file_counts_as_the_configuration_elsewhere(tmp_path):
+    """``MORYFLOW_CONFIG=/dev/null`` takes nothing from a command; a missing file, or one out of reach, stops nothing (R21)."""
+    own = tmp_path / "own.jsonc"
+    own.write_text("{}")
+    found = [linked_settings(tmp_path / "home", path) for path in (Path("/dev/null"), tmp_path / "none.jsonc", own)]
+    assert found == [[], [], [own]]
