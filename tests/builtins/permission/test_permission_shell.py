@@ -91,6 +91,22 @@ def test_a_deny_also_finds_paths_and_wrapped_commands(make_policy: MakePolicy, c
     assert decide(make_policy(rules("+*", "-rm *")), command) == "deny"
 
 
+@pytest.mark.parametrize(
+    ("command", "decision"),
+    [
+        ("MSG='a b' make x", "allow"),
+        (r"MSG=a\ b make x y", "allow"),
+        ("MSG='a b' V=1 make x", "ask"),
+        ("MSG='a b;rm' make x", "ask"),
+        ("'MSG=a b' make x", "ask"),
+        ("MSG=a b make x", "ask"),
+    ],
+)
+def test_a_rule_spells_an_assignment_as_a_person_types_it(make_policy: MakePolicy, command: str, decision: str) -> None:
+    """Only the value of an assignment is quoted; other assignments, and a program of such a name, are not covered (R11)."""
+    assert decide(make_policy(rules("+MSG='a b' make *")), command) == decision
+
+
 def test_an_allow_does_not_cover_a_program_of_the_same_name_elsewhere(make_policy: MakePolicy) -> None:
     """An allow is for the name as written (SECURITY §2.2)."""
     assert decide(make_policy(rules("+ls*")), "./ls") == "ask"

@@ -68,7 +68,7 @@ class CommandLine:
     :ivar views: every spelling that a rule which asks or denies may use for this command.
     """
 
-    __slots__ = ("_firm", "args", "assigned", "effects", "plain", "quoted", "views", "words")
+    __slots__ = ("_firm", "_typed", "args", "assigned", "effects", "plain", "quoted", "views", "words")
 
     def __init__(self, assigned: tuple[Arg, ...], args: tuple[Arg, ...], effects: CommandEffects, raw: str) -> None:
         self.assigned = assigned
@@ -78,7 +78,10 @@ class CommandLine:
         self.plain = " ".join([word.text for word in self.words])
         one_each = self.plain.count(" ") == len(self.words) - 1 and all(word.text for word in self.words)
         simple = one_each and _SAFE_LINE.fullmatch(self.plain) is not None
-        self.quoted = self.plain if simple else " ".join(map(quote, self.words))
+        texts = [word.text for word in self.words]
+        typed = texts if simple else [*map(_quote_assignment, assigned), *map(quote, args)]
+        self._typed = tuple(typed)
+        self.quoted = " ".join(typed)
         self._firm = self.plain if simple else " ".join([_joined_inside(word.text) for word in self.words])
         self.views = tuple(dict.fromkeys((self.plain, self.quoted, raw, *self._other_views())))
 
@@ -156,7 +159,7 @@ class CommandLine:
         rule = rules[0] if len(set(rules)) == 1 else None
         if rule is None or rule.decision != "allow" or start < 1 or self.words[start:] != tuple(inner):
             return None
-        before = " ".join(quote(word) for word in self.words[:start])
+        before = " ".join(self._typed[:start])
         rest = rule.pattern.removeprefix(f"{before} ")
         part = rule.replace(pattern=rest)
         compiled = compile_rule(part)
@@ -173,7 +176,7 @@ class CommandLine:
         if pattern.matches(f"shell:{self._firm}"):
             return tuple(_joined_inside(word.text) for word in self.words)
         if pattern.matches(f"shell:{self.quoted}"):
-            return tuple(quote(word) for word in self.words)
+            return self._typed
         return None
 
     def why_uncovered(self, pattern: Pattern, matched: Sequence[str]) -> str:
@@ -210,6 +213,11 @@ def quote(word: Arg) -> str:
     if word.why or (_SAFE.fullmatch(text) and (not text.startswith("~") or word.tilde)):
         return text
     return text if text in ("[", "[[", "]", "]]", "{}", "!") else "'" + text.replace("'", "'\\''") + "'"
+
+
+def _quote_assignment(word: Arg) -> str:
+    name, sign, value = word.text.partition("=")
+    return word.text if word.why or not value else name + sign + quote(Arg(value))
 
 
 def _joined_inside(text: str) -> str:
