@@ -16,7 +16,7 @@ import threading
 import time
 from importlib import import_module
 from io import BufferedRandom, BufferedWriter, TextIOWrapper
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -25,11 +25,8 @@ from moryflow.base import leave_out_pydantic_plugins
 from moryflow.base.builtins import CONTRIBUTED, OF_SESSIONS
 
 from .failures import install_excepthooks, report
-from .options import FOLLOWING, REACHED, Flags, asking_options, with_flags_behind_verb
+from .options import FOLLOWING, REACHED, Flags, NounGroup, asking_options, with_flags_behind_verb
 from .terminal import streams
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 __all__ = ["cli", "main"]
 
@@ -72,7 +69,7 @@ Moryflow runs LLM agents on your files.
 """
 
 
-class LazyGroup(click.Group):
+class LazyGroup(NounGroup):
     """The program's commands: imports a command when it is used, and loads the plugins only for a name not in the table."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -111,22 +108,9 @@ class LazyGroup(click.Group):
             error.ctx = error.ctx or ctx.meta.get(REACHED)
             raise
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete command names from the table, without importing a command or loading a plugin."""
-        if incomplete.startswith("-"):
-            return super().shell_complete(ctx, incomplete)
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(name, help=help_line) for name, help_line in _LISTED.items() if name.startswith(incomplete)]
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Show the commands before the flags: they are what a person looks for."""
-        self.format_commands(ctx, formatter)
-        click.Command.format_options(self, ctx, formatter)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([*_LISTED.items()])
+    def summary(self, ctx: click.Context, name: str) -> str:
+        """Return the help from the table, so that no command is imported for it."""
+        return _LISTED[name]
 
 
 def _no_such_command(name: str, known: list[str]) -> str:
@@ -201,8 +185,9 @@ def _has_few_files() -> bool:
 
 def _run(arguments: list[str] | None) -> int:
     """Run the command and report its errors, except a failure to write standard output, which is raised."""
-    _begin_work(alone=arguments is None)
-    if arguments is None:  # a program that calls main() has its own hooks for uncaught exceptions
+    if arguments is None:  # a program that calls main() has its own handlers of signals and uncaught exceptions
+        if callable(signal.getsignal(signal.SIGINT)):  # until here Ctrl-C leaves at once, see moryflow.__main__
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         install_excepthooks()
     try:
         if "_MORYFLOW_COMPLETE" in os.environ:
@@ -240,15 +225,6 @@ GRACE = 5.0
 
 _COUNTDOWN = "moryflow-ending"
 _codes: list[int] = []
-
-
-def _begin_work(*, alone: bool) -> None:
-    """Let Ctrl-C raise ``KeyboardInterrupt`` from here on; so far :mod:`moryflow.__main__` has made it leave at once.
-
-    :param alone: the process is ours, so nobody else has chosen what Ctrl-C does.
-    """
-    if alone and callable(signal.getsignal(signal.SIGINT)):
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end_with(code: int) -> None:
