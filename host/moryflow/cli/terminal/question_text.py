@@ -118,7 +118,7 @@ def _fitting_targets(targets: Sequence[list[str]], rows: int, columns: int) -> l
     """Return the lines of as many targets as fit, at least two: a long list must not push the question off the screen."""
     most = MOST_TARGETS if rows < ALL else ALL
     while True:
-        lines = [line for lines in _without_middle(targets, most, f"targets{V}", columns) for line in lines]
+        lines = _without_middle(targets, most, f"targets{V}", columns)
         if len(lines) <= rows or most <= 2:
             return lines
         most -= 1
@@ -133,7 +133,7 @@ def preview_lines(text: str, columns: int, rows: int, hint: str = V) -> list[str
         return []
     lines = [visible(line, keep="\t").replace("\t", "    ") for line in text.split("\n")]
     pieces = [piece for line in lines for piece in rows_of("  │ ", "  ┊ ", line, columns, words=True)]
-    return [line for lines in _without_middle([[piece] for piece in pieces], rows, f"lines{hint}", columns) for line in lines]
+    return _without_middle([[piece] for piece in pieces], rows, f"lines{hint}", columns)
 
 
 def _always(request: Mapping[str, Any]) -> str:
@@ -148,7 +148,7 @@ def _always(request: Mapping[str, Any]) -> str:
 def _field(mark: str, text: str, columns: int, rows: int, *, words: bool = False) -> list[str]:
     """Wrap a text of one line into at most `rows` rows, with `words` between words if possible."""
     pieces = list(rows_of(mark, "      ", text, columns, words=words))
-    return [line for lines in _without_middle([[piece] for piece in pieces], rows, f"lines{V}", columns) for line in lines]
+    return _without_middle([[piece] for piece in pieces], rows, f"lines{V}", columns)
 
 
 def rows_of(first: str, further: str, text: str, columns: int, *, words: bool = False) -> Iterator[str]:
@@ -172,14 +172,14 @@ def _writable(text: str) -> str:
     return text if text.isascii() else text.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def _without_middle(items: Sequence[list[str]], most: int, what: str, columns: int) -> Sequence[list[str]]:
-    """Return at most `most` of `items`: the first and the last ones, and a line between that says how many are left out."""
-    if len(items) <= most:
-        return items
-    first = max(1, (most - 1) * 2 // 3)
-    last = max(1, most - 1 - first)
-    gap = f"  … {len(items) - first - last:,} more {what} …"
-    return [*items[:first], [gap if len(gap) <= columns else f"{gap[: columns - 1]}…"], *items[-last:]]
+def _without_middle(items: Sequence[list[str]], most: int, what: str, columns: int) -> list[str]:
+    """Return the lines of at most `most` items, the first and the last ones; a line between says how many are left out."""
+    if len(items) > most:
+        first = max(1, (most - 1) * 2 // 3)
+        last = max(1, most - 1 - first)
+        gap = f"  … {len(items) - first - last:,} more {what} …"
+        items = [*items[:first], [gap if len(gap) <= columns else f"{gap[: columns - 1]}…"], *items[-last:]]
+    return [line for item in items for line in item]
 
 
 async def show_whole(text: str) -> None:

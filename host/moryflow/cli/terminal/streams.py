@@ -141,32 +141,20 @@ def _install(*, own_process: bool) -> None:
 
     :param own_process: the process is ours alone, so descriptor 1 may be moved.
     """
-    _hide_on_stderr()
-    found = sys.stdout
-    if type(found) is not TextIOWrapper:
-        return
-    settings = {"encoding": found.encoding, "errors": found.errors, "line_buffering": found.line_buffering}
-    unbuffered, own_process = found.write_through, own_process and found.fileno() == 1
-    found.flush()
-    binary: Any = found.detach()
-    if own_process:
-        binary = _move_stdout(binary, unbuffered=unbuffered)
-    sys.stdout = Stdout(binary, **settings, write_through=unbuffered)
-    if sys.__stdout__ is found:
-        sys.__stdout__ = sys.stdout
-
-
-def _hide_on_stderr() -> None:
-    found = sys.stderr
-    if type(found) is not TextIOWrapper:
-        return
-    settings = {"encoding": found.encoding, "errors": found.errors, "line_buffering": found.line_buffering}
-    unbuffered = found.write_through
-    found.flush()
-    binary: Any = found.detach()
-    sys.stderr = Stderr(binary, **settings, write_through=unbuffered)
-    if sys.__stderr__ is found:
-        sys.__stderr__ = sys.stderr
+    for name, kind in (("stderr", Stderr), ("stdout", Stdout)):
+        found = getattr(sys, name)
+        if type(found) is not TextIOWrapper:
+            continue
+        settings: dict[str, Any] = {"encoding": found.encoding, "errors": found.errors, "line_buffering": found.line_buffering}
+        unbuffered, moves = found.write_through, kind is Stdout and own_process and found.fileno() == 1
+        found.flush()
+        binary: Any = found.detach()
+        if moves:
+            binary = _move_stdout(binary, unbuffered=unbuffered)
+        ours = kind(binary, **settings, write_through=unbuffered)
+        setattr(sys, name, ours)
+        if getattr(sys, f"__{name}__") is found:
+            setattr(sys, f"__{name}__", ours)
 
 
 def _move_stdout(binary: IO[bytes], *, unbuffered: bool) -> IO[bytes]:
