@@ -327,21 +327,17 @@ _TURN = (
 )
 
 
-def turn_options(function: F) -> F:
+def turn_options(function: F, json: Settings = JSON) -> F:
     """Add the flags of commands that run turns and the common ones, but no ``--output``: such a command has its own."""
-    return _with_turn_options(_with_flags(function, *HOST, JSON, YES))
+    wrapped: Any = _with_flags(function, *HOST, json, YES)
+    for option in reversed(_TURN):
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def talk_options(function: F) -> F:
     """Add the flags of a conversation: those of :func:`turn_options`, with ``--json`` hidden; the command must refuse it."""
-    return _with_turn_options(_with_flags(function, *HOST, _JSON_UNSEEN, YES))
-
-
-def _with_turn_options(function: F) -> F:
-    wrapped: Any = function
-    for option in reversed(_TURN):
-        wrapped = option(wrapped)
-    return wrapped
+    return turn_options(function, _JSON_UNSEEN)
 
 
 def with_flags_behind_verb(args: list[str]) -> list[str]:

@@ -30,7 +30,7 @@ from moryflow.cli.terminal.stdin import attachment, discard_typed, question
 from moryflow.plugins.consent import consent_command
 
 from . import ChatHost, Choice, LineSource, TurnPrompt, mentioned
-from .slash import BUILDER, Quit, Slash, exchanges, hands_over, in_chat, next_agent
+from .slash import BUILDER, PLANNER, Quit, Slash, exchanges, in_chat
 
 if TYPE_CHECKING:
     from .picker import PickItem
@@ -182,7 +182,12 @@ class Conversation:
         return f"[{' · '.join(place)}] > " if place else "> "
 
     async def next_agent(self) -> None:
-        await next_agent(self)
+        """Let the next agent answer, as Tab at an empty prompt does."""
+        ids = [name for name, agent in self.host.agents.items() if agent.takes_turns]
+        now = self.host.agent
+        following = ids[(ids.index(now) + 1) % len(ids)] if now in ids else BUILDER
+        await self.host.change(agent=following)
+        self.choose(agent=following)
 
     async def _headline(self) -> str:
         host = self.host
@@ -199,7 +204,7 @@ class Conversation:
         return f"{row.title or Path(row.vault).name} · moryflow"
 
     async def _run_line(self, line: str) -> None:
-        if hands_over(self, line):
+        if line.lower() == BUILDER and self.host.agent == PLANNER:  # this one word hands a plan over
             line = f"/{BUILDER}"
         result = await self._slash.take(line) if line.startswith("/") else SlashResult(prompt=line)
         self._view.session = self.host.row.id

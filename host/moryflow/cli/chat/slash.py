@@ -93,18 +93,15 @@ class Slash:
             await self._own[name][1](rest.strip())
             return SlashResult()
         if name in self._talk.host.commands:
-            return await self._run_plugin_command(name, rest.strip())
+            result = await self._talk.host.command(name, rest.strip())
+            if result.text:
+                say(result.text)
+            return result
         if name in self._agents.agents():
             return SlashResult(prompt=await self._agents.switch(name, rest.strip()))
         hint = did_you_mean(name, self.commands(), "/") or "; /help lists them"
         say(f"there is no /{name}{hint}")
         return SlashResult()
-
-    async def _run_plugin_command(self, name: str, rest: str) -> SlashResult:
-        result = await self._talk.host.command(name, rest)
-        if result.text:
-            say(result.text)
-        return result
 
     def commands(self) -> dict[str, str]:
         """Return each command that may follow a slash, with what it does; the host's own come first and win."""
@@ -154,20 +151,6 @@ LISTED = 50
 """The most sub-agents that are listed, the newest first."""
 PLANNER, BUILDER = "plan", "build"
 HAND_OVER = "The plan above is agreed. Carry it out step by step, and check each step."
-
-
-def hands_over(talk: ConversationPort, line: str) -> bool:
-    """Return whether `line` is the one word that hands a plan to the agent that builds."""
-    return line.lower() == BUILDER and talk.host.agent == PLANNER
-
-
-async def next_agent(talk: ConversationPort) -> None:
-    """Let the next agent answer, as Tab at an empty prompt does."""
-    ids = [name for name, agent in talk.host.agents.items() if agent.takes_turns]
-    now = talk.host.agent
-    following = ids[(ids.index(now) + 1) % len(ids)] if now in ids else BUILDER
-    await talk.host.change(agent=following)
-    talk.choose(agent=following)
 
 
 class AgentCommands:

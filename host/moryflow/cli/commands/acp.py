@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,25 +19,17 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
 
 
-class _NewSessions(TypedDict):
-    """The flags for new sessions, as click passes them."""
-
-    model: str | None
-    agent: str | None
-    mode: str | None
-
-
 @click.command("acp")
 @click.option("--setup", is_flag=True, help="Say which model answers, or offer one that needs no key, and end.")
 @click.option("-m", "--model", help="The model of new sessions.")
 @click.option("--agent", help="The agent of new sessions.")
 @click.option("--mode", type=MODE, help="What new sessions may do.")
 @asking_options
-def command(flags: Flags, setup: bool, **given: Unpack[_NewSessions]) -> int:
+def command(flags: Flags, setup: bool, model: str | None, agent: str | None, mode: str | None) -> int:
     """Speak the Agent Client Protocol on standard input and output. Editors start this; see docs/editors.md."""
     from moryflow.acp.agent import EditorOptions
 
-    options = EditorOptions(**given)
+    options = EditorOptions(agent, model, mode)
     if setup:
         return with_host(flags, lambda host: _setup(host, flags, options))
     protocol = _take_streams()

@@ -47,7 +47,8 @@ async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     session = await open_session(host, flags, chosen)
     host.choose_model(session)
     await session.keep()
-    return await _talk(Conversation(LocalChatHost(host, session), flags, chosen))
+    talk = Conversation(LocalChatHost(host, session), flags, chosen)
+    return await talk.run(_source(talk))
 
 
 async def _attached_chat(server: RunningServer, flags: Flags, chosen: RunFlags) -> int:
@@ -57,10 +58,7 @@ async def _attached_chat(server: RunningServer, flags: Flags, chosen: RunFlags) 
     from .run import confirm_mode
 
     confirm_mode(chosen.mode, flags)
-    return await _talk(Conversation(await AttachedChatHost.opened(server, flags, chosen), flags, chosen))
-
-
-async def _talk(talk: Conversation) -> int:
+    talk = Conversation(await AttachedChatHost.opened(server, flags, chosen), flags, chosen)
     return await talk.run(_source(talk))
 
 

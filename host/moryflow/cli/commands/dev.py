@@ -290,8 +290,7 @@ class _Reader:
         begins = next((event.seq for event in events if event.turn in running and event.seq is not None), None)
         last = events[-1].seq if events and events[-1].seq is not None else 0
         self._after = last if begins is None else begins - 1
-        known = [node for node in await self._store.nodes(self._session) if begins is None]
-        self._shown = {node.id for node in known}
+        self._shown = {node.id for node in await self._store.nodes(self._session)} if begins is None else set()
 
     async def look(self) -> None:
         events = await self._store.events(self._session, self._after)

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
@@ -23,8 +23,6 @@ from moryflow.cli.terminal.interrupts import ENDING, catch_signals, run_on_loop,
 from moryflow.cli.terminal.streams import NAME, stdout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from moryflow_sdk import Event
 
     from moryflow.approvals import Answers
@@ -124,7 +122,9 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
         from moryflow.runtime.documents import init_json
 
         first = init_json(host, session)
-    view = _view(_source(host, session, chosen), flags, chosen, first)
+    subscribe = session.subscribe if chosen.output == "stream-json" else host.bus.subscribe
+    source = TurnSource(host.approvals, host.config.get("language") or "en", subscribe, session.cancel)
+    view = _view(source, flags, chosen, first)
     stop_on_signals(session.cancel)
     if chosen.prompt is None and not any(attached.values()):
         work = session.resume(options)
@@ -243,11 +243,6 @@ class TurnSource(NamedTuple):
     language: str
     subscribe: Callable[[Callable[[Event], None]], object]
     stop: Callable[[], None]
-
-
-def _source(host: Host, session: Session, chosen: RunFlags) -> TurnSource:
-    subscribe = session.subscribe if chosen.output == "stream-json" else host.bus.subscribe
-    return TurnSource(host.approvals, host.config.get("language") or "en", subscribe, session.cancel)
 
 
 def _view(source: TurnSource, flags: Flags, chosen: RunFlags, init: Mapping[str, Any]) -> Callable[[TurnResult], None]:

@@ -22,8 +22,6 @@ from moryflow.runtime.documents import tool_json
 from .tool_files import absent_owner, allow, check, install, offer_install, switch_hint, wait_for_owner
 
 if TYPE_CHECKING:
-    from moryflow_sdk import Ruling
-
     from moryflow.hooks.plugin_set import RegisteredTool
     from moryflow.kernel.outcome import OnAsk
     from moryflow.runtime.host import Host
@@ -157,7 +155,8 @@ def _print(done: DirectResult, name: str, ms: int, output: str) -> int:
         if result.code == "invalid_args":
             click.echo(f"  next: moryflow tool show {name}", err=True)
         elif done.ruling is not None and done.ruling.by == "headless":
-            click.echo(plain(f"  next: the same at a terminal, where it asks{_or_a_rule(done.ruling)}"), err=True)
+            rules = allowing((item.domain, item.pattern) for item in done.ruling.remember if item.scope == "user")
+            click.echo(plain(f"  next: the same at a terminal, where it asks{f'; or: {rules}' if rules else ''}"), err=True)
     else:
         click.echo(plain(result.output), file=stdout(), nl=not result.output.endswith("\n"))
     if done.exit_code == EXIT_CODES["plugin_failed"]:
@@ -167,12 +166,6 @@ def _print(done: DirectResult, name: str, ms: int, output: str) -> int:
     if result.status == "error" and not done.exit_code:
         return 2 if result.code == "invalid_args" else 1
     return done.exit_code
-
-
-def _or_a_rule(ruling: Ruling) -> str:
-    """Return a hint with the commands that store what *always* would have stored; empty if no rule would help."""
-    rules = allowing((item.domain, item.pattern) for item in ruling.remember if item.scope == "user")
-    return f"; or: {rules}" if rules else ""
 
 
 def _event(done: DirectResult, name: str, ms: int) -> dict[str, Any]:
