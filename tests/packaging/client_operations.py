@@ -68,18 +68,13 @@ def _method(one: Operation) -> str:
     path = f'f"{path}"' if "{" in path else f'"{path}"'
     given = ", ".join(f'"{name}": {name}' for name in properties if name not in one.in_path)
     more = (", raw=True" if one.raw else "") + (', headers={"Idempotency-Key": key} if key else None' if key else "")
-    doc = [f'        """{one.summary}"""' if len(one.summary) < 110 else f'        """{one.summary.partition(": ")[0]}."""']
-    if not given:
-        return "\n".join([head, *doc, f'        return await self._call("{one.method}", {path}, {{}}{more})', ""])
-    return "\n".join(
-        [
-            head,
-            *doc,
-            f"        given: dict[str, Any] = {{{given}}}",
-            f'        return await self._call("{one.method}", {path}, given{more})',
-            "",
-        ]
-    )
+    summary = one.summary if len(one.summary) < 110 else f"{one.summary.partition(': ')[0].rstrip('.')}."
+    doc = f'        """{summary}"""'
+    call = f'        return await self._call("{one.method}", {path}, {{{given}}}{more})'
+    if len(call) <= 128:
+        return "\n".join([head, doc, call, ""])
+    call = call.replace(f"{{{given}}}{more})", f"given{more})")
+    return "\n".join([head, doc, f"        given: dict[str, Any] = {{{given}}}", call, ""])
 
 
 def _type(found: Mapping[str, Any]) -> str:

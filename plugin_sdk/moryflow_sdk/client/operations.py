@@ -21,8 +21,7 @@ class Operations:
 
     async def exchange_code(self, code: str) -> Any:
         """Exchange the one-time code of a link for the token."""
-        given: dict[str, Any] = {"code": code}
-        return await self._call("POST", "/code", given)
+        return await self._call("POST", "/code", {"code": code})
 
     async def new_code(self) -> Any:
         """Make another one-time link, for a second tab or a phone."""
@@ -38,8 +37,7 @@ class Operations:
 
     async def approvals(self, *, state: str | None = None, session: str | None = None) -> Any:
         """List questions, of this process and of others."""
-        given: dict[str, Any] = {"state": state, "session": session}
-        return await self._call("GET", "/approvals", given)
+        return await self._call("GET", "/approvals", {"state": state, "session": session})
 
     async def approval(self, id: str) -> Any:
         """Show a question."""
@@ -54,8 +52,7 @@ class Operations:
 
     async def output(self, id: str, *, offset: int = 0, limit: int = 65536) -> Any:
         """Read a part of an output that was too long for the model."""
-        given: dict[str, Any] = {"offset": offset, "limit": limit}
-        return await self._call("GET", f"/outputs/{quote(id, safe='')}", given)
+        return await self._call("GET", f"/outputs/{quote(id, safe='')}", {"offset": offset, "limit": limit})
 
     async def artifact(self, id: str) -> Any:
         """Download a stored output whole."""
@@ -63,8 +60,7 @@ class Operations:
 
     async def agents(self, *, all: bool = False) -> Any:
         """List the agents."""
-        given: dict[str, Any] = {"all": all}
-        return await self._call("GET", "/agents", given)
+        return await self._call("GET", "/agents", {"all": all})
 
     async def tools(self) -> Any:
         """List the tools."""
@@ -72,8 +68,7 @@ class Operations:
 
     async def models(self, *, provider: str | None = None) -> Any:
         """List the models."""
-        given: dict[str, Any] = {"provider": provider}
-        return await self._call("GET", "/models", given)
+        return await self._call("GET", "/models", {"provider": provider})
 
     async def plugins(self) -> Any:
         """List the plugins."""
@@ -85,18 +80,15 @@ class Operations:
 
     async def files(self, *, vault: str | None = None, q: str = "", limit: int = 50) -> Any:
         """Find files of a folder by name, without those that git ignores."""
-        given: dict[str, Any] = {"vault": vault, "q": q, "limit": limit}
-        return await self._call("GET", "/files", given)
+        return await self._call("GET", "/files", {"vault": vault, "q": q, "limit": limit})
 
     async def stats(self, *, limit: int = 20) -> Any:
-        """Count what happened in the last sessions, and how long it took from the first session to a turn that was completed.."""
-        given: dict[str, Any] = {"limit": limit}
-        return await self._call("GET", "/stats", given)
+        """Count what happened in the last sessions, and how long it took from the first session to a turn that was completed."""
+        return await self._call("GET", "/stats", {"limit": limit})
 
     async def config(self, *, all: bool = False) -> Any:
         """Show the settings."""
-        given: dict[str, Any] = {"all": all}
-        return await self._call("GET", "/config", given)
+        return await self._call("GET", "/config", {"all": all})
 
     async def explain(self, domain: str, input: str, *, session: str | None = None, mode: str | None = None) -> Any:
         """Say what would happen to an input, and why."""
@@ -126,13 +118,11 @@ class Operations:
 
     async def change_compaction_settings(self, enabled: bool) -> Any:
         """Switch automatic compaction on or off; a person can compact a conversation either way."""
-        given: dict[str, Any] = {"enabled": enabled}
-        return await self._call("PUT", "/settings/compaction", given)
+        return await self._call("PUT", "/settings/compaction", {"enabled": enabled})
 
     async def sessions(self, *, limit: int = 50, vault: str | None = None, all: bool = False) -> Any:
         """List sessions, last used first."""
-        given: dict[str, Any] = {"limit": limit, "vault": vault, "all": all}
-        return await self._call("GET", "/sessions", given)
+        return await self._call("GET", "/sessions", {"limit": limit, "vault": vault, "all": all})
 
     async def new_session(
         self,
@@ -150,13 +140,11 @@ class Operations:
 
     async def search(self, q: str, *, limit: int = 20) -> Any:
         """Search all sessions for what was said or read."""
-        given: dict[str, Any] = {"q": q, "limit": limit}
-        return await self._call("GET", "/search", given)
+        return await self._call("GET", "/search", {"q": q, "limit": limit})
 
     async def session(self, id: str, *, limit: int = 200) -> Any:
         """Show a session: its row, the end of its active path, open questions, and from which event on to follow it."""
-        given: dict[str, Any] = {"limit": limit}
-        return await self._call("GET", f"/sessions/{quote(id, safe='')}", given)
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}", {"limit": limit})
 
     async def change_session(
         self,
@@ -197,8 +185,7 @@ class Operations:
 
     async def ledger(self, id: str, *, turn: str | None = None) -> Any:
         """Show what each plugin did in a session, or in one of its turns."""
-        given: dict[str, Any] = {"turn": turn}
-        return await self._call("GET", f"/sessions/{quote(id, safe='')}/ledger", given)
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}/ledger", {"turn": turn})
 
     async def outcomes(self, id: str) -> Any:
         """Say how long each call ran, how much each compaction left, and what turns failed with."""
@@ -214,8 +201,7 @@ class Operations:
 
     async def compact(self, id: str, *, focus: str = "") -> Any:
         """Replace the older part of a conversation by a summary, in the model's view only."""
-        given: dict[str, Any] = {"focus": focus}
-        return await self._call("POST", f"/sessions/{quote(id, safe='')}/compact", given)
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/compact", {"focus": focus})
 
     async def undo_compaction(self, id: str) -> Any:
         """Let the model see again what the last compaction replaced."""
@@ -223,13 +209,11 @@ class Operations:
 
     async def switch(self, id: str, node: str | None) -> Any:
         """Go on from another node; nothing is lost."""
-        given: dict[str, Any] = {"node": node}
-        return await self._call("POST", f"/sessions/{quote(id, safe='')}/switch", given)
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/switch", {"node": node})
 
     async def fork(self, id: str, *, node: str | None = None, title: str = "") -> Any:
         """Copy the path to a node into a new session; the old one stays as it is."""
-        given: dict[str, Any] = {"node": node, "title": title}
-        return await self._call("POST", f"/sessions/{quote(id, safe='')}/fork", given)
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/fork", {"node": node, "title": title})
 
     async def label(self, id: str, label: str, *, node: str | None = None, remove: bool = False) -> Any:
         """Name a node, or take the name away."""
@@ -238,18 +222,15 @@ class Operations:
 
     async def undo(self, id: str, *, how: str = "") -> Any:
         """Take back the last turn, its messages and its changes to files; without `how`, say what that would be."""
-        given: dict[str, Any] = {"how": how}
-        return await self._call("POST", f"/sessions/{quote(id, safe='')}/undo", given)
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/undo", {"how": how})
 
     async def redo(self, id: str, *, how: str = "") -> Any:
         """Do again what the last undo took back."""
-        given: dict[str, Any] = {"how": how}
-        return await self._call("POST", f"/sessions/{quote(id, safe='')}/redo", given)
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/redo", {"how": how})
 
     async def command(self, id: str, name: str, *, text: str = "") -> Any:
         """Run a slash command that a plugin brings."""
-        given: dict[str, Any] = {"name": name, "text": text}
-        return await self._call("POST", f"/sessions/{quote(id, safe='')}/command", given)
+        return await self._call("POST", f"/sessions/{quote(id, safe='')}/command", {"name": name, "text": text})
 
     async def prompt(
         self,
@@ -295,8 +276,7 @@ class Operations:
 
     async def trace(self, id: str, *, turn: str = "", plugin: str | None = None) -> Any:
         """Show what each plugin did in a session and its sub-agents, and what it cost."""
-        given: dict[str, Any] = {"turn": turn, "plugin": plugin}
-        return await self._call("GET", f"/sessions/{quote(id, safe='')}/trace", given)
+        return await self._call("GET", f"/sessions/{quote(id, safe='')}/trace", {"turn": turn, "plugin": plugin})
 
     async def init(self, id: str) -> Any:
         """Say who would answer where, with which plugins."""
@@ -312,5 +292,4 @@ class Operations:
 
     async def openapi(self, *, version: str = "3.2") -> Any:
         """Describe the operations as OpenAPI."""
-        given: dict[str, Any] = {"version": version}
-        return await self._call("GET", "/openapi.json", given)
+        return await self._call("GET", "/openapi.json", {"version": version})
