@@ -88,13 +88,11 @@ class EditorAgent:
         finally:
             for task in (*ends, *self._introductions, *([self._learning] if self._learning else [])):
                 task.cancel()
-            await connection.aclose(cancel=self._break_off)
+            for session in self._sessions.values():
+                session.break_off()
+            await connection.aclose()
             unsubscribe()
             await self._reloader.aclose()
-
-    def _break_off(self) -> None:
-        for session in self._sessions.values():
-            session.break_off()
 
     # ---------------------------------------------------------------- initialization
 

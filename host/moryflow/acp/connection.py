@@ -254,9 +254,8 @@ class EditorConnection:
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self.ended.set)
 
-    async def aclose(self, *, cancel: Callable[[], None]) -> None:
-        """Call `cancel` to interrupt running work, wait for the answers to open requests, and write them."""
-        cancel()
+    async def aclose(self) -> None:
+        """Wait for the answers to open requests, whose work the caller has interrupted, and write them."""
         for future in self._our_requests.values():
             future.cancel()
         if tasks := [task for task, _, _ in self._client_requests.values()]:

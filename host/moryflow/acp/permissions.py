@@ -207,7 +207,7 @@ class EditorServers:
         built_in = [one for one in self._host.plugin_set.plugins.values() if one.tier == "builtin"]
         plugin = next((one for one in built_in if hasattr(one.object, "offer_server")), None)
         if plugin is None or entry is None:
-            return f"{_left_out(server)}. Next: {_adding(server)}"
+            return f"the MCP server {name} is left out. Next: {_adding(server)}"
         key = _hash(repr((name, sorted(entry.items()))))
         if key in self._refused:
             return ""
@@ -268,10 +268,6 @@ def _entry(server: Mapping[str, Any]) -> dict[str, Any] | None:
 def _pairs(name: str, given: Any) -> dict[str, dict[str, str]]:
     found = {str(one.get("name")): str(one.get("value")) for one in given or () if isinstance(one, Mapping)}
     return {name: found} if found else {}
-
-
-def _left_out(server: Mapping[str, Any]) -> str:
-    return f"the MCP server {str(server.get('name'))[:100]} is left out"
 
 
 def _adding(server: Mapping[str, Any]) -> str:

@@ -83,11 +83,6 @@ class EditorSession:
         return owned.tool.domain if owned is not None else ""
 
     @property
-    def id(self) -> str:
-        """The id under which the editor knows the session."""
-        return self._session.id
-
-    @property
     def row(self) -> SessionRow:
         """The session as it is stored."""
         return self._session.row

@@ -145,10 +145,10 @@ def chunk(kind: str, text: str, message: str = "") -> Update:
 
 
 class RunningCall:
-    """A call without a result: its title, its targets, the texts of its files before it, and its output so far."""
+    """A call without a result: its title, the texts of its files before it, and its output so far."""
 
-    def __init__(self, title: str = "", targets: Sequence[str] = (), before: Mapping[Path, str | None] | None = None) -> None:
-        self.title, self.targets, self.before = title, targets, before or {}
+    def __init__(self, title: str = "", before: Mapping[Path, str | None] | None = None) -> None:
+        self.title, self.before = title, before or {}
         self.shown = ""
         self.sent = 0.0
 
@@ -204,7 +204,7 @@ class UpdateMapper:
             targets = data.get("targets", ())
             edits = data.get("domain") == "edit"
             paths = [path for target in targets if edits and (path := path_of(target, self._vault)) is not None]
-            self._calls[call] = RunningCall(title, targets, {path: content_of(path) for path in paths})
+            self._calls[call] = RunningCall(title, {path: content_of(path) for path in paths})
             places = places_of(targets, self._vault, args)
             shown = {"status": "in_progress", **({"locations": places} if places else {})}
             self._send({"sessionUpdate": "tool_call_update", "toolCallId": call, **shown})

@@ -124,11 +124,7 @@ def _is_unusual(said: Quick) -> bool:
     except (OSError, AttributeError):  # a stream was closed
         return True
     settings = any(name in os.environ for name in (*SETTINGS, INSIDE_TOOL, "_MORYFLOW_COMPLETE"))
-    odd = (
-        said.mode not in (None, "agent", "full_access" if said.yes else "agent")
-        or said.on_ask not in (None, "deny", "fail")
-        or said.output not in OUTPUTS
-    )
+    odd = said.mode not in (None, "agent", "full_access" if said.yes else "agent") or said.on_ask not in (None, "deny", "fail")
     return shown or piped or not plain or settings or odd
 
 

@@ -169,14 +169,14 @@ class AttachedTurn:
 
     def _send_prompt(self) -> str:
         """Send the prompt or the request to continue; return the turn's id."""
-        wanted, path = self._wanted, f"/sessions/{self.session}"
+        wanted = self._wanted
         body: dict[str, Any] = {"on_ask": wanted.on_ask, "environment": environment(os.environ)}
         body |= {"max_steps": wanted.max_steps, "max_cost": wanted.max_cost, "schema": wanted.schema}
         body["background"] = wanted.background
-        if wanted.text is None:
-            return self._send_when_free(f"{path}/resume", {name: value for name, value in body.items() if value is not None})
-        body |= {"text": wanted.text, "files": wanted.files, "images": wanted.images, "typed": wanted.typed}
-        return self._send_when_free(f"{path}/prompt", {name: value for name, value in body.items() if value is not None})
+        if wanted.text is not None:
+            body |= {"text": wanted.text, "files": wanted.files, "images": wanted.images, "typed": wanted.typed}
+        path = f"/sessions/{self.session}/{'resume' if wanted.text is None else 'prompt'}"
+        return self._send_when_free(path, {name: value for name, value in body.items() if value is not None})
 
     def _send_when_free(self, path: str, body: dict[str, Any]) -> str:
         """Send a prompt until the server accepts it; wait for a busy session as long as the order allows."""

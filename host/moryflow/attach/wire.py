@@ -148,25 +148,20 @@ class RunningServer:
             raise
 
     def _connected(self) -> socket.socket:
-        if self.url.startswith("unix:"):
+        host, _, port = self.url.partition("://")[2].rpartition(":")
+        if unix := self.url.startswith("unix:"):
             connection = socket.socket(socket.AF_UNIX)
-            try:
+        else:
+            connection = socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS)
+        try:
+            if unix:
                 connection.settimeout(CONNECT_SECONDS)
                 connection.connect(self.url[5:])
-                self._refuse_stranger(connection)
-            except BaseException:
-                connection.close()
-                raise
-            return connection
-        scheme, _, rest = self.url.partition("://")
-        host, _, port = rest.rpartition(":")
-        connection = socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS)
-        try:
             self._refuse_stranger(connection)
         except BaseException:
             connection.close()
             raise
-        if scheme == "https":
+        if self.url.startswith("https:"):
             import ssl
 
             return ssl.create_default_context().wrap_socket(connection, server_hostname=host.strip("[]"))

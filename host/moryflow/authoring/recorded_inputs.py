@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from moryflow.config import Config
     from moryflow.hooks.plugin_set import Implementation
-    from moryflow.store import CallRow, HookCallRow, Node
+    from moryflow.store import CallRow, HookCallRow
 
     from .trace import RecordedSession, RecordedTurn
 
@@ -158,11 +158,8 @@ def _results(recorded: RecordedSession, call: CallRow, rows: Sequence[HookCallRo
     node = recorded.result_of(call)
     if node is None:
         return []
-    return _backward(_stored_result(node), rows, recorded.outputs)
-
-
-def _stored_result(node: Node) -> ToolResult:
-    return ToolResult(**{key: value for key, value in node.payload.items() if key in ToolResult.model_fields})
+    stored = ToolResult(**{key: value for key, value in node.payload.items() if key in ToolResult.model_fields})
+    return _backward(stored, rows, recorded.outputs)
 
 
 def _before_changes(base: Any, rows: Sequence[HookCallRow]) -> Any:

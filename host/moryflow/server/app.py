@@ -230,8 +230,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         if refusal is not None:
-            status, code, message, next_step = refusal
-            await problem(status, code, message, next_step)(scope, receive, _with_headers(send))
+            await problem(*refusal)(scope, receive, _with_headers(send))
             return
         await self._app(scope, _limited(receive), _with_headers(send))
 

@@ -150,12 +150,7 @@ class Service:
         if session.id not in self._sessions and not session.children.running:
             self.host.forget(session)
 
-    async def begin(
-        self,
-        session: Session,
-        wanted: PromptRequest,
-        environment: Mapping[str, str] | None = None,
-    ) -> str:
+    async def begin(self, session: Session, wanted: PromptRequest, environment: Mapping[str, str] | None = None) -> str:
         """Begin a turn and return its id once its prompt is stored.
 
         :param environment: variables for its tools and those of its sub-agents, in place of this process's own.
