@@ -80,16 +80,12 @@ def _items(name: str, value: Any) -> Iterable[Tool | Wrong]:
 def _tool_of(name: str, item: Any) -> Tool | Wrong:
     if isinstance(item, Tool | Wrong):
         return item
-    if inspect.isfunction(item):
-        return _of_function(item)
-    return Wrong(f"{name}: {item!r:.80} is not a tool; make it with @tool")
-
-
-def _of_function(function: Any) -> Tool | Wrong:
+    if not inspect.isfunction(item):
+        return Wrong(f"{name}: {item!r:.80} is not a tool; make it with @tool")
     try:
-        return moryflow_sdk.tool(function)
+        return moryflow_sdk.tool(item)
     except Exception as error:  # a function without type hints, for example
-        return Wrong(f"{function.__name__}: {error}", function.__code__.co_firstlineno)
+        return Wrong(f"{item.__name__}: {error}", item.__code__.co_firstlineno)
 
 
 def _with_schema(item: Tool) -> Tool | Wrong:

@@ -220,8 +220,7 @@ async def call(helper: Helper, server: Server, name: str, arguments: dict[str, A
 
     answer = await helper.request(message, progress=ctx.progress, ask=ask)
     if "drift" in answer:
-        found = answer["drift"]["tools"]
-        changes = differences(server.pin.by_name, found, [each["hash"] for each in found])
+        changes = differences(server.pin.by_name, answer["drift"]["tools"])
         with suppress(ConfigError):  # the next call will notice it again; this result must not be lost
             note_withheld(plugin.home, server.name, changes)
         if answer.get("refused"):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import ConfigError, Diagnostic, PluginContext, Tool, ToolContext, ToolResult, Turn, config_of, mcp_target
+from moryflow_sdk import ConfigError, Diagnostic, PluginContext, Tool, ToolContext, ToolResult, config_of, mcp_target
 from moryflow_sdk.support.settings import ServersSettings
 from moryflow_sdk.support.texts import without_unseen
 from moryflow_sdk.support.tool_schemas import RULES, CheckedSchema
@@ -95,7 +95,7 @@ def _tool(
         targets=lambda _: mcp_target(server.name, own),
         timeout=server.settings.timeout or CALL_SECONDS,
         more_time=_more_time(server.name),
-        found_in=_found_in if to_be_found else None,
+        found_in=(lambda turn: turn.session_state.get(FOUND, ())) if to_be_found else None,
         context_parameter=CONTEXT,
         schema=CheckedSchema(parameters) if each.get("checked") == RULES else parameters,
         source=f"mcp.servers.{server.name}",
@@ -107,10 +107,6 @@ def _more_time(server: str) -> str:
     if "." in server:  # the command would split the name at the dot
         return f'to allow more time, set "timeout": SECONDS in the entry "{server}" of mcp.servers in config.jsonc'
     return f"to allow more time: moryflow config set mcp.servers.{server}.timeout SECONDS"
-
-
-def _found_in(turn: Turn) -> Sequence[str]:
-    return turn.session_state.get(FOUND, ())
 
 
 def _search(tools: Sequence[Tool]) -> Tool:

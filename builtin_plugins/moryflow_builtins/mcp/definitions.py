@@ -122,26 +122,21 @@ def pinned_tool(definition: Mapping[str, Any], problem: str) -> dict[str, Any]:
 # ---------------------------------------------------------------- drift
 
 
-def differences(pinned: Mapping[str, Mapping[str, Any]], found: Sequence[Definition], hashes: Sequence[str]) -> dict[str, str]:
+def differences(pinned: Mapping[str, Definition], found: Sequence[Definition]) -> dict[str, str]:
     """Return the differences from the pin: tool → why.
 
     :param pinned: the tools of the pin by name.
-    :param found: the definitions that the server lists now; `hashes` has the hash of each.
+    :param found: the definitions that the server lists now, each with its hash.
     """
-    now = {str(definition.get("name")): (definition, hash) for definition, hash in zip(found, hashes, strict=True)}
-    changed = {
-        name: _change_message(pinned[name], definition)
-        for name, (definition, hash) in now.items()
-        if name in pinned and pinned[name]["hash"] != hash
-    }
-    fresh = {
-        name: _new_tool_message(name, definition, pinned, now) for name, (definition, _) in now.items() if name not in pinned
-    }
+    now = {str(each.get("name")): each for each in found}
+    both = {name: each for name, each in now.items() if name in pinned}
+    changed = {name: _change_message(pinned[name], each) for name, each in both.items() if pinned[name]["hash"] != each["hash"]}
+    fresh = {name: _new_tool_message(each, pinned, now) for name, each in now.items() if name not in pinned}
     gone = {name: "the server has it no longer" for name in pinned if name not in now}
     return {**changed, **fresh, **gone}
 
 
-def _new_tool_message(name: str, definition: Definition, pinned: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def _new_tool_message(definition: Definition, pinned: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Return the message for a new tool, which says if it is a removed tool under a new name."""
     for other, known in pinned.items():
         if other not in now and all(definition.get(field) == known.get(field) for field in ("description", "inputSchema")):

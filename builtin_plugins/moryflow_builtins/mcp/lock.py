@@ -148,19 +148,17 @@ def store_pin(home: Path, server: str, pin: Pin | None) -> None:
         _write(home, pins)
 
 
-def note_withheld(home: Path, server: str, changes: Mapping[str, str]) -> bool:
-    """Mark tools of a server as changed since they were accepted; return whether that was new.
+def note_withheld(home: Path, server: str, changes: Mapping[str, str]) -> None:
+    """Mark tools of a server as changed since they were accepted.
 
     :raises ConfigError: as :func:`store_pin`.
     """
     with _locked(home):
         pins = read_lock(home)
         pin = pins.get(server)
-        if pin is None or changes.items() <= pin.withheld.items():
-            return False
-        pins[server] = pin.replace(withheld={**pin.withheld, **changes})
-        _write(home, pins)
-        return True
+        if pin is not None and not changes.items() <= pin.withheld.items():
+            pins[server] = pin.replace(withheld={**pin.withheld, **changes})
+            _write(home, pins)
 
 
 def _write(home: Path, pins: Mapping[str, Pin]) -> None:

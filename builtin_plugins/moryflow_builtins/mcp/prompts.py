@@ -96,7 +96,7 @@ def _slash_result(server: str, name: str, answer: Mapping[str, Any]) -> SlashRes
     """Return the text of a server as a prompt that counts as foreign, not as typed by the person."""
     from .calls import marked
 
-    parts = [f"[{each.get('role', 'user')}]\n{_text(each.get('content') or {})}" for each in answer.get("messages") or ()]
+    parts = (f"[{each.get('role', 'user')}]\n{_text(each.get('content') or {})}" for each in answer.get("messages") or ())
     text = "\n\n".join(parts)
     if not text:
         raise ToolError(f"/{server}:{name} came back empty", code="mcp_error")
@@ -138,9 +138,7 @@ def arguments_in(rest: str, server: str, prompt: Mapping[str, Any]) -> dict[str,
         body = value if named else text
         word, text = (body, "") if len(left) == 1 else _first(body)
         given[name if named else left[0]] = _unquoted(word)
-    if missing := [
-        each["name"] for each in prompt.get("arguments") or () if each.get("required") and each["name"] not in given
-    ]:
+    if missing := [each["name"] for each in arguments if each.get("required") and each["name"] not in given]:
         raise ConfigError(f"/{server}:{prompt['name']} needs {', '.join(missing)}", next_step=_usage_line(server, prompt))
     return given
 

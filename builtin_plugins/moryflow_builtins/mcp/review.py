@@ -39,7 +39,7 @@ class Listing:
 
     def changes(self, pin: Pin) -> dict[str, str]:
         """Return the differences from what was accepted: tool, or ``/prompt`` → why."""
-        tools = differences(pin.by_name, self.tools, [each["hash"] for each in self.tools])
+        tools = differences(pin.by_name, self.tools)
         was, now = ({f"/{each.get('name')}": each for each in prompts} for prompts in (pin.prompts, self.prompts))
         fresh = {name: "new" if name not in was else "changed" for name in now if was.get(name) != now[name]}
         return {**tools, **fresh, **{name: "the server has it no longer" for name in was if name not in now}}

@@ -217,14 +217,14 @@ def as_text(data: bytes) -> str | None:
     return None if "\0" in text else text.replace("\r\n", "\n")
 
 
-def read_text(turn: Any, name: str, limit: int = 1024 * 1024) -> str | None:
+def read_text(turn: Any, name: str) -> str | None:
     """Return the text of the bank's file `name`, or ``None`` if it is missing, too large or not text."""
     files = turn.files
     target = files.resolve(name, domain="read")
     if target.error or target.text != f"vault:/{name}":
         return None
     try:
-        return as_text(files.read(target, limit=limit))
+        return as_text(files.read(target, limit=1024 * 1024))
     except ToolError:
         return None
 

@@ -13,7 +13,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from moryflow_sdk import ToolCall, ToolError, ToolResult, Turn
@@ -123,7 +123,8 @@ def restore(before: BankSnapshot, now: BankSnapshot, turn: Any) -> list[str]:
     failed: list[str] = []
     for name in reversed(names):  # the entries of a folder before the folder itself
         if name in now.items and _kind(before, name) != _kind(now, name):
-            _attempt(failed, name, lambda name=name: _remove(turn, name))
+            # The service removes a link itself, not its target.
+            _attempt(failed, name, lambda name=name: turn.files.remove(_target(turn, name), recursive=True))
     for name in names:
         item = before.items.get(name)
         if item is not None and item.kind == "file":
@@ -159,11 +160,6 @@ def _attempt(failed: list[str], name: str, work: Any) -> None:
 
 def _target(turn: Any, name: str) -> Any:
     return turn.files.resolve(name, domain="edit")
-
-
-def _remove(turn: Any, name: str) -> None:
-    """Remove an entry; the service ``files`` removes a link itself and not its target."""
-    turn.files.remove(_target(turn, name), recursive=True)
 
 
 def _write(turn: Any, name: str, item: Item) -> None:
@@ -267,12 +263,7 @@ def note_change(vault: str, name: str, fresh: BankSnapshot) -> None:
     for snapshot in _snapshots.values():
         if snapshot.vault != vault:
             continue
-        for changed in (name, *_folders(name)):
+        for changed in map(str, (PurePosixPath(name), *PurePosixPath(name).parents)):
             item = fresh.items.get(changed)
             if item is not None:
                 snapshot.items[changed] = item
-
-
-def _folders(name: str) -> list[str]:
-    parts = name.split("/")
-    return ["/".join(parts[:count]) for count in range(1, len(parts))]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -214,20 +215,14 @@ def _skill_findings(folder: Path, settings: MemoryBankSettings, *, shipped: bool
     if skill_protocol != PROTOCOL_VERSION:
         message = f"the skill is for {skill_protocol or 'no protocol'}, the protocol is {PROTOCOL_VERSION}; the protocol wins"
         yield Finding("drift", str(folder / "SKILL.md"), message, step, 1)
-    yield from _page_thresholds(folder / "references" / "reader.md", settings, step)
-
-
-def _page_thresholds(file: Path, settings: MemoryBankSettings, step: str) -> Iterator[Finding]:
-    """Compare the thresholds in a page of the skill with the settings."""
-    try:
-        text = " ".join(file.read_text(encoding="utf-8").split())
-    except (OSError, UnicodeError):
-        return
-    yield from _thresholds(text, str(file), settings, step)
+    page = folder / "references" / "reader.md"
+    with suppress(OSError, UnicodeError):
+        yield from _thresholds(page.read_text(encoding="utf-8"), str(page), settings, step)
 
 
 def _thresholds(text: str, file: str, settings: MemoryBankSettings, step: str) -> Iterator[Finding]:
-    match = re.search(r"more than (\d+) files or (\d+) lines", text)
+    """Compare the thresholds that a page names with the settings."""
+    match = re.search(r"more than (\d+) files or (\d+) lines", " ".join(text.split()))
     held = (settings.reader_files, settings.reader_lines)
     if match and (int(match[1]), int(match[2])) != held:
         message = f"it says {match[0]}, the protocol says more than {held[0]} files or {held[1]} lines; the protocol wins"
@@ -270,7 +265,7 @@ def _front_page_findings(turn: Any, settings: MemoryBankSettings) -> Iterator[Fi
     missing = [name for name in SECTIONS if name not in [text for _, text, _ in page.headings]]
     if missing:
         yield Finding("drift", MEMORY, f"the section {missing[0]!r} is missing", "moryflow memory-bank init", 1)
-    yield from _thresholds(" ".join(text.split()), MEMORY, settings, f"edit {MEMORY}")
+    yield from _thresholds(text, MEMORY, settings, f"edit {MEMORY}")
 
 
 def _agent_findings(home: Path) -> Iterator[Finding]:

@@ -64,7 +64,7 @@ DRIFT: dict[str, tuple[list[dict[str, Any]], dict[str, str]]] = {
 def test_drift_is_named(case: str) -> None:
     now, expected = DRIFT[case]
     pinned = {"echo": {**TOOL, "hash": tool_hash(TOOL, IDENTITY)}}
-    assert differences(pinned, now, [tool_hash(each, IDENTITY) for each in now]) == expected
+    assert differences(pinned, [{**each, "hash": tool_hash(each, IDENTITY)} for each in now]) == expected
 
 
 @given(
