@@ -230,7 +230,6 @@ class McpConnection:
         return _plain(await self._client.read_resource(request.given["uri"]))
 
     async def _resources(self, _: Request) -> Any:
-        """List the resources and the resource templates."""
         found = [each async for each in self._paged(self._client.list_resources, "resources")]
         try:
             templates = [each async for each in self._paged(self._client.list_resource_templates, "resource_templates")]

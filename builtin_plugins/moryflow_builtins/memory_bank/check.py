@@ -41,7 +41,6 @@ class Finding:
 
 
 def document(kind: str, found: Sequence[Finding], **more: Any) -> dict[str, Any]:
-    """Return findings as one JSON object."""
     return {"v": 1, "type": kind, "ok": not found, **more, "findings": [finding.as_json() for finding in found]}
 
 
@@ -88,7 +87,6 @@ class BankPage:
 
 
 def read_page(name: str, text: str) -> BankPage:
-    """Parse the text of a file of the bank."""
     page = BankPage(name, text, len(text.splitlines()), blocks_problem=problem_of(text))
     body_from = _front(page, text)
     section = ""

@@ -34,7 +34,6 @@ _hung_functions: list[RiskFunction] = []
 
 
 def edit_targets(call: ToolCall) -> tuple[Target, ...]:
-    """Return the targets that `call` is going to write."""
     return tuple(target for target in call.targets if target.domain == "edit")
 
 

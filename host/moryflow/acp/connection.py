@@ -106,7 +106,6 @@ class EditorConnection:
         self.ended = asyncio.Event()
 
     def start(self, read_from: int, write_to: int) -> None:
-        """Start the threads that read and write."""
         self._writer = threading.Thread(target=self._write, args=(write_to,), name="moryflow-acp-out", daemon=True)
         self._writer.start()
         threading.Thread(target=self._read, args=(read_from,), name="moryflow-acp-in", daemon=True).start()
@@ -214,7 +213,6 @@ class EditorConnection:
                 self.notify("$/cancel_request", {"requestId": number})
 
     def notify(self, method: str, params: Params) -> None:
-        """Send a notification."""
         self.send({"jsonrpc": "2.0", "method": method, "params": params})
 
     def _send_error(self, number: Any, error: MoryflowError) -> None:

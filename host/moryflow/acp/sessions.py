@@ -88,7 +88,6 @@ class EditorSession:
         return self._session.row
 
     def tell(self, update: Update) -> None:
-        """Send an update."""
         self._connection.notify("session/update", {"sessionId": self._session.id, "update": update})
 
     def _on_event(self, event: Event) -> None:
@@ -274,11 +273,9 @@ class EditorSession:
     # ---------------------------------------------------------------- updates
 
     def tell_options(self) -> None:
-        """Send the options and their current values."""
         self.tell({"sessionUpdate": "config_option_update", "configOptions": self.options()})
 
     def tell_commands(self) -> None:
-        """Send the list of slash commands."""
         found = [
             {"name": name, "description": text, **({"input": {"hint": hint}} if hint else {})}
             for name, (text, hint) in self._commands().items()
@@ -291,7 +288,6 @@ class EditorSession:
         return {**{one.name: (one.help, "text") for one in plugins if one.slash is not None}, **OWN_COMMANDS}
 
     async def replay(self) -> None:
-        """Send the conversation so far."""
         for update in self._mapper.replay(await self._host.store.path(self._session.id)):
             self.tell(update)
             await self._connection.drain()

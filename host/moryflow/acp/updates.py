@@ -32,7 +32,6 @@ _OTHER_KINDS = {"delete": "delete", "move": "move", "glob": "search", "grep": "s
 
 
 def kind_of(tool: str, domain: str) -> str:
-    """Return the protocol's kind of a call."""
     return _OTHER_KINDS.get(tool) or _KINDS.get(domain, "other")
 
 

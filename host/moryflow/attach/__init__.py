@@ -52,7 +52,6 @@ def _as_json(text: str) -> str:
 
 
 def home_of(environ: Mapping[str, str]) -> str:
-    """Return Moryflow's own folder."""
     return os.path.abspath(os.path.expanduser(environ.get("MORYFLOW_HOME") or "~/.moryflow"))  # noqa: PTH100, PTH111
 
 

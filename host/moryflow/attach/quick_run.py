@@ -138,7 +138,6 @@ class _Run:
         self._seen: list[dict[str, Any]] = []
 
     def run_turn(self) -> int:
-        """Run the turn and return the exit code."""
         self._catch_signals()
         try:
             return self._print_result(self._follow_turn())
@@ -185,7 +184,6 @@ class _Run:
         return view
 
     def _print_result(self, result: Mapping[str, Any]) -> int:
-        """Print the result and return the exit code."""
         output, text = self._said.output, str(result["text"])
         must_explain = result["exit_code"] or any(one["cause"] == "headless" for one in result["denied"])
         if output != "stream-json" and (must_explain or self._view is not None):

@@ -130,7 +130,6 @@ def verdict_json(verdict: Any) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> Any:
-    """Return a value of a transform as JSON."""
     if value is UNKNOWN or value is None:
         return None
     if isinstance(value, tuple | list):

@@ -123,7 +123,6 @@ async def _disconnected(receive: Any) -> None:
 
 
 def application(service: Service, access: Access) -> Guard:
-    """Return the ASGI application."""
     paths: dict[str, dict[str, Operation]] = {}
     for one in OPERATIONS:
         for path in (one.path, *one.aliases):

@@ -107,7 +107,6 @@ class Address(NamedTuple):
 
 
 def address_of(options: ServeOptions, bound: socket.socket) -> Address:
-    """Return the address of a bound socket."""
     if options.socket is not None:
         return Address(f"unix:{options.socket}", frozenset({"localhost"}), frozenset())
     port = bound.getsockname()[1]

@@ -52,18 +52,15 @@ def encoded(document: object) -> bytes:
 
 
 def problem(status: int, code: str, message: str, next_step: str = "", where: str = "") -> Response:
-    """Return an error response."""
     found = {"code": code, "message": message, "next": next_step, **({"where": where} if where else {})}
     return json_reply(found, status)
 
 
 def problem_of(error: MoryflowError) -> Response:
-    """Return the response for one of our errors."""
     return problem(status_of(error), error.code, error.message, error.next_step or "moryflow doctor", error.where)
 
 
 def status_of(error: MoryflowError) -> int:
-    """Return the HTTP status of an error."""
     match error:
         case RequestError():
             return error.status

@@ -70,7 +70,6 @@ class AttachedChatHost:
         return await self._session.ask(method, path, body)
 
     async def _fetch_lists(self) -> None:
-        """Fetch the agents and commands from the server."""
         agents = [one for one in await self._ask("GET", "/agents") if one["mode"] != "subagent"]
         self._agents = {
             one["id"]: AgentChoice(one["description"] or one["name"], one["mode"] == "primary") for one in agents
@@ -100,7 +99,6 @@ class AttachedChatHost:
         task.add_done_callback(self._tasks.discard)
 
     async def _fetch_row(self) -> None:
-        """Fetch the row of the session as it is now."""
         self._session.row |= await self._ask("GET", "?limit=1")
 
     # ------------------------------------------------------------ the open session

@@ -312,7 +312,6 @@ class TerminalInput(LineSource):
             self._enter_timer = asyncio.get_running_loop().call_later(PASTED, self._enter)
 
     def choose(self, by: int) -> None:
-        """Choose the next answer on offer, or the one before."""
         self._choices.move(by)
 
     def end(self) -> None:
@@ -367,7 +366,6 @@ class TerminalInput(LineSource):
         self._session.default_buffer.insert_text(await asyncio.to_thread(self._clipboard.image))
 
     async def show_last(self) -> None:
-        """Show the newest output whole."""
         if self._last_view is not None:
             async with in_terminal():
                 await self._last_view.show_last()

@@ -120,7 +120,6 @@ def reply(flags: Flags, approval: str, words: tuple[str, ...], message: str) -> 
 
 
 def too_late_error(row: ApprovalRow) -> Exception:
-    """Return the error for an answer that comes too late."""
     what = "its call went on without an answer, or something else is asked about it by now"
     return ConfigError(f"{row.id} is no longer open: {what}", next_step="moryflow approval list")
 

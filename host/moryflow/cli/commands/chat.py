@@ -63,7 +63,6 @@ async def _attached_chat(server: RunningServer, flags: Flags, chosen: RunFlags) 
 
 
 def _source(talk: Conversation) -> LineSource:
-    """Return the source of the conversation's input lines."""
     from moryflow.cli.chat import PipedInput, PlainInput
 
     if not sys.stdin.isatty():

@@ -210,7 +210,6 @@ def _remarks(record: LoadRecord) -> Iterable[DoctorFinding]:
 
 
 def _error_with_place(record: LoadRecord) -> str:
-    """Return the record's error, with its place in front."""
     place = f"{record.file}:{record.line}" if record.line else record.file
     return f"{place}: {record.error.removeprefix(f'{place}: ')}" if place else record.error
 

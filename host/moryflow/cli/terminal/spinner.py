@@ -133,7 +133,6 @@ class Spinner:
         self.clear()
 
     def clear(self) -> None:
-        """Erase the spinner."""
         if self._shown:
             stderr().write("\r\x1b[K")
             stderr().flush()
