@@ -148,7 +148,13 @@ def check(flags: Flags) -> int:
 
     With --strict, a warning fails the check too.
     """
-    config, problems = config_with_problems(flags)
+    from moryflow.runtime.generation import settings_of_plugins
+
+    def work(host: Host) -> tuple[Config, list[Problem]]:
+        config = host.config.checked(settings_of_plugins(host.plugin_set))
+        return config, [*config.problems, *_plugins(host), *unknown_names(host), *_agents(host), *_remarks(host, config)]
+
+    config, problems = from_host(flags, work, quiet=True)
     failed = any(problem.fatal for problem in problems) or (flags.strict and bool(problems))
     document = {"ok": not failed, "file": str(config.path), "problems": [problem._asdict() for problem in problems]}
     lines = [f"{'error' if problem.fatal else 'warning'}: {plain(str(problem))}" for problem in problems]
@@ -179,21 +185,6 @@ def reading(flags: Flags) -> tuple[Config, tuple[Known, ...]]:
     return config, known
 
 
-def config_with_problems(flags: Flags) -> tuple[Config, list[Problem]]:
-    """Return the configuration and all its problems, including those that plugins find in the rules.
-
-    A plugin's function ``check_rules`` gets the rules in matching order and yields ``(rule, sentence)``, or ``(rule,
-    sentence, True)`` if a deny is lost and the check must fail.
-    """
-    from moryflow.runtime.generation import settings_of_plugins
-
-    def work(host: Host) -> tuple[Config, list[Problem]]:
-        config = host.config.checked(settings_of_plugins(host.plugin_set))
-        return config, [*config.problems, *_plugins(host), *unknown_names(host), *_agents(host), *_remarks(host, config)]
-
-    return from_host(flags, work, quiet=True)
-
-
 def _plugins(host: Host) -> Iterator[Problem]:
     """Yield a problem for each plugin that could not be loaded because of its settings."""
     from moryflow.config import Problem
@@ -215,7 +206,11 @@ def _agents(host: Host) -> Iterator[Problem]:
 
 
 def _remarks(host: Host, config: Config) -> Iterator[Problem]:
-    """Yield the problems that the plugins' ``check_rules`` find in the rules."""
+    """Yield the problems that plugins find in the rules.
+
+    A plugin's function ``check_rules`` gets the rules in matching order and yields ``(rule, sentence)``, or ``(rule,
+    sentence, True)`` if a deny is lost and the check must fail.
+    """
     from moryflow.config import MOST, Problem
 
     for plugin in host.plugin_set.plugins.values():
