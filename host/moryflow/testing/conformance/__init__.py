@@ -26,35 +26,19 @@ from moryflow_sdk import HOOKS, Tool
 
 from moryflow.authoring.rerun import with_only
 from moryflow.hooks.dispatcher import Withheld
+from moryflow.packages.manager import probe_candidates
 from moryflow.plugins.discovery import in_development
-from moryflow.plugins.preflight.policy import probe_all
+from moryflow.plugins.preflight.prober import ProbeVerdict
 from moryflow.testing.isolated import IsolatedHost, Project, read_project
 
-LONGEST = 10.0
-"""Seconds that import and registration of the plugin may take here."""
 _LONGEST_WATCH = 60.0
 """Seconds that a process with a host and the plugin may take on a busy machine."""
 _ENTRY_POINTS = '[project.entry-points."moryflow.plugins"]'
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why a plugin cannot be loaded.
-
-    :ivar fatal: whether loading it in this process would end or damage the process.
-    """
-
-    stage: str
-    error: str
-    file: str = ""
-    line: int = 0
-    hint: str = ""
-    fatal: bool = False
-
-    @property
-    def place(self) -> str | None:
-        """The file and line of the problem, or ``None`` if they are unknown."""
-        return f"{self.file}:{self.line}" if self.line else self.file or None
+def place_of(found: Any) -> str:
+    """Return the file and line of a verdict, a load record or a failure; empty if they are unknown."""
+    return f"{found.file}:{found.line}" if found.line else found.file
 
 
 @dataclass
@@ -116,22 +100,19 @@ class Subject:
     # ---------------------------------------------------------------- whether the plugin can be loaded
 
     @cached_property
-    def refusal(self) -> Refusal | None:
+    def refusal(self) -> ProbeVerdict | None:
         """Why the plugin cannot be loaded, or ``None``. The probe finds out in a separate process.
 
         A plugin that hangs, ends the process or changes global state must not do that to pytest.
         """
         candidates = in_development(self.path)
         if not candidates:
-            return Refusal("discover", "there is no plugin here", hint=f"add {_ENTRY_POINTS} to its pyproject.toml")
+            return ProbeVerdict(False, "discover", "there is no plugin here", hint=f"add {_ENTRY_POINTS} to its pyproject.toml")
         candidate = next((each for each in candidates if each.name == self.name), candidates[0])
-        problem = candidate.problem
-        if problem is not None:
-            return Refusal(problem.stage, problem.message, problem.file, problem.line, problem.hint)
         home = self.root / "probe"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        [probe] = probe_all([candidate], home=home, config=self.config, seconds=LONGEST)
-        return None if probe.ok else Refusal(probe.stage, probe.error, probe.file, probe.line, probe.hint, probe.fatal)
+        [verdict] = probe_candidates([candidate], home, self.config)
+        return None if verdict.ok else verdict
 
     # ---------------------------------------------------------------- the code
 

@@ -36,7 +36,7 @@ from moryflow_sdk.calls import Target
 
 from moryflow.hooks.dispatcher import call
 
-from . import Called, Subject
+from . import Called, Subject, place_of
 
 _BLOCKING = frozenset(
     {
@@ -191,8 +191,8 @@ def _called(subject: Subject, hook: str, kind: str, times: int = 1) -> list[Call
     for each in called:
         if each.failures:
             failure = each.failures[0]
-            place = f"{failure.file}:{failure.line}" if failure.line else failure.file
-            subject.fail(f"{hook} fails with {_article(kind)} input: {failure.error}", _remedy(hook, kind), place)
+            what = f"{hook} fails with {_article(kind)} input: {failure.error}"
+            subject.fail(what, _remedy(hook, kind), place_of(failure))
     return called
 
 
@@ -315,18 +315,11 @@ def test_what_it_keeps_is_json(plugin_subject: Subject) -> None:
 
 def test_its_observer_works_outside_a_turn(plugin_subject: Subject) -> None:
     """Some events belong to no turn; for these, ``turn`` is ``None``."""
-    for _, function in plugin_subject.functions("event"):
-        error = plugin_subject.host.wait(_observer_error(plugin_subject))
-        if error:
-            plugin_subject.fail(f"event fails outside a turn: {error}", "if turn is None: return", function)
-
-
-async def _observer_error(subject: Subject) -> str:
-    for item in subject.implementations("event"):
-        outcome = await call(item, {"event": Event(type="reload", session=""), "turn": None})
-        if outcome.error is not None:
-            return f"{type(outcome.error).__name__}: {outcome.error}"
-    return ""
+    for item in plugin_subject.implementations("event"):
+        error = plugin_subject.host.wait(call(item, {"event": Event(type="reload", session=""), "turn": None})).error
+        if error is not None:
+            what = f"event fails outside a turn: {type(error).__name__}: {error}"
+            plugin_subject.fail(what, "if turn is None: return", inspect.unwrap(item.function))
 
 
 def _hooks(subject: Subject) -> list[str]:
