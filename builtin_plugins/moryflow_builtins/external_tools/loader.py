@@ -12,6 +12,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -111,27 +112,19 @@ async def _run_with_limit(seconds: float, work: Callable[[], T]) -> T:
 
     :raises TimeoutError: it did not end in time; the thread continues, but nobody waits for it.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def tell(settle: Callable[[], None]) -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(lambda: None if done.done() else settle())
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
-            value = work()
+            done.set_result(work())
         except Exception as error:  # anything that a person's file raises is passed to the loader
-            failure = error
-            tell(lambda: done.set_exception(failure))
+            done.set_exception(error)
         except BaseException as error:  # wrapped, because a future with such an exception would end the loop
-            failure = RuntimeError(f"it raised {type(error).__name__}")
-            tell(lambda: done.set_exception(failure))
-        else:
-            tell(lambda: done.set_result(value))
+            done.set_exception(RuntimeError(f"it raised {type(error).__name__}"))
 
     threading.Thread(target=run, name="moryflow-external-tool", daemon=True).start()
-    return await asyncio.wait_for(done, seconds)
+    return await asyncio.wait_for(asyncio.wrap_future(done), seconds)
 
 
 def _wrong(path: Path, item: Wrong) -> Diagnostic:

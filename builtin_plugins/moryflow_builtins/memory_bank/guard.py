@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from contextlib import suppress
+from concurrent.futures import Future
 from functools import lru_cache
 from pathlib import Path
 
@@ -82,19 +82,18 @@ async def _judged_by(function: RiskFunction, call: ToolCall) -> Risk | None:
 
 def _in_thread(function: RiskFunction, call: ToolCall) -> asyncio.Future[Risk | None]:
     """Call `function` on a daemon thread, so that neither the loop nor the end of the program waits for it."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Risk | None] = loop.create_future()
+    future: Future[Risk | None] = Future()
+    future.set_running_or_notify_cancel()
 
     def work() -> None:
         try:
             judged = function(call)
         except BaseException:  # SystemExit too
             judged = "high"
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(lambda: future.done() or future.set_result(judged))
+        future.set_result(judged)
 
     threading.Thread(target=work, name="memory-bank-risk", daemon=True).start()
-    return future
+    return asyncio.wrap_future(future)
 
 
 def _is_folder(target: Target) -> bool:

@@ -7,8 +7,8 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar, get_args
 
 from moryflow_sdk import ConfigError, Event, ModelError, MoryflowError, PluginError
@@ -100,23 +100,17 @@ async def _from_server(ask: Callable[[], T]) -> T:
 
 async def _in_thread(work: Callable[[], T]) -> T:
     """Run `work` in a daemon thread, so that a silent server cannot delay the end of the process; return its result."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(finish: Callable[[], None]) -> None:
-        if not done.cancelled():
-            finish()
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
-            finish = partial(done.set_result, work())
+            done.set_result(work())
         except BaseException as error:
-            finish = partial(done.set_exception, error)
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, finish)
+            done.set_exception(error)
 
     threading.Thread(target=run, name="moryflow-ask", daemon=True).start()
-    return await done
+    return await asyncio.wrap_future(done)
 
 
 class AttachedSession:
