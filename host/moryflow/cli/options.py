@@ -346,20 +346,18 @@ def with_flags_behind_verb(args: list[str]) -> list[str]:
     These flags belong to commands, not to the program, so ``moryflow -m MODEL run …`` means ``moryflow run -m MODEL …``.
     """
     valued = {"-m", "--model", "--agent", "--mode", "--on-ask", "--max-steps", "--max-cost", "--output", "--format"}
+    alone = {"-c", "--continue", "-r", "--resume", "--wait", "--attach"}
     moved: list[str] = []
     kept: list[str] = []
     rest = list(args)
     while rest and rest[0].startswith("-") and rest[0] != "--":
         word = rest.pop(0)
-        name = word.partition("=")[0]
-        if name in valued:
-            moved += [word] if "=" in word else [word, *rest[:1]]
-            del rest[: 0 if "=" in word else 1]
-        elif name in ("-c", "--continue", "-r", "--resume", "--wait", "--attach"):
-            moved.append(word)
-        else:
-            kept += [word, *(rest[:1] if word in ("--vault", "--config", "--profile") else ())]
-            del rest[: 1 if word in ("--vault", "--config", "--profile") else 0]
+        name, equals, _ = word.partition("=")
+        place = moved if name in valued | alone else kept
+        place.append(word)
+        if not equals and name in valued | {"--vault", "--config", "--profile"}:
+            place += rest[:1]
+            del rest[:1]
     return [*kept, *rest[:1], *moved, *rest[1:]] if rest else list(args)
 
 

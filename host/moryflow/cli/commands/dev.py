@@ -313,7 +313,8 @@ class _Reader:
             case "step.finish":
                 return [node.payload["text"] for node in self._new(nodes, "assistant") if node.payload["text"]]
             case "tool.start" if data["state"] == "running":
-                return [f"→ {data['tool']} {first_line(_args(data), 120)}"]
+                args = json.dumps(data.get("args"), ensure_ascii=False, default=str)
+                return [f"→ {data['tool']} {first_line(args, 120)}"]
             case "tool.result":
                 return [
                     f"← {data['tool']} {data['status']}, {data.get('ms', 0)} ms: {first_line(str(data.get('output', '')), 120)}"
@@ -335,7 +336,3 @@ class _Reader:
         found = [node for node in nodes.values() if node.kind == kind and node.id not in self._shown]
         self._shown |= {node.id for node in found}
         return found
-
-
-def _args(data: Mapping[str, Any]) -> str:
-    return json.dumps(data.get("args"), ensure_ascii=False, default=str)

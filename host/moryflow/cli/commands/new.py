@@ -41,6 +41,7 @@ def new_tool(flags: Flags, name: str, folder: Path | None, language: str) -> Non
     command asks before it sets that.
     """
     from moryflow.authoring.scaffold import tool_scaffold
+    from moryflow.plugins.consent import Consents
 
     home = own_home()
     scaffold = tool_scaffold(name, folder or home / "tools", _builtin_tools(), language)
@@ -49,9 +50,9 @@ def new_tool(flags: Flags, name: str, folder: Path | None, language: str) -> Non
         move = f"cp {next(iter(scaffold.files))} {home / 'tools'}/"
         _tell(scaffold, flags, (move, f"moryflow config set {SWITCH} true", scaffold.following[0]))
         return
-    _consent(home, scaffold)
-    on = _switched_on(home, flags)
-    before = () if on else (f"moryflow config set {SWITCH} true",)
+    for path in scaffold.files:  # so that a running host loads them
+        Consents(home).give(path)
+    before = () if _switched_on(home, flags) else (f"moryflow config set {SWITCH} true",)
     _tell(scaffold, flags, (*before, *scaffold.following))
 
 
@@ -131,14 +132,6 @@ def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
         step = "free some space, then try again" if error.errno in (ENOSPC, EDQUOT) else "name another FOLDER"
         where = str(error.filename or "")
         raise MoryflowError(f"it cannot be written: {error.strerror}", where=where, next_step=step) from error
-
-
-def _consent(home: Path, scaffold: Scaffold) -> None:
-    """Record a person's consent to these files, so that a running host loads them."""
-    from moryflow.plugins.consent import Consents
-
-    for path in scaffold.files:
-        Consents(home).give(path)
 
 
 def _switched_on(home: Path, flags: Flags) -> bool:

@@ -73,7 +73,7 @@ def _turn(turn: dict[str, Any], everything: bool) -> str:
     number = f"turn {turn['turn']}" if "turn" in turn else "compaction"
     whose = f"{turn['agent']} {turn['session']}, " if "session" in turn else ""
     head = f"{whose}{number}  {about!r}  {turn['end_reason'] or 'running'}, {steps}"
-    rows = [row for row in turn["hooks"] if everything or row["outcome"] != "ok" or _spoke(row)]
+    rows = [row for row in turn["hooks"] if everything or row["outcome"] != "ok" or _decision(row) not in ("", "allow")]
     table = columns(
         (
             f"  {row['step']}",
@@ -92,15 +92,14 @@ def _turn(turn: dict[str, Any], everything: bool) -> str:
     return "\n".join(part for part in (f"{head}, {_ms(turn['us'])} in hooks", table, note) if part)
 
 
-def _spoke(row: dict[str, Any]) -> bool:
-    """Return whether a gate gave a verdict other than allow."""
-    return isinstance(row.get("delta"), dict) and row["delta"].get("decision") not in (None, "allow")
+def _decision(row: dict[str, Any]) -> str:
+    """Return the verdict of a gate; empty for other hooks."""
+    return row["delta"].get("decision") or "" if isinstance(row.get("delta"), dict) else ""
 
 
 def _outcome(row: dict[str, Any]) -> str:
-    decision = row["delta"].get("decision") if isinstance(row.get("delta"), dict) else None
     times = f" ×{row['count']}" if row["count"] > 1 else ""
-    return f"{decision or row['outcome']}{times}"
+    return f"{_decision(row) or row['outcome']}{times}"
 
 
 def _ms(us: int) -> str:
