@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk.support.texts import visible
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import in_terminal
+from prompt_toolkit.application.current import get_app
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Always, Condition
+from prompt_toolkit.filters import Always, Condition, has_completions
 from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.history import FileHistory, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout.processors import Processor, TabsProcessor, Transformation, TransformationInput
 from prompt_toolkit.layout.utils import explode_text_fragments
 from prompt_toolkit.output import create_output
@@ -35,13 +37,14 @@ from moryflow.cli.terminal.stdin import PASTED
 
 from . import LineSource
 from .clipboard import Clipboard, image_of
-from .completion import LineCompleter, completed
-from .keys import TerminalKeys, bindings
+from .completion import LineCompleter, complete_command, completed
+from .keys import TerminalKeys
 from .picker import Choices, Picker, PickItem
 from .printer import Printer
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
+    from prompt_toolkit.key_binding import KeyPressEvent
 
     from moryflow.cli.terminal.render import TerminalView
 
@@ -75,7 +78,7 @@ class TerminalInput(LineSource):
         commands: Callable[[], Mapping[str, str]],
         tab: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        self.commands, self.tab = commands, tab
+        self._commands, self._tab = commands, tab
         self._view: TerminalView | None = None  # of the running turn; the next attribute is that of the last turn
         self._last_view: TerminalView | None = None
         self._stop: Callable[[], None] = lambda: None
@@ -103,7 +106,7 @@ class TerminalInput(LineSource):
             complete_while_typing=Condition(self._completes),
             reserve_space_for_menu=6,
             input_processors=[TabsProcessor(char1=" ", char2=" "), Unseen()],
-            key_bindings=bindings(self),
+            key_bindings=self._bindings(),
             style=Style.from_dict({"dim": "dim", "chosen": "reverse"}),
             erase_when_done=True,
             input=TerminalKeys(sys.stdin),
@@ -268,59 +271,71 @@ class TerminalInput(LineSource):
 
     # ------------------------------------------------------------ what keys do
 
-    @property
-    def is_asked(self) -> bool:
-        """Whether a question stands above the input."""
-        return self._answer is not None
+    def _bindings(self) -> KeyBindings:
+        """Return our key bindings, which are added to those of prompt_toolkit."""
+        asked = Condition(lambda: self._answer is not None)
+        picking = Condition(self._is_picking)
+        choosing = asked & Condition(self._is_empty)
+        works = Condition(lambda: self._view is not None) & ~asked
+        # The input may still get keys typed before it was there; the terminal made an Enter among them a Ctrl-J.
+        begins = Condition(lambda: time.monotonic() - self._started_at < AHEAD)
+        alone = Condition(lambda: not get_app().key_processor.input_queue)  # else the Esc begins an Alt-Enter
+        keys = KeyBindings()
 
-    @property
-    def is_picking(self) -> bool:
+        @keys.add("c-x", "c-e", filter=~asked)
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.open_in_editor()  # Enter sends what the editor wrote
+
+        keys.add("enter")(lambda _: self._press_enter())
+        keys.add("c-j", filter=asked | begins)(lambda _: self._press_enter())
+        keys.add("c-j", filter=~asked & ~begins)(lambda event: event.current_buffer.insert_text("\n"))
+        keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
+        keys.add("c-v")(lambda _: self._paste_image())
+        keys.add("<bracketed-paste>")(lambda event: self._paste(event.data))
+        keys.add("c-c")(lambda _: self._clear())
+        keys.add("tab", filter=Condition(self._is_command))(
+            lambda event: complete_command(event.current_buffer, self._commands())
+        )
+        keys.add("tab", filter=Condition(self._is_empty) & ~asked & ~works)(lambda _: self._tab())  # redrawn at its end
+        for name, when, by in (
+            ("left", choosing & ~picking, -1), ("up", choosing | picking, -1), ("c-p", picking, -1),
+            ("right", choosing & ~picking, 1), ("down", choosing | picking, 1), ("c-n", picking, 1), ("tab", picking, 1),
+        ):  # fmt: skip
+            keys.add(name, filter=when)(lambda _, by=by: self._choices.move(by))
+        keys.add("c-d", filter=choosing)(lambda _: self._settle(""))
+        keys.add("escape", filter=works | has_completions | asked, eager=alone)(lambda _: self._leave())
+        keys.add("up", filter=works & Condition(self._has_queued))(lambda _: self._take_back())
+        keys.add("c-z")(lambda _: self._suspend())
+        keys.add("c-o")(lambda _: self._show_last())
+        keys.add("c-r", filter=works)(lambda _: self._show_last())
+        return keys
+
+    def _is_picking(self) -> bool:
         """Whether a list that typing narrows stands above the input."""
-        return self.is_asked and self._choices.narrows
+        return self._answer is not None and self._choices.narrows
 
-    @property
-    def turn_runs(self) -> bool:
-        """Whether a turn runs and asks nothing."""
-        return self._view is not None and self._answer is None
-
-    @property
-    def empty(self) -> bool:
+    def _is_empty(self) -> bool:
         return not self._session.default_buffer.text
 
-    @property
-    def is_starting(self) -> bool:
-        """Whether the input may still get keys typed before it was there; the terminal made an Enter among them a Ctrl-J."""
-        return time.monotonic() - self._started_at < AHEAD
+    def _is_command(self) -> bool:
+        return self._answer is None and self._session.default_buffer.text.startswith("/")
 
-    @property
-    def has_queued(self) -> bool:
+    def _has_queued(self) -> bool:
         """Whether there is a queued line that Up would take back."""
         buffer = self._session.default_buffer
         return bool(self._queue) and buffer.document.on_first_line and buffer.complete_state is None
 
-    @property
-    def is_command(self) -> bool:
-        """Whether a command is being typed."""
-        return self._answer is None and self._session.default_buffer.text.startswith("/")
-
-    def enter(self) -> None:
+    def _press_enter(self) -> None:
         """Send the line, unless more keys come at once: then it is a line of a paste."""
         completing = self._session.default_buffer.complete_state
-        if completing and completing.current_completion and not self.is_command:
+        if completing and completing.current_completion and not self._is_command():
             self._session.default_buffer.complete_state = None
         else:
             self._enter_timer = asyncio.get_running_loop().call_later(PASTED, self._enter)
 
-    def choose(self, by: int) -> None:
-        self._choices.move(by)
-
-    def end(self) -> None:
-        """End the input at a question, as Ctrl-D does."""
-        self._settle("")
-
-    def clear(self) -> None:
+    def _clear(self) -> None:
         """Clear the input, as Ctrl-C does; at an empty input say how to leave, and leave at the second Ctrl-C."""
-        empty, now = self.empty, time.monotonic()
+        empty, now = self._is_empty(), time.monotonic()
         self._session.default_buffer.reset()
         if self._answer is not None:
             self._settle("")
@@ -330,24 +345,24 @@ class TerminalInput(LineSource):
             self._cleared_at = now
             sys.stderr.write("(Ctrl-C again, Ctrl-D or /quit ends the conversation)\n")
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         """Do what Esc does: close the completions; at a question clear what is typed, then leave it; else stop the turn."""
         buffer = self._session.default_buffer
         if buffer.complete_state:
             buffer.cancel_completion()
         elif self._answer is None:
             self._stop()
-        elif self.empty or self.is_picking:
+        elif self._is_empty() or self._is_picking():
             self._settle("")
         else:
             buffer.reset()
 
-    def suspend(self) -> None:
+    def _suspend(self) -> None:
         """Stop the process, as Ctrl-Z does everywhere; the shell says how it goes on."""
         if self._printer is not None:
             self._printer.suspend()
 
-    def take_back(self) -> None:
+    def _take_back(self) -> None:
         """Move the newest queued line in front of what is typed, to be edited."""
         buffer = self._session.default_buffer
         line, typed = self._queue.pop() or "", buffer.text
@@ -356,16 +371,17 @@ class TerminalInput(LineSource):
     def take_all_back(self) -> None:
         """Move all queued lines back into the input: the turn after which they were to be sent was stopped."""
         while self._queue:
-            self.take_back()
+            self._take_back()
 
-    def paste(self, text: str) -> None:
+    def _paste(self, text: str) -> None:
         """Insert what was pasted. The path of an image, which a terminal pastes when one is dropped, becomes an attachment."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
         self._session.default_buffer.insert_text((self._answer is None and image_of(text)) or text)
 
-    async def paste_image(self) -> None:
+    async def _paste_image(self) -> None:
         self._session.default_buffer.insert_text(await asyncio.to_thread(self._clipboard.image))
 
-    async def show_last(self) -> None:
+    async def _show_last(self) -> None:
         if self._last_view is not None:
             async with in_terminal():
                 await self._last_view.show_last()
