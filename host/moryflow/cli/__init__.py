@@ -162,7 +162,7 @@ def _main(arguments: list[str] | None) -> int:
         code = _run(arguments)
         streams.stdout().flush()
     except OSError as error:
-        code = _output_lost(error)
+        code = output_lost(error)
     except ValueError as error:  # a plugin has closed the file below the stream
         code = report(OSError(errno.EBADF, str(error), streams.NAME))
     finally:
@@ -207,7 +207,7 @@ def _run(arguments: list[str] | None) -> int:
     return outcome if isinstance(outcome, int) else 0
 
 
-def _output_lost(error: OSError) -> int:
+def output_lost(error: OSError) -> int:
     """Return the exit code when standard output cannot be written; report the reason unless the reader has just gone."""
     if isinstance(error, BrokenPipeError):
         return READER_GONE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -147,23 +148,15 @@ async def output(
         size = max(4, min(limit, MOST_BYTES))
         data = await artifacts.read(id, offset=offset, limit=size)
         row = await artifacts.get(id)
-    cut = data if len(data) < size else _whole_characters(data)
-    following = offset + len(cut)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # leaves an incomplete character to the next part
+    text = decoder.decode(data, final=len(data) < size)
+    following = offset + len(data) - len(decoder.getstate()[0])
     return {
         **row.model_dump(mode="json", include={"id", "session", "call_id", "tool", "size", "created", "expires", "state"}),
         "offset": offset,
-        "text": cut.decode("utf-8", "replace"),
+        "text": text,
         "next": following if following < row.size else None,
     }
-
-
-def _whole_characters(data: bytes) -> bytes:
-    """Return `data` without an incomplete UTF-8 character at its end."""
-    for back in range(1, min(4, len(data)) + 1):
-        if data[-back] & 0xC0 != 0x80:
-            whole = data[-back] < 0x80 or back >= (2 if data[-back] < 0xE0 else 3 if data[-back] < 0xF0 else 4)
-            return data if whole else data[:-back]
-    return data
 
 
 @operation("GET", "/artifacts/{id}", "the bytes", raw="application/octet-stream")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import math
 import signal
 from collections.abc import Callable, Mapping
@@ -14,13 +13,13 @@ import click
 from moryflow_sdk import ConfigError
 
 from moryflow.attach import wanted
-from moryflow.cli import READER_GONE
+from moryflow.cli import output_lost
 from moryflow.cli.failures import allowing, next_of, report
 from moryflow.cli.open_host import with_host
 from moryflow.cli.options import Flags, RunFlags, TurnCommand, TurnWords, turn_options
 from moryflow.cli.terminal import as_json, at_terminal, plain, say
 from moryflow.cli.terminal.interrupts import ENDING, catch_signals, run_on_loop, stop_on_signals
-from moryflow.cli.terminal.streams import NAME, stdout
+from moryflow.cli.terminal.streams import stdout
 
 if TYPE_CHECKING:
     from moryflow_sdk import Event
@@ -377,8 +376,7 @@ class QuickSide:
         return report(error_of(error))
 
     def unwritten(self, error: OSError) -> int:
-        """Report that standard output cannot be written, and return the exit code."""
-        return READER_GONE if error.errno == errno.EPIPE else report(OSError(error.errno, error.strerror, NAME))
+        return output_lost(error)
 
 
 class QuickView:
