@@ -10,7 +10,7 @@ import asyncio
 import re
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from moryflow.runtime.turn_result import TurnResult
     from moryflow.store import ApprovalRow, Node, RunRow, SessionRow
 
-    from .picker import PickItem
+    from .picker import PickItem, Preview
 
 
 MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
@@ -238,9 +238,7 @@ class ConversationPort(Protocol):
         ...
 
     def choose(self, **changes: Unpack[Choice]) -> None: ...
-    async def pick(
-        self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
-    ) -> str | None:
+    async def pick(self, title: str, items: Sequence[PickItem], preview: Preview | None = None, chosen: str = "") -> str | None:
         """Return the key of the item that a person picks, an empty text if they leave, ``None`` if nobody can pick."""
         ...
 
@@ -273,9 +271,7 @@ class LineSource(Protocol):
         """Show `keys`, the answers on offer or a question, and return what is typed behind them."""
         ...
 
-    async def pick(
-        self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
-    ) -> str:
+    async def pick(self, title: str, items: Sequence[PickItem], preview: Preview | None = None, chosen: str = "") -> str:
         """Return the key of the item that a person picks, an empty text if they leave."""
         return ""
 
@@ -349,9 +345,7 @@ class PlainInput(LineSource):
     async def answer(self, keys: str) -> str:
         return await read_answer(keys)
 
-    async def pick(
-        self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
-    ) -> str:
+    async def pick(self, title: str, items: Sequence[PickItem], preview: Preview | None = None, chosen: str = "") -> str:
         """Let a person pick one of `items` by its number; return its key, an empty text if they leave."""
         lines = [cut(f"{number:>3}  {item.text}", terminal_width() or 80) for number, item in enumerate(items[:NUMBERED], 1)]
         typed = await self.answer(plain("\n".join([title, *lines, "number, or Enter to leave > "])))

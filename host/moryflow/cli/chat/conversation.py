@@ -9,7 +9,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from . import ChatHost, Choice, LineSource, TurnPrompt, mentioned
 from .slash import BUILDER, PLANNER, Quit, Slash, exchanges, in_chat
 
 if TYPE_CHECKING:
-    from .picker import PickItem
+    from .picker import PickItem, Preview
 
 
 T = TypeVar("T")
@@ -275,9 +275,7 @@ class Conversation:
         async with in_terminal():
             await show_whole(text)
 
-    async def pick(
-        self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
-    ) -> str | None:
+    async def pick(self, title: str, items: Sequence[PickItem], preview: Preview | None = None, chosen: str = "") -> str | None:
         return await self._source.pick(title, items, preview, chosen) if self._interactive else None
 
     def propose(self, text: str) -> None:

@@ -11,7 +11,7 @@ import sys
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import accumulate
@@ -39,7 +39,7 @@ from . import LineSource
 from .clipboard import Clipboard, image_of
 from .completion import LineCompleter, complete_command, completed
 from .keys import TerminalKeys
-from .picker import Choices, Picker, PickItem
+from .picker import Choices, Picker, PickItem, Preview
 from .printer import Printer
 
 if TYPE_CHECKING:
@@ -138,9 +138,7 @@ class TerminalInput(LineSource):
         """Return what is typed at a question; a draft comes back after it. A queued line is no answer, Ctrl-C an empty one."""
         return await self._ask_with(Choices(keys))
 
-    async def pick(
-        self, title: str, items: Sequence[PickItem], preview: Callable[[str], Awaitable[str]] | None = None, chosen: str = ""
-    ) -> str:
+    async def pick(self, title: str, items: Sequence[PickItem], preview: Preview | None = None, chosen: str = "") -> str:
         return (await self._ask_with(Picker(title, items, preview, chosen, self._invalidate))).rstrip("\n")
 
     def propose(self, text: str) -> None:

@@ -15,6 +15,8 @@ PREVIEW = 6
 """The most lines of a preview."""
 HINT = "Enter picks, Esc leaves; type to search > "
 Fragments = list[tuple[str, str]]
+Preview = Callable[[str], Awaitable[str]]
+"""Returns the content of the item with a key."""
 
 
 class PickItem(NamedTuple):
@@ -31,7 +33,7 @@ class PickItem(NamedTuple):
 class Picker:
     """Knows which item is chosen, and renders the list.
 
-    :param preview: returns the content of the item with a key; called when the item is chosen for the first time.
+    :param preview: is called for an item when that is chosen for the first time.
     :param chosen: the key of the item that is chosen at first.
     :param changed: called when there is something new to show.
     """
@@ -39,12 +41,7 @@ class Picker:
     narrows = True
 
     def __init__(
-        self,
-        title: str,
-        items: Sequence[PickItem],
-        preview: Callable[[str], Awaitable[str]] | None = None,
-        chosen: str = "",
-        changed: Callable[[], None] = lambda: None,
+        self, title: str, items: Sequence[PickItem], preview: Preview | None, chosen: str, changed: Callable[[], None]
     ) -> None:
         self._title, self._items, self._preview, self._changed = title, items, preview, changed
         self._previews: dict[str, list[str]] = {}
@@ -94,7 +91,7 @@ class Picker:
             task.add_done_callback(self._tasks.discard)
         return self._previews.get(key, [])
 
-    async def _load(self, preview: Callable[[str], Awaitable[str]], key: str) -> None:
+    async def _load(self, preview: Preview, key: str) -> None:
         self._previews[key] = [line for line in plain(await preview(key)).split("\n") if line.strip()]
         self._changed()
 

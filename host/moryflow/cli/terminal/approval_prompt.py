@@ -38,7 +38,7 @@ class TerminalAsker:
     :ivar show_whole: shows a text that is longer than the screen.
     """
 
-    def __init__(self, answers: Answers, view: TerminalView | None = None) -> None:
+    def __init__(self, answers: Answers, view: TerminalView) -> None:
         self._answers = answers
         self._view = view
         self._later: deque[Callable[[], None]] = deque()
@@ -61,8 +61,7 @@ class TerminalAsker:
                 self._withdraw_of(event, event.data["call_id"])
             case "turn.finish":
                 self._withdraw_of(event)
-        if self._view is not None:
-            self.tell(partial(self._view, event))
+        self.tell(partial(self._view, event))
 
     def tell(self, say: Callable[[], None]) -> None:
         """Call `say` now, or as soon as no question is on the screen."""
@@ -124,8 +123,7 @@ class TerminalAsker:
                 stderr().write("moryflow: standard error is not a terminal, so nobody can see a question\n")
                 await self._answers.nobody_left()
                 return
-            if self._view is not None:
-                self._view.pause()
+            self._view.pause()
             self._on_screen = event.data["approval_id"]
             answer = await _answer(event, self.read, self.show_whole)
             self._on_screen = ""
@@ -139,8 +137,7 @@ class TerminalAsker:
                         stderr().write(f"{folded(plain(said))}\n")
                     await self._answers.reply(event.data["approval_id"], answer.reply, message=answer.message)
             except MoryflowError as error:
-                problem = str(error) if self._view is None else self._view.in_place(str(error))
-                stderr().write(f"{folded(plain(f'moryflow: {problem}'))}\n")
+                stderr().write(f"{folded(plain(f'moryflow: {self._view.in_place(str(error))}'))}\n")
             self._catch_up()
 
 
