@@ -228,7 +228,9 @@ async def offer(name: str, entry: Mapping[str, Any], turn: Turn, ask: Ask, confi
     if fault:
         return f"MCP server {name!r}: {fault}; it is left out"
     if entry.get("env"):
-        entry = {**entry, "env": {key: _configured_value(key, value) for key, value in entry["env"].items()}}
+        # A reference, so as not to copy the value, if this process has the same.
+        env = {key: f"${{{key}}}" if os.environ.get(key) == value else value for key, value in entry["env"].items()}
+        entry = {**entry, "env": env}
     server = ServerSettings.model_validate({**entry, "args": tuple(entry.get("args", ()))})
     if name in config_of(turn, ServersSettings).servers:
         return await _existing_server_message(turn, name, server)
@@ -259,8 +261,3 @@ async def _existing_server_message(turn: Turn, name: str, server: ServerSettings
     if there.state in ("reviewed", "off"):
         return ""
     return f"the MCP server {name} is {there.state}. Next: moryflow mcp review {name}"
-
-
-def _configured_value(name: str, value: str) -> str:
-    """Return the configured value of a variable: a reference if this process has the same value, so as not to copy it."""
-    return f"${{{name}}}" if os.environ.get(name) == value else value

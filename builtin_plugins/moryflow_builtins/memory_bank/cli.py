@@ -76,19 +76,11 @@ def section(name: str) -> str:
     return f"## {name}\n\n{_MEMORY_SECTIONS[name]}"
 
 
-def memory_page() -> str:
-    return _FRONT + "\n# Memory\n\n" + _blocks("\n".join(section(name) for name in SECTIONS))
-
-
-def details_page(title: str, body: str = "") -> str:
-    """Return a new file of ``details/``."""
-    return f"# {title}\n\n" + _blocks(body)
-
-
 def files() -> dict[str, str]:
     """Return the files of a new bank: path in the vault → text."""
-    pages = {f"memory-bank/details/{name}.md": details_page(*page) for name, page in _DETAILS.items()}
-    return {"memory-bank/MEMORY.md": memory_page(), **pages}
+    front_page = _FRONT + "\n# Memory\n\n" + _blocks("\n".join(section(name) for name in SECTIONS))
+    details = {f"{FOLDER}/details/{name}.md": f"# {title}\n\n{_blocks(body)}" for name, (title, body) in _DETAILS.items()}
+    return {MEMORY: front_page, **details}
 
 
 def _blocks(machine: str) -> str:

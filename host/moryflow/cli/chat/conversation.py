@@ -95,7 +95,8 @@ class Conversation:
             if unsent:
                 say(f"not sent, Up brings it back in the next chat: {first_line(unsent)}")
             if source.interactive and not self.flags.quiet:
-                say(f"moryflow chat{self._attach_flag()} -r {self.host.row.id} goes on from here")
+                attach = " --attach" if self.host.place else ""
+                say(f"moryflow chat{attach} -r {self.host.row.id} goes on from here")
         return 0 if source.interactive else self._code
 
     async def _talk(self, source: LineSource) -> None:
@@ -195,9 +196,6 @@ class Conversation:
 
     def _in_chat(self, step: str) -> str:
         return in_chat(step, self.host.row.id)
-
-    def _attach_flag(self) -> str:
-        return " --attach" if self.host.place else ""
 
     def _name(self) -> str:
         row = self.host.row

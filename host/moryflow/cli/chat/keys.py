@@ -21,7 +21,8 @@ def keys_joined(keys: Sequence[KeyPress]) -> list[KeyPress]:
     joined: list[KeyPress] = []
     run: list[KeyPress] = []
     for key in [*keys, None]:
-        if key is not None and (len(key.key) == 1 or key.key in _WRITTEN) and not (not run and _begins_a_key(joined)):
+        with_alt = not run and bool(joined) and joined[-1].key == Keys.Escape  # a terminal sends an Esc before such a key
+        if key is not None and (len(key.key) == 1 or key.key in _WRITTEN) and not with_alt:
             run.append(key)
             continue
         end = len(run) if len(run) <= AT_ONCE or run[-1].key not in _ENTERS else len(run) - 1
@@ -30,11 +31,6 @@ def keys_joined(keys: Sequence[KeyPress]) -> list[KeyPress]:
         joined += [key] if key is not None else []
         run = []
     return joined
-
-
-def _begins_a_key(keys: Sequence[KeyPress]) -> bool:
-    """Return whether the last key is an Esc, which a terminal sends before a key that is typed with Alt."""
-    return bool(keys) and keys[-1].key == Keys.Escape
 
 
 _ENTERS = (Keys.ControlM, Keys.ControlJ)

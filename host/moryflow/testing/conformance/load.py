@@ -196,9 +196,7 @@ def _used_services(tree: ast.Module) -> list[tuple[str, int]]:
 
 def _is_view(argument: ast.arg) -> bool:
     annotation = ast.unparse(argument.annotation).strip("'\"") if argument.annotation else ""
-    return any(annotation.split(" ")[0].rpartition(".")[2] == view for view in _VIEWS) or (
-        argument.arg == "turn" and not annotation
-    )
+    return annotation.split(" ")[0].rpartition(".")[2] in _VIEWS or (argument.arg == "turn" and not annotation)
 
 
 def test_a_turn_works_with_it(plugin_subject: Subject) -> None:
