@@ -168,11 +168,7 @@ def read_consented(path: Path, home: Path) -> bytes:
     :raises PluginError: it waits for a person's consent, others can write to it, or it cannot be read.
     """
     if Consents(home).is_waiting(path):
-        raise PluginError(
-            WAITS,
-            where=str(path),
-            next_step=f"moryflow tool allow {path.name}",
-        )
+        raise PluginError(WAITS, where=str(path), next_step=f"moryflow tool allow {path.name}")
     data = read_owned(path)
     try:
         check_owned(path)

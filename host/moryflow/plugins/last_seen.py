@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 FILE = "plugins.json"
 _KEEP = 1000
 """How many plugins are remembered; beyond that the oldest are forgotten."""
+_COMPARED = attrgetter("name", "tier", "source", "status", "error", "line", "hash", "tools", "agents")
+"""The fields of a load record that make it differ from the last time."""
 
 
 class LastLoad(NamedTuple):
@@ -50,7 +53,7 @@ def remember(plugin_set: PluginSet) -> None:
     """Store how each plugin of a set was loaded. Writes only if something differs from the last time."""
     records = [record for record in plugin_set.records if record.status in ("loaded", "failed")]
     stamps = {record.file: _stamp(record.file) for record in records}
-    key = hashlib.sha256(repr([(*_plain(record), stamps[record.file]) for record in records]).encode()).hexdigest()
+    key = hashlib.sha256(repr([(*_COMPARED(record), stamps[record.file]) for record in records]).encode()).hexdigest()
     file = plugin_set.home / "cache" / FILE
     if _first_line(file) == key:
         return
@@ -91,20 +94,6 @@ def key_of(tier: str, name: str, source: str) -> str:
 
 def _key(record: LoadRecord) -> str:
     return key_of(record.tier, record.name, record.source)
-
-
-def _plain(record: LoadRecord) -> tuple[Any, ...]:
-    return (
-        record.name,
-        record.tier,
-        record.source,
-        record.status,
-        record.error,
-        record.line,
-        record.hash,
-        record.tools,
-        record.agents,
-    )
 
 
 def _stamp(file: str) -> tuple[int, int] | None:

@@ -123,13 +123,8 @@ async def _end(plugin: Plugin) -> None:
                 if inspect.isawaitable(value):
                     await value
         except Exception as error:  # the isolation boundary of a plugin's clean-up
-            name = plugin.name
-            log.warning(
-                "plugin %s did not clean up: %s; moryflow plugin info %s",
-                name,
-                describe_cleanup(error, plugin.object),
-                name,
-            )
+            name, reason = plugin.name, describe_cleanup(error, plugin.object)
+            log.warning("plugin %s did not clean up: %s; moryflow plugin info %s", name, reason, name)
     life.stop()
     if life.forget is not None:
         life.forget()

@@ -225,7 +225,7 @@ def _implementation(found: Any, hook: str, plugin: Plugin) -> Implementation:
     options = _options(found.function)
     function, is_async = found.function, inspect.iscoroutinefunction(inspect.unwrap(found.function))
     if HOOKS[hook].kind == "contribute":
-        function = _collect_items_async(function) if is_async else _collect_items(function)
+        function = _collect_items(function, is_async)
     return Implementation(
         plugin=plugin.name,
         tier=plugin.tier,
@@ -252,22 +252,16 @@ def _arguments(found: Any, hook: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _collect_items(function: Callable[..., Any]) -> Callable[..., Any]:
+def _collect_items(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
     """Wrap a contribute hook so that its result is read to the end inside the call: a generator runs plugin code."""
 
-    @wraps(function)
     def run(*arguments: Any) -> tuple[Any, ...]:
         return _items(function(*arguments))
 
-    return run
-
-
-def _collect_items_async(function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    async def run(*arguments: Any) -> tuple[Any, ...]:
+    async def run_async(*arguments: Any) -> tuple[Any, ...]:
         return _items(await function(*arguments))
 
-    return run
+    return wraps(function)(run_async if is_async else run)
 
 
 def _items(returned: Any) -> tuple[Any, ...]:

@@ -215,19 +215,18 @@ def compiler_warnings(paths: Iterable[Path]) -> list[str]:
 
     Only for a command with one thread: warnings of other threads are not shown meanwhile.
     """
-    return [said for path in paths for said in _compiler_warnings(path)]
-
-
-def _compiler_warnings(path: Path) -> list[str]:
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("always", SyntaxWarning)
-        warnings.simplefilter("always", DeprecationWarning)  # on Python 3.11 invalid escapes are of this kind
-        try:
-            compile(read_owned(path), str(path), "exec", dont_inherit=True)
-        except (PluginError, SyntaxError, ValueError, RecursionError, MemoryError):
-            return []
-    return list(dict.fromkeys(f"{each.filename}:{each.lineno}: {' '.join(str(each.message).split())}" for each in found))
+    sentences: dict[str, None] = {}
+    for path in paths:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("always", SyntaxWarning)
+            warnings.simplefilter("always", DeprecationWarning)  # on Python 3.11 invalid escapes are of this kind
+            try:
+                compile(read_owned(path), str(path), "exec", dont_inherit=True)
+            except (PluginError, SyntaxError, ValueError, RecursionError, MemoryError):
+                continue
+        sentences |= dict.fromkeys(f"{each.filename}:{each.lineno}: {' '.join(str(each.message).split())}" for each in found)
+    return list(sentences)
 
 
 class Unit(NamedTuple):
@@ -391,7 +390,11 @@ def _import_again(name: str, unit: Unit, digest: str) -> ModuleType:
         for key in _modules_of(unit):
             del sys.modules[key]
         sys.modules.update(old)
-        _rebind(unit, old)
+        parent, _, leaf = unit.name.rpartition(".")
+        if (
+            parent in sys.modules and unit.name in old
+        ):  # the namespace package was not reloaded: its attribute is the new module
+            setattr(sys.modules[parent], leaf, old[unit.name])
         raise
     _imported[unit.name] = digest
     return module
@@ -399,13 +402,6 @@ def _import_again(name: str, unit: Unit, digest: str) -> ModuleType:
 
 def _modules_of(unit: Unit) -> dict[str, ModuleType]:
     return {name: module for name, module in list(sys.modules.items()) if unit.owns(name)}
-
-
-def _rebind(unit: Unit, modules: dict[str, ModuleType]) -> None:
-    """Restore the old module as an attribute of its namespace package, which was not reloaded."""
-    parent, _, leaf = unit.name.rpartition(".")
-    if parent in sys.modules and unit.name in modules:
-        setattr(sys.modules[parent], leaf, modules[unit.name])
 
 
 class _FreshFinder:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from moryflow.base.builtins import AMONG_USER, FINAL_TOOL_AFTER, RESERVED
 from moryflow.config import Config, load_config
@@ -82,11 +83,11 @@ class GenerationBuilder:
         if wait is None:
             wait = max(self.wait, STRICT_WAIT) if previous is None and self.is_strict(config) else self.wait
         policy = await self._policy(found, settings, config, wait) if self.probe else None
-        build = _Build(self, found, settings, config, policy, previous)
-        plugin_set = await build.start_plugins()
+        start_plugins = partial(self._start_plugins, found, settings, config, policy, previous)
+        plugin_set = await start_plugins()
         worse = worse_than(previous, plugin_set)
         if worse:
-            better = await build.start_plugins(worse)
+            better = await start_plugins(worse)
             await dispose(plugin_set)
             plugin_set = better
         remember(plugin_set)
@@ -123,43 +124,39 @@ class GenerationBuilder:
         policy.cache.save()
         return policy
 
-
-class _Build(NamedTuple):
-    """The inputs of one generation, which may take two attempts to build."""
-
-    builder: GenerationBuilder
-    found: Sequence[Candidate]
-    settings: PluginSettings
-    config: Config
-    policy: AdmissionPolicy | None
-    previous: PluginSet | None
-
-    async def start_plugins(self, held_back: Mapping[str, LoadFailure] = NOTHING) -> PluginSet:
+    async def _start_plugins(
+        self,
+        found: Sequence[Candidate],
+        settings: PluginSettings,
+        config: Config,
+        policy: AdmissionPolicy | None,
+        previous: PluginSet | None,
+        held_back: Mapping[str, LoadFailure] = NOTHING,
+    ) -> PluginSet:
         """Return a started set of plugins; the plugins in `held_back` keep their previous version."""
-        builder = self.builder
         plugin_set = load_plugin_set(
-            home=builder.home,
-            builtins=builder.builtins,
-            settings=self.settings,
-            config=self.config,
+            home=self.home,
+            builtins=self.builtins,
+            settings=settings,
+            config=config,
             final_after=FINAL_TOOL_AFTER,
             among_user=AMONG_USER,
-            previous=self.previous,
-            admission=self.policy,
-            found=self.found,
+            previous=previous,
+            admission=policy,
+            found=found,
             held_back=held_back,
         )
         context = PlainContext(
-            builder.home,
-            builder.environ,
-            profile=builder.profile_of(self.config),
-            safe_mode=self.settings.safe_mode,
-            code=builder.code,
-            admission=self.policy,
-            watch_registry=builder.watch_registry,
+            self.home,
+            self.environ,
+            profile=self.profile_of(config),
+            safe_mode=settings.safe_mode,
+            code=self.code,
+            admission=policy,
+            watch_registry=self.watch_registry,
         )
-        builder.code.prune()
-        return await start(plugin_set, context.of, reserved=RESERVED, previous=self.previous)
+        self.code.prune()
+        return await start(plugin_set, context.of, reserved=RESERVED, previous=previous)
 
 
 def worse_than(previous: PluginSet | None, now: PluginSet) -> dict[str, LoadFailure]:

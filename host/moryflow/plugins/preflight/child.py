@@ -223,14 +223,8 @@ def _note_errors(function: Callable[..., Any], raised: list[BaseException]) -> C
 
 def _failure_report(failure: LoadFailure, file: str = "") -> dict[str, Any]:
     hint = _TERMINAL_HINT if any(map(_reads_terminal, _causes(failure))) else failure.hint
-    fields = {
-        "stage": failure.stage,
-        "error": failure.message,
-        "file": failure.file or file,
-        "line": failure.line,
-        "hint": hint,
-    }
-    return {"ok": False, "fatal": _is_fatal(failure), **fields}
+    found = {"ok": False, "fatal": _is_fatal(failure), "stage": failure.stage, "error": failure.message, "hint": hint}
+    return {**found, "file": failure.file or file, "line": failure.line}
 
 
 def silence(output: int) -> None:

@@ -380,8 +380,3 @@ def _end_strays(running: list[RunningProbe]) -> None:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, os.WNOHANG)
         time.sleep(_BETWEEN)
-
-
-if __name__ == "__main__":
-    sys.stdout.flush()
-    main()
