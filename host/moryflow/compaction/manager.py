@@ -37,7 +37,7 @@ from .prune import (
     plan_pruning,
     plan_texts,
     strict_limits,
-    unseen_from,
+    unseen_tokens,
 )
 
 BETWEEN = 4
@@ -262,10 +262,7 @@ class TurnCompaction(Compaction):
             return
         _, visible = effective(self._path)
         done, size = placeholders(self._path), self._strict.estimate
-        new = sum(
-            size(done.get(n.id) or n.payload.get("output", "")) for n in visible[unseen_from(visible) :] if n.kind == "tool"
-        )
-        room = max(self._limit.most / 2, new - await self._excess())
+        room = max(self._limit.most / 2, unseen_tokens(visible, done, size) - await self._excess())
         await self._commit_pruning(plan_cut(visible, done, room, size), "fit")
 
     async def _fit(self, most: float | None = None) -> bool:

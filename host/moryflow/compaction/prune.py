@@ -142,14 +142,9 @@ def plan_fit(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tool
     Older outputs go first, then the newest are cut, then protected outputs go, and images last.
     """
     found = Pruning()
-
-    def new() -> float:
-        shown = dict(done) | dict(found.nodes)
-        return sum(size(_output_now(node, shown)) for node in nodes[unseen_from(nodes) :] if node.kind == "tool")
-
     plans: tuple[Callable[[Mapping[str, str], float], Pruning], ...] = (
         lambda done, excess: plan_rescue(nodes, done, excess, tools, size),
-        lambda done, excess: plan_cut(nodes, done, max(0.0, new() - excess), size),
+        lambda done, excess: plan_cut(nodes, done, max(0.0, unseen_tokens(nodes, done, size) - excess), size),
         lambda done, excess: plan_rescue(nodes, done, excess, (), size),
         lambda done, excess: plan_images(nodes, done, excess),
     )
@@ -205,6 +200,11 @@ def unseen_from(nodes: Sequence[Node]) -> int:
         if node.kind == "assistant":
             return place if node.payload.get("calls") else len(nodes)
     return len(nodes)
+
+
+def unseen_tokens(nodes: Sequence[Node], done: Mapping[str, str], size: Size) -> float:
+    """Return the tokens of the outputs that the model has not seen yet, as the view shows them."""
+    return sum(size(_output_now(node, done)) for node in nodes[unseen_from(nodes) :] if node.kind == "tool")
 
 
 def plan_images(nodes: Sequence[Node], done: Mapping[str, str], excess: float) -> Pruning:

@@ -193,14 +193,11 @@ class Writing:
 
     async def _heads(self) -> dict[str, str]:
         """Return the first lines of stored outputs whose previews show only their ends; unreadable ones are left out."""
-        from moryflow.services.artifacts import ArtifactService, TurnRows
-
-        fork, found = self.fork, dict[str, str]()
-        service = ArtifactService(fork.around.home, TurnRows(fork), session=fork.session, vault=None)
+        outputs, found = self.fork.around.services["artifacts"](self.fork, "moryflow"), dict[str, str]()
         payloads = [node.payload for node in self.job.covered if node.payload.get("output_id")]
         for payload in [item for item in payloads if str(item.get("output", "")).startswith(LEFT_OUT)][-_READ_MOST:]:
             with contextlib.suppress(MoryflowError):
-                data = await service.read(payload["output_id"], limit=_READ_BYTES)
+                data = await outputs.read(payload["output_id"], limit=_READ_BYTES)
                 found[payload["output_id"]] = first_lines(data.decode("utf-8", "replace"))
         return found
 

@@ -18,7 +18,6 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,6 @@ from .distributions import Distribution, installed_packages
 from .lock import Locked, Lockfile
 
 _NOTE = "note.json"
-
-
-@dataclass(frozen=True)
-class _Copy:
-    """One file that was copied: its path, and the name of the copy."""
-
-    place: str
-    copy: str
 
 
 class Rollback:
@@ -71,7 +62,7 @@ class Rollback:
                 "sites": [str(folder) for folder in _sites()],
                 "left": [str(path) for path in _leftovers(_sites())],
                 "fresh": [str(path) for path in fresh],
-                "kept": [asdict(item) for item in kept if item is not None],
+                "kept": [item for item in kept if item is not None],
                 "locked": [locked_name, entry._asdict() if entry else None],
             }
             _write(self._folder / _NOTE, json.dumps(note))
@@ -148,11 +139,10 @@ def _restore(home: Path, also: Iterable[str]) -> list[str]:
     note = _read(folder / _NOTE)
     if note is None:
         return []
-    kept = [_Copy(**item) for item in note["kept"]]
     try:
         _remove_new(note, also)
-        for item in kept:
-            _put_back(folder / item.copy, Path(item.place))
+        for item in note["kept"]:
+            _put_back(folder / item["copy"], Path(item["place"]))
     except OSError as error:
         step = f"make it writable; until then the installation may be incomplete: {folder}"
         problem = f"an installation did not end well and cannot be taken back: {error.strerror}"
@@ -210,15 +200,15 @@ def _put_back(copy: Path, place: Path) -> None:
     fresh.replace(place)
 
 
-def _copy_file(path: Path, copy: Path) -> _Copy | None:
-    """Copy a file, links as links; return ``None`` if it is a folder or does not exist."""
+def _copy_file(path: Path, copy: Path) -> dict[str, str] | None:
+    """Copy a file, links as links, and return both names for the note; ``None`` if it is a folder or does not exist."""
     try:
         if stat.S_ISDIR(path.lstat().st_mode):
             return None
         shutil.copy2(path, copy, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return _Copy(str(path), copy.name)
+    return {"place": str(path), "copy": copy.name}
 
 
 def _files(item: Distribution) -> list[Path]:

@@ -41,34 +41,10 @@ def _artifacts(scope: TurnContext, _plugin: str) -> Any:
     return ArtifactService(scope.around.home, TurnRows(scope), session=scope.session, vault=vault)
 
 
-def _history(scope: TurnContext, _plugin: str) -> Any:
-    from .session import HistoryService
+def _of_session() -> Any:
+    from . import session
 
-    return HistoryService(scope)
-
-
-def _rules(scope: TurnContext, _plugin: str) -> Any:
-    from .session import RulesService
-
-    return RulesService(scope)
-
-
-def _complete(scope: TurnContext, plugin: str) -> Any:
-    from .session import CompleteService
-
-    return CompleteService(scope, plugin)
-
-
-def _info(scope: TurnContext, _plugin: str) -> Any:
-    from .session import InfoService
-
-    return InfoService(scope)
-
-
-def _spawn(scope: TurnContext, plugin: str) -> Any:
-    from .session import SpawnService
-
-    return SpawnService(scope, plugin)
+    return session
 
 
 def _emit(scope: TurnContext, plugin: str) -> Any:
@@ -88,14 +64,14 @@ def _resolve(scope: TurnContext, plugin: str) -> Callable[[TargetRequest], Targe
 
 SERVICES: Mapping[str, Factory] = {
     "artifacts": _artifacts,
-    "complete": _complete,
+    "complete": lambda scope, plugin: _of_session().CompleteService(scope, plugin),
     "emit": _emit,
     "files": _files,
-    "history": _history,
-    "info": _info,
+    "history": lambda scope, _plugin: _of_session().HistoryService(scope),
+    "info": lambda scope, _plugin: _of_session().InfoService(scope),
     "resolve": _resolve,
-    "rules": _rules,
-    "spawn": _spawn,
+    "rules": lambda scope, _plugin: _of_session().RulesService(scope),
+    "spawn": lambda scope, plugin: _of_session().SpawnService(scope, plugin),
     "terminal": lambda _scope, _plugin: None,
 }
 
