@@ -13,7 +13,7 @@ from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.services import Files
 from moryflow_sdk.support.texts import looks_binary, visible
 
-from .match import Edit, apply_edit
+from .match import Edit, apply_edit, common_ends
 from .reader import MAX_BYTES, FileText, decode, encode_new
 
 
@@ -348,10 +348,7 @@ class _Comparison(NamedTuple):
 
 def _compare(before: str, after: str) -> _Comparison:
     old, new = lines_of(before), lines_of(after)
-    limit = min(len(old), len(new))
-    head = next((i for i in range(limit) if old[i] != new[i]), limit)
-    tail = next((i for i in range(limit - head) if old[-1 - i] != new[-1 - i]), limit - head)
-    return _Comparison(old, new, head, tail)
+    return _Comparison(old, new, *common_ends(old, new))
 
 
 def lines_of(text: str) -> list[str]:

@@ -91,8 +91,6 @@ def _convert(blanks: str, step: Step) -> str:
     return in_file * levels + blanks
 
 
-Span = tuple[int, int]
-
 _ALIKE = str.maketrans(
     {
         **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
@@ -237,7 +235,7 @@ def _by_lookalikes(text: str, edit: Edit) -> Iterator[Replacement]:
     if not old.strip():
         return
     to_line_end = edit.old.translate(_ALIKE).endswith((" ", "\t"))  # trailing blanks are ignored only at the end of a line
-    before, after = _common_ends(old, new.translate(_ALIKE))
+    before, after = common_ends(old, new.translate(_ALIKE))
     start = plain.find(old)
     while start >= 0:
         stop = start + len(old)
@@ -250,8 +248,8 @@ def _by_lookalikes(text: str, edit: Edit) -> Iterator[Replacement]:
         start = plain.find(old, stop if edit.all else start + 1)
 
 
-def _common_ends(old: str, new: str) -> Span:
-    """Return how many characters `old` and `new` have in common at the beginning and at the end."""
+def common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """Return how many items (characters or lines) `old` and `new` have in common at the beginning and at the end."""
     limit = min(len(old), len(new))
     before = next((i for i in range(limit) if old[i] != new[i]), limit)
     after = next((i for i in range(limit - before) if old[-1 - i] != new[-1 - i]), limit - before)

@@ -38,7 +38,8 @@ ENDS = ("\n#", *(f"\n\n{letter}" for letter in ascii_uppercase))
 the document of its prompt until it reaches its limit. A list or code after a blank line still belongs to the answer."""
 
 LONGEST_ANSWER, USUAL_ANSWER = 256, 160
-"""The most tokens of any answer, and of an answer without a limit that is not a summary."""
+"""The most tokens of any answer, since so small a model may not end by itself; and of an answer without a limit that is not
+a summary."""
 
 LOCAL = ModelInfo(
     id="local",

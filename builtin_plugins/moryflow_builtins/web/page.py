@@ -144,7 +144,6 @@ async def pdf_text(got: Fetched, seconds: float, environment: Mapping[str, str])
 
     :raises ToolError: pypdf is not installed, or the PDF cannot be read in time.
     """
-    import asyncio
     import sys
     from asyncio.subprocess import DEVNULL, PIPE
     from importlib.util import find_spec

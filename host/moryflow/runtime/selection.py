@@ -145,10 +145,7 @@ def mode_of(name: str) -> str:
 
 
 async def change_mode(host: SessionHost, session: SessionPort, mode: str, by: str) -> None:
-    """Change the mode of a session; it applies from the next gate on, and answers the open questions that it makes needless.
-
-    :raises ConfigError: `mode` is not one of the two.
-    """
+    """Change the mode of a session, see :meth:`.Session.set_mode`; answer the open questions that it makes needless."""
     chosen = mode_of(mode)
     if chosen == session.mode:
         return
@@ -172,10 +169,7 @@ def _change_record(field: str, before: str, after: str, *, kept: str | None = No
 
 
 def check_choice(host: SessionHost, session: SessionPort, agent: str | None, model: str | None) -> None:
-    """Check that a session could change to this agent and this model; ``None`` is not checked. Nothing changes.
-
-    :raises ConfigError: the agent or the model cannot be used for this session.
-    """
+    """See :meth:`.Session.check_choice`."""
     if agent is not None:
         _agent_for(host, session, agent)
     if model is not None:
@@ -192,10 +186,7 @@ def _agent_for(host: SessionHost, session: SessionPort, name: str) -> Agent:
 
 
 async def change_agent(host: SessionHost, session: SessionPort, name: str) -> None:
-    """Let another agent continue the session from the next turn on.
-
-    :raises ConfigError: there is no agent of that name, or this is the session of a sub-agent.
-    """
+    """See :meth:`.Session.set_agent`."""
     chosen, before = _agent_for(host, session, name), session.row.agent
     if chosen.id != before:
         session.agent = chosen
@@ -203,10 +194,7 @@ async def change_agent(host: SessionHost, session: SessionPort, name: str) -> No
 
 
 async def change_model(host: SessionHost, session: SessionPort, name: str) -> None:
-    """Let another model answer, from the next turn on and when the session is opened again.
-
-    :raises ConfigError: no provider knows the model.
-    """
+    """See :meth:`.Session.set_model`."""
     models = host.models(host.plugin_set)
     chosen = models.choose(name)[1].id
     try:

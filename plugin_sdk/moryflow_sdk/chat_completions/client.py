@@ -7,7 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from moryflow_sdk.errors import ModelError, redact
 from moryflow_sdk.models import ModelEvent, ModelRequest
@@ -17,9 +17,6 @@ from .failures import WIRE_ERRORS, TimedOut, check, connection_error, from_statu
 from .request import Encoder, Endpoint
 from .sse import DONE, AnswerReader
 from .transport import HttpClient, HttpResponse, WarmUp
-
-if TYPE_CHECKING:
-    import ssl
 
 AFTER_FINISH = 5.0
 """Seconds to wait for token counts once the model has said why it stopped."""
@@ -118,18 +115,16 @@ class ChatClient:
         # Shielded: if one caller is cancelled during the load, later callers still need it.
         context = await asyncio.shield(asyncio.wrap_future(self._warm_up.start()))
         if self._client is None or self._loop is not loop:
-            self._client, self._loop = self._wire(context), loop
+            try:
+                self._client, self._loop = HttpClient(self.endpoint, context), loop
+            except ValueError:  # a header that cannot be written
+                raise unsendable(self.endpoint) from None
         return self._client
-
-    def _wire(self, context: ssl.SSLContext | None) -> HttpClient:
-        try:
-            return HttpClient(self.endpoint, context)
-        except ValueError:  # a header that cannot be written
-            raise unsendable(self.endpoint) from None
 
     async def _ask(self, client: HttpClient, request: ModelRequest, name: str) -> HttpResponse:
         """Send a request; if the server does not know ``stream_options``, send it again without them."""
-        response = await self._send(client, "POST", "/chat/completions", self._body(request, name))
+        body = self._encoder.body(request, name, usage=self._counts_tokens)
+        response = await self._send(client, "POST", "/chat/completions", body)
         if 200 <= response.status < 300:
             return response
         error = await self._failure(response)
@@ -137,9 +132,6 @@ class ChatClient:
             raise error
         self._counts_tokens = False
         return await self._ask(client, request, name)
-
-    def _body(self, request: ModelRequest, name: str) -> bytes:
-        return self._encoder.body(request, name, usage=self._counts_tokens)
 
     async def _send(self, client: HttpClient, method: str, path: str, body: bytes | None = None) -> HttpResponse:
         try:

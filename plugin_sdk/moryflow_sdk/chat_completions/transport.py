@@ -63,18 +63,10 @@ def tls_context() -> ssl.SSLContext:
 
     :raises ModelError: the environment names certificates that cannot be read.
     """
-    named = named_certificates()
-    context = _context_with(named)
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
-def _context_with(named: list[tuple[str, Literal["cafile", "capath"], str]]) -> ssl.SSLContext:
-    """Return a context with the certificates in `named`, or certifi's if it is empty."""
     import ssl
 
     context: ssl.SSLContext | None = None
-    for name, kind, path in named:
+    for name, kind, path in named_certificates():
         file, folder = (path, None) if kind == "cafile" else (None, path)
         try:
             if context is None:
@@ -83,7 +75,10 @@ def _context_with(named: list[tuple[str, Literal["cafile", "capath"], str]]) -> 
                 context.load_verify_locations(file, folder)
         except (OSError, ValueError) as error:  # the ssl.SSLError for a file without a certificate is an OSError too
             raise _no_certificates(name, path, str(getattr(error, "strerror", None) or error)) from error
-    return context or ssl.create_default_context(cafile=importlib.import_module("certifi").where())
+    if context is None:
+        context = ssl.create_default_context(cafile=importlib.import_module("certifi").where())
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def named_certificates() -> list[tuple[str, Literal["cafile", "capath"], str]]:

@@ -64,15 +64,14 @@ def masked(value: Any, models: Sequence[Any] = (), *, name: str = "") -> Any:
     return _walk(value, list(models), name, secret, _mask, redact, 0)
 
 
-def secret_values(value: Any, models: Sequence[Any] = (), *, name: str = "") -> list[str]:
-    """Return all secrets in a JSON value, as texts; for the parameters see :func:`masked`."""
+def secret_values(value: Any, models: Sequence[Any] = ()) -> list[str]:
+    """Return all secrets in a JSON value, as texts; for `models` see :func:`masked`."""
     found: list[str] = []
 
     def passwords(text: str) -> None:
         found.extend(_PASSWORD.findall(text))
 
-    secret = names_secret(name) or any(map(is_secret_type, models))
-    _walk(value, list(models), name, secret, found.append, passwords, 0)
+    _walk(value, list(models), "", any(map(is_secret_type, models)), found.append, passwords, 0)
     return found
 
 

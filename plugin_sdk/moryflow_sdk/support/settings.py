@@ -343,6 +343,10 @@ def _address(value: str) -> str:
     return value.rstrip("/")
 
 
+Address = Annotated[str, Meta(then=_address)]
+"""The address of a service, without a slash at its end; empty if there is none."""
+
+
 class ProviderSettings(Settings):
     """One service: ``models.providers.<prefix>``.
 
@@ -356,7 +360,7 @@ class ProviderSettings(Settings):
     :param output_field: name of the field that limits the answer, ``max_tokens`` or ``max_completion_tokens``.
     """
 
-    base_url: Annotated[str, Meta(then=_address)] = ""
+    base_url: Address = ""
     api_key_env: str = ""
     api_key: str = ""
     headers: Mapping[str, str] = {}
