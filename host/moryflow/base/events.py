@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -51,7 +51,15 @@ class Bus:
 
         :param session: pass only the events of this session and of its sub-agents; ``None`` means all sessions.
         """
-        entry = subscriber if session is None else _OfFamily(subscriber, session, self._parents)
+
+        def of_family(event: Event) -> None:
+            at: str | None = event.session  # an event names the parent of its session
+            while at is not None and at != session:
+                at = self._parents.get(at)
+            if at is not None:
+                subscriber(event)
+
+        entry = subscriber if session is None else of_family
         self._subscribers.append(entry)
 
         def unsubscribe() -> None:
@@ -69,19 +77,3 @@ class Bus:
                 subscriber(event)
             except Exception:
                 log.exception("an event subscriber failed on %s", event.type)
-
-
-class _OfFamily:
-    """Passes on the events of one session and its descendants: an event names the parent of its session."""
-
-    def __init__(self, subscriber: Subscriber, session: str, parents: Mapping[str, str]) -> None:
-        self._subscriber = subscriber
-        self._session = session
-        self._parents = parents
-
-    def __call__(self, event: Event) -> None:
-        at: str | None = event.session
-        while at is not None and at != self._session:
-            at = self._parents.get(at)
-        if at is not None:
-            self._subscriber(event)

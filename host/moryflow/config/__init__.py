@@ -220,9 +220,9 @@ def lost_rules(layer: Layer) -> list[Rule]:
         return [not_understood(ANY_DOMAIN, layer.lost, **fields)]
     for place, item in _unread(layer.value, ()):
         value = {place[-1]: item}
-        if holds_deny(value) or _holds_ask(value):
+        decision = next((word for word in ("deny", "ask") if holds_decision(value, word)), "")
+        if decision:
             problem = f"rules are not read at {dotted(place)}"
-            decision = "deny" if holds_deny(value) else "ask"
             return [not_understood(ANY_DOMAIN, problem, **fields, line=layer.position(place)[0], decision=decision)]
     return []
 
@@ -250,20 +250,15 @@ def _source(layer: Layer) -> Literal["inline", "user"]:
     return "user" if layer.source == "user" else "inline"
 
 
-def holds_deny(value: Any) -> bool:
-    """Whether `value`, which is in a place that is not read, holds what may be meant as a deny."""
+def holds_decision(value: Any, decision: Literal["deny", "ask"]) -> bool:
+    """Whether `value`, which is in a place that is not read, holds what may be meant as this decision."""
     if isinstance(value, Mapping):
-        is_entry = "decision" in value and may_deny(value)
-        return is_entry or any(map(holds_deny, (*value, *value.values())))  # other systems write {"deny": [...]}
+        is_deny = decision == "deny" and "decision" in value and may_deny(value)
+        members = (*value, *value.values())  # other systems write {"deny": [...]}
+        return is_deny or any(holds_decision(member, decision) for member in members)
     if isinstance(value, list):
-        return any(map(holds_deny, value))
-    return isinstance(value, str) and value.strip().casefold() == "deny"
-
-
-def _holds_ask(value: Any) -> bool:
-    if isinstance(value, Mapping | list):
-        return any(map(_holds_ask, (*value, *value.values()) if isinstance(value, Mapping) else value))
-    return isinstance(value, str) and value.strip().casefold() == "ask"
+        return any(holds_decision(item, decision) for item in value)
+    return isinstance(value, str) and value.strip().casefold() == decision
 
 
 _TORN = ("config_missing", "config_syntax", "config_encoding", "config_unreadable", "config_limits")
@@ -429,7 +424,7 @@ def _rules_shape(layer: Layer) -> list[Problem]:
         section = layer.find(RULES[:end])
         if section is not MISSING and not isinstance(section, Mapping):
             message = f"{'.'.join(RULES[:end])} must be an object; it is ignored"
-            return [layer.problem(RULES[:end], message, code="config_type", fatal=holds_deny(section))]
+            return [layer.problem(RULES[:end], message, code="config_type", fatal=holds_decision(section, "deny"))]
     rules = layer.find(RULES)
     if rules is MISSING or isinstance(rules, list):
         return []

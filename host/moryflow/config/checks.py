@@ -11,6 +11,7 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from moryflow_sdk.hookspecs import HOOKS, spelled
@@ -18,7 +19,7 @@ from moryflow_sdk.support.secrets import hidden, masked
 from moryflow_sdk.support.settings import ServerSettings, from_json, not_valid, wrong_name, wrong_values
 from moryflow_sdk.support.texts import nearest
 
-from moryflow.config import MISSING, MOST, RULES, Layer, Place, Problem, dotted, holds_deny, merged, nested, step_into
+from moryflow.config import MISSING, MOST, RULES, Layer, Place, Problem, dotted, holds_decision, merged, nested, step_into
 
 from .schema import RULES_PATH, Known
 
@@ -54,7 +55,7 @@ def _checked(layer: Layer, path: tuple[str, ...], model: Any, problems: list[Pro
             return layer
         if not isinstance(section, Mapping):
             message = f"{dotted(path[:end])} must be an object, not {kind(section)}; it is ignored"
-            problems.append(layer.problem(path[:end], message, code="config_type", fatal=holds_deny(section)))
+            problems.append(layer.problem(path[:end], message, code="config_type", fatal=holds_decision(section, "deny")))
             return layer.without(path[:end])
     for _ in range(_ROUNDS):
         found = layer.find(path)
@@ -289,11 +290,13 @@ FEW = 6
 def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:
     """Return a problem for every key that no model declares, with the name that was probably meant."""
     known = list(known)
-    shape = _shape_below(known, layer.value)
-    found = list(_Search(layer, shape).compare((), layer.value, shape))
-    if found:  # the key that was meant may be in any section
-        shape = _shape_below(known, _ALL)
-        found = list(_Search(layer, shape).compare((), layer.value, shape))
+    found: list[Problem] = []
+    for value in (layer.value, _ALL):  # the key that was meant may be in any section
+        whole = _shape_below(known, value)
+        # Finding the key that was meant takes time, and nobody reads so many.
+        found = list(islice(_unknown_keys_in(layer, whole, (), layer.value, whole), MOST))
+        if not found:
+            break
     return [*found, *_unfilled_variables(layer, (), layer.value)]
 
 
@@ -325,46 +328,41 @@ class Entries:
     shape: Any
 
 
-class _Search:
-    """Compares a layer with the known settings; stops after :data:`MOST` reports."""
+def _unknown_keys_in(
+    layer: Layer, whole: Mapping[str, Any], path: tuple[str | int, ...], value: Any, shape: Any
+) -> Iterator[Problem]:
+    """Yield a problem for each key of `value`, the value at `path`, that is not in `shape`; `whole` is the shape of all."""
+    if isinstance(value, list) and isinstance(shape, Entries):
+        for index, item in enumerate(value):
+            yield from _unknown_keys_in(layer, whole, (*path, index), item, shape.shape)
+    if not isinstance(value, Mapping) or not isinstance(shape, Mapping):
+        return
+    for key, item in value.items():
+        place, inner = (*path, key), shape.get(key, shape.get("*"))
+        if key in shape or inner is not None:
+            yield from _unknown_keys_in(layer, whole, place, item, inner)
+            continue
+        text = f'unknown key "{dotted(place)}"'
+        meant, hint = _suggestion(path, str(key), shape, whole)
+        lost = (meant or place)[:1] in TIGHTENING or holds_decision({key: item}, "deny")
+        yield layer.problem(place, text, hint, code="config_unknown_key", fatal=lost)
 
-    def __init__(self, layer: Layer, shape: Mapping[str, Any]) -> None:
-        self._layer, self._whole = layer, shape
-        self._reports = 0
 
-    def compare(self, path: tuple[str | int, ...], value: Any, shape: Any) -> Iterator[Problem]:
-        """Yield a problem for each key of `value`, the value at `path`, that is not in `shape`."""
-        if isinstance(value, list) and isinstance(shape, Entries):
-            for index, item in enumerate(value):
-                yield from self.compare((*path, index), item, shape.shape)
-        if not isinstance(value, Mapping) or not isinstance(shape, Mapping):
-            return
-        for key, item in value.items():
-            if self._reports >= MOST:
-                return  # finding the key that was meant takes time, and nobody reads on
-            place, inner = (*path, key), shape.get(key, shape.get("*"))
-            if key in shape or inner is not None:
-                yield from self.compare(place, item, inner)
-                continue
-            self._reports += 1
-            text = f'unknown key "{dotted(place)}"'
-            meant, hint = self._suggestion(path, str(key), shape)
-            lost = (meant or place)[:1] in TIGHTENING or holds_deny({key: item})
-            yield self._layer.problem(place, text, hint, code="config_unknown_key", fatal=lost)
-
-    def _suggestion(self, path: tuple[str | int, ...], key: str, shape: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str]:
-        """Return the path that was probably meant by `key`, in the same section or elsewhere, if any; and a hint."""
-        names = [name for name in shape if name != "*"]
-        folded = {name.casefold().replace("_", "").replace("-", ""): name for name in names}
-        plain = key.casefold().replace("_", "").replace("-", "")
-        if near := nearest(plain, folded):
-            return (*path, folded[near]), f'did you mean "{folded[near]}"?'
-        other = ELSEWHERE.get(plain) or next((place for place in _places(self._whole) if place.endswith(f".{key}")), "")
-        if other and other != dotted((*path, key)):
-            return tuple(other.split(".")), f'did you mean "{other}"?'
-        if path and len(names) <= FEW:
-            return (), f"it has {', '.join(names)}"
-        return (), "moryflow config show --all"
+def _suggestion(
+    path: tuple[str | int, ...], key: str, shape: Mapping[str, Any], whole: Mapping[str, Any]
+) -> tuple[tuple[str | int, ...], str]:
+    """Return the path that was probably meant by `key`, in the same section or elsewhere, if any; and a hint."""
+    names = [name for name in shape if name != "*"]
+    folded = {name.casefold().replace("_", "").replace("-", ""): name for name in names}
+    plain = key.casefold().replace("_", "").replace("-", "")
+    if near := nearest(plain, folded):
+        return (*path, folded[near]), f'did you mean "{folded[near]}"?'
+    other = ELSEWHERE.get(plain) or next((place for place in _places(whole) if place.endswith(f".{key}")), "")
+    if other and other != dotted((*path, key)):
+        return tuple(other.split(".")), f'did you mean "{other}"?'
+    if path and len(names) <= FEW:
+        return (), f"it has {', '.join(names)}"
+    return (), "moryflow config show --all"
 
 
 def _places(shape: Mapping[str, Any], path: str = "") -> Iterator[str]:

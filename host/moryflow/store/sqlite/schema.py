@@ -193,13 +193,13 @@ class TableSpec(Generic[R]):
         """``SELECT columns FROM table``, to which callers append a condition."""
         return f"SELECT {', '.join(self.columns)} FROM {self.name}"
 
-    @property
+    @cached_property
     def insert(self) -> str:
         """The statement that adds a row."""
         marks = ", ".join("?" * len(self.columns))
         return f"INSERT INTO {self.name} ({', '.join(self.columns)}) VALUES ({marks})"
 
-    @property
+    @cached_property
     def upsert(self) -> str:
         """The statement that adds a row, or updates the row with the same key."""
         changed = [column for column in self.columns if column not in self.key and column not in self.keep]

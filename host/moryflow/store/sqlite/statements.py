@@ -18,9 +18,6 @@ from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIO
 
 _SETTABLE = frozenset({"title", "mode", "agent", "model", "vault", "grants"})
 _USED = "(SELECT coalesce(max(used), 0) + 1 FROM sessions)"
-_INSERT_NODE = NODES.insert
-_UPSERTS = {table.name: table.upsert for table in (CALLS, APPROVALS, RUNS, ARTIFACTS)}
-_INSERT_HOOK_CALL = HOOK_CALLS.insert
 
 
 class Written(NamedTuple):
@@ -113,7 +110,7 @@ def append(connection: sqlite3.Connection, held: SessionRow, new: Sequence[NewNo
         above = node_hash(above, draft.kind, payload)
         node = Node(draft.id or random_id(), held.id, seq, parent, draft.kind, decode(payload), tokens, above, created)
         values = (node.id, held.id, seq, parent, node.kind, payload, tokens, above, created)
-        execute(connection, _INSERT_NODE, values)
+        execute(connection, NODES.insert, values)
         parent = node.id
         nodes.append(node)
     return nodes
@@ -174,14 +171,14 @@ def _write_rows(connection: sqlite3.Connection, session: str, commit: Commit) ->
     _upsert(connection, session, RUNS, commit.runs)
     _upsert(connection, session, ARTIFACTS, commit.artifacts)
     if commit.hook_calls:
-        write_all(connection, _INSERT_HOOK_CALL, (HOOK_CALLS.values(_checked_row(session, row)) for row in commit.hook_calls))
+        write_all(connection, HOOK_CALLS.insert, (HOOK_CALLS.values(_checked_row(session, row)) for row in commit.hook_calls))
     for (plugin, scope), value in commit.plugin_state.items():
         set_plugin_state(connection, session, plugin, scope, value)
 
 
 def _upsert(connection: sqlite3.Connection, session: str, table: TableSpec[Any], rows: Sequence[Any]) -> None:
     if rows:
-        write_all(connection, _UPSERTS[table.name], (table.values(_checked_row(session, row)) for row in rows))
+        write_all(connection, table.upsert, (table.values(_checked_row(session, row)) for row in rows))
 
 
 def _checked_row(session: str, row: Any) -> Any:
