@@ -140,7 +140,8 @@ class Helper:
                 self._take(process, json.loads(line))
         except ValueError:
             reason = f"it said something of more than {LIMIT // 2**20} MiB"
-        await self._kill(process)
+        finally:  # also when the loop ends before the plugin: it kills the helper, which then ends no server
+            await self._kill(process)
         if self._process is process:
             self._process = None
         for pending in self._pending.values():

@@ -287,7 +287,9 @@ def test_an_installation_that_is_ended_leaves_no_process(place: Any) -> None:
     project.mkdir()
     started = place.work / "started"
     script = "import os, pathlib, time\npathlib.Path({!r}).write_text(f'{{os.getpid()}} {{os.getppid()}}')\ntime.sleep(600)\n"
-    (project / "setup.py").write_text(script.format(str(started)))
+    (project / "build_it.py").write_text(script.format(str(started)))
+    backend = '[build-system]\nrequires = []\nbuild-backend = "build_it"\nbackend-path = ["."]\n'
+    (project / "pyproject.toml").write_text(backend)  # a new environment has no setuptools since Python 3.12
     command = [str(place.python), "-m", "moryflow", "plugin", "install", str(project), "-y"]
     with subprocess.Popen(command, cwd=place.work, env=place.environment, stderr=subprocess.DEVNULL) as process:
         for _ in range(600):
