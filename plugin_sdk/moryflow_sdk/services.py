@@ -267,10 +267,11 @@ class Files(Protocol):
         *,
         ignore: bool = True,
         limit: int = 16 * 1024 * 1024,
+        left_out: Callable[[str, str], object] | None = None,
     ) -> Iterator[tuple[str, bytes]]:
         """Yield ``(path relative to target, content)`` of the files below a folder for which `wanted(path)` is true.
 
-        Files over `limit` bytes are left out; otherwise as :meth:`walk`.
+        Files over `limit` bytes and what cannot be read are left out, and `left_out` gets path and reason; see :meth:`walk`.
         """
         ...
 

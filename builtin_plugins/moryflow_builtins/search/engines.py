@@ -57,6 +57,7 @@ out: lines of such a file could look like another file's."""
 
 _LINE = re.compile(rb"([^\0\n]*)\0(\d+)([:-])([^\n]*)")
 _ENDED_EARLY = re.compile(rb"([^\0\n]*): WARNING: stopped searching binary file after match")
+_UNREADABLE = re.compile(r"^(?:rg: )?(?:\./)?(.+): .* \(os error \d+\)$", re.MULTILINE)
 _PLAIN_GLOB = re.compile(r"[\w.*?-]+", re.ASCII)
 CHUNK = 256 * 1024
 
@@ -93,7 +94,8 @@ async def search_folder(
     """Search the files below `target`, and leave out those that `reader` does not show, which are found meanwhile."""
     wants = request.wants
     with ctx.files.folder(target) as folder:
-        async with _running_rg(ctx, program, (*COMMON, *_options(request), "--", "."), folder, target) as process:
+        options = (*COMMON, "--messages", *_options(request))
+        async with _running_rg(ctx, program, (*options, "--", "."), folder, target) as process:
             refusing = asyncio.ensure_future(_refused_paths(ctx, target, program, reader, wants))
             try:
                 found = await _collect(process)
@@ -104,6 +106,11 @@ async def search_folder(
     found.lines = [line for line in found.lines if line.path not in refused and (wants is None or wants(line.path))]
     shown = {line.path for line in found.lines}
     found.notes = [f"{path} was searched up to its first NUL; name it to search all" for path in found.notes if path in shown]
+    for path in found.unreadable:
+        if Path(target.path or "", path).is_dir():
+            reader.leave_out(f"{path}/", "unreadable")
+        elif path not in refused and (wants is None or wants(path)):
+            reader.leave_out(path, "unreadable")
     return found
 
 
@@ -184,8 +191,10 @@ async def _collect(process: Process) -> SearchResult:
                 found.notes += ended
                 if not found.take(lines):
                     return found
+            text = await complaint
+            found.unreadable = _UNREADABLE.findall(text)
             if await process.wait() > 1 and not found.lines:
-                _raise_if_pattern_refused(await complaint)
+                _raise_if_pattern_refused(_UNREADABLE.sub("", text))
     except TimeoutError:
         found.stop(f"stopped after {SEARCH_SECONDS:g} s")
     finally:
@@ -238,7 +247,8 @@ async def scan_folder(ctx: ToolContext, target: Target, request: SearchRequest, 
     def wanted(path: str) -> bool:
         return (wants is None or bool(wants(path))) and reader.shows(path)
 
-    return await scan(ctx.files.contents(target, wanted, limit=MAX_FILE), request, lambda: ctx.cancelled, mark=ctx.mark)
+    contents = ctx.files.contents(target, wanted, limit=MAX_FILE, left_out=reader.leave_out)
+    return await scan(contents, request, lambda: ctx.cancelled, mark=ctx.mark)
 
 
 async def scan(

@@ -24,6 +24,15 @@ from moryflow_sdk.support.texts import composed
 
 Compiled = Sequence[tuple[Rule, Pattern]]
 
+_REASONS = {"large": "too large unless it is named", "unreadable": "cannot be read"}
+_NAMED = 5
+"""How many of the files that were left out for one reason are named."""
+
+
+def _some(paths: Sequence[str]) -> str:
+    more = len(paths) - _NAMED
+    return ", ".join(paths[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
 
 @dataclass
 class FolderReader:
@@ -33,6 +42,11 @@ class FolderReader:
     target: Target
     secrets: int = 0
     by_rule: int = 0
+    left_out: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def leave_out(self, path: str, reason: str) -> None:
+        """Remember a file or folder that was not searched, because it is ``large`` or ``unreadable``."""
+        self.left_out.setdefault(reason, []).append(path)
 
     def refused_paths(self, paths: Sequence[str]) -> set[str]:
         """Return those of `paths` (relative to the folder) that may not be shown, and count them."""
@@ -55,7 +69,8 @@ class FolderReader:
             (self.secrets, "sensitive", "their names look like secrets"),
             (self.by_rule, "other", "a rule asks or denies"),
         )
-        return [f"{count} {kind} file{'s' * (count != 1)} not searched: {why}" for count, kind, why in counts if count]
+        notes = [f"{count} {kind} file{'s' * (count != 1)} not searched: {why}" for count, kind, why in counts if count]
+        return notes + [f"not searched, {_REASONS[reason]}: {_some(paths)}" for reason, paths in self.left_out.items()]
 
     def _may_show(self, path: str, *, secret: bool) -> bool:
         """Decide as for ``read`` of the file, but without the rules about its place: the folder has been judged."""
@@ -209,12 +224,14 @@ class SearchLine:
 
 @dataclass
 class SearchResult:
-    """The lines found, in the order they came; `more`: the search stopped early, for the reason `why`; `notes`: remarks."""
+    """The lines found, in the order they came; `more`: the search stopped early, for the reason `why`; `notes`: remarks;
+    `unreadable`: files and folders."""
 
     lines: list[SearchLine] = field(default_factory=list[SearchLine])
     more: bool = False
     why: str = ""
     notes: list[str] = field(default_factory=list[str])
+    unreadable: list[str] = field(default_factory=list[str])
     size: int = 0
 
     def take(self, lines: Iterable[SearchLine]) -> bool:

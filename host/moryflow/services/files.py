@@ -131,9 +131,10 @@ class VaultFiles:
         *,
         ignore: bool = True,
         limit: int = 16 * 1024 * 1024,
+        left_out: Callable[[str, str], object] | None = None,
     ) -> Iterator[tuple[str, bytes]]:
         """Yield ``(path relative to target, content)`` of the files below a folder that are `wanted`."""
-        return read_files(target, wanted, ignore=ignore, limit=limit)
+        return read_files(target, wanted, left_out or (lambda _path, _reason: None), ignore=ignore, limit=limit)
 
     def folder(self, target: Target) -> AbstractContextManager[int]:
         """Hold a judged folder open and give its descriptor, for example to start a program in it."""

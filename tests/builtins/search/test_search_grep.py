@@ -54,13 +54,32 @@ async def test_ignored_files_are_not_searched(toolbox, engine: str) -> None:
 
 
 async def test_a_file_of_any_size_is_searched_by_rg(toolbox, engine: str) -> None:
-    """The engines that read a file as a whole leave out what is over 16 MiB (S2.13)."""
+    """The engines that read a file as a whole leave out what is over 16 MiB, and say so (S2.13)."""
     toolbox.fill({"large.log": "x" * 99 + "\n", "small.log": "needle"})
     with (toolbox.vault / "large.log").open("a", encoding="utf-8") as file:
         file.write(("x" * 99 + "\n") * 170_000 + "needle\n")
     settle(toolbox.vault)
     result = await toolbox.arun(grep, pattern="needle")
     assert result.metadata["matches"] == (2 if engine == "rg" else 1)
+    assert ("[not searched, too large unless it is named: large.log]" in result.output) == (engine != "rg")
+
+
+async def test_what_may_not_be_read_is_named(toolbox, engine: str) -> None:
+    """An agent that is told of no match would believe that there is none; the glob counts, rules too (S2.13, D3)."""
+    toolbox.fill({"a.md": "needle", "b.md": "needle", "c.txt": "needle", "closed/d.md": "needle", ".env": "needle"})
+    for path in ("b.md", "c.txt", "closed", ".env"):
+        (toolbox.vault / path).chmod(0)
+    if os.access(toolbox.vault / "b.md", os.R_OK):
+        pytest.skip("root may read every file")
+    settle(toolbox.vault)
+    try:
+        found = await toolbox.arun(grep, pattern="needle", glob="*.md")
+        everything = await toolbox.arun(grep, pattern="nothing")
+    finally:
+        (toolbox.vault / "closed").chmod(0o700)
+    first, note = found.output.splitlines()
+    assert first == "a.md:1:needle" and sorted(note.strip("[]").partition(": ")[2].split(", ")) == ["b.md", "closed/"]
+    assert "no match" in everything.output and "c.txt" in everything.output and ".env" not in everything.output
 
 
 async def test_what_read_calls_text_is_searched_to_its_end(toolbox, engine: str) -> None:
