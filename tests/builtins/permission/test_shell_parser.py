@@ -30,13 +30,18 @@ echo $((1 + 2)) # coproc ls # coproc N { ls; } # a=1 # a=1 b=2 ls # a+=1 # a=(1 
 echo ${x:-y} ${x//a/b} ${!x} ${x[@]} # echo $'a\'b' $"c" # echo {a,b}.md {1..3} { a } # cat <(ls) >(cat) # declare -a x
 find . \( -name x -o -name y \) # echo a#b '#' # echo = # echo ! # echo !x # echo } # ls {fd}>x # ls | time cat
 2>/dev/null ls # >x # echo a\ b 'it'\''s' "it's" # test ! -f x # [ -f x ] && cat x # echo if then fi
+[[ a =~ ^(b c|d)$ ]] # [[ x == @(a|b) ]] # [[ ! ( -f a || -d b ) ]] # [[ a ]] # [[ a =~ (b) && ! -v c ]] # ls >&2>x
 """
 INVALID = r"""
 ls " # ls ' # ls ` # ls $( # ls ${ # ls ( # ls ) # if ls # ls && # && ls # ; ls # ls ;; pwd # do ls # done # fi # then ls
 case a in # [[ a # ((1 # ls > # ls < # echo a) # (ls # { ls # } ls # f( { ls; } # ls & & pwd # ls < < x # ! | # {ls;} # ()
 if; then ls; fi # while do done # a=(1 # (ls) x # { ls; } x # if ls; then ls; fi x # for a b in c; do ls; done # esac
 function { ls; } # ls <<< # select # case a in a ls;; esac # for x in a b do ls; done # echo a; ; echo b # ls | | cat
-]] # x[ y # a && ]] # x[1
+]] # x[ y # a && ]] # x[1 # time && ls # time | ls # (time) # ls < 2>&1 # ls > 3>x # ls <<< {fd}>x # cat <2<E
+"""
+INVALID_TESTS = r"""
+[[ a =~ (b ]] # [[ a =~ b) ]] # [[ a =~ b;c ]] # [[ a b ]] # [[ a b c ]] # [[ a == ]] # [[ -f ]] # [[ a == b c ]]
+[[ ( a ]] # [[ a ) ]] # [[ && a ]] # [[ a -x b ]] # [[ x == a(b) ]] # [[ x == (b) ]] # [[ a == b<c ]]
 """
 TEXTS = [text for table in (VALID, INVALID) for line in table.strip().splitlines() for text in line.split(" # ")]
 
@@ -58,6 +63,16 @@ def test_the_parser_refuses_what_bash_refuses(text: str) -> None:
     assert refused(text) == (checked.returncode != 0), checked.stderr
 
 
+@needs_bash
+@pytest.mark.parametrize("text", [text for line in INVALID_TESTS.strip().splitlines() for text in line.split(" # ")])
+def test_a_condition_that_bash_refuses_is_refused(text: str) -> None:
+    """The text is run: ``bash -n`` prints what is wrong inside ``[[ ]]``, and ends with 0 (SECURITY §2.7)."""
+    assert BASH is not None
+    checked = subprocess.run([BASH, "--norc", "-c", text], capture_output=True, check=False)
+    assert checked.stderr
+    assert refused(text)
+
+
 @pytest.mark.parametrize(
     ("text", "commands"),
     [
@@ -73,6 +88,7 @@ def test_the_parser_refuses_what_bash_refuses(text: str) -> None:
         ("f() { a; } 2>&1; b", ["a", "b"]),
         ("a${x:-$(b)}", ["b", "a${x:-$(b)}"]),
         ("[[ $(a) =~ (b|c) ]] && d", ["a", "d"]),
+        ("[[ $(a) =~ <(b) && c =~ d(e >(f) g) ]]; h", ["a", "b", "f", "h"]),
         ("! a | b && ! c || d & e", ["a", "b", "c", "d", "e"]),
         ("a=(1 $(b)) c[$(d)]=2 e", ["b", "d", "e"]),
         ("a\\\nb # c \\\nd", ["ab", "d"]),

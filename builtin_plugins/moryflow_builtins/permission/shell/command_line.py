@@ -452,7 +452,7 @@ def character_name(char: str) -> str:
 _CUTS = re.compile(r"[;&|\n(){}`]|\$\(")
 _QUOTES = re.compile(r"[\"'\\]")
 _LEADING = frozenset({"then", "do", "else", "elif", "if", "while", "until", "!", "time", "exec", "command", "eval", "coproc"})
-_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=|\d*[<>]+.")
 _INTRODUCES = re.compile(r"[:=!%,]")
 _PROSE = re.compile(r"--?(?:m|message|title|body|notes?|description|comment|subject|text)(?:=.*)?", re.DOTALL)
 """Options whose value is read by people."""

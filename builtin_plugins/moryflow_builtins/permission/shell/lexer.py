@@ -115,20 +115,21 @@ class Lexer(Cursor):
 
     # -------------------------------------------------------------------------------- words
 
-    def word(self, stops: str = META) -> Word | None:
+    def word(self) -> Word | None:
         """Read a word; return ``None`` if none begins here."""
         start = self.position
-        pieces = self._pieces(stops)
+        pieces = self.pieces()
         if self.position == start or not pieces:
             return None
         return Word(self.text[start : self.position], tuple(pieces))
 
-    def _pieces(self, stops: str) -> list[Piece]:
+    def pieces(self, stops: str = META) -> list[Piece]:
+        """Read up to one of `stops` that is neither quoted nor part of an expansion."""
         pieces: list[Piece] = []
         text, end = self.text, len(self.text)
         while self.position < end:
             char = text[self.position]
-            if char in "<>" and self.peek(2)[1:] == "(" and char in stops:
+            if char in "<>" and self.peek(2)[1:] == "(":
                 pieces.append(self._process())
             elif char in stops:
                 break

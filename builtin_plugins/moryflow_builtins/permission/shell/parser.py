@@ -11,12 +11,14 @@ from functools import lru_cache
 
 from .lexer import BLANK
 from .simple_command import SimpleReader
-from .syntax import Chain, Command, Compound, Kind, NotParsed, Pipeline, PlainText, Script, Simple, Word
+from .syntax import Chain, Command, Compound, Kind, NotParsed, Piece, Pipeline, PlainText, Script, Simple, Word
 
 CLOSERS = frozenset({"then", "do", "done", "fi", "elif", "else", "esac", "}"})
 OPENERS = frozenset({"{", "if", "while", "until", "for", "select", "case", "function", "[[", "coproc"})
 RESERVED = CLOSERS | OPENERS | {"!", "time", "in", "]]"}
 _KEYWORD = re.compile(r"(?:!|\{|\}|\[\[|\]\]|[a-z]+)(?=[ \t\n;&|<>()]|\Z)")
+_UNARY = re.compile(r"-[a-hknoprstuvwxzGLNORS]")
+_BINARY = re.compile(r"==?|!=|=~|-(?:eq|ne|lt|le|gt|ge|nt|ot|ef)")
 _CASE_ENDS = (";;", ";&", ";;&")
 _ENDS = frozenset({";", "&", "&&", "||", "|", "|&", ")", ";;", ";&", ";;&"})
 
@@ -137,7 +139,7 @@ class Parser(SimpleReader):
             while keyword == "time" and self._time_option():
                 pass
         self._check_time(timed=timed)
-        if timed and (self.peek() in ("", "\n") or self.operator() in _ENDS):
+        if timed and (self.peek() in ("", "\n") or self.operator() == ";"):
             return Pipeline((Compound("empty", "time"),), negated)
         return self._rest_of_pipeline([self.command()], negated=negated)
 
@@ -314,17 +316,71 @@ class Parser(SimpleReader):
         return patterns
 
     def _test(self) -> Compound:
-        words: list[Word] = []
-        while True:
+        words = self._condition()
+        self.newlines()
+        if self.keyword("]]") != "]]":
+            raise NotParsed("']]' is missing")
+        return Compound("test", "", tuple(words))
+
+    def _condition(self) -> list[Word]:
+        """Read terms joined by ``&&`` and ``||``."""
+        words = self._term()
+        self.newlines()
+        while self.take("&&", "||"):
+            words += self._term()
             self.newlines()
-            if self.peek(2) not in ("<(", ">(") and self.take("(", ")", "&&", "||", "<", ">"):
-                continue
-            word = self.word(" \t\n") if words and words[-1].bare == "=~" else self.word()
-            if word is None:
-                raise NotParsed("']]' is missing")
-            if word.bare == "]]":
-                return Compound("test", "", tuple(words))
-            words.append(word)
+        return words
+
+    def _term(self) -> list[Word]:
+        self.newlines()
+        if self.take("("):
+            self.deeper()
+            words = self._condition()
+            self.newlines()
+            self.expect(")")
+            self.depth -= 1
+            return words
+        left = self._operand()
+        if left.bare == "!":
+            return [left, *self._term()]
+        if _UNARY.fullmatch(left.bare or ""):
+            return [left, self._operand()]
+        self.newlines()
+        if self.peek(2) not in ("<(", ">(") and self.take("<", ">"):
+            return [left, self._operand()]
+        if self.next_keyword() == "]]" or self.operator():
+            return [left]
+        comparison = self._operand()
+        if not _BINARY.fullmatch(comparison.bare or ""):
+            raise NotParsed(f"{comparison.raw!r} is not expected")
+        self.newlines()
+        return [left, comparison, self._operand(None if comparison.bare == "=~" else "?*+@!")]
+
+    def _operand(self, before: str | None = "") -> Word:
+        self.blanks()
+        start = self.position
+        pieces = self._operand_pieces(before) if self.next_keyword() != "]]" else []
+        if not pieces:
+            raise NotParsed("an operand is missing in [[ ]]")
+        return Word(self.text[start : self.position], tuple(pieces))
+
+    def _operand_pieces(self, before: str | None, stops: str = " \t\n;&<>()") -> list[Piece]:
+        """Read an operand. Parentheses of a pattern in it are balanced, and hold blanks and operators.
+
+        :param before: the characters after which a parenthesis belongs to the operand; ``None``: any, as in a regular
+            expression.
+        """
+        pieces = self.pieces(stops)
+        while self.peek() == "(" and (before is None or self.text[self.position - 1] in before):
+            self.position += 1
+            self.deeper()
+            inner = self._operand_pieces(None, "()")
+            if self.peek() != ")":
+                raise NotParsed("a parenthesis in a pattern is not closed")
+            self.position += 1
+            self.depth -= 1
+            pieces += [PlainText("(", quoted=False), *inner, PlainText(")", quoted=False), *self.pieces(stops)]
+        return pieces
 
     def _coproc(self) -> Compound:
         self.blanks()

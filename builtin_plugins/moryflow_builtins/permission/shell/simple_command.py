@@ -174,7 +174,9 @@ class SimpleReader(Lexer):
             return None
         self.position = end
         self.blanks()
-        target = self.word()
+        number = _DESCRIPTOR.match(self.text, self.position)  # bash reads the 2 in `< 2>a` as a descriptor, not as a name
+        copies = operator in ("<&", ">&") and number is not None and number.group(1).isdecimal()
+        target = self.word() if number is None or copies else None
         if target is None:
             raise NotParsed("a redirection has no target")
         redirect = Redirect(operator, descriptor.group(1) if descriptor else "", target, [])
