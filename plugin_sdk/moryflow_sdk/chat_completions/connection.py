@@ -311,7 +311,9 @@ class Connection:
         try:
             return self._protocol.next_event()
         except h11.RemoteProtocolError as error:
-            raise (NotHttp if self._is_open else Broken if self._heard else NoAnswer)(str(error)) from error
+            if not self._is_open and not self._heard:
+                raise NoAnswer("the server closed the connection without an answer") from error
+            raise (NotHttp if self._is_open else Broken)(str(error)) from error
 
 
 def _words(error: OSError) -> str:

@@ -144,7 +144,7 @@ class Fetcher:
         try:
             target, host = (url.path + url.query).encode("ascii"), str(url).split("/")[2]
             answer = await connection.request(b"GET", target, [(b"host", host.encode("ascii")), *_HEADERS], None)
-            found = {bytes(name).decode("latin-1").lower(): bytes(value).decode("latin-1") for name, value in answer.headers}
+            found = {_text(bytes(name)).lower(): _text(bytes(value)) for name, value in answer.headers}
             if answer.status_code in _STATUS_OF_REDIRECT:
                 return Fetched(url, answer.status_code, found)
             content, cut = await _body(connection, found.get("content-encoding", ""), self.most)
@@ -176,6 +176,14 @@ class Fetcher:
             except OSError as error:
                 problem = error
         raise ToolError(f"{url} cannot be connected to: {problem}")
+
+
+def _text(value: bytes) -> str:
+    """Return a header as text. Many servers send a ``Location`` in UTF-8, and browsers follow it."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def _origin(url: Url) -> tuple[str, str, int]:

@@ -179,6 +179,19 @@ async def test_a_redirect_to_where_nobody_may_go_is_refused(location: str) -> No
     assert len(world.connected) == 1
 
 
+@pytest.mark.parametrize("name", ["/Übersicht/Größe".encode(), "/Übersicht/Größe".encode("latin-1")])
+async def test_a_redirect_is_followed_in_the_encoding_of_its_server(name: bytes) -> None:
+    """Servers write UTF-8 into ``Location``; ``Ü`` then holds a byte that is a control character in Latin-1 (D50)."""
+
+    async def talk(head: str, _: object, writer: asyncio.StreamWriter) -> None:
+        status = b"302 Found\r\nlocation: " + name if head.startswith("GET / ") else b"200 OK"
+        writer.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\n\r\n")
+
+    async with serving(talk) as world:
+        got = await world.fetcher().fetch("http://example.org/")
+    assert got.url.path == "/%C3%9Cbersicht/Gr%C3%B6%C3%9Fe"
+
+
 async def test_a_redirect_that_is_not_wanted_is_told_and_not_followed() -> None:
     async with serving(answer(b"", "301 Moved", location="http://other.test/x")) as world:
         got = await world.fetcher(wanted=lambda url: url.host != "other.test").fetch("http://example.org/")
@@ -237,6 +250,16 @@ async def test_the_time_is_for_everything_also_where_something_always_comes() ->
 
     async with serving(drip) as world:
         assert (await fails(world, seconds=0.3)).code == "timeout"
+
+
+async def test_a_server_that_hangs_up_is_named_in_plain_words() -> None:
+    """Not with the states of the HTTP library."""
+
+    async def hang_up(*_: object) -> None:
+        pass
+
+    async with serving(hang_up) as world:
+        assert str(await fails(world)).endswith("broke off: the server closed the connection without an answer")
 
 
 async def _silent(_: str, reader: asyncio.StreamReader, __: object) -> None:
