@@ -391,9 +391,7 @@ def _import_again(name: str, unit: Unit, digest: str) -> ModuleType:
             del sys.modules[key]
         sys.modules.update(old)
         parent, _, leaf = unit.name.rpartition(".")
-        if (
-            parent in sys.modules and unit.name in old
-        ):  # the namespace package was not reloaded: its attribute is the new module
+        if parent in sys.modules and unit.name in old:  # a namespace package was not reloaded, and has the new module
             setattr(sys.modules[parent], leaf, old[unit.name])
         raise
     _imported[unit.name] = digest
