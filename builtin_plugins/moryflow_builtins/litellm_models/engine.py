@@ -51,6 +51,7 @@ def _load(future: Future[Any]) -> None:
             litellm = importlib.import_module("litellm")
         _quiet(litellm)
         _follow_no_redirects()
+        _correct_events()
         with suppress(Exception):  # a problem of the library will show in the first real call, with its message
             asyncio.run(_warm_up(litellm))
         future.set_result(litellm)
@@ -108,6 +109,55 @@ def _follow_no_redirects() -> None:
         return response
 
     transport.handle_async_request = send_here_only
+
+
+_STATUS_OF_ERROR = {
+    "invalid_request_error": 400, "authentication_error": 401, "billing_error": 402, "permission_error": 403,
+    "not_found_error": 404, "request_too_large": 413, "rate_limit_error": 429, "timeout_error": 504,
+}  # fmt: skip
+
+
+def _correct_events() -> None:
+    """Correct the events of Anthropic's protocol before litellm reads them.
+
+    litellm fails on token counts that are not numbers and on tool calls without an id or a name, calls an answer that was cut
+    at the context window complete, and treats every error inside a stream as a temporary one.
+    """
+    handler = importlib.import_module("litellm.llms.anthropic.chat.handler")
+    parse = handler.ModelResponseIterator.chunk_parser
+
+    def parse_corrected(self: Any, chunk: Any) -> Any:
+        if isinstance(chunk, dict):
+            event = cast("dict[str, Any]", chunk)
+            error = _mapping(event.get("error"))
+            status = _STATUS_OF_ERROR.get(str(error.get("type")))
+            if event.get("type") == "error" and status:
+                raise handler.AnthropicError(message=str(error.get("message") or event), status_code=status)
+            _correct(event)
+        return parse(self, chunk)
+
+    handler.ModelResponseIterator.chunk_parser = parse_corrected
+
+
+def _correct(event: dict[str, Any]) -> None:
+    message, block, delta = (_mapping(event.get(key)) for key in ("message", "content_block", "delta"))
+    for place in (event, message):
+        if "usage" in place:
+            place["usage"] = _counts(place["usage"])
+    if block.get("type") == "tool_use":
+        block.update({key: "" for key in ("id", "name") if not isinstance(block.get(key), str)})
+    if delta.get("stop_reason") == "model_context_window_exceeded":
+        delta["stop_reason"] = "max_tokens"
+
+
+def _counts(usage: Any) -> dict[str, Any]:
+    """Return `usage` without numbers of tokens that are not numbers."""
+    found = {key: _counts(value) if isinstance(value, dict) else value for key, value in _mapping(usage).items()}
+    return {key: value for key, value in found.items() if not key.endswith("_tokens") or (type(value) is int and value >= 0)}
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def arguments(body: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -201,14 +251,17 @@ def from_exception(error: BaseException, endpoint: Endpoint) -> ModelError:
     )
     if code is None and _REFUSED.search(message):
         code = "unreachable"
+    if code is None and _is_unreadable(error):
+        code, message = "protocol", f"the answer cannot be read: {message}"
     if code is None and _is_connection(error):
         code = "timeout" if _TIMED_OUT.search(message) else "unreachable"
     if code is not None:
         return _plain_error(code, message, endpoint)
     headers = _headers(error)
     body = json.dumps({"error": {"message": message, "code": _kind(error)}}).encode()
-    status = getattr(error, "status_code", None)
-    if not isinstance(status, int):
+    numbers = (getattr(cause, "status_code", None) for cause in reversed(_causes(error)))
+    status = next((number for number in numbers if isinstance(number, int)), None)  # litellm's own is often just 400 or 500
+    if status is None:
         return _plain_error("protocol", message, endpoint)
     found = from_status(status, headers, body, endpoint)
     found.retry_after = found.retry_after if found.retry_after is not None else retry_after(headers)
@@ -246,6 +299,21 @@ def _kind(error: BaseException) -> str:
 def _is_connection(error: BaseException) -> bool:
     names = {kind.__name__ for kind in type(error).__mro__}
     return bool(names & {"APIConnectionError", "ConnectError", "ClientError", "OSError"})
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return `error` and what it was raised for, the first failure last."""
+    chain = [error]
+    while (cause := chain[-1].__context__) is not None and cause not in chain:
+        chain.append(cause)
+    return chain
+
+
+def _is_unreadable(error: BaseException) -> bool:
+    """Whether litellm failed to read an answer; it reports that, too, as a failed connection."""
+    causes = _causes(error)
+    unreadable = any(isinstance(cause, LookupError | TypeError | AttributeError | ValueError) for cause in causes)
+    return unreadable and not any(isinstance(cause, OSError) for cause in causes)
 
 
 def _headers(error: BaseException) -> dict[str, str]:
