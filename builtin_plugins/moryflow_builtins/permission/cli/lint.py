@@ -43,6 +43,7 @@ STILL_ASKED: tuple[tuple[str, str], ...] = (
     ("code and programs handed to another program", "find . -exec touch x ;"),
     ("verbs that run packages or configure, and verbs that are not known", "npm exec x"),
     ("text piped into an interpreter", "cat x.sh | sh"),
+    ("files that the same command wrote before it runs them", "echo ls > x; ./x"),
     ("assignments", "A=b make"),
     ("options that run, write, configure or name another host", "sort -o out x"),
     ("files of secrets", "cat .env"),

@@ -113,7 +113,7 @@ class CommandLine:
         yield from (" ".join((name, *rest[index : index + MAX_WORDS])) for index in _operand_starts(few))
         for before, word in zip(("", *few), few, strict=False):
             if " " in word and not _PROSE.fullmatch(before) and not _PROSE.fullmatch(word):
-                yield from rough_commands(_INTRODUCES.sub(";", word))
+                yield from rough_commands(_INTRODUCES.sub(";", word[2:] if _LETTER.match(word) else word))
 
     @property
     def programs(self) -> set[str]:
@@ -450,10 +450,12 @@ def character_name(char: str) -> str:
 
 
 _CUTS = re.compile(r"[;&|\n(){}`]|\$\(")
+_QUOTED = re.compile(r"([\"'])(.*?)\1", re.DOTALL)
 _QUOTES = re.compile(r"[\"'\\]")
 _LEADING = frozenset({"then", "do", "else", "elif", "if", "while", "until", "!", "time", "exec", "command", "eval", "coproc"})
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=|\d*[<>]+.")
 _INTRODUCES = re.compile(r"[:=!%,]")
+_LETTER = re.compile(r"-[A-Za-z](?=[^= ])")
 _PROSE = re.compile(r"--?(?:m|message|title|body|notes?|description|comment|subject|text)(?:=.*)?", re.DOTALL)
 """Options whose value is read by people."""
 
@@ -463,7 +465,9 @@ MAX_WORDS = 64
 
 def rough_commands(text: str) -> Iterator[str]:
     """Yield the parts of `text` that may be commands, without quotes, keywords and assignments."""
-    for piece in _CUTS.split(text.replace("\\\n", "").replace("{}", "_")):
+    text = text.replace("\\\n", "").replace("{}", "_")
+    quoted = (found.group(2) for found in _QUOTED.finditer(text))
+    for piece in (*_CUTS.split(text), *(piece for inner in quoted for piece in _CUTS.split(inner) if " " in piece)):
         words = _QUOTES.sub("", piece).split()
         while words and (words[0] in _LEADING or _ASSIGNED.match(words[0])):
             words.pop(0)

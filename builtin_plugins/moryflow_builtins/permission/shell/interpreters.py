@@ -59,6 +59,8 @@ _LANGUAGES: dict[str, str] = {
     "gnuplot": "e=c",
     "m4": "D=v I=r",
     "xsltproc": "o=w",
+    "nu": "c=c e=c",
+    "sage": "c=c",
     "bc": "",
     "dc": "e=c f=r expression=c file=r",
 }
@@ -67,6 +69,9 @@ _ALIASES: dict[str, str] = {
     "irb": "ruby", "jruby": "ruby", "nodejs": "node", "luajit": "lua", "texlua": "lua", "nvim": "vim", "vi": "vim",
     "view": "vim", "ex": "vim", "rvim": "vim", "vimdiff": "vim", "nano": "vim", "pico": "vim", "emacsclient": "emacs",
     "mariadb": "mysql", "tsx": "ts-node", "red": "ed", "kotlin": "groovy", "iex": "elixir", "runhaskell": "runghc",
+    **dict.fromkeys(("xonsh", "elvish", "osh", "ysh", "ion", "hy"), "nu"), **dict.fromkeys(("ecl", "clisp"), "sbcl"),
+    **dict.fromkeys(("racket", "raku", "rakudo", "clojure", "clj", "bb", "coffee", "babel-node", "esno", "qjs"), "groovy"),
+    **dict.fromkeys(("d8", "js", "jjs", "hhvm", "janet", "fennel", "gforth", "gst", "pike", "escript"), "groovy"),
 }  # fmt: skip
 _VERSIONED = re.compile(r"(python|pypy|ruby|perl|php|lua|node|tclsh|guile)\d*(?:\.\d+)*")
 STDIN = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})

@@ -48,12 +48,13 @@ class Judge:
         self._policy = policy
         self._command = command
         self._parts: dict[Judgement, None] = {}
-        self._seen: dict[tuple[str, Bases, bool], FoldersAfter] = {}
+        self._seen: dict[tuple[str, Bases, bool, int], FoldersAfter] = {}
         self._approved = False
         self._work = 0
         self._depth = 0
         self._asked = 0
         self._changes = False
+        self._written: set[str] = set()
         self._moved_names = ""
         self._git_variable = ""
         self._denies = any(one.rule.decision == "deny" for rules in policy.layers for one in rules.of("bash"))
@@ -115,7 +116,7 @@ class Judge:
     # -------------------------------------------------------------------------------- simple commands
 
     def _simple(self, command: Simple, bases: Bases) -> FoldersAfter:
-        key = (command.raw, bases, self._approved)
+        key = (command.raw, bases, self._approved, len(self._written))
         known = self._seen.get(key) if not any(redirect.body for redirect in command.redirects) else None
         if known is not None:
             return known
@@ -140,6 +141,7 @@ class Judge:
         self._spend(effects, len(args), bases)
         line = CommandLine(assigned, args, effects, " ".join(raw.split()))
         answers = self._by_rules(line, bases, granted)
+        self._just_written(line, bases)
         self._git_variable = self._git_variable or _git_variable(assigned, args)
         self._own_program(line, bases)
         exact = all(one.decision == "allow" and one.rule is not None and compile_rule(one.rule).exact for one in answers)
@@ -174,6 +176,16 @@ class Judge:
         for answer in answers:
             self.add(answer)
         return answers
+
+    def _just_written(self, line: CommandLine, bases: Bases) -> None:
+        """Ask before a command runs a file that a redirection or ``tee`` writes before: no rule has seen its content."""
+        if not self._written:
+            return
+        named = line.args[:1] if line.args and "/" in line.args[0].text else ()
+        sought = (Arg(name) for files in line.effects.sought for name in files.names)
+        for file in (*named, *line.effects.runs, *sought):
+            if file.static and not self._written.isdisjoint(self._file_judge.resolved_paths(file, bases)):
+                self.ask(line.plain, f"it runs {file.text}, which the command writes before")
 
     def _in_folder(self, line: CommandLine, folder: str, base: str | None, granted: CompiledRule | None) -> Judgement:
         where = CommandPlace(folder, self._file_judge.changed_file, self._file_judge.folder_named)
@@ -222,6 +234,8 @@ class Judge:
             self._file_judge.file(path, "read", bases)
         for write in effects.writes:
             self._file_judge.file(write.path, "edit", bases, whole=write.whole, asks=write.asks)
+            if name_of(line.args) == "tee":
+                self._written.update(self._file_judge.resolved_paths(write.path, bases))
         for tree in effects.trees:
             self._file_judge.tree(tree, bases)
         if effects.reads_here or (not effects.known and line.args):
@@ -378,6 +392,7 @@ class Judge:
             self._file_judge.file(target, "read", bases)
         if redirect.operator != "<":
             self._changes = True
+            self._written.update(self._file_judge.resolved_paths(target, bases) if target.static else ())
             self._own_folder.check_word(target, bases)
             self._own_folder.check_writes(target)
             if not target.static or None in bases:

@@ -212,7 +212,7 @@ def inspect_man(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``man`` runs a pager and a browser, its prompt may add options of the pager, and a page may be any file."""
     table = (
         "P=x pager=x H=i html=g C=c config-file=c M=r manpath=r l=g local-file=g L=v m=v S=v s=v e=v E=v p=v "
-        "preprocessor=v r=c prompt=c R=v B=x T=i X=i Z=g t=g K=n troff-device=n gxditview=g"
+        "preprocessor=v r=c prompt=c R=v B=x T=i X=i Z=g t=g K=n troff-device=g gxditview=g"
     )
     local = any(arg.text in ("-l", "--local-file") for arg in args)
     effects.reads += [page for page in operands_of(_options(args, table, effects)) if local or "/" in page.text]
