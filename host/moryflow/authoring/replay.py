@@ -113,10 +113,8 @@ async def _probe_plugin(host: Host, candidate: Candidate, path: Path) -> None:
 
     verdict = await probe(candidate, home=host.home, config=host.config.section(""), seconds=PATIENCE)
     if not verdict.ok:
-        where = f"{verdict.file}:{verdict.line}" if verdict.line else verdict.file
-        raise PluginError(
-            f"{verdict.stage}: {verdict.error}", where=where, next_step=verdict.hint or f"moryflow plugin check {path}"
-        )
+        step = verdict.hint or f"moryflow plugin check {path}"
+        raise PluginError(f"{verdict.stage}: {verdict.error}", where=verdict.place, next_step=step)
 
 
 async def _load(host: Host, home: Path, candidate: Candidate) -> PluginSet:
@@ -129,9 +127,8 @@ async def _load(host: Host, home: Path, candidate: Candidate) -> PluginSet:
     started = await start(found, PlainContext(home, host.environ).of)
     for record in started.records:
         if record.name == name and record.status != "loaded":
-            where = f"{record.file}:{record.line}" if record.line else record.file
             message = f"{record.stage}: {record.error or record.reason}"
-            raise PluginError(message, where=where, next_step=record.hint or f"moryflow plugin check {name}")
+            raise PluginError(message, where=record.place, next_step=record.hint or f"moryflow plugin check {name}")
     return with_only(started, frozenset({name}))
 
 

@@ -205,12 +205,11 @@ def left_out(records: Sequence[LoadRecord]) -> tuple[str, str]:
 
 def complaint(record: LoadRecord) -> str:
     """Return what is wrong with a plugin, where, and what would help, in one line."""
-    place = f"{record.file}{f':{record.line}' if record.line else ''}"
-    where = f" ({place})" if place else ""
+    where = f" ({record.place})" if record.place else ""
     hint = f"; {record.hint or f'moryflow plugin check {shlex.quote(record.name)}'}"
     words = {"failed": "failed", "pending": "waits"}.get(record.status, "has a problem")
     words = "keeps the previous version" if record.kept else words
-    return f"{words}{where}: {record.error.removeprefix(f'{place}: ').partition('; next: ')[0]}{hint}"
+    return f"{words}{where}: {record.error.removeprefix(f'{record.place}: ').partition('; next: ')[0]}{hint}"
 
 
 def drift_notices(home: Path) -> list[str]:

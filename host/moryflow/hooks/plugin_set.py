@@ -57,6 +57,11 @@ class LoadRecord(NamedTuple):
     failed_hooks: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
 
+    @property
+    def place(self) -> str:
+        """The file and line of what is wrong; empty if they are unknown."""
+        return f"{self.file}:{self.line}" if self.line else self.file
+
 
 class LoadFailure(PluginError):
     """A plugin cannot be loaded. The error becomes the plugin's load record."""

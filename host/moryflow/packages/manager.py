@@ -454,13 +454,11 @@ def _would_load(verdict: ProbeVerdict, *, updated: bool) -> bool:
 
 
 def _failures(bad: Mapping[str, ProbeVerdict]) -> str:
-    return "\n".join(f"  {name} failed ({verdict.stage}): {_place(verdict)}{_error(verdict)}" for name, verdict in bad.items())
-
-
-def _place(verdict: ProbeVerdict) -> str:
-    if verdict.ok:
-        return ""
-    return f"{verdict.file}:{verdict.line}: " if verdict.line else f"{verdict.file}: " if verdict.file else ""
+    lines: list[str] = []
+    for name, verdict in bad.items():
+        place = f"{verdict.place}: " if verdict.place and not verdict.ok else ""
+        lines.append(f"  {name} failed ({verdict.stage}): {place}{_error(verdict)}")
+    return "\n".join(lines)
 
 
 def _error(verdict: ProbeVerdict) -> str:

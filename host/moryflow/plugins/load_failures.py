@@ -38,9 +38,10 @@ def absent_gate(tier: str, name: str) -> LoadRecord:
 
 def failure_line(found: LoadRecord | LoadFailure) -> str:
     """Return one line on what is wrong with a plugin: place, error and hint."""
-    place = f"{found.file}:{found.line}" if found.line else found.file
-    # An error about a contributed item begins with its place already.
-    error = found.message if isinstance(found, LoadFailure) else found.error.removeprefix(f"{place}: ")
+    if isinstance(found, LoadFailure):
+        place, error = found.where, found.message
+    else:  # an error about a contributed item begins with its place already
+        place, error = found.place, found.error.removeprefix(f"{found.place}: ")
     return f"{place}: {error}{f'; {found.hint}' if found.hint else ''}"
 
 

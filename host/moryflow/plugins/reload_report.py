@@ -136,7 +136,7 @@ def _plugins(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
 
 
 def _plugin(old: LoadRecord | None, new: LoadRecord, before: PluginSet, after: PluginSet) -> str:
-    place = f"{new.file}:{new.line}: " if new.line else f"{new.file}: " if new.file else ""
+    place = f"{new.place}: " if new.place else ""
     if new.status == "pending" and (old is None or old.status != "pending"):
         return f"waits ({place}{new.error}; {new.hint})"
     if new.status == "failed" and (old is None or (old.status, old.error) != ("failed", new.error)):

@@ -124,10 +124,9 @@ def refuse_failed(plugin_set: PluginSet) -> None:
     """
     for record in plugin_set.records:
         if record.status == "failed" or (record.status == "pending" and record.stage == "probe"):
-            where = f"{record.file}:{record.line}" if record.line else record.file
             step = f"moryflow plugin {'info' if record.status == 'failed' else 'check'} {record.name}"
             words = "failed" if record.status == "failed" else "is not there yet"
-            raise PluginError(f"plugin {record.name!r} {words}: {record.error}", where=where, next_step=step)
+            raise PluginError(f"plugin {record.name!r} {words}: {record.error}", where=record.place, next_step=step)
 
 
 MODES = ("agent", "full_access")

@@ -210,8 +210,7 @@ def _remarks(record: LoadRecord) -> Iterable[DoctorFinding]:
 
 
 def _error_with_place(record: LoadRecord) -> str:
-    place = f"{record.file}:{record.line}" if record.line else record.file
-    return f"{place}: {record.error.removeprefix(f'{place}: ')}" if place else record.error
+    return f"{record.place}: {record.error.removeprefix(f'{record.place}: ')}" if record.place else record.error
 
 
 def _lock(home: Path) -> Iterable[DoctorFinding]:

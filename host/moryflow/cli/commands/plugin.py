@@ -66,9 +66,8 @@ def _remark(row: Row, quarantined: list[str] | None) -> str:
         return first_line(f"{len(record.notes)} left out: {record.notes[0]}", 200)
     if record.status == "loaded" and not record.error:
         return " ".join([*record.hooks, *(f"+{name}" for name in record.tools)])
-    place = f"{record.file}:{record.line}: " if record.file and record.line else f"{record.file}: " if record.file else ""
     if record.error:
-        return first_line(f"{place}{record.error}", 200)
+        return first_line(f"{record.place}: {record.error}" if record.place else record.error, 200)
     declared = " ".join([*record.hooks, *(f"+{name}" for name in record.tools)])
     return first_line(f"{record.reason} {f'[{declared}]' if declared and record.status == 'pending' else ''}".strip(), 200)
 
@@ -93,7 +92,6 @@ def info(flags: Flags, name: str) -> None:
 
 def _lines(row: Row, figures: list[HookStats], quarantined: list[str], lock: dict[str, Any] | None) -> list[tuple[str, Any]]:
     record, card = row.record, row.card
-    place = f"{record.file}:{record.line}" if record.line else record.file
     lines: list[tuple[str, Any]] = [
         ("name", record.name),
         ("version", record.version),
@@ -103,7 +101,7 @@ def _lines(row: Row, figures: list[HookStats], quarantined: list[str], lock: dic
         *_errors(record),
         ("hint", record.hint),
         ("source", record.source),
-        ("file", place),
+        ("file", record.place),
         ("hash", record.hash),
         ("hooks", ", ".join(record.hooks)),
         ("tools", ", ".join(_tool(name, row) for name in record.tools)),

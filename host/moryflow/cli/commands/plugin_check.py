@@ -107,7 +107,7 @@ def verdict_text(name: str, verdict: ProbeVerdict, undeclared: list[str], *, aga
     :param again: the argument of ``plugin check`` that led to the plugin, if it was not `name`.
     """
     if not verdict.ok:
-        place = f"{verdict.file}:{verdict.line}: " if verdict.line else f"{verdict.file}: " if verdict.file else ""
+        place = f"{verdict.place}: " if verdict.place else ""
         hint = f"\n  next: {verdict.hint or f'change it, then moryflow plugin check {shlex.quote(again or name)}'}"
         return f"{_indented(f'{name} failed ({verdict.stage}): {place}{verdict.error}')}{hint}"
     rows = [("hooks", " ".join(verdict.hooks)), ("tools", " ".join(verdict.tools)), ("changed", " ".join(verdict.changed))]

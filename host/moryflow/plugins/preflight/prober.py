@@ -63,6 +63,11 @@ class ProbeVerdict:
     fresh: bool = False
 
     @property
+    def place(self) -> str:
+        """The file and line of what is wrong; empty if they are unknown."""
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+    @property
     def stands(self) -> bool:
         """Whether the code may be imported; if not, its load record is made from this verdict."""
         return self.ok or not (self.fatal or self.fresh)

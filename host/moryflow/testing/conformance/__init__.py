@@ -36,11 +36,6 @@ _LONGEST_WATCH = 60.0
 _ENTRY_POINTS = '[project.entry-points."moryflow.plugins"]'
 
 
-def place_of(found: Any) -> str:
-    """Return the file and line of a verdict, a load record or a failure; empty if they are unknown."""
-    return f"{found.file}:{found.line}" if found.line else found.file
-
-
 @dataclass
 class ImportReport:
     """What a plugin does while it is imported; each event has the line of the plugin that caused it.

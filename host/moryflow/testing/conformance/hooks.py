@@ -36,7 +36,7 @@ from moryflow_sdk.calls import Target
 
 from moryflow.hooks.dispatcher import call
 
-from . import Called, Subject, place_of
+from . import Called, Subject
 
 _BLOCKING = frozenset(
     {
@@ -191,8 +191,9 @@ def _called(subject: Subject, hook: str, kind: str, times: int = 1) -> list[Call
     for each in called:
         if each.failures:
             failure = each.failures[0]
+            place = f"{failure.file}:{failure.line}" if failure.line else failure.file
             what = f"{hook} fails with {_article(kind)} input: {failure.error}"
-            subject.fail(what, _remedy(hook, kind), place_of(failure))
+            subject.fail(what, _remedy(hook, kind), place)
     return called
 
 

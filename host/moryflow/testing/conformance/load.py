@@ -15,7 +15,7 @@ from moryflow_sdk.support.texts import nearest
 from moryflow.plugins.sources import compiler_warnings
 from moryflow.testing.isolated import IsolatedHost
 
-from . import Subject, place_of
+from . import Subject
 
 _VIEWS = ("Turn", "ToolContext")
 
@@ -24,16 +24,16 @@ def test_it_is_found(plugin_subject: Subject) -> None:
     """There is a plugin at the path: a file, a package, or a project with an entry point."""
     refusal = plugin_subject.refusal
     if refusal is not None and refusal.stage == "discover":
-        plugin_subject.fail(refusal.error, refusal.hint or "name a file, a package, or a project's folder", place_of(refusal))
+        plugin_subject.fail(refusal.error, refusal.hint or "name a file, a package, or a project's folder", refusal.place)
 
 
 def test_it_loads(plugin_subject: Subject) -> None:
     """The plugin is imported, registered, configured and started without an error."""
     refusal, record = plugin_subject.refusal, plugin_subject.record
     if refusal is not None and refusal.stage != "discover" and not refusal.fatal:
-        plugin_subject.fail(f"it fails at {refusal.stage}: {refusal.error}", refusal.hint or "fix that line", place_of(refusal))
+        plugin_subject.fail(f"it fails at {refusal.stage}: {refusal.error}", refusal.hint or "fix that line", refusal.place)
     if record is not None and record.status != "loaded":
-        plugin_subject.fail(f"it fails at {record.stage}: {record.error}", record.hint or "fix that line", place_of(record))
+        plugin_subject.fail(f"it fails at {record.stage}: {record.error}", record.hint or "fix that line", record.place)
 
 
 def test_nothing_of_it_is_left_out(plugin_subject: Subject) -> None:
@@ -251,7 +251,7 @@ def test_it_passes_the_probe(plugin_subject: Subject) -> None:
     refusal = plugin_subject.refusal
     if refusal is not None and refusal.fatal:
         to_do = refusal.hint or "moryflow plugin check says more"
-        plugin_subject.fail(f"the probe refuses it ({refusal.stage}): {refusal.error}", to_do, place_of(refusal))
+        plugin_subject.fail(f"the probe refuses it ({refusal.stage}): {refusal.error}", to_do, refusal.place)
     plugin_subject.skip_unless_loaded()
 
 
