@@ -155,6 +155,11 @@ class Label(NamedTuple):
         return {"label": self.label, "node": self.node}
 
     @property
+    def event_data(self) -> dict[str, Any]:
+        """The data of the event ``session.label``."""
+        return {**self.marker, "was": self.was}
+
+    @property
     def changes(self) -> bool:
         """Whether there is anything to record."""
         return self.node != self.was
@@ -168,6 +173,17 @@ class Label(NamedTuple):
             return f"{self.node[:8]} is called '{self.label}' already"
         taken = f"; {self.was[:8]} no longer has this label" if self.was else ""
         return f"{self.node[:8]} is called '{self.label}' now{taken}"
+
+
+async def record_label(session: Session, label: Label) -> None:
+    """Record a label in an open session, if that changes anything."""
+
+    def record(journal: Journal) -> None:
+        journal.node("marker", label.marker)
+        journal.event("session.label", **label.event_data)
+
+    if label.changes:
+        await session.note(record)
 
 
 def new_label(text: str, node: str | None, nodes: Sequence[Node], named: Mapping[str, str], active: str | None) -> Label:

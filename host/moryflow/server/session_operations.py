@@ -10,7 +10,6 @@ from moryflow_sdk.support.secrets import hidden
 from starlette.responses import StreamingResponse
 
 from moryflow.kernel.outcome import RunOptions
-from moryflow.kernel.turn_context import Journal
 from moryflow.runtime.documents import (
     approval_json,
     context_report,
@@ -24,7 +23,7 @@ from moryflow.runtime.documents import (
     tree_of,
     with_title,
 )
-from moryflow.runtime.session_commands import compact_now, delete_session, run_slash
+from moryflow.runtime.session_commands import compact_now, delete_session, record_label, run_slash
 from moryflow.runtime.session_commands import undo as void_compaction
 from moryflow.runtime.session_stats import collect_outcomes, collect_stats
 from moryflow.runtime.turn_result import AnswerSchema
@@ -281,14 +280,8 @@ async def label(at: Call, id: str, label: str, node: str | None = None, remove: 
     """Name a node, or take the name away."""
     async with at.service.opened(id) as opened:
         wanted = await requested_label(at.service.host.store, opened.row, label, node, remove=remove)
-
-        def record(journal: Journal) -> None:
-            journal.node("marker", wanted.marker)
-            journal.event("session.label", **wanted.marker, was=wanted.was)
-
-        if wanted.changes:
-            await opened.note(record)
-        return {"session": opened.id, "label": wanted.label, "node": wanted.node, "was": wanted.was}
+        await record_label(opened, wanted)
+        return {"session": opened.id, **wanted.event_data}
 
 
 @operation("POST", "/sessions/{id}/undo", "{text: what was or would be done, prompt}")

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from moryflow.cli.commands.session_history import label_data
 from moryflow.kernel.outcome import RunOptions
 from moryflow.plugins.reload import Reloader
 from moryflow.runtime.documents import (
@@ -19,7 +18,7 @@ from moryflow.runtime.documents import (
     whole_output,
     with_title,
 )
-from moryflow.runtime.session_commands import compact_now, run_slash
+from moryflow.runtime.session_commands import compact_now, record_label, run_slash
 from moryflow.runtime.subagents import with_background
 
 from . import AgentChoice, Choice, PluginLine, SessionChange, TurnPrompt
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from moryflow.cli.options import RunFlags
     from moryflow.compaction.measure import Report
-    from moryflow.kernel.turn_context import Journal
     from moryflow.runtime.documents import SessionTree
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
@@ -216,13 +214,7 @@ class LocalChatHost:
 
     async def label(self, text: str, *, remove: bool) -> Label:
         label = await requested_label(self._host.store, self.row, text, None, remove=remove)
-        if label.changes:
-
-            def record(journal: Journal) -> None:
-                journal.node("marker", label.marker)
-                journal.event("session.label", **label_data(label))
-
-            await self._session.note(record)
+        await record_label(self._session, label)
         return label
 
     async def compact(self, focus: str) -> Mapping[str, object]:

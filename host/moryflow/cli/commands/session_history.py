@@ -128,8 +128,7 @@ def label(flags: Flags, words: tuple[str, ...], node: str | None, remove: bool) 
         return row, await _label_node(store, row.id, text, node, remove=remove)
 
     row, new_label = with_store(work)
-    document = {"session": row.id, "label": new_label.label, "node": new_label.node, "was": new_label.was}
-    show(flags, document, plain(new_label.sentence))
+    show(flags, {"session": row.id, **new_label.event_data}, plain(new_label.sentence))
 
 
 async def _label_node(store: Store, session: str, text: str, node: str | None, *, remove: bool) -> Label:
@@ -140,15 +139,11 @@ async def _label_node(store: Store, session: str, text: str, node: str | None, *
     try:
         new_label = await requested_label(store, hold.session, text, node, remove=remove)
         if new_label.changes:
-            event = Event(type="session.label", session=session, ts=now(), data=label_data(new_label))
+            event = Event(type="session.label", session=session, ts=now(), data=new_label.event_data)
             await hold.commit(Commit(nodes=[NewNode("marker", new_label.marker)], events=[event]))
         return new_label
     finally:
         hold.release()
-
-
-def label_data(new_label: Label) -> dict[str, Any]:
-    return {**new_label.marker, "was": new_label.was}
 
 
 # ---------------------------------------------------------------- A session as text
