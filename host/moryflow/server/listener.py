@@ -137,7 +137,7 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    host: Host, vault: Path, options: ServeOptions, ready: Callable[[Service, Address], None], stopping: asyncio.Event
+    host: Host, vault: Path, options: ServeOptions, ready: Callable[[Service], None], stopping: asyncio.Event
 ) -> None:
     """Serve until `stopping` is set.
 
@@ -161,7 +161,7 @@ async def serve(
             server_header=False, date_header=False, timeout_graceful_shutdown=CLOSE_SECONDS,
             h11_max_incomplete_event_size=65_536, proxy_headers=False, timeout_keep_alive=75, **_tls(options),
         )  # fmt: skip
-        server = _Server(config, lambda: ready(service, address))
+        server = _Server(config, lambda: ready(service))
         await service.events.start()
         reloader = Reloader(host)
         reloader.start()

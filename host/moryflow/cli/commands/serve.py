@@ -18,7 +18,7 @@ from moryflow.cli.terminal.interrupts import stop_on_signals
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
-    from moryflow.server.listener import Address, ServeOptions
+    from moryflow.server.listener import ServeOptions
     from moryflow.server.service import Service
 
 
@@ -71,8 +71,8 @@ async def _serve(host: Host, flags: Flags, options: ServeOptions, browse: bool) 
     stopping = asyncio.Event()
     stop_on_signals(stopping.set)
 
-    def ready(service: Service, address: Address) -> None:
-        _tell(flags, host.home, service, address)
+    def ready(service: Service) -> None:
+        _tell(flags, service)
         if browse:
             click.launch(_link(service))
 
@@ -86,16 +86,16 @@ def _link(service: Service) -> str:
     return f"{service.address}/#code={service.codes.new()}"
 
 
-def _tell(flags: Flags, home: Path, service: Service, address: Address) -> None:
+def _tell(flags: Flags, service: Service) -> None:
     from moryflow.server.service import FOLDER, TOKEN
 
-    file = home / FOLDER / TOKEN
-    page = address.url.startswith("http")
+    file = service.host.home / FOLDER / TOKEN
+    page = service.address.startswith("http")
     if flags.as_json:
-        document = {"url": address.url, "token_file": str(file), "vault": str(service.vault)}
+        document = {"url": service.address, "token_file": str(file), "vault": str(service.vault)}
         click.echo(as_json({**document, "link": _link(service) if page else None}, indent=None))
     else:
-        click.echo(f"moryflow serves {address.url}; the token is in {file}")
+        click.echo(f"moryflow serves {service.address}; the token is in {file}")
         if page:
             click.echo(f"open {_link(service)}")
     sys.stdout.flush()
