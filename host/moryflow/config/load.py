@@ -38,7 +38,7 @@ def user_layers(home: Path, path: Path, problems: list[Problem]) -> list[Layer]:
         return _replacement_layers(home, layer, fault, problems)
     except Unreadable as error:
         fault = Problem(str(path), None, None, error.message, error.hint, fatal=True, code=error.code)
-        return _replacement_layers(home, layer, fault, problems)
+        return _replacement_layers(home, replace(layer, text=error.text), fault, problems, trusted=error.trusted)
     layer = replace(layer, text=found.text)
     if not found.text.strip() and _good_layer(good_copy(home, path)) is not None:
         message, hint = "the file is empty", "write {} for no settings"  # an editor, or a full disk, left it so
@@ -69,7 +69,7 @@ def _replacement_layers(
     if good is not None:
         hint = f"until it is fixed, the last good version applies: {copy}"
         layers = [good, denies_of(kept)]
-    elif json5:
+    elif json5 and fault.code == "config_syntax":
         hint = "it is JSON5: write names and texts in double quotes; until it is fixed, only what loosens nothing applies"
         layers = [kept]
     else:
@@ -238,11 +238,17 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 class Unreadable(Exception):
-    """A file cannot be read as text; `code` is the problem code."""
+    """A file cannot be read as text; `code` is the problem code.
 
-    def __init__(self, message: str, code: str, hint: str = "") -> None:
+    :ivar text: what can be read of it; only for denies and settings that loosen nothing.
+    :ivar trusted: whether only the user can have written that.
+    """
+
+    def __init__(self, message: str, code: str, hint: str = "", data: bytes = b"", trusted: bool = True) -> None:
         super().__init__(message)
         self.message, self.code, self.hint = message, code, hint
+        self.text = data.replace(b"\0", b"").decode("utf-8", "replace")  # without NULs, ASCII in UTF-16 can be read
+        self.trusted = trusted
 
 
 class Source(NamedTuple):
@@ -260,13 +266,19 @@ def read_source(path: Path) -> Source:
     :raises Unreadable: it is not a regular file, too large, not UTF-8, or cannot be read.
     """
     data, distrust = _read(path)
-    if b"\0" in data:
-        raise Unreadable("the file is not UTF-8 text (it holds NUL bytes)", "config_encoding", "save it as UTF-8")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise Unreadable(f"the file is not UTF-8 text (line {line})", "config_encoding", "save it as UTF-8") from error
+    message, code, hint, text = "", "config_encoding", "save it as UTF-8", ""
+    if len(data) > MAX_BYTES:
+        message, code, hint = f"the file is larger than {MAX_BYTES // 1024 // 1024} MiB", "config_limits", ""
+    elif b"\0" in data:
+        message = "the file is not UTF-8 text (it holds NUL bytes)"
+    else:
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            message = f"the file is not UTF-8 text (line {line})"
+    if message:
+        raise Unreadable(message, code, hint, data, trusted=not distrust)
     return Source(text.removeprefix("\ufeff"), distrust, mark=text.startswith("\ufeff"))
 
 
@@ -292,8 +304,6 @@ def _read(path: Path) -> tuple[bytes, Doubt | None]:
         raise Unreadable(f"the file cannot be read ({error.strerror})", "config_unreadable") from error
     finally:
         os.close(descriptor)
-    if len(data) > MAX_BYTES:
-        raise Unreadable(f"the file is larger than {MAX_BYTES // 1024 // 1024} MiB", "config_limits")
     return data, doubt
 
 
@@ -397,7 +407,7 @@ def denies_of(layer: Layer) -> Layer:
 
 
 def _as_json5(text: str) -> dict[str, Any] | None:
-    if len(text) > _JSON5_BYTES:
+    if "\ufffd" in text or len(text) > _JSON5_BYTES:
         return None
     import json5
 

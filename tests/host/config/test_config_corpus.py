@@ -111,6 +111,27 @@ def test_a_file_that_does_not_parse_loses_no_readable_deny(text: str, tmp_path: 
     assert problem.line
 
 
+DAMAGED = {
+    "Latin-1": f'{{"agents": {{"runtime": {{"permission": {{"rules": [\n{DENY}]}}}}}}, "x": "é"}}'.encode("latin-1"),
+    "NULs at the end": f'{{"agents": {{"runtime": {{"permission": {{"rules": [\n{DENY}]}}}}}}}}'.encode() + bytes(512),
+    "UTF-16": f'{{"agents": {{"runtime": {{"permission": {{"rules": [\n{DENY}]}}}}}}}}'.encode("utf-16"),
+    "five megabytes": f'{{"agents": {{"runtime": {{"permission": {{"rules": [\n{DENY}]}}}}}}}}'.encode() + b" " * 5_000_000,
+}
+
+
+@pytest.mark.parametrize("writable", [False, True])
+@pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED.keys())
+def test_a_file_that_is_no_text_loses_no_readable_deny(data: bytes, writable: bool, tmp_path: Path) -> None:
+    """An editor's encoding or a power cut takes no deny away, whoever can write to the file (D26, SECURITY §4)."""
+    file = tmp_path / "config.jsonc"
+    file.write_bytes(data)
+    file.chmod(0o666 if writable else 0o600)
+    config = load(tmp_path)
+    assert [(rule.pattern, rule.decision) for rule in config.rules() if not rule.problem] == [("rm {a,b}*", "deny")]
+    assert [problem.fatal for problem in config.problems] == [True]
+    assert "JSON5" not in config.problems[0].hint
+
+
 FATAL: dict[str, dict[str, Any] | str] = {
     "a typo in the decision": {"domain": "bash", "pattern": "rm *", "decision": "dney"},
     "a typo in a key": {"domain": "bash", "patern": "rm *", "decision": "deny"},
