@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ConfigError, Event, MoryflowError
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from moryflow.plugins.reload_report import ReloadReport
     from moryflow.runtime.host import Host
+    from moryflow.runtime.selection import NewSession
     from moryflow.runtime.session import Session
     from moryflow.store import SessionRow
 
@@ -37,18 +38,10 @@ SETUP = "setup"
 """The id of the authentication method, and the flag of ``moryflow acp`` that it runs."""
 
 
-class EditorOptions(NamedTuple):
-    """The defaults of new sessions."""
-
-    agent: str | None = None
-    model: str | None = None
-    mode: str | None = None
-
-
 class EditorAgent:
     """Serves one host to one editor."""
 
-    def __init__(self, host: Host, options: EditorOptions) -> None:
+    def __init__(self, host: Host, options: NewSession) -> None:
         self._host, self._options = host, options
         self._sessions: dict[str, EditorSession] = {}
         self._client: Mapping[str, Any] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginError, thaw
 from moryflow_sdk.support.texts import did_you_mean, nearest
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from moryflow.kernel.turn_context import Journal
 
     from .ports import SessionHost, SessionPort
+
+
+class NewSession(NamedTuple):
+    """The choice for new sessions that name nothing else."""
+
+    agent: str | None
+    model: str | None
+    mode: str | None
 
 
 class Models:

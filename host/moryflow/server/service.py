@@ -25,6 +25,7 @@ from moryflow.base.events import now
 from moryflow.base.paths import keep, make_folder
 from moryflow.kernel.outcome import RunOptions, error_json
 from moryflow.runtime.host import Host
+from moryflow.runtime.selection import NewSession
 from moryflow.runtime.session import Session, attachments_payload
 from moryflow.runtime.subagents import whole_answer
 from moryflow.runtime.turn_result import AnswerSchema, TurnResult, stored_result
@@ -66,14 +67,6 @@ class Codes:
         if known is None or self._open.pop(known) < time.monotonic():
             raise RequestError(401, "code_used", "this link was used already, or is too old", "moryflow serve --link")
         return self._token
-
-
-class NewSession(NamedTuple):
-    """The defaults of new sessions."""
-
-    agent: str | None = None
-    model: str | None = None
-    mode: str | None = None
 
 
 class PromptRequest(NamedTuple):

@@ -15,8 +15,8 @@ from moryflow.cli.terminal.interrupts import stop_on_signals
 from moryflow.cli.terminal.streams import restore, use
 
 if TYPE_CHECKING:
-    from moryflow.acp.agent import EditorOptions
     from moryflow.runtime.host import Host
+    from moryflow.runtime.selection import NewSession
 
 
 @click.command("acp")
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 @asking_options
 def command(flags: Flags, setup: bool, model: str | None, agent: str | None, mode: str | None) -> int:
     """Speak the Agent Client Protocol on standard input and output. Editors start this; see docs/editors.md."""
-    from moryflow.acp.agent import EditorOptions
+    from moryflow.runtime.selection import NewSession
 
-    options = EditorOptions(agent, model, mode)
+    options = NewSession(agent, model, mode)
     if setup:
         return with_host(flags, lambda host: _setup(host, flags, options))
     protocol = _take_streams()
@@ -49,7 +49,7 @@ def _take_streams() -> tuple[int, int]:
     return ours
 
 
-async def _serve(host: Host, flags: Flags, options: EditorOptions, protocol: tuple[int, int]) -> int:
+async def _serve(host: Host, flags: Flags, options: NewSession, protocol: tuple[int, int]) -> int:
     from moryflow.acp.agent import EditorAgent
 
     from .run import confirm_mode
@@ -61,7 +61,7 @@ async def _serve(host: Host, flags: Flags, options: EditorOptions, protocol: tup
     return 0
 
 
-async def _setup(host: Host, flags: Flags, options: EditorOptions) -> int:
+async def _setup(host: Host, flags: Flags, options: NewSession) -> int:
     """Print which model answers; if there is none, offer to install one.
 
     :raises ConfigError: there is still no model.
