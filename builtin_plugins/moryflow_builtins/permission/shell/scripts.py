@@ -291,25 +291,20 @@ def inspect_find(args: Sequence[Arg], effects: CommandEffects) -> None:
             effects.guard_unseen("find runs more commands than are checked")
             return
         if text in _RUNS:
-            index = _run(args, index, effects)
+            _run(args, index, effects)
         elif text in _WRITES and index + 1 < len(args):
             effects.writes.append(WrittenFile(args[index + 1]))
             effects.guard(index + 1, f"find {text} writes a file")
-            index += 2
         elif text == "-delete":
             effects.guard(index, "find -delete removes files")
             effects.writes += [WrittenFile(arg, whole=True) for arg in _roots(args)]
-            index += 1
         elif text == "-follow":
             effects.guard(index, "find -follow follows links out of the vault")
-            index += 1
         elif (text in _READS or text.startswith("-newer")) and index + 1 < len(args):
             effects.reads.append(args[index + 1])
             if text == "-files0-from":
                 effects.guard(index + 1, "find -files0-from starts wherever a file says")
-            index += 2
-        else:
-            index += 1
+        index += 1  # the value is looked at as well: in `-name -newer -exec a ;` the value of -newer is an action
 
 
 def _starting_points(args: Sequence[Arg], effects: CommandEffects) -> int:
@@ -339,8 +334,8 @@ def _roots(args: Sequence[Arg]) -> list[Arg]:
     return roots
 
 
-def _run(args: Sequence[Arg], index: int, effects: CommandEffects) -> int:
-    """Record the command of ``-exec … ;`` or ``-exec … {} +``; return the index after it."""
+def _run(args: Sequence[Arg], index: int, effects: CommandEffects) -> None:
+    """Record the command of ``-exec … ;`` or ``-exec … {} +``."""
     end = index + 1
     while end < len(args) and args[end].text != ";" and not (args[end].text == "+" and args[end - 1].text == "{}"):
         end += 1
@@ -351,7 +346,6 @@ def _run(args: Sequence[Arg], index: int, effects: CommandEffects) -> int:
     effects.inner.append(InnerCommand(tuple(Arg(arg.text, _FOUND) if "{}" in arg.text else arg for arg in command)))
     if any("{}" in arg.text for arg in command[1:]) and command[0].text.rpartition("/")[2] not in _NO_READERS:
         effects.trees.append(_tree(args, index))
-    return end + 1
 
 
 def _tree(args: Sequence[Arg], index: int) -> Tree:
