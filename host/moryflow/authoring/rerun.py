@@ -6,21 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import HOOKS, Ruling, ToolCall, ToolError, thaw
+from moryflow_sdk import HOOKS, NodeView, Ruling, ToolCall, ToolError, thaw
 
 from moryflow.compaction.summarizer import COMPACT_AGENT
 from moryflow.hooks.dispatcher import Withheld
 from moryflow.kernel.model_request import first_params, first_prompt
 from moryflow.kernel.tool_call import call_as_judged, parse
 from moryflow.runtime.session_lease import read_only_scope
-from moryflow.services.session import node_view
+from moryflow.services.session import view_of
 
 from .recorded_inputs import UNKNOWN, Base, Moment, compaction_base, moments, with_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from moryflow_sdk import NodeView
 
     from moryflow.hooks.plugin_set import HookFailure, PluginSet
     from moryflow.kernel.turn_context import TurnContext
@@ -198,7 +196,7 @@ class _PastHistory:
         """Return the path that was active then; for another session, its path as it is now."""
         if session not in (None, self._scope.session):
             return await self._history.path(session)
-        return [node_view(node) for node in self._scope.live.hold.path]
+        return [view_of(NodeView, node) for node in self._scope.live.hold.path]
 
     def __getattr__(self, name: str) -> Any:
         return _Refusing("history.switch") if name == "switch" else getattr(self._history, name)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from moryflow_sdk import (
     Agent,
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from moryflow.kernel.turn_context import Subagents, TurnContext
     from moryflow.store import CallRow, Node, SessionRow
 
+V = TypeVar("V", NodeView, SessionView, StoredCall)
+
 
 class HistoryService:
     """Reads stored sessions. The only change is :meth:`switch`, which takes effect at the turn's next pause."""
@@ -50,7 +52,7 @@ class HistoryService:
 
     async def sessions(self, *, limit: int = 50) -> Sequence[SessionView]:
         """Return sessions, the last used first."""
-        return [_session(row) for row in await self._store.sessions(limit=limit)]
+        return [view_of(SessionView, row) for row in await self._store.sessions(limit=limit)]
 
     async def path(self, session: str | None = None) -> Sequence[NodeView]:
         """Return the active path of `session`, or of the running one."""
@@ -58,7 +60,7 @@ class HistoryService:
         nodes: Sequence[Node] = self._scope.live.hold.path if asked == self._scope.session else ()
         if not nodes or any(node.kind == "compaction" for node in nodes):  # covered nodes are only in the store
             nodes = await self._store.path(asked)
-        return [node_view(node) for node in nodes]
+        return [view_of(NodeView, node) for node in nodes]
 
     async def calls(self, *, session: str | None = None, since: str | None = None) -> Sequence[StoredCall]:
         """Return stored calls, oldest first."""
@@ -69,16 +71,9 @@ class HistoryService:
         self._scope.live.inbox.append(lambda journal: journal.switch(node))
 
 
-def _session(row: SessionRow) -> SessionView:
-    fields = ("id", "title", "vault", "agent", "mode", "parent", "created", "updated", "purpose")
-    return SessionView(**{name: getattr(row, name) for name in fields})
-
-
-def node_view(node: Node) -> NodeView:
-    """Return a node as plugins see it."""
-    fields = ("id", "session", "seq", "parent", "kind", "payload", "created")
-    values: dict[str, Any] = {name: getattr(node, name) for name in fields}
-    return NodeView(**values)
+def view_of(kind: type[V], row: SessionRow | Node | CallRow, **other: Any) -> V:
+    """Return a row of the store as plugins see it; fields in `other` are not taken from the row."""
+    return kind(**{name: getattr(row, name) for name in kind.model_fields if name not in other}, **other)
 
 
 def _call(row: CallRow) -> StoredCall:
@@ -86,9 +81,7 @@ def _call(row: CallRow) -> StoredCall:
         args = json.loads(row.args)
     except ValueError:
         args = {}
-    fields = ("id", "session", "tool", "state", "decision", "cause", "created")
-    values: dict[str, Any] = {name: getattr(row, name) for name in fields}
-    return StoredCall(args=args if isinstance(args, dict) else {}, **values)
+    return view_of(StoredCall, row, args=args if isinstance(args, dict) else {})
 
 
 class Done:
