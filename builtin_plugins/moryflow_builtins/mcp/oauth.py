@@ -6,7 +6,6 @@ The transport checks every address in the flow, and also the address that the br
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import secrets
@@ -30,6 +29,7 @@ from mcp.shared.auth import (
     ProtectedResourceMetadata,
 )
 from mcp_types import Implementation
+from moryflow_sdk.support.own_files import try_lock
 from pydantic import AnyUrl, ValidationError
 
 from .transports import MOST_BYTES, JudgedTransport, ServerGone
@@ -107,7 +107,7 @@ class TokenFile:
             with suppress(OSError):
                 descriptor = os.open(self._path.with_name(f".{self._path.name}.lock"), _LOCK, 0o600)
                 for _ in range(int(RENEWAL_SECONDS / LOOK_SECONDS)):
-                    if _locked(descriptor):
+                    if try_lock(descriptor):
                         break
                     await asyncio.sleep(LOOK_SECONDS)
             yield
@@ -192,14 +192,6 @@ class TokenFile:
             with suppress(OSError):
                 Path(name).unlink()
             raise
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 class StoredLogin(OAuthClientProvider):

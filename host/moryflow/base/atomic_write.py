@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 import time
@@ -11,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from moryflow_sdk import ConfigError
+from moryflow_sdk.support.own_files import try_lock
 
 WAIT_SECONDS = 5.0
 """How long to wait for another writer. An edit takes milliseconds."""
@@ -37,17 +37,10 @@ def locked(target: Path) -> Iterator[None]:
 
 def _acquire(descriptor: int, lock: Path) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() > deadline:
-                raise ConfigError(
-                    "another process is writing the configuration", where=str(lock), next_step="try again"
-                ) from error
-            time.sleep(0.01)
-        else:
-            return
+    while not try_lock(descriptor):
+        if time.monotonic() > deadline:
+            raise ConfigError("another process is writing the configuration", where=str(lock), next_step="try again")
+        time.sleep(0.01)
 
 
 def write_atomically(target: Path, data: bytes) -> None:

@@ -5,7 +5,6 @@ its files in the home folder: the token, the address, and a lock that allows onl
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hmac
 import json
 import os
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from moryflow_sdk import ConfigError, Event, MoryflowError
+from moryflow_sdk.support.own_files import try_lock
 from moryflow_sdk.support.processes import using_environment
 from moryflow_sdk.support.secrets import know_environment
 
@@ -336,23 +336,15 @@ def only_one(home: Path) -> Iterator[None]:
     make_folder(home / FOLDER)
     descriptor = os.open(home / FOLDER / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        if not _locked(descriptor):
+        if not try_lock(descriptor):
             time.sleep(0.05)  # a client may just be looking whether it is locked
-            if not _locked(descriptor):
+            if not try_lock(descriptor):
                 at = running(home).get("url", "")
                 said = f"a server of this home runs already{f' at {at}' if at else ''}"
                 raise ConfigError(said, where=str(home), next_step="moryflow serve --link prints a link to it")
         yield
     finally:
         os.close(descriptor)
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def running(home: Path) -> dict[str, Any]:

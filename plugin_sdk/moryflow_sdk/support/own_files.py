@@ -1,4 +1,5 @@
-"""Find a person's own files in a folder, tell who else could have written them, and open them without falling into traps.
+"""Find a person's own files in a folder, tell who else could have written them, open them without falling into traps, and
+lock them.
 
 A dangling link counts as a file.
 """
@@ -6,6 +7,7 @@ A dangling link counts as a file.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shlex
 import stat
@@ -102,6 +104,18 @@ def open_regular(path: Path | str, *, follow: bool = True) -> BinaryIO:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is not an ordinary file", str(path))
     return os.fdopen(descriptor, "rb")
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take the lock of an open file, which ends with the process; return ``False`` if somebody else has it.
+
+    :raises OSError: the file system has no locks.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class Doubt(NamedTuple):

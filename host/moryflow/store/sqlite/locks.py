@@ -8,6 +8,8 @@ import fcntl
 import os
 from pathlib import Path
 
+from moryflow_sdk.support.own_files import try_lock
+
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 """The error numbers of a file system without locks, such as some network folders."""
 
@@ -31,7 +33,7 @@ class FileLock:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            if not _lock(descriptor) or not self._is_current(descriptor):
+            if not try_lock(descriptor) or not self._is_current(descriptor):
                 os.close(descriptor)
                 return False
             os.ftruncate(descriptor, 0)
@@ -94,12 +96,4 @@ def has_locks(folder: Path) -> bool:
         return error.errno not in NO_LOCKS
     finally:
         os.close(descriptor)
-    return True
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     return True

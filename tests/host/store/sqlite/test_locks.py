@@ -62,14 +62,14 @@ def test_a_lock_on_a_file_that_was_just_removed_is_not_taken(tmp_path: Path, mon
     """Who opened the file before its holder removed it locks nothing that anyone else would see."""
     first, second, third = (FileLock(tmp_path / "x.lock") for _ in range(3))
     assert first.acquire()
-    real = locks._lock
+    real = locks.try_lock
 
     def lock_after_release(descriptor: int) -> bool:
         first.release()
         return real(descriptor)
 
     with monkeypatch.context() as patch:
-        patch.setattr(locks, "_lock", lock_after_release)
+        patch.setattr(locks, "try_lock", lock_after_release)
         assert not second.acquire()
     assert third.acquire()
     assert not second.acquire()
