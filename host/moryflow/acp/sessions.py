@@ -165,10 +165,8 @@ class EditorSession:
         if error is not None and result.end_reason != "stopped":
             self.notice(str(error))
         elif result.end_reason not in ("completed", "stopped", "interrupted"):
-            why = result.denied[-1]["reason"] if result.end_reason in ("doom_loop", "denied") and result.denied else ""
             step = _NEXT.get(result.end_reason, "")
-            said = f"the turn ended: {result.end_reason}{f' ({why})' if why else ''}"
-            self.notice(f"{said}{f'. Next: {step}' if step else ''}")
+            self.notice(f"{result.ending}{f'. Next: {step}' if step else ''}")
         elif result.shortfall is not None:
             self.notice(f"{result.shortfall.sentence}. Next: {result.shortfall.next_step}")
         return _STOPS.get(result.end_reason) or _FINISHES.get(result.finish, "end_turn")

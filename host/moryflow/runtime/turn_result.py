@@ -112,6 +112,13 @@ class TurnResult(NamedTuple):
         return NOBODY_ASKED if code == 0 and self.unasked else code
 
     @property
+    def ending(self) -> str:
+        """The sentence that says how a turn ended that was not completed; if a refused call ended it, with the reason."""
+        refused = self.denied[-1]["reason"] if self.denied and self.end_reason in ("doom_loop", "denied") else ""
+        why = refused.removeprefix("denied: ").rstrip(".")
+        return f"the turn ended: {self.end_reason}{f' ({why})' if why else ''}"
+
+    @property
     def shortfall(self) -> Shortfall | None:
         """Why the answer of a completed turn is incomplete; ``None`` if it is complete or the turn did not complete."""
         if self.end_reason != "completed":

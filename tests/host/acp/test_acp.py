@@ -221,6 +221,14 @@ def test_a_failing_model_is_an_error_with_a_sentence(client: Client, vault: Path
     assert client.prompt(session) == "end_turn"
 
 
+def test_a_turn_that_goes_in_circles_says_why_as_a_command_does(client: Client, vault: Path) -> None:
+    """The reason stands in the sentence without the words that the model got around it (E.3)."""
+    client.answer = choosing("reject_once")
+    session = client.session(vault, *[{"calls": [{"name": "read", "arguments": {"path": "missing.md"}}]}] * 9)
+    client.prompt(session)
+    assert "*the turn ended: doom_loop (the agent goes in circles: read was called " in client.said()
+
+
 def test_a_cut_answer_says_max_tokens(client: Client, vault: Path) -> None:
     """The reason that an editor is told is one of the protocol's, and what it cannot say is said in words (E.3)."""
     session = client.session(vault, {"text": "half", "finish": "length"}, {"text": "no", "finish": "refusal"})

@@ -291,10 +291,7 @@ def explain(result: TurnResult, flags: Flags, in_place: Callable[[str], str] = s
         say(f"  next: {in_place(error.next_step or _NEXT.get(result.end_reason) or next_of(error))}")
     elif result.end_reason != "completed":
         next_step = _NEXT.get(result.end_reason, "moryflow run -c continues")
-        why = result.denied[-1]["reason"] if result.end_reason in ("doom_loop", "denied") and result.denied else ""
-        why = why.removeprefix("denied: ").rstrip(".")
-        sentence = f"the turn ended: {result.end_reason}{f' ({why})' if why else ''}"
-        say(f"moryflow: {sentence}\n  next: {in_place(next_step)}")
+        say(f"moryflow: {result.ending}\n  next: {in_place(next_step)}")
     elif result.shortfall is not None:
         say(f"moryflow: {result.shortfall.sentence}\n  next: {in_place(result.shortfall.next_step)}")
     unasked = [denial for denial in result.denied if denial["cause"] == "headless"]
