@@ -7,7 +7,10 @@ from collections.abc import Callable
 import pytest
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import judge_command
+from moryflow_builtins.permission.shell.inspect import SPECIAL
 from moryflow_builtins.permission.shell.judge import MAX_WORK
+from moryflow_builtins.permission.shell.programs import PROGRAMS
+from moryflow_builtins.permission.shell.verbs import VERBS
 from moryflow_sdk.verdicts import settle
 
 from .judging import rules
@@ -69,3 +72,11 @@ def test_more_commands_inside_one_than_are_looked_at_are_not_understood(
     few, many = f"{program} {rest * 3}".strip(), f"{program} {rest * 100}".strip()
     assert judge_command(make_policy(rules(f"+{few}")), few).verdict.decision == "allow"
     assert judge_command(make_policy(rules(f"+{many}")), many).verdict.decision == "ask"
+
+
+@pytest.mark.parametrize("form", ["{}/ -c a", "/{}//", "{} ''", "{} -c", "{} - $x", "{} run -- {{a,b}}", "{} --x= a: :b @"])
+def test_every_program_with_odd_words_gets_an_answer(form: str, make_policy: Callable[..., Policy]) -> None:
+    """No program that the judge knows makes it fail, however it is spelled (SECURITY §2.7)."""
+    policy = make_policy([{"domain": "bash", "pattern": "*", "decision": "allow"}])
+    for name in (*SPECIAL, *PROGRAMS, *VERBS):
+        assert judge_command(policy, form.format(name)).parts

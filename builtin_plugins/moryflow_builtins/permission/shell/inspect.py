@@ -74,6 +74,8 @@ def name_of(args: Sequence[Arg]) -> str:
 
 def inspect(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Fill `effects` with what is known about the command `args`."""
+    if args[0].text.endswith("/"):  # bash does not run `rm/`; it is judged like `rm`
+        args = (args[0]._replace(text=args[0].text.rstrip("/")), *args[1:])
     name = name_of(args)
     special = SPECIAL.get(name) or _inspector_by_name(name)
     if special is not None:
