@@ -168,7 +168,15 @@ class _Loader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         try:
-            return compile(self._data, self.path, "exec", dont_inherit=True)
+            code = compile(self._data, self.path, "exec", dont_inherit=True)
+            if b"coding" not in self._data:  # in comments, compile() accepts what Python refuses in a file
+                self._data.decode()
+            return code
+        except UnicodeDecodeError as error:
+            line = self._data.count(b"\n", 0, error.start) + 1
+            raise SyntaxError(
+                "the file is not UTF-8 text, and names no other encoding", (self.path, line, None, None)
+            ) from error
         except SyntaxError as error:
             if not error.lineno:  # Python gives no line for a NUL or an unknown encoding
                 error.filename, error.lineno = self.path, _odd_line(self._data)
