@@ -155,8 +155,8 @@ def test_its_settings_are_json(plugin_subject: Subject) -> None:
 
 def test_it_is_typed(plugin_subject: Subject) -> None:
     """A package has the empty file ``py.typed``, so that type checkers use its types."""
-    if plugin_subject.project is not None and not (plugin_subject.package / "py.typed").is_file():
-        plugin_subject.fail("the package has no py.typed", "add an empty file py.typed to it", plugin_subject.package)
+    plugin_subject.skip_unless_loaded()
+    _require_file(plugin_subject, "py.typed", "add an empty file py.typed to it")
 
 
 def _manifest(subject: Subject) -> Mapping[str, Any] | None:
@@ -164,9 +164,17 @@ def _manifest(subject: Subject) -> Mapping[str, Any] | None:
     subject.skip_unless_loaded()
     if subject.manifest is not None:
         return tomllib.loads(subject.manifest.read_text(encoding="utf-8"))
-    if subject.project is not None:
-        subject.fail("the package has no plugin.toml", "add one, and the entry point moryflow.manifest", subject.package)
+    _require_file(subject, "plugin.toml", "add one, and the entry point moryflow.manifest")
     return None
+
+
+def _require_file(subject: Subject, name: str, to_do: str) -> None:
+    """Fail if the package of a project lacks the file `name`. Only a package can have such files, not a single module."""
+    if subject.project is None or (subject.package / name).is_file():
+        return
+    if not subject.package.is_dir():
+        to_do = "make the module a package: a folder with __init__.py, plugin.toml and py.typed"
+    subject.fail(f"the package has no {name}", to_do, subject.package)
 
 
 def _compare_manifest(subject: Subject, key: str, found: set[str]) -> None:
