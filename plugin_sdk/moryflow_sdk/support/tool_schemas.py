@@ -264,6 +264,10 @@ def _short(name: str) -> str:
 MOST_FAULTS = 10
 MOST_REFERENCES = 50_000
 """How many references are followed to check one value: less than a second."""
+MOST_STEPS = 10**8
+"""Steps that Python's own expressions may need at most: the text's length, to the power of the repetitions in the pattern."""
+_REPEATED_GROUP = re.compile(r"\)[*+{]")
+"""What makes the steps grow exponentially, in ``(a+)+$``."""
 _followed: ContextVar[Iterator[int]] = ContextVar("followed")
 
 
@@ -274,6 +278,7 @@ def misfits(schema: Mapping[str, Any], value: Any) -> list[tuple[Iterable[str | 
     validator = _counting(kind)(schema, registry=import_module("jsonschema_specifications").REGISTRY)
     started = _followed.set(count(1))
     try:
+        _check_names(schema, value)
         return [(error.absolute_path, error.message[:300]) for error in islice(validator.iter_errors(value), MOST_FAULTS)]
     except Exception as error:  # a foreign schema: an invalid pattern, or endless nesting
         return [((), f"the value cannot be checked against the schema: {type(error).__name__}: {error}"[:300])]
@@ -286,12 +291,56 @@ def _counting(kind: Any) -> Any:
     """Return a validator that stops after :data:`MOST_REFERENCES` references: thirty that each lead twice to the next make a
     billion."""
     plain = kind.VALIDATORS.get("$ref")
-    if plain is None:
-        return kind
 
     def follow(validator: Any, reference: Any, instance: Any, schema: Any) -> Iterator[Any]:
         if next(_followed.get()) > MOST_REFERENCES:
             raise RecursionError(f"it leads through more than {MOST_REFERENCES} references")
         yield from plain(validator, reference, instance, schema) or ()
 
-    return import_module("jsonschema.validators").extend(kind, {"$ref": follow})
+    followers = {"$ref": follow} if plain is not None else {}
+    return import_module("jsonschema.validators").extend(kind, {"pattern": _match, **followers})
+
+
+def _match(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
+    if isinstance(instance, str) and not _searcher(pattern)(instance):
+        yield import_module("jsonschema.exceptions").ValidationError(f"{instance!r:.60} does not match {pattern!r}")
+
+
+@lru_cache(maxsize=256)
+def _searcher(pattern: str) -> Callable[[str], bool]:
+    """Return a function that searches a text in linear time: Python's own expressions may take years for forty characters.
+
+    pydantic's expressions have no look-around and no back-references; patterns with those are searched by Python, if that
+    cannot take long.
+    """
+    core: Any = import_module("pydantic_core")
+    try:
+        return core.SchemaValidator(core.core_schema.str_schema(pattern=pattern)).isinstance_python
+    except core.SchemaError:
+        expression = re.compile(pattern)
+
+    def search(text: str) -> bool:
+        _check_duration(pattern, (text,))
+        return expression.search(text) is not None
+
+    return search
+
+
+def _check_duration(pattern: str, texts: Iterable[str]) -> None:
+    power = 1 + sum(map(pattern.count, "*+{"))
+    if _REPEATED_GROUP.search(pattern) or any(len(text) ** power > MOST_STEPS for text in texts):
+        raise ValueError(f"matching {_quoted(pattern)} could take very long")
+
+
+def _check_names(schema: Any, value: Any) -> None:
+    """Refuse ``patternProperties``, which jsonschema matches with Python's expressions, if that could take very long."""
+    for part in _objects(schema):
+        for pattern in part.get("patternProperties") or ():
+            _check_duration(pattern, (name for inner in _objects(value) for name in inner))
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, Mapping):
+        yield cast("dict[str, Any]", value)
+    for inner in cast("Any", value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()):
+        yield from _objects(inner)

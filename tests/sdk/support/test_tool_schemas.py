@@ -1,0 +1,54 @@
+"""Values against a JSON Schema: neither a schema nor a value can hold up the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from moryflow_sdk.support.tool_schemas import misfits
+
+LONG = "a" * 60 + "!"
+
+
+def texts(pattern: str) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "message"),
+    [
+        (texts("(a+)+$"), LONG, "does not match"),
+        (texts("(x+x+)+y"), "x" * 5000, "does not match"),
+        (texts("^(?!x)(a+)+$"), LONG, "could take very long"),
+        (texts("^(?!x).*.*.*y$"), "a" * 5000, "could take very long"),
+        (texts("^(?!x)a"), "xa", "does not match"),
+    ],
+)
+def test_no_pattern_holds_up_the_host(schema: dict[str, Any], value: str, message: str) -> None:
+    """Python's own expressions would take years for these; what they alone can read is refused where it may (D6)."""
+    [(place, said)] = misfits(schema, {"a": value})
+    assert message in said and (list(place) == ["a"] or "cannot be checked" in said)
+
+
+@pytest.mark.parametrize("schema", [
+    {"patternProperties": {"(a+)+$": {}}},
+    {"additionalProperties": False, "patternProperties": {"(a+)+$": {}}},
+    {"allOf": [{"patternProperties": {"^.*.*.*x$": {}}}], "unevaluatedProperties": False},
+])  # fmt: skip
+def test_no_pattern_for_names_holds_up_the_host(schema: dict[str, Any]) -> None:
+    """The names, too, are a model's (D6)."""
+    [(_, said)] = misfits(schema, {LONG * 100: 1})
+    assert "could take very long" in said
+
+
+@pytest.mark.parametrize(("schema", "value"), [
+    (texts("(a+)+$"), {"a": "aa"}),
+    (texts("^[a-z]{2,}$"), {"a": "b" * 1_000_000}),
+    (texts("^(?!-)[a-z-]+(?<!-)$"), {"a": "b-c"}),
+    (texts("^(?!x)"), {"a": "b" * 1_000_000}),
+    (texts(r"b\Z"), {"a": "ab"}),
+    ({"patternProperties": {"^x-": {"type": "integer"}}, "additionalProperties": False}, {"x-a": 1}),
+])  # fmt: skip
+def test_a_value_that_fits_its_patterns_is_accepted(schema: dict[str, Any], value: Any) -> None:
+    """Also with look-around, and also if it is long."""
+    assert misfits(schema, value) == []
