@@ -9,6 +9,7 @@ audit hook or a thread behind. Only this comparison names them, with the line. I
 from __future__ import annotations
 
 import builtins
+import codecs
 import gc
 import logging
 import os
@@ -79,6 +80,18 @@ def _logging() -> Any:
     return root.level, list(root.handlers), list(root.filters)
 
 
+def _adapters() -> dict[Any, Any]:
+    """Return how SQLite stores plain values; an adapter for text makes a database unreadable for the host."""
+    module = sys.modules.get("sqlite3")
+    plain = (str, bytes, int, float, bool, type(None))
+    return {key: value for key, value in module.adapters.items() if key[0] in plain} if module else {}
+
+
+def _interpreter() -> Any:
+    limits = sys.getswitchinterval(), sys.get_int_max_str_digits(), sys.getdlopenflags()
+    return *limits, tuple(sys.get_asyncgen_hooks())
+
+
 def _alarms() -> list[float]:
     """Return the time at which each alarm fires, 0 for one that is off."""
     now = time.monotonic()
@@ -128,6 +141,17 @@ _HARMFUL = (
     _State("the signals that are blocked", lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()), r"pthread_sigmask"),
     _State("the garbage collector", lambda: (gc.isenabled(), gc.get_threshold()[0] > 0, list(gc.callbacks)), r"gc\."),
     _State("the default timeout of sockets", socket.getdefaulttimeout, r"setdefaulttimeout"),
+    _State(
+        "the settings of the interpreter",
+        _interpreter,
+        r"setswitchinterval|set_int_max_str_digits|setdlopenflags|set_asyncgen_hooks",
+    ),
+    _State(
+        "what happens to bytes that are not text",
+        lambda: [codecs.lookup_error(name) for name in ("strict", "replace", "surrogateescape")],
+        r"register_error",
+    ),
+    _State("how SQLite stores plain values", _adapters, r"register_adapter"),
     _State("what is logged (logging.disable)", lambda: logging.root.manager.disable, r"logging\.disable"),
     _State("what sys says of this process", lambda: [repr(getattr(sys, name, None)) for name in _FACTS]),
     *(
@@ -242,6 +266,12 @@ def _unusable() -> Iterator[str]:
     except BaseException:  # a finder may raise anything
         yield "sys.meta_path: modules cannot be found any more"
     try:
+        codecs.lookup("moryflow_and_no_codec")  # it does not exist, so every function that was registered is asked
+    except LookupError:
+        pass
+    except BaseException:  # such a function may raise anything
+        yield "codecs.register(): unknown encodings cannot be looked up any more"
+    try:
         closed = any(getattr(stream, "closed", False) for stream in (sys.stdin, sys.stdout, sys.stderr))
     except BaseException:  # a stream may raise anything
         closed = True
@@ -313,6 +343,24 @@ class SharedCode:
                 lost += sorted(each for each in new if any(each in vars(base) for base in where.__mro__[1:]))
             if lost:
                 yield f"{name}.{lost[0]}" if len(lost) == 1 else f"{name} ({', '.join(lost[:3])})"
+        yield from self._planted()
+
+    def _planted(self) -> Iterator[str]:
+        """Yield the functions of a plugin in modules of the host and of Python that were not loaded before."""
+        for name, module in list(sys.modules.items()):
+            if name in self.modules or not isinstance(module, ModuleType) or name.partition(".")[0] not in _SHARED:
+                continue
+            own = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == name]
+            for where in (module, *own):
+                place = name if where is module else f"{name}.{where.__name__}"
+                yield from (f"{place}.{each}" for each, value in _callables(where).items() if _is_of_plugin(value))
+
+
+_SHARED = frozenset({"moryflow", "moryflow_sdk", "moryflow_builtins"}) | sys.stdlib_module_names
+
+
+def _is_of_plugin(value: Any) -> bool:
+    return str(getattr(getattr(value, "fget", value), "__module__", "")).startswith("moryflow_plugins.")
 
 
 def _callables(where: Any) -> dict[str, Any]:

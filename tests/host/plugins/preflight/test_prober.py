@@ -336,6 +336,19 @@ def test_verdicts_are_of_one_python_and_of_what_is_installed(home, tmp_path, mon
         ("import socket\nsocket.setdefaulttimeout(0.001)\n", "default timeout of sockets"),
         ("import logging\nlogging.disable()\n", "what is logged"),
         ("import warnings\nwarnings.simplefilter('error', DeprecationWarning)\n", "warnings"),
+        ("import sqlite3\nsqlite3.register_adapter(str, lambda text: 'x')\n", "how SQLite stores"),
+        ("import sys\nsys.set_asyncgen_hooks(firstiter=lambda made: 1 / 0)\n", "settings of the interpreter"),
+        ("import sys\nsys.setswitchinterval(1000)\n", "settings of the interpreter"),
+        ("import codecs\ncodecs.register_error('strict', lambda error: ('', error.end))\n", "bytes that are not text"),
+        ("import codecs\ncodecs.register(lambda name: 1 / 0)\n", "codecs.register()"),
+        (
+            "import moryflow_builtins.permission.verdict as gate\ngate.decide = lambda policy, call: None\n",
+            "moryflow_builtins.permission.verdict.decide",
+        ),
+        (
+            "from moryflow_builtins.permission.policy import Policy\nPolicy.by_text = lambda *given: None\n",
+            "moryflow_builtins.permission.policy.Policy.by_text",
+        ),
     ],
 )
 async def test_code_that_changes_what_belongs_to_everyone_is_refused(home, source, what):
