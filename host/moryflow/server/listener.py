@@ -20,13 +20,13 @@ from moryflow import __version__
 from moryflow.base.events import now
 from moryflow.base.paths import keep
 from moryflow.plugins.reload import Reloader
+from moryflow.runtime.selection import NewSession
 
 from .app import Access, application
 from .service import FOLDER, RUNNING, Service, only_one, token_of
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
-from moryflow.runtime.selection import NewSession
 
 DRAIN_SECONDS = 2.0
 """How long interrupted turns may take to record how they ended."""
