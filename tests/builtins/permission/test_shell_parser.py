@@ -81,6 +81,7 @@ def test_a_condition_that_bash_refuses_is_refused(text: str) -> None:
         ("a <<E; b\n$(c)\nE\nd", ["c", "a", "b", "d"]),
         ("a <<'E' | b\n$(c)\nE\nd", ["a", "b", "d"]),
         ("a <<-E\n\tx\n\tE\nb", ["a", "b"]),
+        ("a <<E; b\n$(c)", ["c", "a", "b"]),  # bash takes the rest of the text, with a warning
         ("a <<-E\n\t$(b)\n\tE", ["b", "a"]),  # tree-sitter-bash sees `a` alone
         ("a $(b # c)\n) d", ["b", "a $(b # c)\n) d"]),
         ("case x in a) b;; (c|d) e;& esac; f", ["b", "e", "f"]),

@@ -69,6 +69,8 @@ class Judge:
 
     def script(self, script: Script, bases: Bases) -> FoldersAfter:
         """Judge a parsed text."""
+        if script.unsure:
+            self.ask(self._command, f"the command cannot be read surely: {script.unsure}")
         return self._walker.script(script, bases)
 
     def add(self, part: Judgement) -> None:

@@ -41,7 +41,8 @@ def parse(text: str) -> tuple[Script, list[tuple[int, int]]]:
     parser = Parser(text)
     script = parser.script()
     parser.end_of_text()
-    return script, parser.quoted_spans
+    unsure = "a here-document is not closed" if parser.unclosed else ""
+    return script._replace(unsure=unsure), parser.quoted_spans
 
 
 class Parser(SimpleReader):
@@ -53,6 +54,7 @@ class Parser(SimpleReader):
         inner.deeper()
         script = inner.script()
         inner.end_of_text()
+        self.unclosed |= inner.unclosed
         return script
 
     def end_of_text(self) -> None:
@@ -60,8 +62,9 @@ class Parser(SimpleReader):
 
         :raises NotParsed: it was not.
         """
-        if self.heredocs:
-            raise NotParsed("a here-document is not closed")
+        for redirect, _ in self.heredocs:
+            redirect.body.append(Word("", ()))
+            self.unclosed = True
         if self.position < len(self.text):
             raise NotParsed(f"{self.peek()!r} is not expected")
 

@@ -31,6 +31,7 @@ class SimpleReader(Lexer):
         super().__init__(text, outer)
         self.heredocs: list[tuple[Redirect, str]] = []
         self.heredocs_read = 0
+        self.unclosed = False
         self.substitutions = 0
 
     @abstractmethod
@@ -208,14 +209,17 @@ class SimpleReader(Lexer):
             if expands and (len(line) - len(line.rstrip("\\"))) % 2:
                 raise NotParsed("a line of a here-document is continued")
             lines.append(line)
-        raise NotParsed("a here-document is not closed")
+        self.unclosed = True  # bash prints a warning and takes the rest of the text
+        return self._heredoc_word("".join(f"{text}\n" for text in lines), expands)
 
     def _heredoc_word(self, body: str, expands: bool) -> Word:
         if not expands:
             return Word(body, (PlainText(body, quoted=True),))
         inner = type(self)(body, self)
         inner.deeper()
-        return Word(body, tuple(inner.heredoc_pieces()))
+        pieces = tuple(inner.heredoc_pieces())
+        self.unclosed |= inner.unclosed
+        return Word(body, pieces)
 
 
 def _subscript_assigned(word: Word) -> bool:

@@ -124,9 +124,13 @@ class Chain(NamedTuple):
 
 
 class Script(NamedTuple):
-    """A list of commands."""
+    """A list of commands.
+
+    :param unsure: why the text may not be what it seems, although bash runs it.
+    """
 
     chains: tuple[Chain, ...] = ()
+    unsure: str = ""
 
 
 MAX_WORDS = 512
