@@ -289,21 +289,37 @@ def misfits(schema: Mapping[str, Any], value: Any) -> list[tuple[Iterable[str | 
 @lru_cache(maxsize=8)
 def _counting(kind: Any) -> Any:
     """Return a validator that stops after :data:`MOST_REFERENCES` references: thirty that each lead twice to the next make a
-    billion."""
-    plain = kind.VALIDATORS.get("$ref")
+    billion. It matches patterns in linear time."""
+    plain, additional = kind.VALIDATORS.get("$ref"), kind.VALIDATORS["additionalProperties"]
 
     def follow(validator: Any, reference: Any, instance: Any, schema: Any) -> Iterator[Any]:
         if next(_followed.get()) > MOST_REFERENCES:
             raise RecursionError(f"it leads through more than {MOST_REFERENCES} references")
         yield from plain(validator, reference, instance, schema) or ()
 
+    def match_others(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        if patterns := schema.get("patternProperties") if isinstance(instance, dict) else None:
+            names = cast("dict[str, Any]", instance)
+            instance = {name: value for name, value in names.items() if not any(_searcher(each)(name) for each in patterns)}
+            schema = {key: value for key, value in schema.items() if key != "patternProperties"}
+        yield from additional(validator, allowed, instance, schema) or ()
+
+    keywords = {"pattern": _match, "patternProperties": _match_names, "additionalProperties": match_others}
     followers = {"$ref": follow} if plain is not None else {}
-    return import_module("jsonschema.validators").extend(kind, {"pattern": _match, **followers})
+    return import_module("jsonschema.validators").extend(kind, {**keywords, **followers})
 
 
 def _match(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
     if isinstance(instance, str) and not _searcher(pattern)(instance):
         yield import_module("jsonschema.exceptions").ValidationError(f"{instance!r:.60} does not match {pattern!r}")
+
+
+def _match_names(validator: Any, patterns: Mapping[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
+    named = cast("dict[str, Any]", instance) if isinstance(instance, dict) else {}
+    for pattern, inner in patterns.items():
+        for name, value in named.items():
+            if _searcher(pattern)(name):
+                yield from validator.descend(value, inner, path=name, schema_path=pattern)
 
 
 @lru_cache(maxsize=256)
@@ -333,8 +349,8 @@ def _check_duration(pattern: str, texts: Iterable[str]) -> None:
 
 
 def _check_names(schema: Any, value: Any) -> None:
-    """Refuse ``patternProperties``, which jsonschema matches with Python's expressions, if that could take very long."""
-    for part in _objects(schema):
+    """Refuse what could take very long: for ``unevaluatedProperties``, jsonschema matches names with Python's expressions."""
+    for part in _objects(schema) if any("unevaluatedProperties" in part for part in _objects(schema)) else ():
         for pattern in part.get("patternProperties") or ():
             _check_duration(pattern, (name for inner in _objects(value) for name in inner))
 

@@ -31,8 +31,9 @@ def test_no_pattern_holds_up_the_host(schema: dict[str, Any], value: str, messag
 
 
 @pytest.mark.parametrize("schema", [
-    {"patternProperties": {"(a+)+$": {}}},
-    {"additionalProperties": False, "patternProperties": {"(a+)+$": {}}},
+    {"patternProperties": {"(?!x)(a+)+$": {}}},
+    {"additionalProperties": False, "patternProperties": {"(?!x)(a+)+$": {}}},
+    {"unevaluatedProperties": False, "patternProperties": {"(a+)+$": {}}},
     {"allOf": [{"patternProperties": {"^.*.*.*x$": {}}}], "unevaluatedProperties": False},
 ])  # fmt: skip
 def test_no_pattern_for_names_holds_up_the_host(schema: dict[str, Any]) -> None:
@@ -41,8 +42,17 @@ def test_no_pattern_for_names_holds_up_the_host(schema: dict[str, Any]) -> None:
     assert "could take very long" in said
 
 
+def test_names_are_matched_as_texts_are() -> None:
+    """In linear time, and what matches no pattern is what the schema calls additional (D6)."""
+    schema = {"patternProperties": {"^(a+)+$": {"type": "integer"}}, "additionalProperties": False}
+    assert misfits(schema, {"a": 1}) == []
+    found = {said for _, said in misfits(schema, {"a": "x", LONG: 1})}
+    assert found == {"'x' is not of type 'integer'", f"Additional properties are not allowed ({LONG!r} was unexpected)"}
+
+
 @pytest.mark.parametrize(("schema", "value"), [
     (texts("(a+)+$"), {"a": "aa"}),
+    ({"patternProperties": {"^[a-z]+(-[a-z]+)*$": {"type": "integer"}}, "additionalProperties": False}, {"a-b-c": 1}),
     (texts("^[a-z]{2,}$"), {"a": "b" * 1_000_000}),
     (texts("^(?!-)[a-z-]+(?<!-)$"), {"a": "b-c"}),
     (texts("^(?!x)"), {"a": "b" * 1_000_000}),
