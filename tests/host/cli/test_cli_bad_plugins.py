@@ -34,6 +34,24 @@ def test_a_bad_plugin_is_named_and_the_turn_runs(cli: Any, source: str, said: st
     assert ":0)" not in done.stderr
 
 
+ESCAPES = {
+    "a task": ("async def leave():\n        sys.exit(3)\n    asyncio.ensure_future(leave())", "called sys.exit() at", 0),
+    "a callback": ("asyncio.get_running_loop().call_soon(sys.exit, 3)", "called sys.exit(); Moryflow goes on", 0),
+    "stop": ("asyncio.get_running_loop().stop()", "stopped the event loop; Moryflow goes on", 0),
+    "cancel": ("[task.cancel() for task in asyncio.all_tasks()]", "a plugin may have cancelled tasks", 1),
+}
+
+
+@pytest.mark.parametrize(("line", "said", "code"), ESCAPES.values(), ids=ESCAPES.keys())
+def test_what_a_plugin_starts_by_itself_ends_no_turn(cli: Any, line: str, said: str, code: int) -> None:
+    """Exceptions of its tasks and callbacks have no caller in the host; an answer is not lost without a word (invariant 5)."""
+    source = f"import asyncio, sys\nfrom moryflow_sdk import hookimpl\n@hookimpl\nasync def chat_params(params):\n    {line}\n"
+    cli.plugin("bad", f"{source}    await asyncio.sleep(0.05)\n")
+    done = cli("run", "-m", cli.script("fine"), "hi")
+    assert said in done.stderr and "Traceback" not in done.stderr
+    assert (done.returncode, done.stdout) == (code, "" if code else "fine\n")
+
+
 def test_a_bad_plugin_is_named_beside_a_result_in_json(cli: Any) -> None:
     """The result has no field for it, so standard error says it; `-q` leaves it out (invariant 5)."""
     cli.plugin("bad", f"{SAYING_HELLO}def chat_params(params):\n    raise ValueError('no such host')\n")

@@ -14,11 +14,15 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
+
+from moryflow_sdk import MoryflowError
 
 from moryflow.hooks.threads import lift_deadlines
 
@@ -83,7 +87,40 @@ BLOCKED = 0.3
 """Seconds after which a loop that has not noticed Ctrl-C is taken to be blocked."""
 
 
-def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]], run: Callable[..., Any] = asyncio.run) -> T:
+def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` as ``asyncio.run`` does, also if a plugin leaves the loop meanwhile.
+
+    ``sys.exit()`` in a task or a callback that a plugin has started, and ``loop.stop()``, reach no caller in the host: they
+    end ``run_until_complete`` with `work` half done.
+    """
+    with asyncio.Runner() as runner:
+        task = (loop := runner.get_loop()).create_task(work)
+        while True:
+            try:
+                return loop.run_until_complete(task)
+            except (SystemExit, RuntimeError) as error:
+                what = "" if task.done() or loop.is_closed() else _escape(error)
+                if not what:
+                    raise
+                log.warning("code that a plugin has started %s; Moryflow goes on", what)
+
+
+_OURS = str(Path(__file__).parents[2])
+
+
+def _escape(error: BaseException) -> str:
+    """Return how a callback left the loop; empty if something else did, such as the handler of a signal."""
+    if isinstance(error, RuntimeError):
+        return "stopped the event loop" if "stopped before" in str(error) else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    is_callback = any(frame.filename == asyncio.events.__file__ and frame.name == "_run" for frame in frames)
+    file = frames[-1].filename
+    if not is_callback or file.startswith(_OURS):
+        return ""
+    return "called sys.exit()" if file == asyncio.events.__file__ else f"called sys.exit() at {file}:{frames[-1].lineno}"
+
+
+def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]], run: Callable[..., Any] = run_to_end) -> T:
     """Run `work` on an event loop with `run`, and raise :exc:`KeyboardInterrupt` when Ctrl-C cancelled it.
 
     Ctrl-C raises no exception while the loop is being made or closed: a loop that is half made prints an error when it is
@@ -120,7 +157,10 @@ def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]], run: Callable[..., A
         result = run(cancellable())
     except asyncio.CancelledError:
         if not pressed:
-            raise
+            raise MoryflowError(
+                "the work was cancelled, but not by you: a plugin may have cancelled tasks that it did not start",
+                next_step="see whether it happens with --safe-mode too, which loads no plugins of yours",
+            ) from None
         raise KeyboardInterrupt from None
     finally:
         signal.signal(signal.SIGINT, pythons)
