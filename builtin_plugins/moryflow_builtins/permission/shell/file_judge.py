@@ -55,9 +55,15 @@ class FileJudge:
         self._repositories: dict[str, str] = {}
         self._moves = 0
 
-    def file(self, path: Arg, domain: str, bases: Bases, *, whole: bool = False, asks: bool = False) -> None:
-        """Judge a file in every folder the command may run in; `asks`: what a default denies is asked about instead."""
-        if path.static and path.text in NEUTRAL:
+    def file(
+        self, path: Arg, domain: str, bases: Bases, *, whole: bool = False, asks: bool = False, replaced: bool = False
+    ) -> None:
+        """Judge a file in every folder the command may run in.
+
+        :param asks: what a default denies is asked about instead.
+        :param replaced: the command puts another file at the path; ``mv a /dev/null`` takes the device away from everyone.
+        """
+        if path.static and path.text in NEUTRAL and not (whole or replaced):
             return
         known = path if path.static else _known_part(path)
         if known is None:

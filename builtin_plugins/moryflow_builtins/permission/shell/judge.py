@@ -22,6 +22,7 @@ from .interpreters import CHANGE
 from .moryflow_command import inspect_own_program, is_own, refusal_in_text
 from .own_folder import OwnFolder
 from .parser import parse
+from .programs import REPLACING
 from .syntax import Arg, Compound, NotParsed, Redirect, Script, Simple, arguments
 from .walk import UNKNOWN, Bases, FoldersAfter, Walker
 from .wrappers import harmless_assignment
@@ -234,9 +235,11 @@ class Judge:
         self._changes |= bool(effects.writes) or effects.brings_files or not effects.known
         for path in dict.fromkeys(effects.reads):
             self._file_judge.file(path, "read", bases)
+        name = name_of(line.args)
         for write in effects.writes:
-            self._file_judge.file(write.path, "edit", bases, whole=write.whole, asks=write.asks)
-            if name_of(line.args) == "tee":
+            replaced = name in REPLACING
+            self._file_judge.file(write.path, "edit", bases, whole=write.whole, asks=write.asks, replaced=replaced)
+            if name == "tee":
                 self._written.update(self._file_judge.resolved_paths(write.path, bases))
         for tree in effects.trees:
             self._file_judge.tree(tree, bases)

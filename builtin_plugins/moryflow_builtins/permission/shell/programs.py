@@ -360,6 +360,9 @@ _UNPACKERS = frozenset({"7z", "7za", "7zr", "rar", "unrar"})
 _CHANGE = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl", "rm"})
 """Programs that change a folder in place, with everything below it."""
 
+REPLACING = frozenset({"mv", "gmv", "ln", "gln", "install", "ginstall"})
+"""Programs that put another file at the path that they write, where others write into the file that is there."""
+
 
 def is_folder_maker(name: str, found: Sequence[CommandItem]) -> bool:
     """Whether every operand is a folder that the command creates: ``install -d a b``."""
