@@ -31,6 +31,7 @@ echo ${x:-y} ${x//a/b} ${!x} ${x[@]} # echo $'a\'b' $"c" # echo {a,b}.md {1..3} 
 find . \( -name x -o -name y \) # echo a#b '#' # echo = # echo ! # echo !x # echo } # ls {fd}>x # ls | time cat
 2>/dev/null ls # >x # echo a\ b 'it'\''s' "it's" # test ! -f x # [ -f x ] && cat x # echo if then fi
 [[ a =~ ^(b c|d)$ ]] # [[ x == @(a|b) ]] # [[ ! ( -f a || -d b ) ]] # [[ a ]] # [[ a =~ (b) && ! -v c ]] # ls >&2>x
+[[ a =~ b|c ]] # [[ a =~ |b||c ]]
 """
 INVALID = r"""
 ls " # ls ' # ls ` # ls $( # ls ${ # ls ( # ls ) # if ls # ls && # && ls # ; ls # ls ;; pwd # do ls # done # fi # then ls
@@ -42,6 +43,7 @@ function { ls; } # ls <<< # select # case a in a ls;; esac # for x in a b do ls;
 INVALID_TESTS = r"""
 [[ a =~ (b ]] # [[ a =~ b) ]] # [[ a =~ b;c ]] # [[ a b ]] # [[ a b c ]] # [[ a == ]] # [[ -f ]] # [[ a == b c ]]
 [[ ( a ]] # [[ a ) ]] # [[ && a ]] # [[ a -x b ]] # [[ x == a(b) ]] # [[ x == (b) ]] # [[ a == b<c ]]
+[[ | ]] # [[ a|b ]] # [[ -f a|b ]] # [[ a == b|c ]] # [[ 1 -lt +(1) ]] # [[ a -nt || ]]
 """
 TEXTS = [text for table in (VALID, INVALID) for line in table.strip().splitlines() for text in line.split(" # ")]
 
@@ -64,7 +66,11 @@ def test_the_parser_refuses_what_bash_refuses(text: str) -> None:
 
 
 @needs_bash
-@pytest.mark.parametrize("text", [text for line in INVALID_TESTS.strip().splitlines() for text in line.split(" # ")])
+@pytest.mark.parametrize(
+    "text",
+    [text for line in INVALID_TESTS.strip().splitlines() for text in line.split(" # ")]
+    + ["[[ a\n]]", "[[ a ==\nb ]]", "[[ a\n&& b ]]"],
+)
 def test_a_condition_that_bash_refuses_is_refused(text: str) -> None:
     """The text is run: ``bash -n`` prints what is wrong inside ``[[ ]]``, and ends with 0 (SECURITY §2.7)."""
     assert BASH is not None

@@ -348,7 +348,7 @@ class Parser(SimpleReader):
             return [left, *self._term()]
         if _UNARY.fullmatch(left.bare or ""):
             return [left, self._operand()]
-        self.newlines()
+        self.blanks()  # no newline: bash wants an operator behind a word
         if self.peek(2) not in ("<(", ">(") and self.take("<", ">"):
             return [left, self._operand()]
         if self.next_keyword() == "]]" or self.operator():
@@ -356,18 +356,19 @@ class Parser(SimpleReader):
         comparison = self._operand()
         if not _BINARY.fullmatch(comparison.bare or ""):
             raise NotParsed(f"{comparison.raw!r} is not expected")
-        self.newlines()
-        return [left, comparison, self._operand(None if comparison.bare == "=~" else "?*+@!")]
+        before = {"=~": None, "==": "?*+@!", "=": "?*+@!", "!=": "?*+@!"}.get(comparison.bare or "", "")
+        return [left, comparison, self._operand(before)]
 
     def _operand(self, before: str | None = "") -> Word:
         self.blanks()
         start = self.position
-        pieces = self._operand_pieces(before) if self.next_keyword() != "]]" else []
+        stops = " \t\n;&<>()" + ("" if before is None else "|")  # only a regular expression may hold a plain bar
+        pieces = self._operand_pieces(before, stops) if self.next_keyword() != "]]" else []
         if not pieces:
             raise NotParsed("an operand is missing in [[ ]]")
         return Word(self.text[start : self.position], tuple(pieces))
 
-    def _operand_pieces(self, before: str | None, stops: str = " \t\n;&<>()") -> list[Piece]:
+    def _operand_pieces(self, before: str | None, stops: str) -> list[Piece]:
         """Read an operand. Parentheses of a pattern in it are balanced, and hold blanks and operators.
 
         :param before: the characters after which a parenthesis belongs to the operand; ``None``: any, as in a regular
