@@ -322,11 +322,12 @@ def test_a_package_without_manifest_or_marker_is_asked_for_it(check, file: str, 
 
 
 def test_a_project_of_one_module_is_told_to_become_a_package(tmp_path: Path) -> None:
-    """A module has no room for a manifest or marker; and one that is not there is not asked for them (S2.21)."""
+    """A module has no room for a manifest or marker; one that is not there is to be written (S2.21)."""
     entry = '[project]\nname = "lone"\nversion = "1"\n[project.entry-points."moryflow.plugins"]\nlone = "lone_module"\n'
     (tmp_path / "pyproject.toml").write_text(entry, encoding="utf-8")
     with pytest.raises(AssertionError, match="skipped: it did not load"):
         said_of(tmp_path, tmp_path / "missing", load.test_it_is_typed)
+    assert "correct the entry point" in said_of(tmp_path, tmp_path / "missing", load.test_it_loads)
     (tmp_path / "lone_module.py").write_text(HEAD, encoding="utf-8")
     for check in (load.test_its_manifest_names_its_hooks, load.test_it_is_typed):
         assert "make the module a package" in said_of(tmp_path, tmp_path / "there", check)
