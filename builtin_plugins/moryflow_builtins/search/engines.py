@@ -228,7 +228,8 @@ def _raise_if_pattern_refused(complaint: str) -> None:
     """Raise if ``rg`` refused the pattern; an unreadable file is no reason to stop."""
     text = complaint.strip()
     if "regex" in text or "pattern" in text or "glob" in text:
-        raise _unusable(text.splitlines()[-1].removeprefix("error:").strip())
+        said = text.partition("\n\n")[0].splitlines()[-1]  # below it, rg advises flags that no caller can set
+        raise _unusable(said.removeprefix("rg:").strip().removeprefix("error:").strip())
 
 
 MAX_FILE = 16 * 1024 * 1024

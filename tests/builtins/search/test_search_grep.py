@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import time
 from contextlib import suppress
 
@@ -211,6 +212,18 @@ async def test_an_argument_never_becomes_an_option(toolbox, engine: str, pattern
     await toolbox.arun(grep, pattern=pattern, literal=True, glob=pattern)
     assert (await toolbox.arun(search_in_file, path="--pre", pattern="y")).output == "--pre:1:y"
     assert sorted(path.name for path in toolbox.vault.iterdir()) == ["--pre", "-a"]
+
+
+@pytest.mark.skipif(shutil.which("rg") is None, reason="the words are ripgrep's")
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [("(?=x)a", ": look-around, including look-ahead"), (r"(a)\1", ": backreferences are not"), ("(a", ": unclosed group")],
+)
+async def test_the_reason_of_ripgrep_is_given_without_its_advice(toolbox, pattern: str, said: str) -> None:
+    """It advises flags that nobody can set here, and "and look-around." was all that a model read (S2.13)."""
+    toolbox.fill({"a": "x\n"})
+    error = await error_of(toolbox, grep, pattern=pattern)
+    assert f"cannot be used{said}" in str(error) and "--" not in str(error)
 
 
 @pytest.mark.parametrize("pattern", ["(", "[", "a{2,1}", "*", "x" * 10 + "(?P<a"])
