@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk import ConfigError, ModelError, MoryflowError, Usage
-from moryflow_sdk.support.tool_schemas import misfits
+from moryflow_sdk.support.tool_schemas import misfits, unusable_pattern
 
 from moryflow.base.events import now
 from moryflow.kernel.outcome import NOT_WHOLE, EndReason, error_json
@@ -175,6 +175,8 @@ class AnswerSchema:
         except SchemaError as error:
             place = "/".join(map(str, error.absolute_path))
             raise ConfigError(f"not a JSON Schema: {error.message[:300]}", where=place, next_step="json-schema.org") from error
+        if odd := unusable_pattern(schema):
+            raise ConfigError(f"no answer can be checked: {odd}", next_step="write the pattern without look-around")
         self.document = schema
 
     @property

@@ -355,6 +355,21 @@ def _check_names(schema: Any, value: Any) -> None:
             _check_duration(pattern, (name for inner in _objects(value) for name in inner))
 
 
+def unusable_pattern(schema: Any) -> str:
+    """Return why no value can be checked against one of the patterns in a schema; empty if there is none."""
+    for part in _objects(schema):
+        pattern, names = part.get("pattern"), part.get("patternProperties")
+        for each in (
+            *([pattern] if isinstance(pattern, str) else ()),
+            *(cast("Any", names) if isinstance(names, dict) else ()),
+        ):
+            try:
+                _searcher(each)("") if each == pattern else _check_duration(each, ())
+            except (ValueError, re.error, RecursionError, OverflowError) as error:
+                return str(error)
+    return ""
+
+
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
     if isinstance(value, Mapping):
         yield cast("dict[str, Any]", value)

@@ -50,10 +50,12 @@ def test_an_answer_that_never_fits_fails_the_command(cli: Any) -> None:
         ("[]", "[]: cannot read the file"),
         ("nowhere.json", "nowhere.json: cannot read the file"),
         ('{"type": "nothing"}', "type: not a JSON Schema"),
+        ('{"pattern": "^(?!x)(a+)+$"}', "no answer can be checked: matching '^(?!x)(a+)+$' could take very long"),
+        ('{"patternProperties": {"(a+)+$": {}}}', "no answer can be checked: matching '(a+)+$' could take very long"),
         ('{"a":' * 4000, "--schema: this is nested too deeply"),
         ("latin", "latin: the file is not UTF-8 text"),
     ],
-    ids=["broken", "no object", "missing", "no type", "deep", "not text"],
+    ids=["broken", "no object", "missing", "no type", "slow pattern", "slow names", "deep", "not text"],
 )
 def test_what_is_no_schema_is_refused_before_the_model_is_asked(cli: Any, given: str, said: str) -> None:
     """With a sentence, where it stands, and exit code 2."""
