@@ -357,16 +357,15 @@ def _check_names(schema: Any, value: Any) -> None:
 
 def unusable_pattern(schema: Any) -> str:
     """Return why no value can be checked against one of the patterns in a schema; empty if there is none."""
-    for part in _objects(schema):
-        pattern, names = part.get("pattern"), part.get("patternProperties")
-        for each in (
-            *([pattern] if isinstance(pattern, str) else ()),
-            *(cast("Any", names) if isinstance(names, dict) else ()),
-        ):
-            try:
-                _searcher(each)("") if each == pattern else _check_duration(each, ())
-            except (ValueError, re.error, RecursionError, OverflowError) as error:
-                return str(error)
+    try:
+        _check_names(schema, None)
+        for part in _objects(schema):
+            names = part.get("patternProperties")
+            for pattern in (part.get("pattern"), *(cast("Any", names) if isinstance(names, dict) else ())):
+                if isinstance(pattern, str):
+                    _searcher(pattern)("")
+    except (ValueError, re.error, RecursionError, OverflowError) as error:
+        return str(error)
     return ""
 
 
