@@ -51,6 +51,7 @@ def test_an_answer_that_never_fits_fails_the_command(cli: Any) -> None:
         ("nowhere.json", "nowhere.json: cannot read the file"),
         ('{"type": "nothing"}', "type: not a JSON Schema"),
         ('{"pattern": "^(?!x)(a+)+$"}', "no answer can be checked: matching '^(?!x)(a+)+$' could take very long"),
+        ('{"patternProperties": {"(?!x)(a+)+$": {}}}', "no answer can be checked: matching '(?!x)(a+)+$' could take"),
         ('{"a":' * 4000, "--schema: this is nested too deeply"),
         ("latin", "latin: the file is not UTF-8 text"),
     ],
