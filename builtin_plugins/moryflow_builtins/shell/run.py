@@ -111,16 +111,21 @@ class Output:
         """Return the result for the model: the output, then how the command ended."""
         shown, self.text = self.text, ""
         if self._spool is not None:
-            self._spool.close()
             shown = f"[{self._size} bytes; these are the last {len(self._tail)}]\n{self._tail.decode('utf-8', 'replace')}"
+            self._spool.write(_note(ended).encode())
+            self._spool.close()
         metadata = {"exit_code": code, "bytes": self._size, "sandboxed": sandboxed}
         result = _result(shown, ended, stopped=stopped, metadata=metadata)
         return result if self._spool is None else result.replace(spool=str(self._path))
 
 
+def _note(ended: str) -> str:
+    return "" if ended == "exit code 0" else f"\n[{ended}]"
+
+
 def _result(shown: str, ended: str, *, stopped: bool, metadata: Mapping[str, object]) -> ToolResult:
-    note = "" if ended == "exit code 0" else f"[{ended}]"
-    text = f"{shown.rstrip()}\n{note}".strip() if note else shown
+    note = _note(ended)
+    text = f"{shown.rstrip()}{note}".strip() if note else shown
     return ToolResult(
         status="error" if stopped else "ok",
         code="timeout" if stopped else None,

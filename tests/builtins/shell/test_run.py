@@ -176,6 +176,12 @@ async def test_a_flood_is_spooled_and_memory_stays_bounded(context):
     assert len(result.output) < 100_000
 
 
+async def test_a_spooled_output_ends_with_how_the_command_ended(context):
+    """The model reads the end of the file, and would take a failed command for one that worked (D54)."""
+    result = await run(context, "head -c 40000000 /dev/zero; exit 3")
+    assert Path(result.spool).read_bytes().endswith(b"\0\n[exit code 3]")
+
+
 async def test_a_flood_that_is_cancelled_leaves_no_file(context):
     """What nobody will read is removed (D54)."""
     task = asyncio.ensure_future(run(context, "yes | head -c 60000000; sleep 75.5"))
