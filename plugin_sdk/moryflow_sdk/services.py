@@ -271,7 +271,7 @@ class Files(Protocol):
     ) -> Iterator[tuple[str, bytes]]:
         """Yield ``(path relative to target, content)`` of the files below a folder for which `wanted(path)` is true.
 
-        Files over `limit` bytes and what cannot be read are left out, and `left_out` gets path and reason; see :meth:`walk`.
+        As :meth:`walk`; `left_out` gets the path of what is skipped, and why: ``large`` (over `limit`) or ``unreadable``.
         """
         ...
 
