@@ -63,17 +63,28 @@ def make_folder(folder: Path) -> None:
 
 def keep(file: Path, text: str) -> bool:
     """Write a cache file in the home; return whether it was written. A home that cannot be written has no cache."""
-    fresh = file.with_name(f"{file.name}.{os.getpid()}")
     try:
-        make_folder(file.parent)
+        write_private(file, text)
+    except OSError:
+        return False
+    return True
+
+
+def write_private(file: Path, text: str) -> None:
+    """Write a file in the home at once or not at all, for the owner alone.
+
+    :raises OSError: it cannot be written; what was there is unchanged.
+    """
+    fresh = file.with_name(f"{file.name}.{os.getpid()}")
+    make_folder(file.parent)
+    try:
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:
             stream.write(text)
         fresh.replace(file)
     except OSError:
         with suppress(OSError):
             fresh.unlink()
-        return False
-    return True
+        raise
 
 
 def readable_vault(vault: Path | str | None) -> Path:

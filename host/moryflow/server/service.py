@@ -22,7 +22,7 @@ from moryflow_sdk.support.processes import using_environment
 from moryflow_sdk.support.secrets import know_environment
 
 from moryflow.base.events import now
-from moryflow.base.paths import keep, make_folder
+from moryflow.base.paths import make_folder, write_private
 from moryflow.kernel.outcome import RunOptions, error_json
 from moryflow.runtime.host import Host
 from moryflow.runtime.selection import NewSession
@@ -315,15 +315,17 @@ class Service:
 def token_of(home: Path) -> str:
     """Return the token of this home folder; create it when it is first needed.
 
-    :raises ConfigError: the token cannot be written.
+    :raises OSError: the token cannot be written.
     """
     file = home / FOLDER / TOKEN
     with suppress(OSError):
         if len(found := file.read_text(encoding="ascii").strip()) >= 32:  # 256 bits are 43 characters
             return found
     token = secrets.token_urlsafe(32)
-    if not keep(file, token):
-        raise ConfigError("the token of the server cannot be written", where=str(file), next_step="chmod u+w the folder")
+    try:
+        write_private(file, token)
+    except OSError as error:
+        raise OSError(error.errno, f"the token of the server cannot be written: {error.strerror}", str(file)) from None
     return token
 
 

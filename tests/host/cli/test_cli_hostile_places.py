@@ -142,3 +142,13 @@ def test_a_home_that_cannot_be_written_is_read_and_said(cli: Any) -> None:
             assert done.returncode == 3 and f"{cli.home} cannot be written" in said
         elif arguments[:2] in (["session", "list"], ["session", "show"], ["session", "export"]):
             assert done.returncode == 0, said
+
+
+def test_a_server_whose_token_cannot_be_written_says_why(cli: Any) -> None:
+    """With the system's own reason, which decides what to do, and not always a wrong mode (SECURITY §3)."""
+    token = cli.home / "server" / "token"
+    token.mkdir(parents=True)
+    got = ran(cli, "serve", "--port", "0")
+    assert got.returncode == 1, got.stdout
+    assert f"{token}: the token of the server cannot be written: Is a directory" in got.stderr
+    assert [path.name for path in token.parent.iterdir() if path.name.startswith("token")] == ["token"]
