@@ -163,8 +163,7 @@ class _Loop:
     def _run_again(self) -> None:
         if not self._again:
             return
-        before, self._task = self._task, None
-        self._task = asyncio.create_task(self._run_command(before))
+        self._task = asyncio.create_task(self._run_command(self._task))
 
     async def _run_command(self, before: asyncio.Task[None] | None) -> None:
         """Run the command, after ending the run before if that still runs."""

@@ -64,7 +64,9 @@ def new_agent(flags: Flags, name: str, folder: Path | None) -> None:
     """Write an agent, a Markdown file, in ~/.moryflow/agents or in FOLDER."""
     from moryflow.authoring.scaffold import agent_scaffold
 
-    scaffold = agent_scaffold(name, folder or own_home() / "agents", _builtin_agents())
+    own = own_home() / "agents"
+    taken = _of_builtins(lambda host: frozenset(agent.id for agent in host.agents.values() if Path(agent.source).parent != own))
+    scaffold = agent_scaffold(name, folder or own, taken)
     _write(scaffold, flags, own_home())
     _tell(scaffold, flags, scaffold.following)
 
@@ -89,12 +91,6 @@ def new_plugin(flags: Flags, name: str, folder: Path | None) -> None:
 def _builtin_tools() -> frozenset[str]:
     """Return the names of built-in tools: no other tool may take one."""
     return _of_builtins(lambda host: frozenset(name for name, owned in host.tools.items() if not owned.tool.source))
-
-
-def _builtin_agents() -> frozenset[str]:
-    """Return the names of built-in agents: no file may take one."""
-    own = own_home() / "agents"
-    return _of_builtins(lambda host: frozenset(agent.id for agent in host.agents.values() if Path(agent.source).parent != own))
 
 
 def _of_builtins(names: Callable[[Host], frozenset[str]]) -> frozenset[str]:

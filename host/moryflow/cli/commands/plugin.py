@@ -77,11 +77,14 @@ def _remark(row: Row, quarantined: list[str] | None) -> str:
 @document_options
 def info(flags: Flags, name: str) -> None:
     """Show one plugin: hooks, tools and their tokens, services, import time, hook times, errors, quarantine."""
+    from moryflow.packages.lock import Lockfile, plugin_named
+
     plugins = FoundPlugins(flags)
     rows = plugins.found(name, plugins.rows())
     name = rows[0].name
     figures, quarantined = _ledger(plugins, name)
-    lock = _lock_entry(plugins, name)
+    entry = plugin_named(Lockfile(plugins.home).read(), name)
+    lock = entry._asdict() if entry else None
     more = {"hook_figures": [vars(item) for item in figures], "quarantined": quarantined, "lock": lock}
     documents = [{**plugin_json(row), **more} for row in rows]
     text = "\n\n".join(columns(_lines(row, figures, quarantined, lock)) for row in rows)
@@ -156,13 +159,6 @@ def _ledger(plugins: FoundPlugins, name: str) -> tuple[list[HookStats], list[str
             store.close()
 
     return run_on_loop(read)
-
-
-def _lock_entry(plugins: FoundPlugins, name: str) -> dict[str, Any] | None:
-    from moryflow.packages.lock import Lockfile, plugin_named
-
-    entry = plugin_named(Lockfile(plugins.home).read(), name)
-    return entry._asdict() if entry else None
 
 
 # ---------------------------------------------------------------- Keys

@@ -163,7 +163,9 @@ def node_texts(path: Iterable[Node], named: Mapping[str, str]) -> Iterator[str]:
 
     :param named: label → node id.
     """
-    summary_mark = SUMMARY.get(_language(), SUMMARY["en"])
+    from moryflow.config import load_config
+
+    summary_mark = SUMMARY.get(load_config(own_home()).get("language") or "en", SUMMARY["en"])
     labels = labels_of(named)
     for node in path:
         if text := _text(node, summary_mark, f" ({labels[node.id]})" if node.id in labels else ""):
@@ -176,12 +178,6 @@ def labels_of(named: Mapping[str, str]) -> dict[str, str]:
     for label, node in named.items():
         found.setdefault(node, []).append(first_line(label, 80))  # an imported label may be any text
     return {node: ", ".join(labels) for node, labels in found.items()}
-
-
-def _language() -> str:
-    from moryflow.config import load_config
-
-    return load_config(own_home()).get("language") or "en"
 
 
 def _text(node: Node, summary_mark: str, label: str) -> str:

@@ -131,16 +131,12 @@ def run_tool(
         view.finish("")
         ms = round((time.perf_counter() - started) * 1000)
         if flags.verbose and form == "text":
-            show_chain(done.chain)
+            shown = (call for call in done.chain if call["hook"] != "event")
+            rows = ((f"  {c['hook'].replace('_', '.', 1)}", c["plugin"], c["outcome"], f"{c['us']} µs") for c in shown)
+            click.echo(columns(rows), err=True)
         return _print(done, name, ms, form)
 
     return with_host(flags, work)
-
-
-def show_chain(chain: Sequence[Mapping[str, Any]]) -> None:
-    """Show on standard error which hooks were called."""
-    rows = [(f"  {call['hook'].replace('_', '.', 1)}", call["plugin"], call["outcome"], f"{call['us']} µs") for call in chain]
-    click.echo(columns(row for row, call in zip(rows, chain, strict=True) if call["hook"] != "event"), err=True)
 
 
 def _print(done: DirectResult, name: str, ms: int, output: str) -> int:

@@ -93,7 +93,9 @@ class TerminalView:
             self._delta(event)
         else:
             self._clear()
-            self._show_pending_error(event)
+            error, self._error = self._error, None
+            if error is not None and (error.parent is not None or event.type != "turn.finish"):
+                self._warn(error)  # the error that ended the turn is shown with the result
             self._totals.note(event)
             self._other(event)
         if self._spinner and not self.idle and not self.typing:
@@ -260,12 +262,6 @@ class TerminalView:
         if self._chat:
             return f"{self._truncated} · Ctrl-O shows all" if truncated else "Ctrl-O shows all"
         return f"{self._truncated}: moryflow output show {data.get('output_id', '')}" if truncated else ""
-
-    def _show_pending_error(self, event: Event) -> None:
-        """Show the error before `event`, unless it is the one that ended the turn: that one is shown with the result."""
-        error, self._error = self._error, None
-        if error is not None and (error.parent is not None or event.type != "turn.finish"):
-            self._warn(error)
 
     def _warn(self, event: Event) -> None:
         if self._quiet:
