@@ -38,6 +38,18 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(function).parameters
 
 
+def check_parameter(function: Callable[..., Any], parameter: inspect.Parameter, *, hinted: bool) -> None:
+    """Check that a call can give `parameter`, by name and as its hint says.
+
+    :raises TypeError: it has no type hint, or cannot be given by name.
+    """
+    where = getattr(function, "__qualname__", "the function")
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY, parameter.VAR_KEYWORD):
+        raise TypeError(f"{where}: a tool takes named parameters only, not {parameter}")
+    if not hinted:
+        raise TypeError(f"{where}: parameter {parameter.name!r} needs a type hint; the schema is made from it")
+
+
 def type_hints(function: Callable[..., Any], late: Mapping[str, Any], *, include_extras: bool = False) -> dict[str, Any]:
     """Return the evaluated hints of `function`; `late` holds names that its module need not import.
 
@@ -65,15 +77,18 @@ class ToolArguments:
 
     :param context_parameter: the parameter that receives the context; a call cannot give it.
     :raises NameError: a hint uses a name that is not defined.
+    :raises TypeError: a parameter has no type hint, or cannot be given by name.
     """
 
     def __init__(self, name: str, function: Callable[..., Any], context_parameter: str | None) -> None:
+        given = [parameter for parameter in parameters(function).values() if parameter.name != context_parameter]
         hints = type_hints(function, _late_names(), include_extras=True)
+        for parameter in given:
+            check_parameter(function, parameter, hinted=parameter.name in hints)
         self._name = name
         self._fields = {
             parameter.name: (hints[parameter.name], REQUIRED if parameter.default is parameter.empty else parameter.default)
-            for parameter in parameters(function).values()
-            if parameter.name != context_parameter
+            for parameter in given
         }
         self._records: dict[str, Any] = {}
         self._simple = _members(self._fields, self._records)

@@ -10,7 +10,7 @@ from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
-from .arguments import ToolArguments, parameters
+from .arguments import ToolArguments, check_parameter, parameters
 from .calls import Domain, DomainName, TargetRequest, target_request
 
 if TYPE_CHECKING:
@@ -226,12 +226,8 @@ def _context_parameter(function: Callable[..., Any]) -> str | None:
     """
     found = None
     for parameter in parameters(function).values():
-        where = function.__qualname__
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY, parameter.VAR_KEYWORD):
-            raise TypeError(f"{where}: a tool takes named parameters only, not {parameter}")
         annotation = parameter.annotation
-        if annotation is parameter.empty:
-            raise TypeError(f"{where}: parameter {parameter.name!r} needs a type hint; the schema is made from it")
+        check_parameter(function, parameter, hinted=annotation is not parameter.empty)
         unresolved = getattr(annotation, "__forward_arg__", "")
         if (annotation if isinstance(annotation, str) else getattr(annotation, "__name__", unresolved)) in _CONTEXTS:
             found = parameter.name

@@ -320,6 +320,22 @@ def test_hints_that_make_no_schema_are_told_in_a_line():
         assert "arbitrary_types_allowed" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def odd(**k): 'd'", "odd: a tool takes named parameters only, not **k"),
+        ("def odd(*k): 'd'", "odd: a tool takes named parameters only, not *k"),
+        ("def odd(k): 'd'", "odd: parameter 'k' needs a type hint; the schema is made from it"),
+    ],
+)
+def test_parameters_that_make_no_schema_are_told(source: str, said: str):
+    """A ``Tool`` made by hand is checked as ``@tool`` checks it, not refused with ``KeyError: 'k'`` (invariant 5, S2.15)."""
+    names: dict[str, Any] = {}
+    exec(source, names)
+    with pytest.raises(Refused, match=f"^no schema can be made of the type hints of 'odd': TypeError: {re.escape(said)}$"):
+        usable(Tool(name="odd", description="d", function=names["odd"]), "user")
+
+
 @pytest.mark.parametrize("name", ["_a", "__a", "model_config"])
 def test_a_parameter_that_nothing_can_be_given_to_is_told(name: str):
     """pydantic keeps such names for itself: the model would be told of a tool that cannot be called (invariant 5)."""
