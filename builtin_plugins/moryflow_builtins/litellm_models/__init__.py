@@ -137,10 +137,6 @@ class LitellmModels(BaseProvider):
         start()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Yield the answer.
-
-        :raises ModelError: the call failed, or the service's key is missing.
-        """
         from moryflow_sdk.chat_completions import Answer
         from moryflow_sdk.chat_completions.transport import named_certificates
 

@@ -106,10 +106,6 @@ class LocalModel(BaseProvider):
             self._server().start()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Yield the answer.
-
-        :raises ModelError: the model is not installed, does not start, or the prompt does not fit.
-        """
         if not self.installed():
             raise ModelError("the local model is not installed", code="missing", next_step="moryflow model install")
         starting = asyncio.wrap_future(self._server().start())

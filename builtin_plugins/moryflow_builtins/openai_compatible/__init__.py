@@ -86,10 +86,6 @@ class OpenAICompatible(BaseProvider):
         self._client(model.id.partition("/")[0]).prepare()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Yield the answer.
-
-        :raises ModelError: the call failed, or the service's key is missing.
-        """
         prefix = request.model.id.partition("/")[0]
         client = self._client(prefix)
         self._require_key(prefix, client.endpoint)

@@ -225,7 +225,6 @@ class AttachedSession:
         return await self.ask("POST", f"/approvals/{quoted(approval_id)}", {"reply": reply, "message": message, "hash": about})
 
     async def nobody_left(self) -> None:
-        """Tell the server to deny the turn's questions from here on: nobody is left to answer them."""
         await self.ask("POST", "nobody-left", {})
 
 

@@ -109,7 +109,6 @@ class HostContext(HostCommandContext):
         return await find(self._host.store, name, self.flags)
 
     def print(self, document: object, *, text: str | None = None) -> None:
-        """Print `document` as one line of JSON under ``--json``, else `text`."""
         params = click.get_current_context().params
         if self.flags.as_json or params.get("as_json") or params.get("json") or text is None:
             document = json.dumps(document, ensure_ascii=False, default=str)

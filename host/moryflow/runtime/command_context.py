@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class HostCommandContext(ABC):
-    """The :class:`moryflow_sdk.CommandContext` of a plugin's command, without the output, which subclasses add.
+    """The :class:`moryflow_sdk.CommandContext` of a plugin's command, without the output, which subclasses add. The methods
+    are documented there.
 
     :param wait: runs a coroutine on the host's loop and returns its result; the command runs in another thread.
     """
@@ -42,8 +43,6 @@ class HostCommandContext(ABC):
         return {name: owned.tool for name, owned in self._host.tools.items()}
 
     def run(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None, vault: Path | None = None) -> Any:
-        """Run `work` with a turn of this plugin that writes nothing, and return its result."""
-
         async def within() -> Any:
             async with self.turn(session=session, vault=vault) as turn:
                 return await work(turn)
@@ -51,8 +50,6 @@ class HostCommandContext(ABC):
         return self._wait(within())
 
     def change(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None) -> Any:
-        """Run `work` with a turn that holds the session; the changes that it asks for are stored when it returns."""
-
         async def within() -> Any:
             row = await self._session_row(session)
             opened = await self._host.resume(row.vault, row.id)
@@ -62,7 +59,6 @@ class HostCommandContext(ABC):
         return self._wait(within())
 
     def configure(self, setting: Sequence[str], value: Any) -> bool:
-        """Set a value in the person's configuration; ``None`` removes it."""
         from moryflow.config.values import set_value, unset
 
         refuse_inside_tool(f"a change of {'.'.join(setting)}")
@@ -76,13 +72,11 @@ class HostCommandContext(ABC):
     async def turn(
         self, *, session: str | None = None, vault: Path | None = None, mode: str | None = None
     ) -> AsyncIterator[Turn]:
-        """Open a turn without a model that writes nothing."""
         async with self._host.read_only(vault or self.vault, session=session, mode=mode) as scope:
             view: Any = scope.view(self._plugin)
             yield view
 
     def prepare(self, tool: str, args: Mapping[str, Any], turn: Turn) -> ToolCall:
-        """Return the call of `tool` as gates would see it; the tool does not run."""
         return prepared_call(turn, tool, args)
 
 

@@ -1,4 +1,5 @@
 """The turn as plugins see it, and the services of the host: one implementation for each protocol of ``moryflow_sdk.services``.
+The SDK documents the methods.
 
 :data:`SERVICES` maps a service's name to a factory ``(scope, plugin) -> service``. A factory imports its module when it is
 first used, so that a turn pays only for the services that its plugins use. :func:`effect_of` is a hash of what a call does,
@@ -193,19 +194,13 @@ class ToolView(View):
         return call_mark(self.home, self.session, self._node, self.call.id)
 
     def progress(self, text: str) -> None:
-        """Show `text` while the tool runs; may be called from any thread."""
         event = self._scope.event("tool.delta", call_id=self.call.id, text=text)
         self._scope.around.desk.from_any_thread(self._scope.around.bus.publish, event)
 
     def metadata(self, **values: Any) -> None:
-        """Add to the result's metadata."""
         self._metadata.update(values)
 
     async def ask(self, question: Ask) -> None:
-        """Ask the person.
-
-        :raises Denied: the person refused.
-        """
         await self._ask(question)
 
 

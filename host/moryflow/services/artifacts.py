@@ -63,7 +63,6 @@ class TurnRows:
         self._scope.artifacts.append(artifact)
 
     async def get(self, artifact: str) -> Artifact | None:
-        """Return a record."""
         waiting = next((item for item in self._scope.artifacts if item.id == artifact), None)
         return waiting or await self._store.artifact(artifact)
 
@@ -89,10 +88,6 @@ class ArtifactService:
         self._places = (OutputFolder(vault, VAULT_FOLDER), below_home) if vault else (below_home,)
 
     async def store(self, content: Content, *, call_id: str, tool: str, ttl_days: float | None = 7) -> Artifact:
-        """Store a whole output; a :class:`Path` is a spooled file, which is moved.
-
-        :raises OSError: no folder could be written.
-        """
         created, artifact = datetime.now(UTC), new_id()
         stored = await asyncio.to_thread(put, content, file_name(created, tool, artifact), self._places)
         row = Artifact(
@@ -111,18 +106,12 @@ class ArtifactService:
         return row
 
     async def get(self, artifact: str) -> Artifact | None:
-        """Return the record of an output."""
         return await self._rows.get(artifact)
 
     async def list(self, *, session: str | None = None, limit: int = 100) -> Sequence[Artifact]:
-        """Return records, newest first."""
         return await self._rows.list(session=session, limit=limit)
 
     async def read(self, artifact: str, *, offset: int = 0, limit: int = 65536) -> bytes:
-        """Return bytes of a stored output.
-
-        :raises ToolError: ``not_found``, ``expired``, or ``io`` if the file cannot be read or is not a regular file any more.
-        """
         row = await self._rows.get(artifact)
         if row is None:
             raise ToolError(f"no output has the id {artifact!r}", code="not_found", next_step="moryflow output list")

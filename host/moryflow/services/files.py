@@ -61,11 +61,9 @@ class VaultFiles:
 
     @property
     def case_sensitive(self) -> bool:
-        """Whether the vault's volume distinguishes ``A`` from ``a``."""
         return self._paths.case_sensitive
 
     def resolve(self, path: str, *, domain: str = "read", base: str | None = None, as_stored: bool = False) -> Target:
-        """Resolve `path` (relative to `base` or the vault) into a target; never raises, see ``Target.error``."""
         return self._paths.resolve(path, domain=domain, base=base, as_stored=as_stored)
 
     def unsaved(self, target: Target) -> bool:
@@ -74,14 +72,12 @@ class VaultFiles:
 
     @contextmanager
     def open(self, target: Target) -> Iterator[BinaryIO]:
-        """Open a regular file for reading."""
         with parent_folder(target) as (parent, name):
             descriptor = open_content(target, parent, name)
         with os.fdopen(descriptor, "rb") as file:
             yield file
 
     def read(self, target: Target, *, limit: int = 64 * 1024 * 1024) -> bytes:
-        """Return a whole regular file of at most `limit` bytes."""
         with self.open(target) as file:
             size = os.fstat(file.fileno()).st_size
             content = file.read(limit + 1) if size <= limit else b""
@@ -103,7 +99,6 @@ class VaultFiles:
         return write_file(target, data, create_parents=create_parents, mode=mode)
 
     def remove(self, target: Target, *, recursive: bool = False) -> None:
-        """Remove a file, a folder, or the link that the target was given as; a non-empty folder only if `recursive`."""
         self._refuse_home(target)
         link = self._link(target)
         if link is None:
@@ -111,17 +106,14 @@ class VaultFiles:
         remove_entry(target, link, recursive=recursive)
 
     def move(self, source: Target, destination: Target) -> None:
-        """Rename; refuses to replace an existing `destination`."""
         self._refuse_home(source, destination)
         self._refuse_container(source)
         move_entry(source, destination, self._link(source))
 
     def entries(self, target: Target, *, ignore: bool = False) -> list[Entry]:
-        """List a folder, sorted by name."""
         return list_folder(target, ignore=ignore)
 
     def walk(self, target: Target, *, ignore: bool = True) -> Iterator[tuple[str, Entry]]:
-        """Yield ``(path relative to target, entry)`` of all files below a folder, following no links."""
         return walk_files(target, ignore=ignore)
 
     def contents(
@@ -133,11 +125,9 @@ class VaultFiles:
         limit: int = 16 * 1024 * 1024,
         left_out: Callable[[str, str], object] | None = None,
     ) -> Iterator[tuple[str, bytes]]:
-        """Yield ``(path relative to target, content)`` of the files below a folder that are `wanted`."""
         return read_files(target, wanted, left_out or (lambda _path, _reason: None), ignore=ignore, limit=limit)
 
     def folder(self, target: Target) -> AbstractContextManager[int]:
-        """Hold a judged folder open and give its descriptor, for example to start a program in it."""
         return held_folder(target)
 
     def _link(self, target: Target) -> str | None:

@@ -51,11 +51,9 @@ class HistoryService:
         self._store = scope.around.store
 
     async def sessions(self, *, limit: int = 50) -> Sequence[SessionView]:
-        """Return sessions, the last used first."""
         return [view_of(SessionView, row) for row in await self._store.sessions(limit=limit)]
 
     async def path(self, session: str | None = None) -> Sequence[NodeView]:
-        """Return the active path of `session`, or of the running one."""
         asked = session or self._scope.session
         nodes: Sequence[Node] = self._scope.live.hold.path if asked == self._scope.session else ()
         if not nodes or any(node.kind == "compaction" for node in nodes):  # covered nodes are only in the store
@@ -63,11 +61,9 @@ class HistoryService:
         return [view_of(NodeView, node) for node in nodes]
 
     async def calls(self, *, session: str | None = None, since: str | None = None) -> Sequence[StoredCall]:
-        """Return stored calls, oldest first."""
         return [_call(row) for row in await self._store.calls(session=session, since=since)]
 
     async def switch(self, node: str | None) -> None:
-        """Move the active node when the turn pauses next."""
         self._scope.live.inbox.append(lambda journal: journal.switch(node))
 
 
@@ -104,12 +100,10 @@ class InfoService:
         self._scope = scope
 
     def set_title(self, title: str) -> Done:
-        """Set the session's title."""
         self._scope.live.inbox.append(lambda journal: journal.session(title=title[:200]))
         return DONE
 
     def note(self, text: str, *, title: str = "") -> Done:
-        """Append a note that the model reads as a marked user message."""
         self._scope.live.notes.append(lambda journal: journal.node("note", {"text": text, "title": title}))
         return DONE
 
@@ -126,7 +120,6 @@ class RulesService:
         self._scope = scope
 
     def all(self) -> Sequence[Rule]:
-        """Return rules in the order they are matched: user, inline, then this session's grants."""
         return (*self._scope.around.config.rules(), *self._scope.live.grants)
 
     def problems(self) -> Sequence[str]:
@@ -142,10 +135,6 @@ class RulesService:
         return reader.simple_commands(text) if reader else (text,)
 
     async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> str:
-        """Add `rule` and return its file and line. It applies to the session at once, even if the file cannot be written.
-
-        :raises ConfigError: the configuration cannot be written.
-        """
         granted = rule.replace(source="session")
         if granted not in self._scope.live.grants:
             self._scope.live.grants.append(granted)
@@ -159,10 +148,6 @@ class RulesService:
         return f"{file}:{await asyncio.to_thread(values.line_of_rule, file, entry)}"
 
     async def remove(self, rule: Rule) -> None:
-        """Remove `rule`, one of :meth:`all`, from the session's grants or from the configuration file.
-
-        :raises ConfigError: the file does not contain the rule, or cannot be written.
-        """
         if rule.source == "session":
             self._scope.live.grants.remove(rule)
             grants = [one.model_dump(exclude_defaults=True) for one in self._scope.live.grants]
@@ -191,12 +176,10 @@ class SpawnService:
         title: str = "",
         background: bool = False,
     ) -> SpawnResult:
-        """Run `prompt` in a child session; see :class:`moryflow_sdk.services.Spawn`."""
         wish = SpawnRequest(agent, prompt, session, tuple(rules), metadata or {}, title[:200], background)
         return await self._children.run(self._scope, self._plugin, wish)
 
     def agents(self) -> Sequence[Agent]:
-        """Return the agents that another agent may start."""
         known = self._children.agents().values()
         return [agent for agent in known if agent.mode in ("subagent", "all") and not agent.hidden and self._has(agent.needs)]
 
@@ -204,7 +187,6 @@ class SpawnService:
         return not needed or exists(self._scope.vault / needed)
 
     async def depth(self) -> int:
-        """Return how many ancestors this session has."""
         return await self._children.depth(self._scope)
 
     @property
