@@ -93,7 +93,6 @@ class Environment:
 
     @property
     def python(self) -> Path:
-        """The Python interpreter of the environment."""
         return self.folder / "bin" / "python"
 
     def installed(self) -> bool:

@@ -54,7 +54,6 @@ def preview_move(ctx: ToolContext) -> str:
 
 
 def preview_delete(ctx: ToolContext) -> str:
-    """Return every path that is deleted."""
     target = ctx.call.targets[0]
     below = _paths_below(ctx, target) if ctx.call.args.get("recursive") else []
     return "\n".join((_name(target), *(_name(target, path) for path in below), *_more_note(below)))

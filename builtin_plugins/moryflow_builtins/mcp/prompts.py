@@ -30,7 +30,6 @@ def commands_of(servers: Sequence[Server], ctx: PluginContext, helper: Callable[
 
 
 def offered_prompts(server: Server) -> Sequence[Mapping[str, Any]]:
-    """Return the prompts of a server that may be offered."""
     if server.pin is None or not server.pin.prompts or server.state != "reviewed":
         return []
     return [each for each in server.pin.prompts if not (_problem(each) or server.pin.withheld.get(f"/{each['name']}"))]

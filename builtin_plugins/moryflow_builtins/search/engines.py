@@ -464,7 +464,6 @@ async def grep_target(ctx: ToolContext, request: SearchRequest, limit: int | Non
 
 
 async def search_file_target(ctx: ToolContext, request: SearchRequest, limit: int | None) -> ToolResult:
-    """Search the call's target, which must be a file."""
     _check(request)
     found = await _search_file(ctx, ctx.call.targets[0], request)
     return result_of(found, request.pattern, limit, files_only=False, tool="search_in_file")

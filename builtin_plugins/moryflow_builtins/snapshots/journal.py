@@ -141,7 +141,6 @@ class JournalFiles:
 
     @property
     def exist(self) -> bool:
-        """Whether this session has records."""
         return self._file.exists()
 
     @property

@@ -224,7 +224,6 @@ class Preview(NamedTuple):
 
 
 def exceeds(text: str, limits: Limits) -> bool:
-    """Whether `text` is over one of the limits."""
     if len(text) > limits.bytes or (not text.isascii() and len(_encode(text)) > limits.bytes):
         return True
     return len(text) > limits.lines and count_lines(text) > limits.lines

@@ -271,7 +271,6 @@ def _words(text: str, is_code: bool) -> str:
 
 
 def _markdown_of_tag(tag: str, closes: bool, attributes: str, links: list[str]) -> str:
-    """Return the Markdown for a tag."""
     if tag == "a":
         if closes:
             return f"]({links.pop()})" if links else ""

@@ -84,7 +84,6 @@ class EditorSession:
 
     @property
     def row(self) -> SessionRow:
-        """The session as it is stored."""
         return self._session.row
 
     def tell(self, update: Update) -> None:
@@ -121,7 +120,6 @@ class EditorSession:
 
     @property
     def working(self) -> bool:
-        """Whether the session is working on a prompt."""
         return self._work is not None
 
     async def prompt(self, prompt: EditorPrompt) -> dict[str, Any]:

@@ -298,7 +298,6 @@ class HookDifference:
 
 
 def hook_difference(moment: Moment, difference: ValueDifference, file: str = "", line: int = 0) -> HookDifference:
-    """Return `difference` as one of the hook of `moment`."""
     place: dict[str, Any] = {"turn": moment.turn.number, "step": moment.step, "hook": HOOKS[moment.hook].dotted}
     if moment.call is not None:
         place |= {"call_id": moment.call.id, "tool": moment.call.tool}

@@ -239,7 +239,6 @@ class TurnCompaction(Compaction):
 
     @property
     def _prompt_tokens(self) -> float:
-        """The tokens of the newest prompt."""
         prompt = next((message for node in reversed(self._path) if node.kind == "user" and (message := message_of(node))), None)
         return self._strict.estimate(prompt.text) if prompt is not None else 0.0
 

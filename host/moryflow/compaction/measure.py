@@ -288,7 +288,6 @@ class Report(NamedTuple):
     limit: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as JSON."""
         return {
             "tokens": sum(message["tokens"] for message in self.messages),
             "request_tokens": self.tokens,

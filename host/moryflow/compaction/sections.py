@@ -52,7 +52,6 @@ class Facts:
         return facts
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the parts."""
         return tuple(self.__dataclass_fields__)
 
     def as_json(self) -> dict[str, Any]:
@@ -86,7 +85,6 @@ _NOTHING_KNOWN = Known()
 
 
 def collect(nodes: Sequence[Node], known: Known = _NOTHING_KNOWN) -> Facts:
-    """Return the facts of `nodes`."""
     facts = Facts()
     requests = {call["id"]: call for node in nodes if node.kind == "assistant" for call in node.payload.get("calls", ())}
     for node in nodes:
@@ -138,12 +136,10 @@ def effects(rows: Iterable[HookCallRow], calls: Collection[str]) -> dict[str, st
 
 
 def call_ids(nodes: Sequence[Node]) -> set[str]:
-    """Return the ids of the calls in `nodes`."""
     return {call["id"] for node in nodes if node.kind == "assistant" for call in node.payload.get("calls", ())}
 
 
 def paths_in(arguments: Mapping[str, Any]) -> list[str]:
-    """Return the paths that a call's arguments name."""
     found = [value for name in _PATHS if isinstance(value := arguments.get(name), str) and value]
     for name in _LISTS:
         listed = arguments.get(name)

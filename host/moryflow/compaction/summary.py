@@ -124,7 +124,6 @@ class Writing:
 
     @property
     def language(self) -> str:
-        """The language of the headings."""
         return language_in(self.job.covered, self.job.previous)
 
     # ---------------------------------------------------------------- the hook

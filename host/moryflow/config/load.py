@@ -214,7 +214,6 @@ ENVIRONMENT: Mapping[str, tuple[str, Callable[[str], Any], bool]] = {
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
-    """Return the layer of settings in the environment."""
     value: dict[str, Any] = {}
     names: dict[str, str] = {}
     for variable, (key, read, even_empty) in ENVIRONMENT.items():

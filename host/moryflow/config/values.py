@@ -61,7 +61,6 @@ def masked_value(key: str, value: object, known: Sequence[Known]) -> Any:
 
 
 def default_of(known: Sequence[Known], key: str) -> Any:
-    """Return the default of `key`, ``None`` if it has none."""
     found = value_at(defaults(known), key.split("."))
     return None if found is MISSING else found
 

@@ -108,7 +108,6 @@ class RequestBuilder:
         return changed.replace(blocks=(*changed.blocks, *owned))
 
     def schemas(self) -> tuple[ToolSchema, ...]:
-        """Return the schemas of the tools that the model is offered."""
         if not self._model.tools:
             return ()
         offered = offered_tools(self._scope)

@@ -353,7 +353,6 @@ def _as_result(outcome: Any) -> ToolResult:
 
 
 def tool_payload(call: ToolCall, result: ToolResult) -> dict[str, Any]:
-    """Return the node payload of a result."""
     fields = result.model_dump(mode="json", exclude_defaults=True, exclude={"spool"})
     return {"call_id": call.id, "tool": call.tool, "status": result.status, "output": result.output, **fields}
 

@@ -77,7 +77,6 @@ class Wheel:
             raise InstallError(f"the wheel cannot be read: {error}", where=str(self._path)) from error
 
     def close(self) -> None:
-        """Close the file."""
         self._archive.close()
 
 

@@ -160,7 +160,6 @@ def install_file(path: Path, manager: Manager) -> InstallResult:
 
 
 def origin_text(origin: PackageOrigin) -> str:
-    """Return the origin as a text for people."""
     return f"the package index ({origin.text})" if origin.kind == "index" else origin.text
 
 

@@ -86,7 +86,6 @@ class _RowReader:
         self._consents = Consents(home)
 
     def row(self, candidate: Candidate) -> Row:
-        """Return the row of one candidate."""
         before = self._known.get(key_of(candidate.tier, candidate.name, candidate.source))
         base = before.record if before else self._own.get(candidate.source) or _unloaded_record(candidate)
         card = manifest_card(candidate)

@@ -239,7 +239,6 @@ def plugin_name(path: Path) -> str:
 
 
 def file_digest(data: bytes) -> str:
-    """Return the hash of a file."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 

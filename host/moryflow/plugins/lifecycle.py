@@ -378,7 +378,6 @@ class PlainContext:
     config: Any = None
 
     def of(self, plugin: Plugin) -> PluginContext:
-        """Return the context of one plugin."""
         return cast("PluginContext", replace(self, name=plugin.name, config=plugin.config))
 
     @property

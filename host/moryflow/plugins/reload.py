@@ -378,7 +378,6 @@ class FileWatcher:
                 self._watched[key] = watch
 
     def stop(self) -> None:
-        """Stop watching."""
         observer, self._observer = self._observer, None
         self._watched.clear()
         if observer is not None:

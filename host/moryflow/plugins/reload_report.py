@@ -53,7 +53,6 @@ class ReloadReport:
         return bool(self.changed or self.order_changed or self.kept or self.waiting)
 
     def as_event(self) -> dict[str, Any]:
-        """Return the fields of the event."""
         return {
             "changed": [asdict(change) for change in self.changed],
             "order_changed": self.order_changed,

@@ -249,11 +249,9 @@ class Unit(NamedTuple):
 
     @property
     def file(self) -> Path:
-        """Its main file."""
         return self.root / "__init__.py" if self.root.is_dir() else self.root
 
     def files(self) -> list[Path]:
-        """Return its Python files."""
         if not self.root.is_dir():
             return [self.root]
         found: list[Path] = []

@@ -37,7 +37,6 @@ def first_line(text: str, width: int) -> str:
 
 
 def session_json(row: SessionRow) -> dict[str, Any]:
-    """Return a session as JSON."""
     return {**row._asdict(), "origin": thaw(row.origin), "grants": [thaw(grant) for grant in row.grants]}
 
 
@@ -68,7 +67,6 @@ async def with_title(store: Store, row: SessionRow) -> SessionRow:
 
 
 def node_json(node: Node) -> dict[str, Any]:
-    """Return a node as JSON."""
     return {**node._asdict(), "payload": thaw(node.payload)}
 
 
@@ -81,7 +79,6 @@ def last_nodes(path: Sequence[Node], limit: int) -> Sequence[Node]:
 
 
 def approval_json(row: ApprovalRow) -> dict[str, Any]:
-    """Return a question as JSON."""
     return {**row._asdict(), "request": thaw(row.request)}
 
 
@@ -165,7 +162,6 @@ class SessionTree(NamedTuple):
     labels: dict[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the tree as JSON."""
         row = self.row
         head = {"session": row.id, "parent": row.parent, "active": row.active}
         nodes, children = [node_json(node) for node in self.nodes], [asdict(child) for child in self.kin]
@@ -183,7 +179,6 @@ class SessionTree(NamedTuple):
 
 
 async def tree_of(store: Store, row: SessionRow) -> SessionTree:
-    """Return the tree of a session."""
     return SessionTree(row, await store.nodes(row.id), await kin_of(store, row), await store.labels(row.id))
 
 
@@ -237,7 +232,6 @@ async def whole_output(host: Host, session: Session, output: str) -> str:
 
 
 def agent_json(agent: Agent, default: bool) -> dict[str, Any]:
-    """Return an agent as a list shows it."""
     about = {"id": agent.id, "name": agent.name or agent.id, "description": agent.description, "mode": agent.mode}
     return {**about, "model": agent.model, "source": agent.source, "default": default}
 
@@ -249,7 +243,6 @@ def agents_json(host: Host, *, everyone: bool = False) -> list[dict[str, Any]]:
 
 
 def tool_json(owned: RegisteredTool) -> dict[str, Any]:
-    """Return a tool as a list shows it."""
     tool = owned.tool
     about = {"name": tool.name, "domain": tool.domain, "plugin": owned.plugin, "tier": owned.tier}
     return {**about, "description": first_line(tool.description, LINE)}
@@ -270,13 +263,11 @@ async def known_models(host: Host, provider: str | None = None) -> list[ModelInf
 
 
 async def models_json(host: Host, provider: str | None = None) -> list[dict[str, Any]]:
-    """Return :func:`known_models` as JSON."""
     chosen = model_in_use(host)
     return [{**model.model_dump(mode="json"), "in_use": model.id == chosen} for model in await known_models(host, provider)]
 
 
 def plugin_json(row: Row) -> dict[str, Any]:
-    """Return a plugin as JSON shows it."""
     loaded = {"loaded_at": row.known.at if row.known else None, "tokens": dict(row.tokens)}
     card = row.card
     capabilities = dict(card.capabilities) if card else None

@@ -151,7 +151,6 @@ def can_continue(live: SessionHandle) -> bool:
 
 
 def _outcome(task: asyncio.Task[EndReason], live: SessionHandle) -> tuple[EndReason, MoryflowError | None]:
-    """Return the end reason and the error of a finished task."""
     if task.cancelled():
         return ("stopped" if live.cancelled else "interrupted"), None
     error = task.exception()
@@ -298,7 +297,6 @@ class Watchdog:
         threading.Thread(target=self._watch, args=watched, name="moryflow-watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop watching."""
         self._stop.set()
         if self._timer is not None:
             self._timer.cancel()

@@ -134,7 +134,6 @@ class EventFollower:
         self._tasks = [asyncio.create_task(self._deliver_events()), asyncio.create_task(self._poll())]
 
     def stop(self) -> None:
-        """End all streams."""
         self._unsubscribe()
         self._stopped.set()
         for task in self._tasks:

@@ -69,7 +69,6 @@ def open_store(home: Path, *, patience: float = 5.0) -> Store:
 
 
 def existing_store(home: Path) -> Store | None:
-    """Open the session store of a home, if it has one."""
     return open_store(home) if (home / DATABASE).exists() else None
 
 

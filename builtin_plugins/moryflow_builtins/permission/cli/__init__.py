@@ -192,7 +192,6 @@ class Preset(NamedTuple):
 
     @property
     def rules(self) -> list[Rule]:
-        """The rules, in order."""
         return [Rule.model_validate(dict(zip(("domain", "pattern", "decision"), row, strict=True))) for row in self.rows]
 
 
@@ -346,7 +345,6 @@ class Explanation(NamedTuple):
     folder: str | None = None
 
     def document(self) -> dict[str, Any]:
-        """Return the explanation as JSON."""
         decision, cause = outcome(self.verdict, mode=self.mode, headless=False)
         return {
             "v": 1,

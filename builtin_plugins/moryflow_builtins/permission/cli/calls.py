@@ -300,7 +300,6 @@ class WhatIf:
         return {"v": 1, "type": "whatif", "flips": [flip.document() for flip in self.flips], "summary": counts}
 
     def lines(self) -> list[str]:
-        """Return the result as lines for people."""
         rows = [
             (
                 flip.call.created[:19].replace("T", " "),

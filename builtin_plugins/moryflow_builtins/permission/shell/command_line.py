@@ -357,7 +357,6 @@ def rule_name(path: str, vault: str) -> str:
 
 
 def path_in_rule(name: str, vault: str) -> str:
-    """Return the path that a rule means by `name`."""
     kind, _, rest = name.partition(":")
     return f"{vault}{rest}" if kind == "vault" else rest
 

@@ -58,7 +58,6 @@ class CommandItem(NamedTuple):
 
     @property
     def operand(self) -> bool:
-        """Whether it is not an option."""
         return not self.name
 
 
@@ -101,7 +100,6 @@ def read_options(
 
 
 def names_of(found: Iterable[CommandItem]) -> set[str]:
-    """Return the names of the options."""
     return {item.name for item in found if not item.operand}
 
 
@@ -111,7 +109,6 @@ def placed_operands(found: Iterable[CommandItem]) -> list[tuple[int, Arg]]:
 
 
 def operands_of(found: Iterable[CommandItem]) -> list[Arg]:
-    """Return the operands."""
     return [value for _, value in placed_operands(found)]
 
 
@@ -450,7 +447,6 @@ _WHAT = {
 
 
 def take_option(option: CommandItem, effects: CommandEffects, args: Sequence[Arg]) -> None:
-    """Record the effects of one option."""
     if option.operand or not option.role:
         return
     value = option.value

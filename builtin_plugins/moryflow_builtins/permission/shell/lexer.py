@@ -43,7 +43,6 @@ class Cursor:
             raise NotParsed("it is nested too deeply")
 
     def peek(self, length: int = 1) -> str:
-        """Return the next characters."""
         return self.text[self.position : self.position + length]
 
     def skip_continuations(self) -> bool:

@@ -80,7 +80,6 @@ class OwnCommand(NamedTuple):
 
 
 def inspect_own_program(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Fill in the effects of a ``moryflow`` command."""
     meaning = meaning_of(args)
     if meaning.kind == "changes":
         effects.refusals.append(_refusal(meaning.words))

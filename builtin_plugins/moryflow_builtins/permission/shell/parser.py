@@ -408,7 +408,6 @@ class Parser(SimpleReader):
         return self.function_body(name)
 
     def function_body(self, name: Word) -> Compound:
-        """Read the body of a function."""
         self.newlines()
         if not self._opens():
             raise NotParsed("a function has no body")

@@ -282,7 +282,6 @@ _LEADING = re.compile(r"-[HLPEXdsx]+|-O.*|-D|-f|--")
 
 
 def inspect_find(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Fill in the effects of a ``find`` command."""
     effects.harmless.update(map(id, args))  # the files it writes and the commands it runs are judged separately
     index = _starting_points(args, effects)
     while index < len(args):

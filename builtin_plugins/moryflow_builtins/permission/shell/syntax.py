@@ -214,7 +214,6 @@ def addressed_files(text: str) -> Iterator[str]:
 
 
 def arguments(words: Iterable[Word]) -> list[Arg]:
-    """Return the arguments that `words` expand to."""
     left = [MAX_EXPANDED]
     return [argument for word in words for argument in _arguments(word, left)]
 

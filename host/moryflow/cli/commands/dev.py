@@ -192,7 +192,6 @@ class _Loop:
             self._say(f"exit code {code} · {(time.monotonic() - started) * 1000:.0f} ms")
 
     async def _end_command(self) -> bool:
-        """End the command if it is running, and return whether it was."""
         process = self._process
         if process is None or process.returncode is not None:
             return False

@@ -74,7 +74,6 @@ class ProbeVerdict:
 
 
 def verdict_of(values: Mapping[str, Any]) -> ProbeVerdict:
-    """Return the verdict from a JSON object."""
     lists = {name: tuple(values.get(name, ())) for name in ("hooks", "tools", "changed", "notes", "failed_hooks")}
     return ProbeVerdict(**{**values, **lists})
 
@@ -307,5 +306,4 @@ atexit.register(_shared.close)
 
 
 def shared_prober() -> Prober:
-    """Return the prober of this process."""
     return _shared

@@ -187,7 +187,6 @@ class ProcessState:
 
 
 def process_state() -> ProcessState:
-    """Return the shared state now."""
     harmful, impolite = (tuple(_read(state.read) for state in states) for states in (_HARMFUL, _IMPOLITE))
     threads = {thread.ident for thread in threading.enumerate()}
     return ProcessState(harmful, impolite, dict(os.environ), threads, _has_children())
@@ -240,7 +239,6 @@ def _changed_variables(before: ProcessState, after: ProcessState) -> list[str]:
 
 
 def _has_children() -> bool:
-    """Whether this process has running children."""
     if not hasattr(os, "waitid"):
         return False
     with suppress(ChildProcessError):

@@ -58,7 +58,6 @@ class Lane:
 
     @property
     def executor(self) -> ThreadPoolExecutor:
-        """The lane's thread."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="store-write" if self.writes else "store-read")
         return self._executor

@@ -61,7 +61,6 @@ def find_session(connection: sqlite3.Connection, name: str) -> SessionRow:
 def list_sessions(
     connection: sqlite3.Connection, limit: int, *, vault: str | None, purpose: str | None, parent: str | None
 ) -> list[SessionRow]:
-    """Return sessions, the last used first."""
     wanted = {"vault": vault, "purpose": purpose, "parent": parent}
     return query(connection, SESSIONS, wanted, f"ORDER BY used DESC LIMIT {int(limit)}")
 
@@ -184,7 +183,6 @@ def labels_of(connection: sqlite3.Connection, session: str) -> dict[str, str]:
 def calls_of(
     connection: sqlite3.Connection, session: str | None, since: str | None, states: Collection[str] | None
 ) -> list[CallRow]:
-    """Return tool calls, oldest first."""
     if session is not None:
         condition, values = "session = ?", [session]
     else:

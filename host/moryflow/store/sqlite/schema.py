@@ -141,7 +141,6 @@ MIGRATIONS: tuple[Migration, ...] = (_create, _seal)
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """Return the schema version of a database."""
     return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
@@ -225,7 +224,6 @@ class TableSpec(Generic[R]):
         return tuple(place for place, column in enumerate(self.columns) if column in self.json)
 
     def load(self, values: Sequence[Any]) -> R:
-        """Return the value of a database row."""
         return self.row(**self.fields(values))
 
     def fields(self, values: Sequence[Any]) -> dict[str, Any]:
