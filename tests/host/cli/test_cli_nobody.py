@@ -37,6 +37,33 @@ def test_the_rules_that_are_named_let_the_calls_run(cli: Any) -> None:
     assert cli("run", "-m", cli.script(ASKS, "done"), "hi").returncode == 0
 
 
+ASKING = """
+from moryflow_sdk import Ask, Denied, ToolContext, hookimpl, tool
+
+@tool(domain="read")
+async def choose(ctx: ToolContext) -> str:
+    "Choose."
+    try:
+        await ctx.ask(Ask("which?"))
+    except Denied:
+        return "neither"
+    return "one"
+
+@hookimpl
+def tools():
+    return [choose]
+"""
+
+
+def test_exit_code_4_is_explained_when_no_call_was_denied(cli: Any) -> None:
+    """A tool may go on without an answer, and an MCP server's question is declined so (CONTRACT §1)."""
+    cli.plugin("choose", ASKING)
+    done = cli("run", "-m", cli.script(cli.calls("choose"), "done"), "hi")
+    assert (done.returncode, done.stdout) == (4, "done\n"), done.stderr
+    assert "without an answer to its question, because nobody could be asked\n  next: run it at a terminal" in done.stderr
+    assert "nobody" not in cli("run", "-q", "-m", cli.script(cli.calls("choose"), "done"), "hi").stderr
+
+
 def test_a_call_without_a_model_is_denied_too(cli: Any) -> None:
     """``tool run --on-ask prompt`` (CONTRACT §1)."""
     done = cli("tool", "run", "danger", "--what", "x", "--on-ask", "prompt")

@@ -295,9 +295,14 @@ def explain(result: TurnResult, flags: Flags, in_place: Callable[[str], str] = s
     elif result.shortfall is not None:
         say(f"moryflow: {result.shortfall.sentence}\n  next: {in_place(result.shortfall.next_step)}")
     unasked = [denial for denial in result.denied if denial["cause"] == "headless"]
-    if unasked and not flags.quiet:
+    if flags.quiet:
+        return
+    if unasked:
         calls = "1 call was" if len(unasked) == 1 else f"{len(unasked)} calls were"
         say(f"moryflow: {calls} denied because nobody could be asked\n  next: {_next_for_unasked(unasked)}")
+    elif result.unasked:
+        say("moryflow: a tool went on without an answer to its question, because nobody could be asked")
+        say("  next: run it at a terminal")
 
 
 def _next_for_unasked(unasked: list[dict[str, Any]]) -> str:
