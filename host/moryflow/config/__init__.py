@@ -9,7 +9,6 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -277,42 +276,49 @@ def load_config(
     inline: str | None = None,
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
+    last: Config | None = None,
 ) -> Config:
     """Read all layers. An error in the user's file becomes a problem, and the default applies.
 
     :param inline: ``--config``: JSON text or a path.
     :param flags: dotted key → value; ``None`` values are flags that were not given.
-    :raises ConfigError: `inline` cannot be read.
+    :param last: the settings until now; what it read of a file applies while that file cannot be read.
+    :raises ConfigError: `inline` cannot be read, and `last` has not read it.
     """
     from .load import environment_layer, flag_layer, inline_layer, secrets_layer, user_layers
 
     environ = os.environ if environ is None else environ
     problems: list[Problem] = []
     path = config_file(home, environ)
-    layers = [
-        *user_layers(home, path, problems),
-        *secrets_layer(home, problems),
-        environment_layer(environ),
-        inline_layer(inline, problems) if inline is not None else Layer("inline", {}, "--config"),
-        flag_layer(flags or {}),
-    ]
+    before = last.read if last is not None else {}
+    user = user_layers(home, path, problems, before.get("user"))
+    torn = any(problem.code in _TORN for problem in problems)
+    secrets = secrets_layer(home, problems, before.get("secrets"))
+    given = inline_layer(inline, problems, before.get("inline")) if inline is not None else Layer("inline", {}, "--config")
+    layers = [*user, secrets, environment_layer(environ), given, flag_layer(flags or {})]
     know_environment(environ)
     for layer in layers:
         know(secret_values(layer.value))
-    return Config(tuple(layer for layer in layers if layer.value or layer.lost), tuple(problems), path)._host_checked()
+    config = Config(tuple(layer for layer in layers if layer.value or layer.lost), tuple(problems), path)._host_checked()
+    good = before.get("user") if torn else next(iter(user), Layer("user", {}, str(path), is_file=True))
+    config.read = {"secrets": secrets, "inline": given}
+    if good is not None:
+        config.read["user"] = good
+    return config
 
 
 class Config:
     """The effective settings, and the origin of each. A configuration never changes; :meth:`checked` makes a new one.
 
     :ivar path: the user's file, whether it exists or not; edits are written to it.
+    :ivar read: what was read last of each file that could be read, by source, before any check.
     """
 
     def __init__(self, layers: tuple[Layer, ...], problems: tuple[Problem, ...], path: Path) -> None:
         self.layers, self.problems, self.path = layers, problems, path
         self._value: dict[str, Any] = {}
         self._rules: list[Rule] = []
-        self._is_previous = False
+        self.read: dict[SourceName, Layer] = {}
         for layer in layers:
             self._value = merged(self._value, layer.value)
 
@@ -348,16 +354,6 @@ class Config:
     def torn(self) -> Problem | None:
         """The problem because of which the user's file could not be read as a configuration, if there is one."""
         return next((item for item in self.problems if item.code in _TORN and item.file == str(self.path)), None)
-
-    def after(self, newer: Config) -> Config:
-        """Return `newer`; if its file is torn and this one's was not, return these settings with that problem added."""
-        if newer.torn is None or (self.torn is not None and not self._is_previous):
-            return newer
-        torn = newer.torn._replace(hint="the previous settings apply until it is fixed")
-        kept = copy(self)
-        kept._is_previous = True
-        kept.problems = (*(item for item in self.problems if item.code not in _TORN), torn)
-        return kept
 
     def keep(self, home: Path) -> None:
         """Store a copy of the user's file if it is good, in case a later start cannot read it. A host calls this at start."""
@@ -408,7 +404,10 @@ class Config:
     def _with(self, layers: list[Layer], problems: list[Problem]) -> Config:
         config = Config(tuple(layers), tuple(problems), self.path)
         config._rules = self._rules
-        rules = [rule for layer in layers for rule in _rules_of(layer)]
+        rules: list[Any] = []
+        for layer in layers:  # a second layer of the user holds what was salvaged from a torn file; most stood there before
+            salvaged = layer.source == "user" and bool(rules)
+            rules += [rule for rule in _rules_of(layer) if not (salvaged and rule in rules)]
         if rules:
             config._value = merged(config._value, {"agents": {"runtime": {"permission": {"rules": rules}}}})
         return config

@@ -25,9 +25,13 @@ from moryflow.config import MISSING, RULES, Layer, Problem, dotted, lost_rules, 
 from .jsonc import JsoncError, blank, parse, position
 
 
-def user_layers(home: Path, path: Path, problems: list[Problem]) -> list[Layer]:
-    """Read the user's file. If it is missing, the defaults apply; if it is unreadable or emptied, its last good copy does."""
+def user_layers(home: Path, path: Path, problems: list[Problem], before: Layer | None = None) -> list[Layer]:
+    """Read the user's file. If it is missing, the defaults apply; if it is unreadable or emptied, its last good version does.
+
+    :param before: what this process read of it last; otherwise the last good version is the copy on the disk.
+    """
     layer = Layer("user", {}, str(path), is_file=True)
+    good = _Good(before, "the previous settings apply until it is fixed") if before else _good_copy(home, path)
     try:
         found = read_source(path)
     except FileNotFoundError:
@@ -35,39 +39,55 @@ def user_layers(home: Path, path: Path, problems: list[Problem]) -> list[Layer]:
             return []
         message, hint = "there is no such file", "MORYFLOW_CONFIG names it"
         fault = Problem(str(path), None, None, message, hint, fatal=True, code="config_missing")
-        return _replacement_layers(home, layer, fault, problems)
+        return _replacement_layers(good, layer, fault, problems)
     except Unreadable as error:
         fault = Problem(str(path), None, None, error.message, error.hint, fatal=True, code=error.code)
-        return _replacement_layers(home, replace(layer, text=error.text), fault, problems, trusted=error.trusted)
+        return _replacement_layers(good, replace(layer, text=error.text), fault, problems, trusted=error.trusted)
     layer = replace(layer, text=found.text)
-    if not found.text.strip() and _good_layer(good_copy(home, path)) is not None:
-        message, hint = "the file is empty", "write {} for no settings"  # an editor, or a full disk, left it so
-        fault = Problem(str(path), None, None, message, hint, fatal=True, code="config_syntax")
-        return _replacement_layers(home, layer, fault, problems, trusted=not found.distrust)
+    if emptied := _emptied(found.text, good.layer):
+        hint = "write {} for no settings"
+        fault = Problem(str(path), None, None, emptied, hint, fatal=True, code="config_syntax")
+        return _replacement_layers(good, layer, fault, problems, trusted=not found.distrust)
     try:
         layer = _parsed_layer(layer, problems)
     except JsoncError as error:
         message = f"this is not JSON with comments: {error.message}"
         fault = Problem(str(path), error.line, error.column, message, fatal=True, code="config_syntax")
-        return _replacement_layers(home, layer, fault, problems, trusted=not found.distrust)
+        return _replacement_layers(good, layer, fault, problems, trusted=not found.distrust)
     if not found.distrust:
         return [layer]
-    return [_distrusted(layer, found.distrust, problems, good=_good_layer(good_copy(home, path)))]
+    return [_distrusted(layer, found.distrust, problems, good=good.layer)]
+
+
+class _Good(NamedTuple):
+    """The last good version of the user's file, and the hint that says so."""
+
+    layer: Layer | None
+    hint: str
+
+
+def _good_copy(home: Path, path: Path) -> _Good:
+    copy = good_copy(home, path)
+    text = copied_text(copy)
+    hint = f"until it is fixed, the last good version applies: {copy}"
+    try:
+        return _Good(_parsed_layer(Layer("user", {}, str(copy), text, is_file=True), []) if text else None, hint)
+    except JsoncError:
+        return _Good(None, "")
 
 
 def _replacement_layers(
-    home: Path, layer: Layer, fault: Problem, problems: list[Problem], *, trusted: bool = True
+    last: _Good, layer: Layer, fault: Problem, problems: list[Problem], *, trusted: bool = True
 ) -> list[Layer]:
     """Return the layers that replace a file that cannot be read, and report it. If it is not `trusted`, they allow nothing."""
 
     kept, json5 = salvage_layer(layer)
     kept = _finite(kept, problems)
-    copy = good_copy(home, Path(layer.file))
-    good = _good_layer(copy)
+    good = last.layer
     if not trusted:
         kept, good = replace(denies_of(kept), lost=kept.lost), _without_loosening(good, good) if good else None
     if good is not None:
-        hint = f"until it is fixed, the last good version applies: {copy}"
+        hint = last.hint
         layers = [good, denies_of(kept)]
     elif json5 and fault.code == "config_syntax":
         hint = "it is JSON5: write names and texts in double quotes; until it is fixed, only what loosens nothing applies"
@@ -80,12 +100,11 @@ def _replacement_layers(
     return layers
 
 
-def _good_layer(copy: Path) -> Layer | None:
-    text = copied_text(copy)
-    try:
-        return _parsed_layer(Layer("user", {}, str(copy), text, is_file=True), []) if text else None
-    except JsoncError:
-        return None
+def _emptied(text: str, before: Layer | None) -> str:
+    """Return a message if `text` holds no settings and `before` did: an editor, or a full disk, may have left it so."""
+    if before is None or not before.value or _blanked(text).strip():
+        return ""
+    return "the file holds only comments" if text.strip() else "the file is empty"
 
 
 def _distrusted(layer: Layer, why: Doubt, problems: list[Problem], *, good: Layer | None = None) -> Layer:
@@ -140,38 +159,52 @@ SECRETS = "secrets.json"
 """The file for the keys of plugins: people show each other the other file. No tool may read a file of this name."""
 
 
-def secrets_layer(home: Path, problems: list[Problem]) -> list[Layer]:
-    """Read the keys that ``plugin key set`` stored; anything else in that file is ignored."""
+def secrets_layer(home: Path, problems: list[Problem], before: Layer | None = None) -> Layer:
+    """Read the keys that ``plugin key set`` stored; anything else in that file is ignored.
+
+    :param before: what this process read of it last; it applies while the file cannot be read.
+    """
     path = home / SECRETS
     layer = Layer("secrets", {}, str(path), is_file=True)
+    effect = "the keys that were read before apply" if before and before.value else "no key is read"
     hint = "fix it, or move it away and set the keys again: moryflow plugin key set"
     try:
         found = read_source(path)
+        if emptied := _emptied(found.text, before):
+            raise Unreadable(emptied, "secrets_syntax")
         layer = _parsed_layer(replace(layer, text=found.text), problems)
     except FileNotFoundError:
-        return []
+        return layer
     except Unreadable as error:
-        problems.append(Problem(str(path), None, None, f"no key is read: {error.message}", error.hint or hint, code=error.code))
-        return []
+        problems.append(Problem(str(path), None, None, f"{effect}: {error.message}", error.hint or hint, code=error.code))
+        return before or layer
     except JsoncError as error:
-        message = f"no key is read: this is not JSON: {error.message}"
+        message = f"{effect}: this is not JSON: {error.message}"
         problems.append(Problem(str(path), error.line, error.column, message, hint, code="secrets_syntax"))
-        return []
+        return before or layer
     if found.distrust:
         message = f"no key is read, because {found.distrust.reason}"
         problems.append(Problem(str(path), None, None, message, found.distrust.step, code="secrets_permissions"))
-        return []
+        return replace(layer, value={})
     plugins = layer.value.get("plugins")
-    return [replace(layer, value={"plugins": plugins} if isinstance(plugins, dict) else {})]
+    return replace(layer, value={"plugins": plugins} if isinstance(plugins, dict) else {})
 
 
-def inline_layer(inline: str, problems: list[Problem]) -> Layer:
+def inline_layer(inline: str, problems: list[Problem], before: Layer | None = None) -> Layer:
     """Read ``--config``: JSON text, or the path of a file.
 
-    :raises ConfigError: it cannot be read or parsed. Unlike an error in the user's file, this ends the command.
+    :param before: what this process read of the file last; it applies while the file cannot be read.
+    :raises ConfigError: it cannot be read or parsed at the start. Unlike an error in the user's file, this ends the command.
     """
     if not inline.lstrip().startswith(("{", "[")):
-        return _inline_file(Path(inline).expanduser(), problems)
+        try:
+            return _inline_file(Path(inline).expanduser(), problems, before)
+        except ConfigError as error:
+            if before is None:
+                raise
+            hint = "what was read of it before applies until it is fixed"
+            problems.append(Problem(error.where or inline, None, None, error.message, hint, fatal=True, code="config_inline"))
+            return before
     try:
         return _parsed_layer(Layer("inline", {}, "--config", inline), problems)
     except JsoncError as error:
@@ -179,10 +212,12 @@ def inline_layer(inline: str, problems: list[Problem]) -> Layer:
         raise ConfigError(f"the inline configuration is not JSON: {error.message}", where=where) from error
 
 
-def _inline_file(path: Path, problems: list[Problem]) -> Layer:
+def _inline_file(path: Path, problems: list[Problem], before: Layer | None) -> Layer:
     layer = Layer("inline", {}, str(path), is_file=True)
     try:
         found = read_source(path)
+        if emptied := _emptied(found.text, before):
+            raise ConfigError(emptied, where=str(path))
         layer = _parsed_layer(replace(layer, text=found.text), problems)
     except FileNotFoundError as error:
         raise ConfigError("there is no such file", where=str(path), next_step="pass JSON text or the path of a file") from error

@@ -74,8 +74,7 @@ class GenerationBuilder:
         :param wait: seconds to wait for the probe this time; by default the builder's own `wait`.
         :raises ConfigError: the inline configuration is wrong. Nothing in the user's files raises.
         """
-        config = load_config(self.home, inline=self.inline, environ=self.environ, flags=self.flags)
-        config = last.after(config) if last is not None else config
+        config = load_config(self.home, inline=self.inline, environ=self.environ, flags=self.flags, last=last)
         config.keep(self.home)
         settings = wanted_plugins(config, safe_mode=self.safe_mode, only=self.only)
         put_back(self.home)

@@ -187,14 +187,16 @@ async def test_a_torn_configuration_keeps_the_settings_before(home):
         assert home.host.config.problems == () and home.host.config.rules() == []
 
 
-async def test_an_emptied_configuration_keeps_the_settings_before(home):
-    """Many editors empty a file before they write it, and a full disk leaves it so: no deny is lost (D44)."""
+@pytest.mark.parametrize(("left", "said"), [("", "is empty"), ("// mine\n", "holds only comments")])
+async def test_an_emptied_configuration_keeps_the_settings_before(home, left, said):
+    """Many editors empty a file before they write it, and a full disk may leave its first lines: no deny is lost (D44)."""
     deny = '{"agents": {"runtime": {"permission": {"rules": [{"domain": "tool", "pattern": "*", "decision": "deny"}]}}}}'
     file = home.write("config.jsonc", deny)
     async with home.open():
-        home.write("config.jsonc", "")
+        home.write("config.jsonc", left)
         report = await home.report()
-        assert report.changed == () and "the file is empty (the previous settings apply" in report.kept[str(file)]
+        kept = f"the file {said} (write {{}} for no settings; the previous settings apply"
+        assert report.changed == () and kept in report.kept[str(file)]
         assert [rule.decision for rule in home.host.config.rules()] == ["deny"]
     async with home.open():
         assert [rule.decision for rule in home.host.config.rules()] == ["deny"]
@@ -202,6 +204,45 @@ async def test_an_emptied_configuration_keeps_the_settings_before(home):
         home.write("config.jsonc", "{}")
         await home.report()
         assert home.host.config.rules() == [] and home.host.config.torn is None
+
+
+async def test_a_deny_that_can_be_read_in_a_broken_save_holds_at_once(home):
+    """As after a restart; what stood there before is not told as a change (D26, D44)."""
+    rules = '{"model": "x", "agents": {"runtime": {"permission": {"rules": [%s]}}}}'
+    allow = '{"domain": "bash", "pattern": "ls", "decision": "allow"}'
+    deny = '{"domain": "bash", "pattern": "rm *", "decision": "deny"}'
+    home.write("config.jsonc", rules % allow)
+    async with home.open():
+        home.write("config.jsonc", (rules % f"{allow}, {deny}")[:-1])
+        assert "rules: 1 entry → 2 entries" in (await home.report()).lines()[0]
+        running = [rule.decision for rule in home.host.config.rules()]
+        home.write("config.jsonc", (rules % f"{allow}, {deny}")[:-2])
+        report = await home.report()
+        assert report.changed == () and len(report.kept) == 1
+    async with home.open():
+        assert [rule.decision for rule in home.host.config.rules()] == running == ["allow", "deny"]
+
+
+async def test_a_file_of_settings_that_breaks_holds_up_no_other_file(home):
+    """The last good version of --config FILE and of the keys goes on; a deny saved in the user's file counts (D44, S0-i)."""
+    rules = '{"agents": {"runtime": {"permission": {"rules": [{"domain": "%s", "pattern": "*", "decision": "deny"}]}}}}'
+    inline = home.write("inline.jsonc", rules % "web_fetch")
+    keys = home.write("secrets.json", '{"plugins": {"mine": {"apiKey": "first-key"}}}')
+    async with home.open(config=str(inline)) as host:
+        for broken in ("{", ""):
+            inline.write_text(broken)
+            home.write("secrets.json", broken)
+            await home.reloader.settled()
+            assert host.config.get("plugins.mine.apiKey") == "first-key"
+        home.write("config.jsonc", rules % "bash")
+        await home.reloader.settled()
+        assert [rule.domain for rule in host.config.rules()] == ["bash", "web_fetch"]
+        said = {problem.file.partition(":")[0]: problem.message for problem in host.config.problems}
+        assert said == {str(inline): "the file is empty", str(keys): "the keys that were read before apply: the file is empty"}
+        home.write("config.jsonc", "{")
+        home.write("secrets.json", '{"plugins": {"mine": {"apiKey": "second-key"}}}')
+        await home.reloader.settled()
+        assert host.config.get("plugins.mine.apiKey") == "second-key"
 
 
 async def test_a_saved_value_that_is_not_taken_is_said(home):
