@@ -138,7 +138,10 @@ class EditorSession:
             return {"stopReason": await self._turn(prompt)}
         finally:
             self._work = None
-            self._tell_title()
+            row = self._session.row
+            if row.title != self._title:
+                self._title = row.title
+                self.tell({"sessionUpdate": "session_info_update", "title": row.title, "updatedAt": row.updated})
 
     async def _turn(self, prompt: EditorPrompt) -> str:
         options = RunOptions(on_ask="prompt")
@@ -303,12 +306,6 @@ class EditorSession:
         """Start the count with the cost of the session's earlier turns."""
         known = [run.cost for run in await self._host.store.runs(self._session.id) if run.cost is not None]
         self._cost = sum(known) if known else None
-
-    def _tell_title(self) -> None:
-        row = self._session.row
-        if row.title != self._title:
-            self._title = row.title
-            self.tell({"sessionUpdate": "session_info_update", "title": row.title, "updatedAt": row.updated})
 
 
 def _select(

@@ -292,13 +292,14 @@ def _same_question(rows: Sequence[ApprovalRow], bound: str, preview: str) -> App
 def _question(scope: TurnContext, call: ToolCall, ruling: Ruling, bound: str, preview: str) -> ApprovalRow:
     """Return the question of `ruling`. An answer applies only to the same hash (`bound`) and the same `preview`."""
     patterns = [item.pattern for item in ruling.remember if item.scope != "none"]
+    folder = next((target.folder.text for target in call.targets if target.folder is not None), None)
     request = {
         "tool": call.tool,
         "args": thaw(call.args),
         "hash": call.hash,
         "domain": call.domain,
         "targets": [target.text for target in call.targets],
-        **({"folder": folder} if (folder := folder_of(call)) else {}),
+        **({"folder": folder} if folder else {}),
         "preview": preview,
         "reason": ruling.reason,
         "remember": patterns[0] if len(patterns) == 1 else (patterns or None),
@@ -340,11 +341,6 @@ def contents_read(ruling: Ruling) -> dict[str, str]:
     """Return the contents that the asks behind `ruling` depend on: name → state, for example a script's hash."""
     asks = (verdict for _, verdict in ruling.verdicts if isinstance(verdict, Ask))
     return {name: state for ask in asks for name, state in ask.contents.items()}
-
-
-def folder_of(call: ToolCall) -> str | None:
-    """Return the folder that the commands of `call` run in, or ``None`` if it runs no command."""
-    return next((target.folder.text for target in call.targets if target.folder is not None), None)
 
 
 def with_changes(call: ToolCall, ruling: Ruling, rows: Iterable[ApprovalRow], preview: str) -> Ruling:

@@ -62,7 +62,10 @@ class Bisection:
 
         :raises ConfigError: the turn is good with all plugins, or bad without any, or a plugin is not loaded yet.
         """
-        self._check_complete()
+        for record in self._host.plugin_set.records:
+            if record.status == "pending":
+                message = f"plugin {record.name!r} is not loaded yet: {record.error or record.reason}"
+                raise ConfigError(message, next_step=record.hint or "the same command again, in a moment")
         suspects = self.suspects()
         name = self._turn.place
         if not await self._is_good(()):
@@ -78,12 +81,6 @@ class Bisection:
         needs = await self._needed_with(suspects[:good], suspects[good])
         changed = self._changes(suspects[:good], suspects[: good + 1])
         return Culprit(suspects[good], needs, tuple(self._judged.items()), changed)
-
-    def _check_complete(self) -> None:
-        for record in self._host.plugin_set.records:
-            if record.status == "pending":
-                message = f"plugin {record.name!r} is not loaded yet: {record.error or record.reason}"
-                raise ConfigError(message, next_step=record.hint or "the same command again, in a moment")
 
     async def _needed_with(self, others: Sequence[str], culprit: str) -> tuple[str, ...]:
         """Return those of `others` without which `culprit` does no harm."""

@@ -85,7 +85,8 @@ class Summarizer:
         :raises SummaryFailed: the answer is not a summary, is far too long, or contains a tool call.
         :raises ModelError: the model could not be called.
         """
-        prompt = f"{self.instructions}{turn_instructions(self.language)}" if prefix else self.instructions
+        of_turn = _TURN.format(line=TURN_BEGINS, heading=TURN[self.language]) if prefix else ""
+        prompt = f"{self.instructions}{of_turn}"
         room = self._room(prompt)
 
         def write(width: int) -> list[str]:
@@ -244,11 +245,6 @@ Write what was done and found in it, and what the verbatim rest needs to be unde
 def instructions(language: str = "en") -> str:
     """Return the summarizer's prompt, with headings in the language of the conversation."""
     return _INSTRUCTIONS.format(*ASKED[language])
-
-
-def turn_instructions(language: str) -> str:
-    """Return the instructions to add when the first part of a turn is summarised, which gets a section of its own."""
-    return _TURN.format(line=TURN_BEGINS, heading=TURN[language])
 
 
 REMINDER = (

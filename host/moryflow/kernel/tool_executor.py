@@ -185,7 +185,8 @@ class ToolExecutor:
         unchanged = (
             again.decision == "allow" or await self._scope.around.desk.preview(self._scope, owned, now) == prepared.preview
         )
-        if same and unchanged and again.decision in ("allow", "ask") and still_holds(answered, again):
+        asks_nothing_new = _questions(again) <= _questions(answered)
+        if same and unchanged and again.decision in ("allow", "ask") and asks_nothing_new:
             return None
         prepared.call = now
         return again
@@ -430,11 +431,6 @@ def _softened(verdict: Verdict, mode: str) -> Verdict:
     if isinstance(verdict, Deny) and verdict.cause == "hook_failure" and mode != "full_access":
         return Ask(reason=verdict.reason, cause="hook_failure", bypass="never")
     return verdict
-
-
-def still_holds(answered: Ruling, again: Ruling) -> bool:
-    """Whether the person's answer to `answered` also covers `again`: no gate asks anything new."""
-    return _questions(again) <= _questions(answered)
 
 
 def _questions(ruling: Ruling) -> set[tuple[str, Ask]]:

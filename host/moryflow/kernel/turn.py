@@ -242,7 +242,8 @@ class ToolBatch:
         :returns: the end reason if a call stops the turn, else ``None``.
         """
         self._open = list(requests)
-        side_by_side = self._all_parallel(requests)
+        tools = self._scope.plugin_set.tools
+        side_by_side = all(request.name in tools and tools[request.name].tool.parallel_safe for request in requests)
         group: list[PreparedCall] = []
         for count, request in enumerate(requests, 1):
             group.append(await self._executor.judge(request))
@@ -282,10 +283,6 @@ class ToolBatch:
         for request in tuple(self._open):
             prepared = interrupted_call(request, why) if request.id in self._started else skipped_call(request, why)
             await self._finish(prepared, *(await self._executor.body(prepared)))
-
-    def _all_parallel(self, requests: Sequence[ToolRequest]) -> bool:
-        tools = self._scope.plugin_set.tools
-        return all(request.name in tools and tools[request.name].tool.parallel_safe for request in requests)
 
     async def _execute(self, group: Sequence[PreparedCall]) -> None:
         """Commit the starts, run the bodies together, note the results in order. The next commit writes the results."""

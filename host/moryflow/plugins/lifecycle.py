@@ -173,7 +173,9 @@ class ContributionCollector:
             except BaseException as error:  # a plugin's item may raise anything when it is read
                 problem, _, _ = describe_raised(error, "")
             if problem:
-                notes.append(item_note(implementation, item, problem))
+                file, line = place_of(item) or implementation.place
+                step = next_step(item, implementation)
+                notes.append((f"{at(file, line)}{problem}{f'; next: {step}' if step else ''}", file, line))
 
     def _previous_items(self, implementation: Implementation, right: list[Any], wrong: list[Diagnostic]) -> Iterator[Any]:
         """Yield, for each file that has an error now and gives nothing, its items of the previous generation."""
@@ -313,13 +315,6 @@ def items_from(plugin_set: PluginSet, hook: str, plugin: str, file: str) -> Iter
         yield from (agent for agent in plugin_set.agents.values() if agent.source == file)
     if hook == "tools":
         yield from (owned.tool for owned in plugin_set.tools.values() if owned.plugin == plugin and owned.tool.source == file)
-
-
-def item_note(implementation: Implementation, item: Any, problem: str) -> tuple[str, str, int]:
-    """Return a text on what is wrong with a contributed item, where, and what to type next; with its file and line."""
-    file, line = place_of(item) or implementation.place
-    step = next_step(item, implementation)
-    return f"{at(file, line)}{problem}{f'; next: {step}' if step else ''}", file, line
 
 
 def describe_cleanup(error: Exception, plugin: object) -> str:

@@ -62,7 +62,9 @@ def import_failure(error: BaseException, file: str, candidate: Candidate, module
     hint = ""
     if isinstance(error, ModuleNotFoundError) and error.name:
         ours = module == error.name or module.startswith(f"{error.name}.")
-        hint = _absent_module_hint(candidate) if ours else _missing_module_hint(error.name, candidate)
+        of_project = Path(candidate.file).name == "pyproject.toml"
+        write = "write the module, or correct the entry point" if of_project else "reinstall the package, or uninstall it"
+        hint = write if ours else _missing_module_hint(error.name, candidate)
         text = re.sub(rf"\b{PREFIX}\.(\w+?)__g\d+", r"\1", text)  # the name that a version of a plugin is imported under
     if not found:
         found, line = (file, 0) if file else (candidate.file, candidate.line)
@@ -82,12 +84,6 @@ def _import_error(error: BaseException, root: str) -> tuple[str, str, int]:
     """Return the text of an error raised by an import, with file and line of the code below `root`."""
     text, file, line = describe(error, root)
     return f"it called sys.exit({error.code!r}) while it was imported" if isinstance(error, SystemExit) else text, file, line
-
-
-def _absent_module_hint(candidate: Candidate) -> str:
-    """Return a hint what to do about an entry point that names a module which is not there."""
-    of_project = Path(candidate.file).name == "pyproject.toml"
-    return "write the module, or correct the entry point" if of_project else "reinstall the package, or uninstall it"
 
 
 def _missing_module_hint(missing: str, candidate: Candidate) -> str:

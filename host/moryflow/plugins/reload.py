@@ -178,7 +178,9 @@ class Reloader:
                 self._schedule_reload(SETTLE)
             elif path.parent in self._sites and path.name.endswith((".dist-info", ".egg-info", ".pth")):
                 self._schedule_reload(INSTALLING)
-                self._check_installed_again()
+                for timer in self._later:
+                    timer.cancel()
+                self._later = [self._loop.call_later(seconds, self._schedule_reload, SETTLE) for seconds in INSTALLED]
             return
         parts = path.relative_to(home).parts
         if not parts or parts[0] not in (*_HOME_FILES, *CODE_FOLDERS, *TEXT_FOLDERS):
@@ -186,12 +188,6 @@ class Reloader:
         if parts[0] in CODE_FOLDERS:
             self._hold_new()
         self._schedule_reload(SETTLE)
-
-    def _check_installed_again(self) -> None:
-        """Reload again after :data:`INSTALLED` seconds, when an installer has surely ended."""
-        for timer in self._later:
-            timer.cancel()
-        self._later = [self._loop.call_later(seconds, self._schedule_reload, SETTLE) for seconds in INSTALLED]
 
     def _note_shell(self, event: Event) -> None:
         """Keep track of which shell commands are running."""

@@ -84,11 +84,6 @@ def outputs(nodes: Iterable[Node]) -> dict[str, int]:
     return {"shown": len(results), "cut": sum(bool(node.payload.get("truncated")) for node in results)}
 
 
-def events_by_type(events: Iterable[Event]) -> dict[str, int]:
-    """Return how many durable events of each type were recorded."""
-    return dict(sorted(Counter(event.type for event in events).items()))
-
-
 async def collect_stats(store: Store, row: SessionRow) -> dict[str, Any]:
     """Return the counts of a session with its sub-agents, whose turns and steps are counted separately."""
     family = await store.family(row.id)
@@ -119,7 +114,7 @@ async def collect_stats(store: Store, row: SessionRow) -> dict[str, Any]:
         "searches": searches(nodes),
         "outputs": outputs(nodes),
         "mcp": servers(nodes, events),
-        "events": events_by_type(events),
+        "events": dict(sorted(Counter(event.type for event in events).items())),
         "compactions": dict(Counter(node.kind for node in nodes if node.kind in ("compaction", "prune"))),
         "hooks": _hooks(ledger),
     }

@@ -142,10 +142,6 @@ class EventFollower:
             reader.put(b"")
 
     def _on_event(self, event: Event) -> None:
-        self._note_partial(event)
-        self._work.put_nowait(event)
-
-    def _note_partial(self, event: Event) -> None:
         match event.type:
             case "message.start":
                 self.partial[event.session] = {"message_id": str(event.data.get("message_id")), "text": "", "reasoning": ""}
@@ -153,6 +149,7 @@ class EventFollower:
                 message["text" if event.type == "text.delta" else "reasoning"] += str(event.data.get("text", ""))
             case "step.finish" | "turn.finish":
                 self.partial.pop(event.session, None)
+        self._work.put_nowait(event)
 
     async def _poll(self) -> None:
         while True:

@@ -63,13 +63,16 @@ class PathResolver:
             whole = self.absolute(path, base)
             whole = stored_path(whole) if as_stored else whole
             found = self.follow(whole)
-            _refuse_devices(found)
+            if found.status and (stat.S_ISCHR(found.status.st_mode) or stat.S_ISBLK(found.status.st_mode)):
+                raise Unresolvable("it is a device, not a file")
         except (Unresolvable, OSError) as problem:
             reason = os.strerror(problem.errno or 0) if isinstance(problem, OSError) else str(problem)
             shown = printable(given)
             text = "fs:" + shown.replace("\0", "\ufffd")
             return Target(domain=domain, kind="file", text=text, given=shown, error=f"cannot resolve the path: {reason}")
-        text, lexical = self.text(found.path), self._lexical_text(whole)
+        plain = "/" + posixpath.normpath(whole).lstrip("/")
+        lexical = _text_below(self.vault, plain) or _text_below(self.given_vault, plain) or f"fs:{plain}"
+        text = self.text(found.path)
         identity = Identity(device=found.status.st_dev, inode=found.status.st_ino) if found.status else None
         return Target(
             domain=domain,
@@ -133,10 +136,6 @@ class PathResolver:
         kind, _, rest = target.lexical.partition(":")
         return posixpath.normpath(self.vault + rest) if kind == "vault" else rest
 
-    def _lexical_text(self, whole: str) -> str:
-        plain = "/" + posixpath.normpath(whole).lstrip("/")
-        return _text_below(self.vault, plain) or _text_below(self.given_vault, plain) or f"fs:{plain}"
-
 
 def _text_below(vault: str, path: str) -> str | None:
     if path == vault:
@@ -151,11 +150,6 @@ def _status(path: str) -> os.stat_result | None:
         return os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return None
-
-
-def _refuse_devices(found: Found) -> None:
-    if found.status and (stat.S_ISCHR(found.status.st_mode) or stat.S_ISBLK(found.status.st_mode)):
-        raise Unresolvable("it is a device, not a file")
 
 
 def check_path(path: str) -> str:

@@ -108,11 +108,6 @@ class InfoService:
         return DONE
 
 
-def conditions_of(rule: Rule) -> dict[str, Any]:
-    """Return the conditions of `rule`, folder and contents, in the form of the configuration file."""
-    return {key: thaw(value) for key in ("folder", "contents") if (value := getattr(rule, key))}
-
-
 class RulesService:
     """Reads configured rules and session grants; appends to either and removes from either."""
 
@@ -143,7 +138,8 @@ class RulesService:
         from moryflow.config import values
 
         file = self._scope.around.config.path
-        entry = {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision, **conditions_of(rule)}
+        conditions = {key: thaw(value) for key in ("folder", "contents") if (value := getattr(rule, key))}
+        entry = {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision, **conditions}
         await asyncio.to_thread(values.append_rule, file, entry)
         return f"{file}:{await asyncio.to_thread(values.line_of_rule, file, entry)}"
 
@@ -180,11 +176,9 @@ class SpawnService:
         return await self._children.run(self._scope, self._plugin, wish)
 
     def agents(self) -> Sequence[Agent]:
-        known = self._children.agents().values()
-        return [agent for agent in known if agent.mode in ("subagent", "all") and not agent.hidden and self._has(agent.needs)]
-
-    def _has(self, needed: str) -> bool:
-        return not needed or exists(self._scope.vault / needed)
+        known = (agent for agent in self._children.agents().values() if agent.mode in ("subagent", "all"))
+        there = self._scope.vault
+        return [agent for agent in known if not agent.hidden and (not agent.needs or exists(there / agent.needs))]
 
     async def depth(self) -> int:
         return await self._children.depth(self._scope)

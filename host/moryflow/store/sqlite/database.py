@@ -229,14 +229,17 @@ class Database:
             try:
                 result = _in_transaction(connection, work, writes=lane.writes, path=self.path)
             except BaseException:
-                _roll_back(connection)
+                if connection.in_transaction:
+                    with contextlib.suppress(sqlite3.Error):
+                        connection.execute("ROLLBACK")
                 raise
         except FAILURES as error:
             if code_of(error) in _BROKEN:
                 lane.drop()
             raise store_error(error, self.path, reading=not lane.writes) from error
         if lane.writes and not lane.is_current():
-            raise _replaced_error(self.path)
+            message = "the session database was removed or replaced while Moryflow was running; this step was not stored"
+            raise StoreError(message, code="gone", where=str(self.path), next_step="start Moryflow again")
         return result
 
     def repair(self) -> bool:
@@ -264,17 +267,6 @@ def _in_transaction(connection: sqlite3.Connection, work: Work[T], *, writes: bo
     result = work(connection)
     connection.execute("COMMIT")
     return result
-
-
-def _roll_back(connection: sqlite3.Connection) -> None:
-    if connection.in_transaction:
-        with contextlib.suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-
-
-def _replaced_error(path: Path) -> StoreError:
-    message = "the session database was removed or replaced while Moryflow was running; this step was not stored"
-    return StoreError(message, code="gone", where=str(path), next_step="start Moryflow again")
 
 
 class Still(sqlite3.Connection):

@@ -123,11 +123,6 @@ def _upwards(connection: sqlite3.Connection, session: str, node: str | None, *, 
         yield node_of(child)
 
 
-def call_ids_of(connection: sqlite3.Connection, session: str) -> set[str]:
-    """Return the ids of all tool calls of a session, whichever branch they are on."""
-    return {text(row[0]) for row in execute(connection, "SELECT DISTINCT id FROM calls WHERE session = ?", (session,))}
-
-
 def node_of(row: Sequence[Any]) -> Node:
     """Return the node of a row whose columns are in the order of ``NODES.columns``."""
     id, session, seq, parent, kind, payload, tokens, hash, created = row

@@ -165,7 +165,8 @@ class SqliteStore:
         return await self._database.read(lambda db: reading.calls_of(db, session, since, states))
 
     async def call_ids(self, session: str) -> set[str]:
-        return await self._database.read(lambda db: reading.call_ids_of(db, session))
+        statement = "SELECT DISTINCT id FROM calls WHERE session = ?"
+        return await self._database.read(lambda db: {text(id) for (id,) in execute(db, statement, (session,))})
 
     async def approvals(self, session: str | None = None, state: str | None = None) -> list[ApprovalRow]:
         return await self._database.read(lambda db: reading.approvals_of(db, session=session, state=state))
