@@ -43,7 +43,8 @@ def commit(files: Files, changes: Sequence[FileChange]) -> None:
     :raises ToolError: ``changed`` when a file differs from what was read; otherwise why a file could not be written.
     """
     for change in changes:
-        _refuse_changed(files, change)
+        if change.before is not None and files.read(change.target, limit=MAX_BYTES) != change.before:
+            raise ToolError(f"{change.target.given} changed while it was edited", code="changed", next_step="read it again")
     undo: list[Undo] = []
     try:
         for change in changes:
@@ -57,12 +58,6 @@ def commit(files: Files, changes: Sequence[FileChange]) -> None:
                 next_step="read them before going on",
             ) from error
         raise
-
-
-def _refuse_changed(files: Files, change: FileChange) -> None:
-    """Refuse a file that another program has changed since it was read."""
-    if change.before is not None and files.read(change.target, limit=MAX_BYTES) != change.before:
-        raise ToolError(f"{change.target.given} changed while it was edited", code="changed", next_step="read it again")
 
 
 def _make_change(files: Files, change: FileChange, undo: list[Undo]) -> None:

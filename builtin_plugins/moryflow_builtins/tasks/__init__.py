@@ -85,7 +85,9 @@ async def task(
             title=f"{head} (in the background)",
             metadata={"session": result.session, "agent": chosen.id, "end_reason": "running", "background": True},
         )
-    await _note_once_a_step(ctx)
+    if ctx.state.get("asked") != (here := f"{ctx.id} {ctx.step}"):  # a continued turn has the state of the turn before
+        ctx.state["asked"] = here
+        await ctx.info.note(GO_ON, title="tasks")  # once a step, however many tasks ended in it
     calls = Counter(call.tool for call in await ctx.history.calls(session=result.session))
     return _result(result, chosen.id, head, calls)
 
@@ -132,13 +134,6 @@ def _agent_named(ctx: ToolContext, wanted: str) -> Agent:
         return known[wanted]
     hint = did_you_mean(wanted, known) or f"; the agents are {', '.join(sorted(known)) or 'none'}"
     raise ToolError(f"there is no agent {wanted[:80]!r} to start{hint}", code="unknown_agent")
-
-
-async def _note_once_a_step(ctx: ToolContext) -> None:
-    """Append the synthetic message once a step, however many tasks ended in it."""
-    if ctx.state.get("asked") != (here := f"{ctx.id} {ctx.step}"):  # a continued turn has the state of the turn before
-        ctx.state["asked"] = here
-        await ctx.info.note(GO_ON, title="tasks")
 
 
 def _result(result: SpawnResult, agent: str, head: str, calls: Counter[str]) -> ToolResult:

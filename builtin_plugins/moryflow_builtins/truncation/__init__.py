@@ -160,16 +160,6 @@ def stored_rest(path: str, excerpt: Preview, size: int, lines: int | None, readi
     return f"Full output: {path}\nNext: {', or '.join(ways) or ASK_FOR_LESS}."
 
 
-def lost_rest(reason: str) -> str:
-    """Return the text for an output whose rest could not be stored."""
-    return f"The rest could not be stored and is lost: {reason}.\nNext: {ASK_FOR_LESS}."
-
-
-def page_rest(path: str) -> str:
-    """Return the text for an output that is itself a part of a stored output."""
-    return f"This is part of a stored output: {path}\nNext: ask for a smaller part: a smaller limit or a narrower pattern."
-
-
 def marks(output_id: str | None) -> dict[str, str]:
     """Return the mark that people see, by interface language."""
     if output_id is None:
@@ -365,7 +355,8 @@ async def _keep(call: ToolCall, result: ToolResult, turn: Turn, source: WholeOut
     """Store the whole output, unless it is stored already; if it cannot be written, the result says so."""
     page = result.path if result.output_id else _stored_page(call, turn)
     if page is not None:
-        return Kept(source.size(), source.lines(), page_rest(page), result.output_id or _id_of(page), page)
+        rest = f"This is part of a stored output: {page}\nNext: ask for a smaller part: a smaller limit or a narrower pattern."
+        return Kept(source.size(), source.lines(), rest, result.output_id or _id_of(page), page)
     try:
         stored = await turn.artifacts.store(source.content, call_id=call.id, tool=call.tool, ttl_days=turn.config.ttl_days)
     except (OSError, MoryflowError) as error:
@@ -374,7 +365,7 @@ async def _keep(call: ToolCall, result: ToolResult, turn: Turn, source: WholeOut
         turn.emit("lost", call_id=call.id, tool=call.tool, reason=reason, bytes=size)
         if isinstance(source.content, Path):
             _discard(source.content)
-        return Kept(size, lines, lost_rest(reason))
+        return Kept(size, lines, f"The rest could not be stored and is lost: {reason}.\nNext: {ASK_FOR_LESS}.")
     rest = stored_rest(stored.path, excerpt, stored.size, stored.lines, turn.config.limits("read"), turn.agent)
     return Kept(stored.size, stored.lines, rest, stored.id, stored.path)
 

@@ -173,17 +173,14 @@ def text_of(body: bytes, content_type: str, cut: bool) -> str:
     header, own = (_codec(found[1]) if found else "" for found in charsets)
     names = (header, mark_of(body)[1], own)
     for name in filter(None, names):
-        return _without_cut_character(body.decode(name, "replace"), cut).removeprefix("\ufeff")
+        text = body.decode(name, "replace").removeprefix("\ufeff")
+        return text.rstrip("\ufffd") if cut else text
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError as error:
         if cut and error.end == len(body):
             return body[: error.start].decode("utf-8")
         return body.decode("cp1252", "replace")
-
-
-def _without_cut_character(text: str, cut: bool) -> str:
-    return text.rstrip("\ufffd") if cut else text
 
 
 def _codec(name: str) -> str:

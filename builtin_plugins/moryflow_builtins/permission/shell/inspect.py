@@ -93,8 +93,9 @@ def inspect(args: Sequence[Arg], effects: CommandEffects) -> None:
         if name == "pdftotext" and not effects.writes and args[-1].text != "-":
             texts = (file._replace(text=f"{file.text.removesuffix('.pdf')}.txt") for file in effects.reads)
             effects.writes += map(WrittenFile, texts)
-        if name in _PAGERS:
-            _guard_pager_commands(args, effects)
+        for index, arg in enumerate(args if name in _PAGERS else ()):
+            if arg.text.startswith("+") and not _MOVES.fullmatch(arg.text):  # a command of ``less`` can run a program
+                effects.guard(index, f"{args[0].text} {arg.text} gives the pager a command")
     else:
         _inspect_unknown(name, args, effects)
     inspect_upload(name, args, effects)
@@ -233,13 +234,6 @@ def _note_possible_file(word: Arg, effects: CommandEffects) -> None:
 
 _PAGERS = frozenset({"less", "more", "most", "pg"})
 _MOVES = re.compile(r"\+\+?(?:[Fg]|\d*G?|/[ -~]*)")
-
-
-def _guard_pager_commands(args: Sequence[Arg], effects: CommandEffects) -> None:
-    """Guard ``less +command``, unless it only moves to a place in the file: the command can run a program."""
-    for index, arg in enumerate(args):
-        if arg.text.startswith("+") and not _MOVES.fullmatch(arg.text):
-            effects.guard(index, f"{args[0].text} {arg.text} gives the pager a command")
 
 
 _VALUE = re.compile(r"(?<!--codegen)[=:]")

@@ -184,13 +184,11 @@ class SimpleReader(Lexer):
         if operator == "<<<":
             redirect.body.append(target)
         elif operator in ("<<", "<<-"):
-            self.heredocs.append((redirect, self._delimiter(target)))
+            plain = [piece.text for piece in target.pieces if isinstance(piece, PlainText)]
+            if len(plain) < len(target.pieces) or "\n" in target.raw:
+                raise NotParsed("the end of a here-document is not a plain word")
+            self.heredocs.append((redirect, "".join(plain)))
         return redirect
-
-    def _delimiter(self, target: Word) -> str:
-        if not all(isinstance(piece, PlainText) for piece in target.pieces) or "\n" in target.raw:
-            raise NotParsed("the end of a here-document is not a plain word")
-        return "".join(piece.text for piece in target.pieces if isinstance(piece, PlainText))
 
     def _heredoc(self, redirect: Redirect, delimiter: str) -> Word:
         """Read the lines of a here-document up to its delimiter."""
