@@ -70,9 +70,10 @@ def keep(file: Path, text: str) -> bool:
     return True
 
 
-def write_private(file: Path, text: str) -> None:
+def write_private(file: Path, text: str, *, sync: bool = False) -> None:
     """Write a file in the home at once or not at all, for the owner alone.
 
+    :param sync: hold this even after a power cut.
     :raises OSError: it cannot be written; what was there is unchanged.
     """
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
@@ -80,6 +81,9 @@ def write_private(file: Path, text: str) -> None:
     try:
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:
             stream.write(text)
+            if sync:
+                stream.flush()
+                os.fsync(stream.fileno())
         fresh.replace(file)
     except OSError:
         with suppress(OSError):

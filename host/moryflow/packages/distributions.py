@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -168,10 +168,7 @@ class Distribution:
 
     def read(self, name: str) -> bytes | None:
         """Return a file's content, in an editable installation from the project's folders; ``None`` if it cannot be read."""
-        for root in (self.site, *self._roots):
-            with suppress(OSError, ValueError), open_regular(Path(root, name)) as stream:
-                return stream.read()
-        return None
+        return _read_below((self.site, *self._roots), name)
 
     @cached_property
     def _roots(self) -> tuple[str, ...]:
@@ -250,14 +247,16 @@ def package_in_folder(folder: Path) -> PluginPackage:
         raise InstallError(problem, where=str(folder / "pyproject.toml"), next_step=hint) from error
     points = project.points.items()
     text = "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in found.items()) for group, found in points)
-
-    def read(file: str) -> bytes | None:
-        for root in (folder / "src", folder):
-            with suppress(OSError, ValueError), open_regular(root / file) as stream:
-                return stream.read()
-        return None
-
+    read = partial(_read_below, (folder / "src", folder))
     return package_of(project.name, project.version, project.requires, text, read, places=_places((), text))
+
+
+def _read_below(roots: Iterable[Path | str], name: str) -> bytes | None:
+    """Return the content of a file in the first of `roots` where it can be read."""
+    for root in roots:
+        with suppress(OSError, ValueError), open_regular(Path(root, name)) as stream:
+            return stream.read()
+    return None
 
 
 CAPABILITIES = ("network", "subprocess", "files")

@@ -284,21 +284,8 @@ def file_entry(name: str, origin: Path, data: bytes) -> Locked:
 
 
 @dataclass(frozen=True)
-class Removed:
-    """A removal that was done.
-
-    :param plugins: the names of the removed plugins; a package may have several.
-    :param aside: where the file is now.
-    """
-
-    name: str
-    plugins: tuple[str, ...]
-    aside: str = ""
-
-
-@dataclass(frozen=True)
 class UninstallTarget:
-    """What to remove under a name: a distribution, or a file or folder of the home."""
+    """What to remove under a name: a distribution, which may have several plugins, or a file or folder of the home."""
 
     name: str
     plugins: tuple[str, ...]
@@ -336,9 +323,10 @@ def _distribution(name: str) -> UninstallTarget:
     return UninstallTarget(name, item.plugins if item else ())
 
 
-def remove(target: UninstallTarget, manager: Manager) -> Removed:
+def remove(target: UninstallTarget, manager: Manager) -> str:
     """Remove `target` and forget its loads, gates and consents; its settings and its data stay.
 
+    :returns: where a file or folder of the home is now; empty for a distribution.
     :raises InstallError: it cannot be removed.
     """
     aside = ""
@@ -356,7 +344,7 @@ def remove(target: UninstallTarget, manager: Manager) -> Removed:
         memory.forget(plugin)
         forget(manager.home, plugin)
     memory.save()
-    return Removed(target.name, target.plugins, aside)
+    return aside
 
 
 SECONDS = 10.0

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from moryflow.base.paths import make_folder
+from moryflow.base.paths import make_folder, write_private
 from moryflow.plugins.entry_points import normal
 
 from . import INSTALLING, NO_SPACE, InstallError
@@ -65,7 +65,7 @@ class Rollback:
                 "kept": [item for item in kept if item is not None],
                 "locked": [locked_name, entry._asdict() if entry else None],
             }
-            _write(self._folder / _NOTE, json.dumps(note))
+            write_private(self._folder / _NOTE, json.dumps(note), sync=True)
         except OSError as error:
             _drop(self._folder)
             problem = f"what is installed now cannot be kept for the case that the new one does not load: {error.strerror}"
@@ -258,13 +258,3 @@ def _read(file: Path) -> dict[str, Any] | None:
         return json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-
-
-def _write(file: Path, text: str) -> None:
-    """Write a file so that it is complete or does not exist, even after a power cut."""
-    fresh = file.with_name(f"{file.name}.new")
-    with fresh.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    fresh.replace(file)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sys
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow.base.events import now
-from moryflow.base.paths import keep
+from moryflow.base.paths import keep, write_private
 from moryflow.hooks.plugin_set import LoadRecord, PluginSet
 
 from .sources import MOST_SOURCE
@@ -220,11 +219,7 @@ _RELEASED = "released.json"
 def release(home: Path, plugin: str) -> None:
     """Let every session call the quarantined hooks of `plugin` again from its next turn on."""
     file = home / "cache" / _RELEASED
-    known = {**_read_released(file), plugin: time.time()}
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = file.with_name(f"{file.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(known), "utf-8")
-    fresh.replace(file)
+    write_private(file, json.dumps({**_read_released(file), plugin: time.time()}))
 
 
 def released_at(home: Path, plugin: str) -> float:

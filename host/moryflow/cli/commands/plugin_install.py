@@ -231,14 +231,14 @@ def uninstall(flags: Flags, name: str) -> None:
     target = target_of(name, rows, manager)
     if target is None:
         raise plugins.unknown(name, [row.name for row in rows])
-    removed = remove(target, manager)
+    aside = remove(target, manager)
     listed = _disabled(plugins)
-    if set(removed.plugins) & set(listed):
-        _write(plugins, [item for item in listed if item not in removed.plugins])
-    kept = [str(folder) for plugin in removed.plugins if (folder := plugins.home / "data" / plugin).is_dir()]
-    text = f"{removed.name} is moved to {removed.aside}" if removed.aside else f"{removed.name} is uninstalled"
+    if set(target.plugins) & set(listed):
+        _write(plugins, [item for item in listed if item not in target.plugins])
+    kept = [str(folder) for plugin in target.plugins if (folder := plugins.home / "data" / plugin).is_dir()]
+    text = f"{target.name} is moved to {aside}" if aside else f"{target.name} is uninstalled"
     notes = f"; its data stays in {', '.join(kept)}" if kept else ""
-    document: dict[str, Any] = {"name": removed.name, "plugins": list(removed.plugins), "aside": removed.aside, "data": kept}
+    document: dict[str, Any] = {"name": target.name, "plugins": list(target.plugins), "aside": aside, "data": kept}
     show(flags, document, plain(text + notes))
 
 
