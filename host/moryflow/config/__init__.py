@@ -351,6 +351,11 @@ class Config:
         return list(self._rules)
 
     @property
+    def files(self) -> list[Path]:
+        """The files outside Moryflow's folder, or in it, that settings are read from; a file need not exist."""
+        return [self.path, *(Path(layer.file) for layer in self.read.values() if layer.source == "inline" and layer.is_file)]
+
+    @property
     def torn(self) -> Problem | None:
         """The problem because of which the user's file could not be read as a configuration, if there is one."""
         return next((item for item in self.problems if item.code in _TORN and item.file == str(self.path)), None)

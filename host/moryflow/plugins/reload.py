@@ -10,14 +10,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from moryflow_sdk import Event, MoryflowError
 
 from moryflow.base.events import now
 
 from .consent import Consents, consent_command, items
-from .entry_points import CODE_FOLDERS, TEXT_FOLDERS, editable_code, search_path
+from .entry_points import CODE_FOLDERS, TEXT_FOLDERS, editable_code, linked_settings, search_path
 from .reload_report import ReloadReport, compare
 
 if TYPE_CHECKING:
@@ -86,10 +86,11 @@ class Reloader:
         self._later: list[asyncio.TimerHandle] = []
         self._due = asyncio.Event()
         self._saved = self._taken = 0
-        self._states: dict[Path, tuple[int, int]] = {}
+        self._states: FileStates = {}
         self._reload_done = asyncio.Event()
         """Set, and replaced by a new event, each time that saved changes were taken."""
         self._outside_code: list[Path] = []
+        self._outside_settings: list[Path] = []
         self._sites: set[Path] = set()
         self._since = 0.0
         self._asked = 0.0
@@ -114,7 +115,7 @@ class Reloader:
         self._host.before_turn = self.settled
         self._sites = {Path(entry) for entry in search_path() if any(Path(entry).glob("*.dist-info"))}
         self._rewatch()
-        self._states = _file_states(self._host.home, self._outside_code)
+        self._states = _file_states(self._host.home, self._outside)
         self._task = asyncio.create_task(self._run())
 
     async def aclose(self) -> None:
@@ -137,7 +138,7 @@ class Reloader:
     async def settled(self) -> None:
         """Wait until files saved before this call are in use or were refused; later saves are not waited for."""
         await asyncio.sleep(HEARING)
-        known, written = self._states, [*self._outside_code]
+        known, written = self._states, self._outside
         states = await asyncio.to_thread(_file_states, self._host.home, written)
         if self._states is known:  # else a generation is being built from these files, and the loop below waits for it
             for path in {path for path, _ in states.items() ^ known.items()}:  # a busy system reports changes late
@@ -176,6 +177,8 @@ class Reloader:
             if root is not None:
                 self._hold_changed(root)
                 self._schedule_reload(SETTLE)
+            elif any(path.is_relative_to(place) for place in self._outside_settings):
+                self._schedule_reload(SETTLE)
             elif path.parent in self._sites and path.name.endswith((".dist-info", ".egg-info", ".pth")):
                 self._schedule_reload(INSTALLING)
                 for timer in self._later:
@@ -183,9 +186,9 @@ class Reloader:
                 self._later = [self._loop.call_later(seconds, self._schedule_reload, SETTLE) for seconds in INSTALLED]
             return
         parts = path.relative_to(home).parts
-        if not parts or parts[0] not in (*_HOME_FILES, *CODE_FOLDERS, *TEXT_FOLDERS):
+        if parts and parts[0] not in (*_HOME_FILES, *CODE_FOLDERS, *TEXT_FOLDERS):
             return
-        if parts[0] in CODE_FOLDERS:
+        if parts and parts[0] in CODE_FOLDERS:
             self._hold_new()
         self._schedule_reload(SETTLE)
 
@@ -250,12 +253,22 @@ class Reloader:
 
     # ---------------------------------------------------------------- watching
 
+    @property
+    def _outside(self) -> list[Path]:
+        """The files and folders that a generation is made from, and that are not in Moryflow's folder or a link in it."""
+        return [*self._outside_code, *self._outside_settings]
+
     def _rewatch(self) -> None:
         """Watch the files that the current generation is made from, and the paths that plugins watch."""
         home = self._host.home
         folders = {home: False, **{home / name: True for name in (*CODE_FOLDERS, *TEXT_FOLDERS)}}
         self._outside_code = editable_code(home, self._host.development)
-        folders |= {path if path.is_dir() else path.parent: path.is_dir() for path in self._outside_code}
+        config = self._host.config
+        files = [file.absolute() for file in config.files]
+        self._outside_settings = [*files, *linked_settings(home, config.path)]
+        for path in self._outside:
+            folder, deep = (path, True) if path.is_dir() else (path.parent, False)
+            folders[folder] = folders.get(folder, False) or deep
         folders |= dict.fromkeys(self._sites - folders.keys(), False)
         self._plugin_paths = {}
         for (_, path), callback in list(self._host.watch_registry.watches.items()):
@@ -295,7 +308,7 @@ class Reloader:
         # Watch new folders from here on, before their files are read: earlier changes in them were not reported.
         self._rewatch()
         self._hold_new()
-        self._states = _file_states(host.home, self._outside_code)
+        self._states = _file_states(host.home, self._outside)
         await host.refresh()
         ms = (time.monotonic() - since) * 1000 if since else 0.0
         self._rewatch()
@@ -309,14 +322,24 @@ class Reloader:
             self._tell(report)
 
 
-def _file_states(home: Path, written: Iterable[Path]) -> dict[Path, tuple[int, int]]:
-    """Return time and size of each file that a generation is made from, in the home and in the paths `written`."""
+FileStates = dict[Path, tuple[int, int]]
+
+
+def _file_states(home: Path, written: Iterable[Path]) -> FileStates:
+    """Return what changes with each file that a generation is made from, in the home and in the paths `written`.
+
+    The time is that of the last change of content, owner or mode: a file that others may write to allows less. The home has
+    only the latter two, because other files in it change at every turn.
+    """
     roots = (*map(home.joinpath, (*TEXT_FOLDERS, *items(home))), *written)
-    states: dict[Path, tuple[int, int]] = {}
+    states: FileStates = {}
     for path in (*(home / name for name in _HOME_FILES), *(path for root in roots for path in _sources(root))):
         with suppress(OSError):  # it does not exist, or was just removed
             found = path.stat()
-            states[path] = found.st_mtime_ns, found.st_size
+            states[path] = found.st_ctime_ns, found.st_size
+    with suppress(OSError):
+        found = home.stat()
+        states[home] = found.st_mode, found.st_uid
     return states
 
 
@@ -346,6 +369,23 @@ def _call(callback: Callable[[Path], None], path: Path) -> None:
         log.exception("a plugin failed when it was told of a change")
 
 
+class WatchedFolder(NamedTuple):
+    """A folder to watch, and which one it is: another folder may come to its path, and the old watch hears nothing of that."""
+
+    path: Path
+    deep: bool
+    device: int
+    number: int
+
+
+def _watched_folder(path: Path, deep: bool) -> WatchedFolder | None:
+    with suppress(OSError):
+        if path.is_dir():
+            found = path.stat()
+            return WatchedFolder(path, deep, found.st_dev, found.st_ino)
+    return None
+
+
 _SUFFIXES = (".py", ".md", ".toml", ".jsonc", ".json", ".pth", ".txt")
 
 
@@ -361,17 +401,17 @@ class FileWatcher:
         self._on_change = heard
         self._loop = asyncio.get_running_loop()
         self._observer: Any = None
-        self._watched: dict[tuple[Path, bool], Any] = {}
+        self._watched: dict[WatchedFolder, Any] = {}
 
     def watch(self, folders: dict[Path, bool]) -> None:
         """Watch exactly `folders` from now on: path → whether to watch everything below it. Missing folders are skipped."""
-        wanted = {(folder, deep) for folder, deep in folders.items() if folder.is_dir()}
-        for key in self._watched.keys() - wanted:
-            self._unschedule(self._watched.pop(key))
-        for key in wanted - self._watched.keys():
-            watch = self._schedule(*key)
+        wanted = {found for path, deep in folders.items() if (found := _watched_folder(path, deep))}
+        for folder in self._watched.keys() - wanted:
+            self._unschedule(self._watched.pop(folder))
+        for folder in wanted - self._watched.keys():
+            watch = self._schedule(folder.path, folder.deep)
             if watch is not None:
-                self._watched[key] = watch
+                self._watched[folder] = watch
 
     def stop(self) -> None:
         observer, self._observer = self._observer, None
@@ -429,4 +469,5 @@ def is_source(path: str) -> bool:
     """Whether a change of this file may matter. Editors' temporary files and byte code do not."""
     folder, _, name = path.rpartition("/")
     hidden = name.startswith((".", "#", "~")) or name.endswith(("~", "#"))
-    return not hidden and (name.endswith(_SUFFIXES) or folder.endswith("/tools")) and "/__pycache__/" not in path
+    is_folder = name in (*CODE_FOLDERS, *TEXT_FOLDERS)  # a link to one counts as a file
+    return not hidden and (is_folder or name.endswith(_SUFFIXES) or folder.endswith("/tools")) and "/__pycache__/" not in path

@@ -55,7 +55,7 @@ class Home:
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[Any]:
         """A host that takes what is saved."""
-        async with await open_host(self.path, environ={}, **options) as host:
+        async with await open_host(self.path, **{"environ": {}, **options}) as host:
             self.host, self.reloader = host, Reloader(host, self.reports.append)
             self.reloader.start()
             try:

@@ -7,6 +7,7 @@ import gc
 import sys
 import weakref
 
+import pytest
 from moryflow.authoring.fire import fire
 from moryflow.plugins.reload import FileWatcher, _file_states, is_source
 
@@ -206,6 +207,50 @@ async def test_what_is_saved_right_before_a_call_holds_although_the_system_has_n
         assert "new" not in host.tools, "it waits for a yes"
         taken = home.reloader._taken
         assert (await home.says(), home.reloader._taken) == ("one", taken), "nothing was saved since"
+
+
+@pytest.mark.parametrize("place", ["MORYFLOW_CONFIG", "--config", "link"])
+async def test_settings_that_lie_elsewhere_are_heard_too(home, tmp_path, place):
+    """The file that the variable or the flag names, and what a link leads to, like the file in the home (S0-i)."""
+    file = tmp_path / "dotfiles" / "mine.jsonc"
+    file.parent.mkdir(mode=0o700)
+    file.write_text("{}")
+    file.chmod(0o600)
+    options = {"config": str(file)} if place == "--config" else {}
+    if place == "link":
+        (home.path / "config.jsonc").symlink_to(file)
+    environ = {"MORYFLOW_CONFIG": str(file)} if place == "MORYFLOW_CONFIG" else {}
+    async with home.open(environ=environ, **options) as host:
+        file.write_text('{"agents": {"runtime": {"truncation": {"maxLines": 7}}}}')
+        await home.until(lambda: home.reports, seconds=20)
+        assert "maxLines: unset → 7" in (await home.report()).lines()[0]
+        assert host.config.get("agents.runtime.truncation.maxLines") == 7
+
+
+async def test_saves_in_a_folder_that_came_to_the_place_of_another_are_heard(home):
+    """A checkout, or a link that is set anew, puts another folder there: the old watch hears nothing of it (S0.85)."""
+    agent = '---\n{"id": "w", "name": "W"}\n---\n%s\n'
+    home.write("agents/w.md", agent % "one")
+    async with home.open() as host:
+        (home.path / "agents").rename(home.path / "agents.old")
+        home.write("agents/w.md", agent % "two")
+        await home.until(lambda: host.agents["w"].prompt == "two", seconds=20)
+        home.write("agents/w.md", agent % "three")
+        await home.until(lambda: host.agents["w"].prompt == "three", seconds=20)
+        (home.path / "agents").rename(home.path / "agents.new")
+        (home.path / "agents").symlink_to(home.path / "agents.old")
+        await home.until(lambda: host.agents["w"].prompt == "one", seconds=20)
+
+
+@pytest.mark.parametrize("place", ["config.jsonc", "."])
+async def test_what_others_may_write_from_now_on_allows_nothing_in_the_next_turn(home, place):
+    """Although nothing was saved: the mode of the file and of the home count (R17, SECURITY §4)."""
+    allow = '[{"domain": "bash", "pattern": "ls", "decision": "allow"}]'
+    home.write("config.jsonc", f'{{"agents": {{"runtime": {{"permission": {{"rules": {allow}}}}}}}}}')
+    async with home.open() as host:
+        (home.path / place).chmod(0o777)
+        await host.refresh_if_changed()
+        assert host.config.rules() == []
 
 
 async def test_a_row_of_saves_without_end_holds_up_no_call(home):
