@@ -239,7 +239,7 @@ async def test_saves_in_a_folder_that_came_to_the_place_of_another_are_heard(hom
         await home.until(lambda: host.agents["w"].prompt == "three", seconds=20)
         (home.path / "agents").rename(home.path / "agents.new")
         (home.path / "agents").symlink_to(home.path / "agents.old")
-        await home.until(lambda: host.agents["w"].prompt == "one", seconds=20)
+        assert await home.until(lambda: host.agents["w"].prompt == "one", seconds=20)
 
 
 @pytest.mark.parametrize("place", ["config.jsonc", "."])
