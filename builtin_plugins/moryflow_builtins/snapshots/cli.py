@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from difflib import unified_diff
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 from moryflow_sdk import ConfigError, SlashResult, Turn
@@ -130,13 +130,13 @@ async def slash(verb: str, rest: str, turn: Turn) -> SlashResult:
 @click.option("--keep", is_flag=True, help="Leave files alone that someone else has changed since.")
 @click.option("--dry-run", is_flag=True, help="Show what would change and do nothing.")
 @click.pass_obj
-def undo(context: Any, session: str | None, step: bool, force: bool, keep: bool, dry_run: bool) -> None:
+def undo(context: Any, session: str | None, step: bool, **how: bool) -> None:
     """Take back the last turn: the conversation continues from before it, and the files it changed are restored.
 
     The diff is shown first. A file that you changed since is named and asked about. Nothing is deleted: redo, or
     moryflow session switch, brings the messages back.
     """
-    _run(context, session, lambda turn: plan_undo(turn, step=step), how=How(force, keep, dry_run))
+    _run(context, session, lambda turn: plan_undo(turn, step=step), **how)
 
 
 @click.command("redo")
@@ -145,29 +145,21 @@ def undo(context: Any, session: str | None, step: bool, force: bool, keep: bool,
 @click.option("--keep", is_flag=True, help="Leave files alone that someone else has changed since.")
 @click.option("--dry-run", is_flag=True, help="Show what would change and do nothing.")
 @click.pass_obj
-def redo(context: Any, session: str | None, force: bool, keep: bool, dry_run: bool) -> None:
+def redo(context: Any, session: str | None, **how: bool) -> None:
     """Restore what the last undo took back, including files."""
-    _run(context, session, plan_redo, how=How(force, keep, dry_run))
+    _run(context, session, plan_redo, **how)
 
 
-class How(NamedTuple):
-    """The options: what to do with files that someone else has changed since, and whether to do anything at all."""
-
-    force: bool
-    keep: bool
-    dry_run: bool
-
-
-def _run(context: Any, session: str | None, make: Any, *, how: How) -> None:
+def _run(context: Any, session: str | None, make: Any, *, force: bool, keep: bool, dry_run: bool) -> None:
     async def work(turn: Turn) -> tuple[dict[str, Any], str]:
         plan: Plan = await make(turn)
-        if how.keep:
+        if keep:
             plan = plan.without_foreign()
         text = await describe(turn, plan)
-        if how.dry_run:
+        if dry_run:
             return document(plan, None), text
         click.echo(text, err=True)
-        _agree(plan, yes=context.yes, force=how.force)
+        _agree(plan, yes=context.yes, force=force)
         done = await carry_out(turn, plan)
         for line in overwritten_files(done):
             click.echo(line, err=True)
