@@ -429,7 +429,7 @@ def blob_of(path: Path, limit: int | None = None) -> tuple[Blob, bytes] | None:
     try:
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode):
-            mode, content = "120000", os.fsencode(path.readlink())
+            mode, content = "120000", os.fsencode(os.readlink(path))  # noqa: PTH115  Path.readlink drops "./", git does not
         elif not stat.S_ISREG(found.st_mode):
             return Blob("040000", ""), b""
         elif limit is not None and found.st_size > limit:

@@ -17,7 +17,7 @@ from .journal import FoundSegments, Span, find_segments, recorded_elsewhere, spa
 from .recorder import shadow_of
 from .shadow import UNRECORDED, Blob, Shadow, blob_of
 
-_FOLDER = "040000"
+_FOLDER, _LINK = "040000", "120000"
 OUTSIDE = Blob("outside", "")
 """Stands for a file that someone else wrote too, or whose place is taken by something else."""
 
@@ -258,34 +258,37 @@ def _title_of(node: NodeView) -> str:
 
 def _restore(turn: Turn, change: UndoChange, contents: dict[str, bytes], modes: dict[str, int]) -> None:
     """Write or remove one file, without following links."""
-    target = turn.files.resolve(change.path, domain="edit")
-    if change.now is not None and (change.then is None or "120000" in (change.now.mode, change.then.mode)):
-        turn.files.remove(target)
-        target = turn.files.resolve(change.path, domain="edit")
+    name = Path(change.path).name
+    if change.now is not None and change.now.mode == _LINK:
+        with turn.files.folder(_parent(turn, change.path)) as folder:  # wherever it leads, also to a device or to itself
+            os.unlink(name, dir_fd=folder)
+    elif change.now is not None and (change.then is None or change.then.mode == _LINK):
+        turn.files.remove(turn.files.resolve(change.path, domain="edit"))
     if change.then is None:
         return
-    if _remove_empty_folders(turn, change.path):
-        target = turn.files.resolve(change.path, domain="edit")
-    if change.then.mode == "120000":
+    _remove_empty_folders(turn, change.path)
+    target = turn.files.resolve(change.path, domain="edit")
+    if change.then.mode == _LINK:
+        if _parent(turn, change.path).identity is None:  # only a file that is written makes its folders
+            turn.files.remove(turn.files.write(target, b""))
         with turn.files.folder(_parent(turn, change.path)) as folder:
-            os.symlink(contents[change.then.hash], Path(change.path).name, dir_fd=folder)
+            os.symlink(contents[change.then.hash], name, dir_fd=folder)
         return
     turn.files.write(target, contents[change.then.hash], mode=modes.get(change.path), direct=True)
     if change.now is None or change.now.mode != change.then.mode:
         _set_executable(turn, change)
 
 
-def _remove_empty_folders(turn: Turn, path: str) -> bool:
-    """Remove a folder at `path`, with the empty folders in it, to make room for a file; return whether there was one.
+def _remove_empty_folders(turn: Turn, path: str) -> None:
+    """Remove a folder at `path`, if there is one, with the empty folders in it, to make room for a file.
 
     :raises ToolError: it holds a file.
     """
     place = turn.vault / path
     if place.is_symlink() or not place.is_dir():
-        return False
+        return
     for folder, _, _ in os.walk(place, topdown=False):
         turn.files.remove(turn.files.resolve(Path(folder).relative_to(turn.vault).as_posix(), domain="edit"))
-    return True
 
 
 def _set_executable(turn: Turn, change: UndoChange) -> None:

@@ -16,6 +16,10 @@ SWAPS = {
     "a link replaced by a folder": "rm ld; mkdir ld; echo in > ld/in",
     "a file and a folder changed places": "mv d/x d/x2; mkdir -p d/x/z; echo p > d/x/z/p; rm -r d/e; echo > d/e",
     "a file and a link changed places": "rm f; ln -s d f; mv ld f2; rm -r d; ln -s nowhere d",
+    "a folder that held only a link": "rm -r d/x d/e; ln -s ../f d/l; mkdir -p n/m; ln -s nowhere n/m/l; rm ld; mv d d3",
+    "a file replaced by a link to itself": "rm f; ln -s f f",
+    "a file replaced by a link to a device": "rm f; ln -s /dev/null f",
+    "links whose text can be shortened": "rm f ld; ln -s ./d/x f; ln -s d// ld; ln -s .//d/../d/. l3",
 }
 
 
@@ -27,7 +31,7 @@ def state(vault: Path) -> dict[str, tuple]:
             place = Path(folder, name)
             key = place.relative_to(vault).as_posix()
             if place.is_symlink():
-                found[key] = ("link", str(place.readlink()))
+                found[key] = ("link", os.readlink(place))  # noqa: PTH115  Path.readlink shortens it
             elif place.is_file():
                 found[key] = ("file", place.read_bytes(), place.stat().st_mode & 0o111)
     return found
