@@ -284,14 +284,16 @@ async def label(at: Call, id: str, label: str, node: str | None = None, remove: 
         return {"session": opened.id, **wanted.event_data}
 
 
-@operation("POST", "/sessions/{id}/undo", "{text: what was or would be done, prompt}")
-async def undo(at: Call, id: str, how: Annotated[str, "yes does it; also keep, force, step"] = "") -> Any:
-    """Take back the last turn, its messages and its changes to files; without `how`, say what that would be."""
+@operation("POST", "/sessions/{id}/undo", "{text: what was done, or would be, prompt}")
+async def undo(
+    at: Call, id: str, how: Annotated[str, "show only says what would be; also keep, force, step yes"] = "yes"
+) -> Any:
+    """Take back the last turn, its messages and its changes to files."""
     return await _slash(at, id, "undo", how)
 
 
 @operation("POST", "/sessions/{id}/redo", "{text, prompt}")
-async def redo(at: Call, id: str, how: Annotated[str, "yes does it; also keep, force"] = "") -> Any:
+async def redo(at: Call, id: str, how: Annotated[str, "show only says what would be done; also keep, force"] = "yes") -> Any:
     """Do again what the last undo took back."""
     return await _slash(at, id, "redo", how)
 

@@ -220,11 +220,11 @@ class Operations:
         given: dict[str, Any] = {"label": label, "node": node, "remove": remove}
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/label", given)
 
-    async def undo(self, id: str, *, how: str = "") -> Any:
-        """Take back the last turn, its messages and its changes to files; without `how`, say what that would be."""
+    async def undo(self, id: str, *, how: str = "yes") -> Any:
+        """Take back the last turn, its messages and its changes to files."""
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/undo", {"how": how})
 
-    async def redo(self, id: str, *, how: str = "") -> Any:
+    async def redo(self, id: str, *, how: str = "yes") -> Any:
         """Do again what the last undo took back."""
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/redo", {"how": how})
 

@@ -42,9 +42,9 @@ def test_a_session_from_its_beginning_to_its_end(shared: Server) -> None:
     assert shared.post(f"/sessions/{session}/switch", {"node": "here"})["active"] == labelled["node"]
     assert [message["role"] for message in shared.get(f"/sessions/{session}/messages")["messages"]] == ["user", "assistant"]
     assert shared.get(f"/sessions/{session}/context")["tokens"] > 0
-    assert "yes does it" in shared.post(f"/sessions/{session}/undo")["text"]
-    assert shared.post(f"/sessions/{session}/undo", {"how": "yes"})["text"].startswith("undone")
-    assert shared.post(f"/sessions/{session}/redo", {"how": "yes"})["text"].startswith("redone")
+    assert "yes does it" in shared.post(f"/sessions/{session}/undo", {"how": "show"})["text"]
+    assert shared.post(f"/sessions/{session}/undo")["text"].startswith("undone")
+    assert shared.post(f"/sessions/{session}/redo")["text"].startswith("redone")
     lines = shared.ask("GET", f"/sessions/{session}/export")
     assert lines.headers["content-type"].startswith("application/jsonl")
     taken = shared.ask("POST", "/import", lines.data, headers={"Content-Type": "application/jsonl"})
