@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from moryflow_sdk import BaseProvider, ModelError, ModelEvent, ModelInfo, ModelProvider, ModelRequest, PluginContext, hookimpl
@@ -105,7 +105,7 @@ class OpenAICompatible(BaseProvider):
         id = f"{prefix}/{name}"
         family = "gpt" if "gpt" in name.lower() or (prefix == "openai" and name[:1] == "o" and name[1:2].isdecimal()) else ""
         facts = known_model(id)
-        info = ModelInfo(id=id, name=name, provider=self.name, family=family, **(facts.fields() if facts else {}))
+        info = ModelInfo(id=id, name=name, provider=self.name, family=family, **(facts._asdict() if facts else {}))
         return with_limits(info, self._provider_settings(prefix))
 
     def _prefix_of(self, name: str) -> str:
@@ -199,22 +199,12 @@ class KnownModel(NamedTuple):
     """Facts about a model: context window (prompt and answer together), longest answer, prices of input, output and cached
     input, and whether it sees images."""
 
-    window: int
-    output: int
+    context_window: int
+    max_output: int
     input_price: float | None = None
     output_price: float | None = None
     cached_price: float | None = None
     images: bool = False
-
-    def fields(self) -> dict[str, Any]:
-        return {
-            "context_window": self.window,
-            "max_output": self.output,
-            "input_price": self.input_price,
-            "output_price": self.output_price,
-            "cached_price": self.cached_price,
-            "images": self.images,
-        }
 
 
 MODELS: dict[str, KnownModel] = {

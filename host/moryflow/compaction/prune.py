@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from moryflow.config.schema import UNKNOWN_WINDOW, CompactionSettings
 from moryflow.store.messages import with_files
 
-from .measure import IMAGE_TOKENS
+from .measure import IMAGE_TOKENS, Estimate
 from .plan import finished_turns
 
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import Journal
     from moryflow.store import Node
-
-Size = Callable[[str], float]
 
 _WINDOW = 128_000
 """The context window for which the default settings are chosen."""
@@ -83,7 +81,7 @@ def strict_limits(settings: CompactionSettings, room: float) -> PruneLimits:
     return PruneLimits(protect, min(settings.prune_minimum_tokens, room / 10), 1, settings.protected_tools)
 
 
-def plan_pruning(nodes: Sequence[Node], done: Mapping[str, str], limits: PruneLimits, size: Size) -> Pruning:
+def plan_pruning(nodes: Sequence[Node], done: Mapping[str, str], limits: PruneLimits, size: Estimate) -> Pruning:
     """Return the outputs to prune among the visible `nodes`; none if they would save too little.
 
     Outputs of the newest finished turns stay, and so do outputs that the model has not seen yet.
@@ -105,7 +103,7 @@ def plan_pruning(nodes: Sequence[Node], done: Mapping[str, str], limits: PruneLi
     return found.pruning() if found.saved >= limits.minimum else Pruning()
 
 
-def plan_rescue(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tools: Sequence[str], size: Size) -> Pruning:
+def plan_rescue(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tools: Sequence[str], size: Estimate) -> Pruning:
     """Return the outputs to prune when ordinary pruning is not enough: oldest first, of the newest turn too, until it fits.
 
     :param excess: tokens that must be saved; an output that would save only a small part of them stays.
@@ -119,7 +117,7 @@ def plan_rescue(nodes: Sequence[Node], done: Mapping[str, str], excess: float, t
     return found.pruning()
 
 
-def plan_cut(nodes: Sequence[Node], done: Mapping[str, str], room: float, size: Size) -> Pruning:
+def plan_cut(nodes: Sequence[Node], done: Mapping[str, str], room: float, size: Estimate) -> Pruning:
     """Return cuts that bring the outputs that the model has not seen yet to `room` tokens in total, the largest first."""
     found = _Replacements(done, size)
     new = [node for node in nodes[unseen_from(nodes) :] if node.kind == "tool"]
@@ -136,7 +134,7 @@ def plan_cut(nodes: Sequence[Node], done: Mapping[str, str], room: float, size: 
     return found.pruning()
 
 
-def plan_fit(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tools: Sequence[str], size: Size) -> Pruning:
+def plan_fit(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tools: Sequence[str], size: Estimate) -> Pruning:
     """Return a pruning of outputs and images that saves `excess` tokens, or as many as possible.
 
     Older outputs go first, then the newest are cut, then protected outputs go, and images last.
@@ -158,7 +156,7 @@ def plan_fit(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tool
 class _Replacements:
     """Collects replacements for outputs, and counts the tokens that they save."""
 
-    def __init__(self, done: Mapping[str, str], size: Size) -> None:
+    def __init__(self, done: Mapping[str, str], size: Estimate) -> None:
         self._done = done
         self._size = size
         self._nodes: dict[str, str] = {}
@@ -202,7 +200,7 @@ def unseen_from(nodes: Sequence[Node]) -> int:
     return len(nodes)
 
 
-def unseen_tokens(nodes: Sequence[Node], done: Mapping[str, str], size: Size) -> float:
+def unseen_tokens(nodes: Sequence[Node], done: Mapping[str, str], size: Estimate) -> float:
     """Return the tokens of the outputs that the model has not seen yet, as the view shows them."""
     return sum(size(_output_now(node, done)) for node in nodes[unseen_from(nodes) :] if node.kind == "tool")
 
@@ -215,7 +213,7 @@ def plan_images(nodes: Sequence[Node], done: Mapping[str, str], excess: float) -
     )
 
 
-def plan_texts(nodes: Sequence[Node], done: Mapping[str, str], excess: float, size: Size) -> Pruning:
+def plan_texts(nodes: Sequence[Node], done: Mapping[str, str], excess: float, size: Estimate) -> Pruning:
     """Return cuts of texts that save `excess` tokens: answers to earlier prompts first, then those prompts, and last the
     agent's texts since the newest prompt, without its newest answer.
 
@@ -252,7 +250,7 @@ def _replace_until(excess: float, nodes: Sequence[Node], what: str, line_of: Cal
     return Pruning(found, {what: len(found)} if found else {}, saved)
 
 
-def _cut_text(text: str, tokens: float, size: Size) -> str:
+def _cut_text(text: str, tokens: float, size: Estimate) -> str:
     """Return about the first `tokens` tokens of `text`, and a line that says how much is missing."""
     head = text[: int(len(text) * min(1.0, tokens / max(size(text), 1.0)))]
     return f"{head}\n[cut: {len(text) - len(head)} more characters; there is no room and no summary]"
@@ -277,7 +275,7 @@ def _image_line(payload: Mapping[str, Any]) -> str:
     return f"{payload.get('output', '')}\n[{number} image{'s' if number > 1 else ''} left out: no room]".lstrip()
 
 
-def cut_output(payload: Mapping[str, Any], text: str, tokens: float, size: Size) -> str:
+def cut_output(payload: Mapping[str, Any], text: str, tokens: float, size: Estimate) -> str:
     """Return about the first `tokens` tokens of an output, with a line on its size and where the whole output is."""
     output = payload.get("output", "")
     line = f"{_CUT} {len(output)} characters; no room for more{_whole_output(payload)}; ask for a smaller part]"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +16,8 @@ from moryflow_sdk.models import SUMMARY_MARK
 
 if TYPE_CHECKING:
     from moryflow.store import HookCallRow, Node
+
+    from .measure import Estimate
 
 
 _PATHS = ("path", "file", "file_path", "filename", "source", "destination", "from", "to", "old_path", "new_path", "target")
@@ -191,8 +193,6 @@ _HAN, _KANA, _LETTER = r"[\u3400-\u9fff]", r"[\u3040-\u30ff]", r"[^\W\d_]"
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.S)
 _FENCE = re.compile(r"\A```(?:markdown|md)?\n(.*)\n```\Z", re.S)
 
-Size = Callable[[str], float]
-
 
 class _Lines(NamedTuple):
     """The lines of a group; `short` has the shorter forms for when room is scarce, ``None`` if there are none."""
@@ -285,7 +285,7 @@ class Records(NamedTuple):
     """
 
     facts: Facts
-    size: Size
+    size: Estimate
     room: float
     language: str = "en"
     command: str = "moryflow session records"
@@ -369,7 +369,7 @@ def listing(facts: Facts) -> str:
     return "\n\n".join("\n".join((f"{say[name]}:", *items.full)) for name, items in groups.items() if items.full)
 
 
-def _newest(lines: list[str], size: Size, room: float) -> list[str]:
+def _newest(lines: list[str], size: Estimate, room: float) -> list[str]:
     """Return as many of the newest lines as fit."""
     kept: list[str] = []
     for line in reversed(lines):

@@ -26,7 +26,7 @@ from moryflow_sdk import (
 
 from moryflow.kernel.model_call import stream
 
-from .measure import script_aware
+from .measure import Estimate, script_aware
 from .sections import ASKED, TURN, clean_summary, headings_in, is_summary, merge_sections
 
 if TYPE_CHECKING:
@@ -274,10 +274,8 @@ OUTPUT, ARGUMENTS = 2000, 600
 _OUTPUTS = (10**9, 16_000, 4000, 1000, 300)
 _SHORTER = (2000, 800, 300, 120)
 
-Size = Callable[[str], float]
 
-
-def whole_or_chunks(write: Callable[[int], Sequence[str]], size: Size, room: float) -> list[str]:
+def whole_or_chunks(write: Callable[[int], Sequence[str]], size: Estimate, room: float) -> list[str]:
     """Return a conversation in one piece, with outputs as long as fit; in several pieces if even short outputs do not fit.
 
     :param write: returns the entries, with outputs of at most the given number of characters.
@@ -305,7 +303,7 @@ def entries(messages: Sequence[Message], output: int = OUTPUT) -> list[str]:
     return [entry for entry in found if entry]
 
 
-def chunks(texts: Sequence[str], size: Size, room: float) -> list[str]:
+def chunks(texts: Sequence[str], size: Estimate, room: float) -> list[str]:
     """Return `texts` joined into at most :data:`MOST_CHUNKS` pieces of at most `room` tokens each.
 
     If there would be more pieces, the texts are shortened; if there still are, the middle ones are left out, and a line says
@@ -331,7 +329,7 @@ def shorten(text: str, width: int) -> str:
     return f"{text[:head]}\n[… {len(text) - width} characters …]\n{text[-(width - head) :]}"
 
 
-def _pack(texts: Sequence[str], size: Size, room: float) -> list[str]:
+def _pack(texts: Sequence[str], size: Estimate, room: float) -> list[str]:
     pieces: list[str] = []
     current: list[str] = []
     filled = 0.0
@@ -345,7 +343,7 @@ def _pack(texts: Sequence[str], size: Size, room: float) -> list[str]:
     return [*pieces, "\n\n".join(current)] if current else pieces
 
 
-def _split(text: str, size: Size, room: float) -> list[str]:
+def _split(text: str, size: Estimate, room: float) -> list[str]:
     """Return `text` in parts that each fit into a piece of `room` tokens."""
     tokens = size(text)
     if tokens <= room:
