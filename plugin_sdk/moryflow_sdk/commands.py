@@ -102,6 +102,7 @@ class Command:
     :param slash: for ``chat``: receives the text after ``/name``, and returns what to show or send.
     :param aliases: other spellings, for example the plural.
     :param source: the file that the command was read from, if a plugin finds commands in files.
+    :param revision: a text that changes whenever the content of such a file does, so that a reload can report the change.
     """
 
     name: str
@@ -110,3 +111,4 @@ class Command:
     slash: Callable[[str, Turn], Awaitable[SlashResult]] | None = None
     aliases: Sequence[str] = ()
     source: str = ""
+    revision: str = ""

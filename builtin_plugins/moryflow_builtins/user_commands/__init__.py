@@ -59,7 +59,10 @@ def command_in(path: Path) -> list[Command | Diagnostic]:
     async def slash(rest: str, _turn: Turn) -> SlashResult:
         return SlashResult(prompt=fill_in(body, rest))
 
-    return [Command(name=path.stem, help=" ".join(shown.split()), slash=slash, source=str(path)), *_odd_fields(path, read)]
+    return [
+        Command(name=path.stem, help=" ".join(shown.split()), slash=slash, source=str(path), revision=body),
+        *_odd_fields(path, read),
+    ]
 
 
 def _odd_fields(path: Path, read: MarkdownFile) -> Iterator[Diagnostic]:

@@ -167,7 +167,7 @@ class ContributionCollector:
         wrong = [item for item in outcome.value or () if issubclass(type(item), Diagnostic)]  # isinstance asks the item too
         notes += [(str(item), item.file, item.line or 0) for item in wrong]
         right = [item for item in outcome.value or () if not issubclass(type(item), Diagnostic)]
-        for item in (*right, *self._previous_items(implementation, right, wrong)):
+        for item in (*self._previous_items(implementation, right, wrong), *right):  # another file must not take a kept name
             try:
                 problem = getattr(self, f"_{implementation.hook}")(implementation, item)
             except BaseException as error:  # a plugin's item may raise anything when it is read
@@ -269,7 +269,7 @@ class ContributionCollector:
             return f"{item!r:.80} is not an Agent"
         if item.internal:
             return f"agent {item.id!r}: internal agents are made by the host only"
-        if problem := self._claim("agents", item.id, by):
+        if problem := self._claim("agents", item.id, by, item.source):
             return problem
         self.agents[item.id] = item
         self.agent_owners[item.id] = by.plugin
@@ -292,29 +292,28 @@ class ContributionCollector:
         if item.slash is not None and item.name.casefold() in self.reserved.get("slash", frozenset()):
             return f"the name {item.name!r} is taken by the host"
         for name in (item.name, *item.aliases):
-            if problem := self._claim("commands", name, by):
+            if problem := self._claim("commands", name, by, item.source):
                 return problem
         self.commands[item.name] = item
         self.command_owners[item.name] = by.plugin
         return ""
 
-    def _claim(self, hook: str, name: str, by: Implementation) -> str:
+    def _claim(self, hook: str, name: str, by: Implementation, source: str = "") -> str:
         """Reserve `name` for `by`; return an error if the host or an earlier plugin has it, in upper or lower case."""
         key = (hook, name.casefold())
         owner = "the host" if key[1] in self.reserved.get(hook, frozenset()) else self.owners.get(key)
         if owner is not None:
             return f"the name {name!r} is taken by {owner}"
         plugin = self.base.plugins[by.plugin]
-        self.owners[key] = f"the {plugin.tier} plugin {plugin.name}"
+        self.owners[key] = source if plugin.tier == "builtin" and source else f"the {plugin.tier} plugin {plugin.name}"
         return ""
 
 
 def items_from(plugin_set: PluginSet, hook: str, plugin: str, file: str) -> Iterator[Any]:
-    """Yield the agents or tools that a plugin made from `file`."""
-    if hook == "agents":
-        yield from (agent for agent in plugin_set.agents.values() if agent.source == file)
-    if hook == "tools":
-        yield from (owned.tool for owned in plugin_set.tools.values() if owned.plugin == plugin and owned.tool.source == file)
+    """Yield the agents, tools or commands that a plugin made from `file`, or from the files in it if it is a folder."""
+    owned = [tool.tool for tool in plugin_set.tools.values() if tool.plugin == plugin]
+    items = {"agents": plugin_set.agents.values(), "tools": owned, "commands": plugin_set.commands.values()}
+    yield from (item for item in items.get(hook, ()) if file in (item.source, str(Path(item.source).parent)))
 
 
 def describe_cleanup(error: Exception, plugin: object) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import HOOKS, Tool
+from moryflow_sdk.support.own_files import exists
 from moryflow_sdk.support.secrets import hidden, masked
 
 from moryflow.config import Config, Problem
@@ -97,6 +100,7 @@ def compare(
     changed += _problems(*settings)
     waiting = waiting or {}
     changed += _remarks(before, after, waiting)
+    changed = changed or list(_fixed(before, after, settings))
     kept = {file: error for file, error in after.kept.items() if before.kept.get(file) != error}
     torn = settings[1].torn
     if torn is not None and torn != settings[0].torn:
@@ -106,21 +110,40 @@ def compare(
     return ReloadReport(tuple(changed), _order_changed(before, after), after.id, ms, kept, tuple(waiting), {**look, **waiting})
 
 
+def _fixed(before: PluginSet, after: PluginSet, settings: tuple[Config, Config]) -> Iterator[PluginChange]:
+    """Yield the files whose previous version was in use and that are in use themselves now; a plugin says so itself."""
+    torn = [config.torn.file if config.torn else "" for config in settings]
+    of_plugins = {record.file for record in before.records if record.kept}
+    files = [file for file in before.kept if file not in after.kept and file not in of_plugins]
+    files += [torn[0]] if torn[0] and not torn[1] else []
+    yield from (PluginChange("file", file, "fixed") for file in files if exists(Path(file)))
+
+
 def _remarks(before: PluginSet, after: PluginSet, waiting: Mapping[str, str]) -> Iterator[PluginChange]:
     """Yield the new errors in files that have no previous version in use."""
-    old = {note for record in before.records for note in record.notes}
+    old = {_without_line(note) for record in before.records for note in record.notes}
     for note in (note for record in after.records if record.tier == "builtin" for note in record.notes):
         text = note.partition("; next: ")[0]
         place, _, error = text.partition(": ")
-        if note not in old and place not in waiting and text not in after.kept.values():
+        if _without_line(note) not in old and place not in waiting and text not in after.kept.values():
             yield PluginChange("file", place, error)
+
+
+CHECKS = {"agents": "moryflow agent check", "tools": "moryflow tool check", "commands": "moryflow doctor"}
+"""Folder of the home → the command that checks its files."""
+
+
+def _without_line(note: str) -> str:
+    """Return a remark without line and column, which move when something above is edited."""
+    return re.sub(r"(:\d+)+: ", ": ", note, count=1)
 
 
 def _check_command(file: str, torn: Problem | None) -> str:
     """Return the command that shows what is wrong with a file that is not part of a plugin."""
     if torn is not None and file == torn.file:
         return "moryflow config check"
-    return "moryflow agent check" if file.endswith(".md") else "moryflow tool check"
+    folder = next((name for name in (Path(file).name, Path(file).parent.name) if name in CHECKS), "tools")
+    return CHECKS[folder]
 
 
 def _plugins(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
@@ -214,6 +237,10 @@ def _names(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
     for kind, old, new in (*kinds, ("models", old_models, new_models)):
         yield from (PluginChange(kind, name, "removed") for name in old if name not in new)
         yield from (PluginChange(kind, name, "added") for name in new if name not in old)
+    for name, command in after.commands.items():
+        known = before.commands.get(name)
+        if known is not None and (known.help, known.revision) != (command.help, command.revision):
+            yield PluginChange("command", name, "description" if known.revision == command.revision else "text")
     for name, agent in after.agents.items():
         known = before.agents.get(name)
         if known is not None and known != agent:
@@ -231,7 +258,8 @@ def _settings(old: Any, new: Any, path: str) -> Iterator[PluginChange]:
         return
     live = any(path == name or path.startswith(f"{name}.") for name in _LIVE)
     old, new = (hidden(masked(value, name=path)) for value in (old, new))
-    words = "another value" if old == new else f"{_short(old)} → {_short(new)}"
+    shown = [_short(value) for value in (old, new)]
+    words = "another value" if shown[0] == shown[1] else " → ".join(shown)
     yield PluginChange("setting", path, words if live else f"{words} (takes a restart)")
 
 

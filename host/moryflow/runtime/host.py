@@ -259,7 +259,9 @@ class Host:
             self.config, self.plugin_set = await self._builder.load(old, last=self.config, wait=wait)
             self.__dict__.pop("surroundings", None)
             for session in self._sessions:
-                if session.agent == old.agents.get(session.agent.id):
+                known = old.agents.get(session.agent.id)
+                # The agent of a child is narrowed, and stays as it is. That of a file which is back again counts.
+                if session.agent == known or (known is None and session.row.parent is None):
                     session.agent = self.agents.get(session.agent.id, session.agent)
             await self.leases.retire(old, lambda: self._dispose_generation(old))
             return self.plugin_set.id != old.id

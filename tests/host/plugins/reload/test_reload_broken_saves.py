@@ -101,19 +101,22 @@ async def test_one_mistake_after_another_keeps_the_last_good_version(home):
     [
         ("agents/w.md", '---\n{"id": "w", "name": "W"}\n---\nx\n', '---\n{"id": \n---\nx\n', "moryflow agent check"),
         ("tools/w.py", "def w() -> str:\n    'W.'\n    return ''\ntools = [w]\n", "def w(:\n", "moryflow tool check"),
+        ("commands/w.md", "Read $1.\n", "", "moryflow doctor"),
         ("config.jsonc", '{"agents": {"runtime": {"tools": {"external": {"enabled": true}}}}}', "{", "moryflow config check"),
     ],
 )
 async def test_what_is_kept_is_told_with_the_next_command(home, file, good, bad, command):
-    """What happened, where, what to type, whatever kind of file it is (STYLE, errors; S0-i)."""
+    """What happened, where, what to type, whatever kind of file it is; and that it is fixed (STYLE, errors; S0-i)."""
     home.write("config.jsonc", '{"agents": {"runtime": {"tools": {"external": {"enabled": true}}}}}')
     path = home.write(file, good)
     async with home.open():
         home.write(file, bad)
         report = await home.report()
-        assert f"kept the previous version: {path}:1" in report.lines()[-1].replace(":3:", ":1:")
+        assert f"kept the previous version: {path}:" in report.lines()[-1]
         assert report.lines()[-1].endswith(f"; {command}")
-        assert report.as_event()["kept"][0]["next"] == command
+        assert report.as_event()["kept"][0]["next"] == command and report.changed == ()
+        home.write(file, good)
+        assert f"file {path}: fixed" in (await home.report()).lines()[0]
 
 
 async def test_a_broken_agent_file_keeps_the_agent_before(home):
@@ -130,6 +133,46 @@ async def test_a_broken_agent_file_keeps_the_agent_before(home):
         assert host.agents["writer"].prompt == "You write verse."
         file.unlink()
         await home.until(lambda: "writer" not in host.agents)
+
+
+async def test_another_file_takes_no_name_of_an_agent_that_is_kept(home):
+    """Else an agent without the rules of the broken file would answer in its place (D41, invariant 5)."""
+    text = '---\n{{"id": "w", "permission": {}}}\n---\nYou write.\n'
+    first = home.write("agents/a.md", text.format('[{"domain": "edit", "pattern": "*", "decision": "deny"}]'))
+    home.write("agents/b.md", text.format("[]"))
+    async with home.open() as host:
+        home.write("agents/a.md", "---\n")
+        report = await home.report()
+        assert [rule.decision for rule in host.agents["w"].rules] == ["deny"]
+        assert list(report.kept) == [str(first)] and f"the name 'w' is taken by {first}" in report.lines()[0]
+
+
+@pytest.mark.parametrize("folder", ["agents", "commands"])
+async def test_a_folder_that_cannot_be_read_takes_nothing_along(home, folder):
+    """A link whose disk is not mounted, a file in its place: what was read from it goes on (D41, invariant 5)."""
+    home.write(f"{folder}/w.md", '---\n{"id": "w", "description": "W."}\n---\nYou write.\n')
+    async with home.open() as host:
+        (home.path / folder).rename(home.path / "away")
+        (home.path / folder).symlink_to(home.path / "nowhere")
+        await host.refresh()
+        assert "w" in getattr(host.plugin_set, folder) and list(host.plugin_set.kept) == [str(home.path / folder)]
+        (home.path / folder).unlink()
+        await host.refresh()
+        assert "w" not in getattr(host.plugin_set, folder)
+
+
+async def test_a_session_follows_an_agent_that_was_away(home):
+    """Its file is removed and written anew, as some editors and a checkout do: its rules count again (S0-i, D41)."""
+    text = '---\n{{"id": "w", "permission": {}}}\n---\nYou write.\n'
+    file, script = home.write("agents/w.md", text.format("[]")), home.write("script.json", '["done"]')
+    async with home.open() as host:
+        session = await host.new_session(home.vault, agent="w", model=f"script:{script}")
+        file.unlink()
+        await host.refresh()
+        home.write("agents/w.md", text.format('[{"domain": "edit", "pattern": "*", "decision": "deny"}]'))
+        await host.refresh()
+        await session.prompt("hi")
+        assert [rule.decision for rule in session.agent.rules] == ["deny"]
 
 
 async def test_a_session_takes_the_saved_agent_at_its_next_turn(home):

@@ -104,3 +104,24 @@ async def test_a_report_of_settings_holds_no_secret(home):
         assert "setting plugins.mine.api_key: another value" in line and "plugins.mine.city: 'Rome' → 'Oslo'" in line
         said = line + json.dumps([event.as_json() for event in events])
         assert not [secret for secret in ("old9", "new9") if secret in said]
+
+
+async def test_a_remark_that_only_moved_is_not_said_again(home):
+    """A line more above it changes its number and nothing else (S0-i)."""
+    text = "---\nid: w\n{}colour: red\n---\nYou write.\n"
+    home.write("agents/w.md", text.format(""))
+    async with home.open():
+        home.write("agents/w.md", text.format("name: W\n"))
+        assert (await home.report()).lines()[0].endswith(" ms: agent w: name")
+
+
+async def test_a_changed_command_and_a_changed_list_are_named(home):
+    """A save that takes effect is never silent, and never said as "1 entry → 1 entry" (S0-i)."""
+    home.write("commands/look.md", "Look at $1.\n")
+    home.write("config.jsonc", '{"disabledPlugins": ["one"]}')
+    async with home.open():
+        home.write("commands/look.md", "Look at $1.\nTwice.\n")
+        home.write("config.jsonc", '{"disabledPlugins": ["two"]}')
+        await home.reloader.settled()
+        changes = {str(change) for report in home.reports for change in report.changed}
+        assert changes == {"command look: text", "setting disabledPlugins: another value"}
