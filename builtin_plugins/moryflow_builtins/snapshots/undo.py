@@ -53,7 +53,11 @@ class UndoChange:
 
 
 def changes_of(vault: Path, spans: Sequence[Span], *, forward: bool, limit: int) -> list[UndoChange]:
-    """Return the change of each span, compared with the disk; a broken span counts as changed by someone else."""
+    """Return the change of each span, compared with the disk; a broken span counts as changed by someone else.
+
+    What a turn made and removed again is as it was before the turn: nothing of it is to be undone.
+    """
+    spans = [span for span in spans if span.before != span.after]
     removed_paths = {span.path for span in spans if (span.after if forward else span.before) is None}
     return [_change(vault, span, forward, limit, removed_paths) for span in spans]
 

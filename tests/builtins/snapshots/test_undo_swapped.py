@@ -63,3 +63,19 @@ async def test_what_a_person_put_into_the_place_of_a_file_stays(desk):
     assert "in the place of f" in forced.stderr and "--keep" in forced.stderr and state(desk.vault) == before
     desk.cli("undo", "-y", "--keep")
     assert state(desk.vault) == {**before, "z": ("file", b"z\n", 0)}
+
+
+@pytest.mark.parametrize("how", [(), ("--force",)])
+async def test_a_file_that_a_turn_made_and_removed_again_is_not_its_own(desk, how):
+    """A person's file of the same name stays, and nobody is asked about it (S4.8)."""
+    await desk.turn({"calls": [{"name": "bash", "arguments": {"command": "echo 1 > tmp; mv tmp f"}}]}, "done")
+    await desk.turn(
+        {"calls": [{"name": "bash", "arguments": {"command": "echo 2 > tmp"}}]},
+        {"calls": [{"name": "bash", "arguments": {"command": "mv tmp f"}}]},
+        "done",
+    )
+    (desk.vault / "tmp").write_text("mine")
+    desk.cli("undo", "-y", *how)
+    assert state(desk.vault) == {"f": ("file", b"1\n", 0), "tmp": ("file", b"mine", 0)}
+    desk.cli("redo", "-y", *how)
+    assert state(desk.vault) == {"f": ("file", b"2\n", 0), "tmp": ("file", b"mine", 0)}
