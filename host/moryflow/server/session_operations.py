@@ -284,16 +284,17 @@ async def label(at: Call, id: str, label: str, node: str | None = None, remove: 
         return {"session": opened.id, **wanted.event_data}
 
 
-@operation("POST", "/sessions/{id}/undo", "{text: what was done, or would be, prompt}")
-async def undo(
-    at: Call, id: str, how: Annotated[str, "show only says what would be; also keep, force, step yes"] = "yes"
-) -> Any:
-    """Take back the last turn, its messages and its changes to files."""
+How = Annotated[str, "yes; keep or force for files that someone else changed since; show only describes it"]
+
+
+@operation("POST", "/sessions/{id}/undo", "{text: what was done, prompt}")
+async def undo(at: Call, id: str, how: How = "yes") -> Any:
+    """Take back the last turn, its messages and its changes to files; `step yes`: only its last step with tool calls."""
     return await _slash(at, id, "undo", how)
 
 
-@operation("POST", "/sessions/{id}/redo", "{text, prompt}")
-async def redo(at: Call, id: str, how: Annotated[str, "show only says what would be done; also keep, force"] = "yes") -> Any:
+@operation("POST", "/sessions/{id}/redo", "{text: what was done, prompt}")
+async def redo(at: Call, id: str, how: How = "yes") -> Any:
     """Do again what the last undo took back."""
     return await _slash(at, id, "redo", how)
 

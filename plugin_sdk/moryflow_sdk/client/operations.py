@@ -221,7 +221,7 @@ class Operations:
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/label", given)
 
     async def undo(self, id: str, *, how: str = "yes") -> Any:
-        """Take back the last turn, its messages and its changes to files."""
+        """Take back the last turn, its messages and its changes to files; `step yes`."""
         return await self._call("POST", f"/sessions/{quote(id, safe='')}/undo", {"how": how})
 
     async def redo(self, id: str, *, how: str = "yes") -> Any:
