@@ -8,7 +8,6 @@ first step and is judged like any other call. Only text that the person typed is
 from __future__ import annotations
 
 import base64
-import json
 import math
 import re
 import secrets
@@ -28,7 +27,7 @@ from moryflow.store.messages import ContextBuilder, with_files
 
 from .selection import agent_of, change_agent, change_mode, change_model, check_choice
 from .session_lease import Record, SessionLease
-from .subagents import GO_ON, TOOL, Children, waiting_children
+from .subagents import GO_ON, TOOL, Children, tool_request, waiting_children
 from .turn_result import TurnResult
 from .turn_task import DirectResult, TurnQueue, TurnTask, Work, can_continue, last_result, stream
 
@@ -412,11 +411,6 @@ def mentioned(prompt: Mapping[str, Any], host: SessionHost) -> Sequence[ToolRequ
     return (agent,) if agent is not None else tuple(_tool_calls(prompt["text"][: prompt.get("typed")], host))[:MOST_CALLS]
 
 
-def _request(tool: str, arguments: Mapping[str, Any]) -> ToolRequest:
-    text = json.dumps(arguments, ensure_ascii=False)
-    return ToolRequest(id=f"call_{secrets.token_hex(6)}", name=tool, arguments=text)
-
-
 def _agent_call(prompt: Mapping[str, Any], host: SessionHost) -> ToolRequest | None:
     """Return the call of a sub-agent, if the prompt begins with its name."""
     found = _AGENT.fullmatch(prompt["text"].lstrip())
@@ -427,7 +421,7 @@ def _agent_call(prompt: Mapping[str, Any], host: SessionHost) -> ToolRequest | N
     if name in startable:
         if not (rest or prompt.get("files")):
             raise ConfigError(f"@{name} needs a task", next_step=f'"@{name} what it should do"')
-        return _request(TOOL, {"agent": name, "prompt": with_files({**prompt, "text": rest or ""})})
+        return tool_request(TOOL, {"agent": name, "prompt": with_files({**prompt, "text": rest or ""})})
     if name in host.agents and not host.agents[name].hidden:
         raise ConfigError(f"{name} is a main agent, not a sub-agent", next_step=f"--agent {name}, or /{name} in chat")
     if near := nearest(name, startable, NEARLY):
@@ -443,7 +437,7 @@ def _tool_calls(typed: str, host: SessionHost) -> Iterator[ToolRequest]:
         if owned.tool.mentions is None:
             continue
         try:
-            calls = [_request(name, arguments) for arguments in owned.tool.mentions(typed)]
+            calls = [tool_request(name, arguments) for arguments in owned.tool.mentions(typed)]
         except Exception:  # a plugin's code
             continue
         yield from calls

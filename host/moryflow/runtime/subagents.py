@@ -356,7 +356,14 @@ def waiting_children(path: Sequence[Node]) -> tuple[ToolRequest, ...]:
             waiting[about["session"]] = about["agent"]
         for call in node.payload.get("calls") or () if node.kind == "assistant" else ():
             waiting.pop(_resumed_by(call), None)
-    return tuple(_go_on(session, agent) for session, agent in waiting.items())
+    return tuple(
+        tool_request(TOOL, {"agent": agent, "prompt": GO_ON, "task_id": session}) for session, agent in waiting.items()
+    )
+
+
+def tool_request(tool: str, arguments: Mapping[str, Any]) -> ToolRequest:
+    """Return a call that the host makes in a model's place."""
+    return ToolRequest(id=f"call_{secrets.token_hex(6)}", name=tool, arguments=json.dumps(arguments, ensure_ascii=False))
 
 
 def _end_of_child(node: Node) -> Mapping[str, Any]:
@@ -364,11 +371,6 @@ def _end_of_child(node: Node) -> Mapping[str, Any]:
     if node.kind == "tool" and node.payload["tool"] == TOOL:
         return node.payload.get("metadata") or {}
     return (node.payload.get("task") or {}) if node.kind == "note" else {}
-
-
-def _go_on(session: str, agent: str) -> ToolRequest:
-    arguments = json.dumps({"agent": agent, "prompt": GO_ON, "task_id": session})
-    return ToolRequest(id=f"call_{secrets.token_hex(6)}", name=TOOL, arguments=arguments)
 
 
 def _resumed_by(call: Mapping[str, Any]) -> str:
