@@ -18,16 +18,17 @@ MOST_SAID = 4000
 
 
 def contain_exit(error: BaseException) -> Exception:
-    """Return `error`, or a ``RuntimeError`` in its place if it would end the program or the turn."""
+    """Return `error`, or a ``RuntimeError`` with its traceback in its place if it would end the program or the turn."""
     match error:
         case Exception():
             return error
         case SystemExit():
             code = repr(error.code) if isinstance(error.code, str | int | None) else "…"
-            return RuntimeError(f"the plugin called sys.exit({code})")
+            contained = RuntimeError(f"the plugin called sys.exit({code})")
         case _:
             text = text_of(error)
-            return RuntimeError(f"the plugin raised {class_name(error)}{f': {text}' if text else ''}")
+            contained = RuntimeError(f"the plugin raised {class_name(error)}{f': {text}' if text else ''}")
+    return contained.with_traceback(error.__traceback__)
 
 
 def plugin_error(error: BaseException) -> Exception:

@@ -23,7 +23,7 @@ from moryflow.base.foreign_errors import contain_exit, describe, plugin_error, r
 from .checks import VERDICTS, check_blocks, check_result, check_verdict, copy_for_plugin, summary_of
 from .ledger import Ledger, Place, Quarantine
 from .plugin_set import HookFailure, Implementation, PluginSet
-from .threads import CallTimeout, PluginUnresponsive, WorkMeter, elapsed_limit, limit, processor_time
+from .threads import CallTimeout, PluginThreads, PluginUnresponsive, WorkMeter, elapsed_limit, limit, processor_time
 
 T = TypeVar("T")
 _IN_PLACE: Mapping[str, tuple[type, ...]] = {"tool_before": VERDICTS, "tool_after": (Stop,)}
@@ -284,7 +284,7 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ca
                 meter = WorkMeter(implementation.timeout, since)
                 value = await _run_metered(implementation, value, meter)
             else:
-                value = await _run_in_task(implementation, value)
+                value = await run_in_task(implementation.life, value, implementation.timeout)
     except BaseException as error:
         return _failure_of(implementation, error, perf_counter_ns() - started)
     ns = perf_counter_ns() - started
@@ -345,17 +345,20 @@ def _drive(work: CoroutineType[Any, Any, Any], waits_for: Any, meter: WorkMeter)
             return ended.value
 
 
-async def _run_in_task(implementation: Implementation, work: Awaitable[Any]) -> Any:
-    """Await `work` in a task of its own, so that code that ignores its cancellation cannot hold up the turn."""
+async def run_in_task(life: PluginThreads, work: Awaitable[Any], timeout: float) -> Any:
+    """Await `work` in a task of its own, so that code that ignores its cancellation cannot hold up the host.
+
+    :raises CallTimeout: it did not finish in `timeout` seconds; it is abandoned.
+    """
     task = asyncio.ensure_future(contained(work))
     try:
-        done, _ = await asyncio.wait((task,), timeout=limit(implementation.timeout))
+        done, _ = await asyncio.wait((task,), timeout=limit(timeout))
     except asyncio.CancelledError:
         abandon(task)
         raise
     if done:
         return task.result()
-    implementation.life.stray = task
+    life.stray = task
     abandon(task)
     raise CallTimeout
 

@@ -19,10 +19,11 @@ from typing import Any, cast
 
 from moryflow_sdk import Agent, BaseProvider, Command, Diagnostic, ModelProvider, PluginContext, PluginError
 
-from moryflow.base.foreign_errors import class_name, describe, root_of
+from moryflow.base.foreign_errors import class_name, describe, plugin_error, root_of
 from moryflow.base.paths import make_folder
-from moryflow.hooks.dispatcher import CallOutcome, call, what_went_wrong
+from moryflow.hooks.dispatcher import CallOutcome, call, run_in_task, what_went_wrong
 from moryflow.hooks.plugin_set import Implementation, LoadRecord, Plugin, PluginSet, RegisteredTool
+from moryflow.hooks.threads import CallTimeout
 
 from .consent import Admission, admit_all
 from .importer import LoadedCode, read_consented
@@ -117,13 +118,12 @@ async def _end(plugin: Plugin) -> None:
     disposer, life.disposer, life.started = life.disposer, None, False
     if disposer is not None and not life.broken:
         try:
-            async with asyncio.timeout(CLEANUP):
-                plain = life.serial and not inspect.iscoroutinefunction(disposer)
-                value = await life.run(disposer, (), CLEANUP) if plain else disposer()
-                if inspect.isawaitable(value):
-                    await value
-        except Exception as error:  # the isolation boundary of a plugin's clean-up
-            name, reason = plugin.name, describe_cleanup(error, plugin.object)
+            plain = life.serial and not inspect.iscoroutinefunction(disposer)
+            value = await life.run(disposer, (), CLEANUP) if plain else disposer()
+            if inspect.isawaitable(value):
+                await run_in_task(life, value, CLEANUP)
+        except BaseException as error:  # the isolation boundary of a plugin's clean-up, which may call sys.exit
+            name, reason = plugin.name, describe_cleanup(plugin_error(error), plugin.object)
             log.warning("plugin %s did not clean up: %s; moryflow plugin info %s", name, reason, name)
     life.stop()
     if life.forget is not None:
@@ -318,7 +318,7 @@ def items_from(plugin_set: PluginSet, hook: str, plugin: str, file: str) -> Iter
 
 def describe_cleanup(error: Exception, plugin: object) -> str:
     """Return a text on the error that a plugin's clean-up raised, and where; or that it took too long."""
-    if isinstance(error, TimeoutError) and not str(error):
+    if isinstance(error, CallTimeout):
         return f"it took longer than {CLEANUP:g} s"
     text, file, line = describe(error, root_of(str(getattr(plugin, "__file__", "") or "")))
     return f"{text} ({file}:{line})" if file else text

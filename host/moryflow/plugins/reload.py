@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from moryflow_sdk import Event, MoryflowError
 
 from moryflow.base.events import now
+from moryflow.base.foreign_errors import contain_exit, describe, place_of, root_of
 
 from .consent import Consents, consent_command, items
 from .entry_points import CODE_FOLDERS, TEXT_FOLDERS, editable_code, linked_settings, search_path
@@ -95,7 +96,7 @@ class Reloader:
         self._since = 0.0
         self._asked = 0.0
         self._task: asyncio.Task[None] | None = None
-        self._plugin_paths: dict[Path, list[Callable[[Path], None]]] = {}
+        self._plugin_paths: dict[Path, list[tuple[str, Callable[[Path], None]]]] = {}
         self._shells: set[str] = set()
         self._appeared: list[str] = []
         self._unsubscribe = _nothing
@@ -165,8 +166,8 @@ class Reloader:
         """Handle one change of a file: call the plugins that watch it, and reload if it is part of a generation."""
         for folder, callbacks in self._plugin_paths.items():
             if path.is_relative_to(folder):
-                for callback in callbacks:
-                    _call(callback, path)
+                for plugin, callback in callbacks:
+                    _call(plugin, callback, path)
         self._on_saved(path)
 
     def _on_saved(self, path: Path) -> None:
@@ -271,8 +272,8 @@ class Reloader:
             folders[folder] = folders.get(folder, False) or deep
         folders |= dict.fromkeys(self._sites - folders.keys(), False)
         self._plugin_paths = {}
-        for (_, path), callback in list(self._host.watch_registry.watches.items()):
-            self._plugin_paths.setdefault(path, []).append(callback)
+        for (plugin, path), callback in list(self._host.watch_registry.watches.items()):
+            self._plugin_paths.setdefault(path, []).append((plugin, callback))
             folder, deep = (path, True) if path.is_dir() else (path.parent, False)
             folders[folder] = folders.get(folder, False) or deep
         self._watcher.watch(folders)
@@ -362,11 +363,14 @@ def _nothing() -> None:
     """Do nothing: the callback for when nobody listens."""
 
 
-def _call(callback: Callable[[Path], None], path: Path) -> None:
+def _call(plugin: str, callback: Callable[[Path], None], path: Path) -> None:
     try:
         callback(path)
-    except Exception:  # the isolation boundary of a plugin's own function
-        log.exception("a plugin failed when it was told of a change")
+    except BaseException as error:  # the isolation boundary of a plugin's own function, which may call sys.exit
+        text, file, line = describe(contain_exit(error), root_of(place_of(callback)[0]))
+        place = f" ({file}:{line})" if file else ""
+        step = f"moryflow plugin info {plugin}"
+        log.warning("plugin %s failed when it was told that %s changed: %s%s; %s", plugin, path, text, place, step)
 
 
 class WatchedFolder(NamedTuple):

@@ -88,6 +88,36 @@ async def test_cleaning_up_is_given_a_second(home):
         assert home.record().status == "loaded"
 
 
+ENDS = ("1 / 0", "raise SystemExit(3)", "raise KeyboardInterrupt", "raise asyncio.CancelledError", "raise GeneratorExit")
+DEAF = """while not Path(__file__).with_name("go").exists():
+            try: await asyncio.sleep(0.01)
+            except BaseException: pass"""
+
+
+@pytest.mark.parametrize("kind", ["", "async "])
+@pytest.mark.parametrize("body", [*ENDS, DEAF])
+async def test_cleaning_up_ends_neither_the_host_nor_its_reloading(home, caplog, kind, body):
+    """Whatever it raises or ignores; the warning names the line (invariants 5 and 9)."""
+    if body == DEAF and not kind:
+        body = "import time; time.sleep(30)"
+    source = (
+        CLEANING.format(body=body)
+        .replace("def end", f"{kind}def end")
+        .replace("import hookimpl", "import hookimpl\nimport asyncio")
+    )
+    file = home.write("plugins/mine.py", source)
+    async with home.open():
+        home.tool("two")
+        async with asyncio.timeout(60):
+            assert await home.says() == "two"
+            home.tool("three")
+            assert await home.says() == "three"
+    file.with_name("go").touch()
+    await asyncio.sleep(0.1)
+    said = [record.getMessage() for record in caplog.records if "did not clean up" in record.getMessage()]
+    assert len(said) == 1 and (f"({file}:8)" in said[0] if body in ENDS else "longer than 1 s" in said[0])
+
+
 async def test_modules_of_an_old_generation_are_freed(home):
     """What nobody uses any more leaves the memory, a plugin's helper modules too (ARCHITECTURE §4)."""
     home.write(

@@ -153,6 +153,31 @@ async def test_a_plugin_is_told_of_the_changes_it_asked_for(home):
         assert "tool first: added" in (await home.report()).lines()[0]
 
 
+@pytest.mark.parametrize("body", ["1 / 0", "raise SystemExit(3)", "raise KeyboardInterrupt"])
+async def test_a_plugin_that_fails_over_a_change_is_named(home, caplog, body):
+    """The function runs on the loop: whatever it raises, the host and its reloading go on (invariant 5)."""
+    words = home.path.parent / "words"
+    words.mkdir()
+    source = f"""
+        from pathlib import Path
+        from moryflow_sdk import hookimpl
+
+        def heard(path):
+            {body}
+
+        @hookimpl
+        def plugin_start(ctx):
+            return ctx.watch(Path({str(words)!r}), heard)
+    """
+    file = home.write("plugins/mine.py", source)
+    async with home.open():
+        (words / "one.txt").write_text("")
+        await home.until(lambda: "plugin mine failed" in caplog.text)
+        assert f"({file}:5); moryflow plugin info mine" in caplog.text and "Traceback" not in caplog.text
+        home.tool("two")
+        assert await home.says() == "two"
+
+
 async def test_a_storm_of_saves_ends_in_the_last_one(home):
     """Many saves, some half-written: the host answers all the time and ends with what was saved last (issue 5)."""
     file = home.tool("start")
