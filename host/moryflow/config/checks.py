@@ -133,14 +133,8 @@ def deepest(value: Any, location: tuple[str | int, ...]) -> list[str | int]:
         if inner is not MISSING:
             place.append(step)
             value = inner
-    return _whole_entry(place)
-
-
-def _whole_entry(place: list[str | int]) -> list[str | int]:
-    """Cut `place` at the first entry of a list: an entry is dropped as a whole, because half of it was never meant."""
-    for index, step in enumerate(place):
-        if isinstance(step, int):
-            return place[: index + 1]
+            if isinstance(step, int):  # an entry of a list is dropped as a whole, because half of it was never meant
+                break
     return place
 
 

@@ -102,14 +102,11 @@ def _problems(known: Sequence[Known], key: str, value: object) -> list[Any]:
     host = len(host_models())
     _, of_host = drop_bad_values(layer, known[:host], strict=True)
     _, of_others = drop_bad_values(layer, known[host:])
-    wrong_rules = _wrong_rules(layer) if key == ".".join(RULES) else []
+    wrong_rules: list[Any] = []
+    if key == ".".join(RULES):
+        no_list = [layer.problem(RULES, "the rules must be a list", code="rule_invalid")]
+        wrong_rules = read_rules(layer)[1] if isinstance(layer.find(RULES), list) else no_list
     return [*unknown_keys(layer, known), *of_host, *of_others, *wrong_rules]
-
-
-def _wrong_rules(layer: Layer) -> list[Any]:
-    if not isinstance(layer.find(RULES), list):
-        return [layer.problem(RULES, "the rules must be a list", code="rule_invalid")]
-    return read_rules(layer)[1]
 
 
 Change = Callable[[str, Any], tuple[str, Any] | None]
@@ -342,10 +339,7 @@ def _insert_after(text: str, container: JsoncNode, last: JsoncNode, value: Any, 
 def _after_remark(text: str, start: int, stop: int) -> int:
     """Return where the comment of the line ends, which belongs to the entry before it; `start` if there is none."""
     match = _REST_OF_LINE.match(text, start, stop)
-    place = match.end() if match else start
-    while place > start and text[place - 1] in _SPACE:
-        place -= 1
-    return place
+    return start + len(match[0].rstrip(_SPACE)) if match else start
 
 
 def put(text: str, node: JsoncNode, value: Any) -> str:
@@ -360,27 +354,15 @@ def remove(text: str, container: JsoncNode, key: str | int) -> str:
     if node is None:
         return text
     begin, end = node.begin, node.end
+    place = container.children.index(node)
+    comma_before = container.children[place - 1].comma if place else None
     if node.comma is not None:
         text = text[: node.comma] + text[node.comma + 1 :]
-    elif (before := _before(container, node)) is not None and before.comma is not None:
-        text = text[: before.comma] + text[before.comma + 1 :]
+    elif comma_before is not None:
+        text = text[:comma_before] + text[comma_before + 1 :]
         begin, end = begin - 1, end - 1
-    return _cut(text, begin, end)
-
-
-def _before(container: JsoncNode, node: JsoncNode) -> JsoncNode | None:
-    siblings = container.children
-    place = siblings.index(node)
-    return siblings[place - 1] if place else None
-
-
-def _cut(text: str, begin: int, end: int) -> str:
-    line = begin
-    while line > 0 and text[line - 1] in _SPACE:
-        line -= 1
-    after = end
-    while after < len(text) and text[after] in _SPACE:
-        after += 1
+    line = len(text[:begin].rstrip(_SPACE))
+    after = len(text) - len(text[end:].lstrip(_SPACE))
     at_start = line == 0 or text[line - 1] in "\n\r"
     if at_start and text.startswith(("\r\n", "\n"), after):
         return text[:line] + text[after + (2 if text[after] == "\r" else 1) :]
@@ -420,8 +402,5 @@ def _unit(text: str) -> str:
 
 
 def _indent_at(text: str, offset: int) -> str:
-    line = text.rfind("\n", 0, offset) + 1
-    indent = line
-    while indent < len(text) and text[indent] in _SPACE:
-        indent += 1
-    return text[line:indent]
+    line = text[text.rfind("\n", 0, offset) + 1 :]
+    return line[: len(line) - len(line.lstrip(_SPACE))]
