@@ -80,20 +80,18 @@ class PermissionAsker:
             await self._reply(approval, "reject", "the user refused this before and does not want to be asked again")
             return
         offered = options_of(approval, data)
-        shown = {"sessionId": self._session, "toolCall": self._call(data), "options": offered}
         try:
-            outcome = outcome_in(await self._connection.ask("session/request_permission", shown))
+            answer = await _answer(self._connection, self._session, self._call(data), offered)
         except MoryflowError as error:
             await self._reply(approval, "reject", f"the editor could not ask: {error}")
             return
-        chosen = next((one["kind"] for one in offered if one["optionId"] == outcome.get("optionId")), "")
-        match outcome.get("outcome"), chosen:
-            case "selected", "allow_once" | "allow_always":
-                await self._reply(approval, "once" if chosen == "allow_once" else "always")
-            case "selected", "reject_once" | "reject_always":
-                self._refused |= {about} if chosen == "reject_always" else set()
+        match answer:
+            case "allow_once" | "allow_always":
+                await self._reply(approval, "once" if answer == "allow_once" else "always")
+            case "reject_once" | "reject_always":
+                self._refused |= {about} if answer == "reject_always" else set()
                 await self._reply(approval, "reject")
-            case "cancelled", _:
+            case "cancelled":
                 await self._reply(approval, "stop")
             case _:
                 await self._reply(approval, "reject", "the editor gave an answer that was not offered")
@@ -117,10 +115,16 @@ class PermissionAsker:
         }
 
 
-def outcome_in(result: Any) -> Mapping[str, Any]:
-    """Return the ``outcome`` of a client's answer to a question; empty if the answer is malformed."""
-    outcome = result.get("outcome") if isinstance(result, Mapping) else None
-    return outcome if isinstance(outcome, Mapping) else {}
+async def _answer(connection: EditorConnection, session: str, call: Update, offered: Sequence[Mapping[str, str]]) -> str:
+    """Ask the person about `call`; return the kind of the chosen option, ``cancelled``, or "" for any other answer."""
+    shown = {"sessionId": session, "toolCall": call, "options": offered}
+    match await connection.ask("session/request_permission", shown):
+        case {"outcome": {"outcome": "selected", "optionId": chosen}}:
+            return next((one["kind"] for one in offered if one["optionId"] == chosen), "")
+        case {"outcome": {"outcome": "cancelled"}}:
+            return "cancelled"
+        case _:
+            return ""
 
 
 def _patterns(data: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -145,18 +149,15 @@ def options_of(approval: str, data: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the offered answers. *Always* names the rule that it would store, and is missing if there is none to store."""
     about = f"{approval}:{str(data['hash'])[:16]}"
     always = str(data.get("always") or "")
+    patterns = ", ".join(visible(str(one)) for one in _patterns(data))
+    such = f"all of {patterns}" if patterns else "the same again"
     named = [
         ("allow_once", "Allow once"),
         *([("allow_always", f"Always allow ({visible(always)})")] if always else []),
         ("reject_once", "Reject"),
-        ("reject_always", f"Reject, and {_all_of(data)} without asking, in this session"),
+        ("reject_always", f"Reject, and {such} without asking, in this session"),
     ]
     return [{"optionId": f"{kind}:{about}", "name": name, "kind": kind} for kind, name in named]
-
-
-def _all_of(data: Mapping[str, Any]) -> str:
-    patterns = ", ".join(visible(str(one)) for one in _patterns(data))
-    return f"all of {patterns}" if patterns else "the same again"
 
 
 async def full_access_confirmed(connection: EditorConnection, session: str) -> bool:
@@ -166,12 +167,10 @@ async def full_access_confirmed(connection: EditorConnection, session: str) -> b
         {"optionId": "leave:full_access", "name": "Keep asking", "kind": "reject_once"},
     ]
     call = {"toolCallId": "mode:full_access", "title": "Full access", "kind": "switch_mode", "status": "pending"}
-    shown = {"sessionId": session, "toolCall": {**call, "content": [text_block(FULL_ACCESS)]}, "options": options}
     try:
-        outcome = outcome_in(await connection.ask("session/request_permission", shown))
+        return await _answer(connection, session, {**call, "content": [text_block(FULL_ACCESS)]}, options) == "allow_once"
     except MoryflowError:
         return False
-    return outcome.get("outcome") == "selected" and outcome.get("optionId") == "confirm:full_access"
 
 
 MOST_SERVERS = 32
@@ -230,21 +229,16 @@ class EditorServers:
     async def _ask(self, session: str, title: str, text: str, never: list[bool]) -> bool:
         """Ask one question. A yes counts only for the shown text; any answer that was not offered is a no."""
         about = _hash(f"{title}\n{text}")
-        offered = {
+        names = {
             "allow_once": "Yes",
             "reject_once": "No",
             "reject_always": "No, and do not ask again until the editor restarts",
         }
+        offered = [{"optionId": f"{kind}:{about}", "name": name, "kind": kind} for kind, name in names.items()]
         call = {"toolCallId": f"mcp:{about}", "title": visible(title), "kind": "execute", "status": "pending"}
-        shown = {
-            "sessionId": session,
-            "toolCall": {**call, "content": [fenced(text)]},
-            "options": [{"optionId": f"{kind}:{about}", "name": name, "kind": kind} for kind, name in offered.items()],
-        }
-        outcome = outcome_in(await self._connection.ask("session/request_permission", shown))
-        chosen = outcome.get("optionId") if outcome.get("outcome") == "selected" else ""
-        never += [True] if chosen == f"reject_always:{about}" else []
-        return chosen == f"allow_once:{about}"
+        answer = await _answer(self._connection, session, {**call, "content": [fenced(text)]}, offered)
+        never += [True] if answer == "reject_always" else []
+        return answer == "allow_once"
 
 
 def _hash(text: str) -> str:

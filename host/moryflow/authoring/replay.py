@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -217,8 +218,12 @@ class ValueDifference:
 
     def lines(self) -> list[str]:
         """Return the difference as two lines for a person."""
-        before, after = _excerpts(self.before, self.after)
-        return [f"- {before}", f"+ {after}"]
+        before, after = self.before, self.after
+        if not (isinstance(before, str) and isinstance(after, str)):
+            texts = [json.dumps(value, ensure_ascii=False, default=str) for value in (before, after)]
+            before, after = ("(nothing)" if text == "null" else text for text in texts)
+        start = max(0, _common(before, after) - AROUND)
+        return [f"- {_cut(before, start)}", f"+ {_cut(after, start)}"]
 
 
 def first_difference(before: Any, after: Any, path: str = "") -> ValueDifference | None:
@@ -255,18 +260,7 @@ def _in_list(before: list[Any], after: list[Any], path: str) -> ValueDifference 
 
 
 def _common(before: str, after: str) -> int:
-    for index, (one, other) in enumerate(zip(before, after, strict=False)):
-        if one != other:
-            return index
-    return min(len(before), len(after))
-
-
-def _excerpts(before: Any, after: Any) -> tuple[str, str]:
-    if not (isinstance(before, str) and isinstance(after, str)):
-        texts = [json.dumps(value, ensure_ascii=False, default=str) for value in (before, after)]
-        before, after = ("(nothing)" if text == "null" else text for text in texts)
-    start = max(0, _common(before, after) - AROUND)
-    return _cut(before, start), _cut(after, start)
+    return len(os.path.commonprefix([before, after]))  # noqa: RUF071
 
 
 def _cut(text: str, start: int) -> str:
