@@ -170,13 +170,13 @@ async def test_a_plugin_knows_the_turns_it_started_and_nobody_else_can_claim_the
         assert kid.origin["spawn"]["plugin"] == "keeper"
         await (await host.resume(session_id=kid.id, model=model)).prompt("again")
         copy = await host.store.fork(kid.id)
-        await (await host.resume(session_id=copy.id, model=model)).prompt("again")
+        await (await host.resume(session_id=copy.id, model=model, agent="build")).prompt("again")
         lines = [line async for line in host.store.export(kid.id)]
         brought = await host.store.import_(lines)
         assert brought.origin == {"session": kid.id, "imported": True}
         again = [line async for line in host.store.export(brought.id)]
         assert json.loads(again[0])["origin"] == json.loads(lines[0])["origin"]
-        await (await host.resume(session_id=brought.id, model=model)).prompt("again")
+        await (await host.resume(session_id=brought.id, model=model, agent="build")).prompt("again")
     assert seen == ["('keeper', {'target': 'a.md'})", kid.id, "None", "None", "None", "None"]
 
 

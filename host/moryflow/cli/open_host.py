@@ -250,8 +250,11 @@ def _unknown_agent(host: Host) -> Iterator[Problem]:
     if not name or (name in host.agents and not hidden):
         return
     hint = ("" if hidden else _suggestion(name, host.agents)) or "moryflow agent list"
-    what = f"the agent {name!r} is hidden and cannot be chosen" if hidden else f"there is no agent {name!r}"
-    text = f"{what}; the default one answers"
+    from moryflow.base.builtins import RESERVED
+
+    text = f"there is no agent {name!r}; the default one answers, and asks before every call"
+    if hidden or name in RESERVED["agents"]:
+        text = f"the agent {name!r} is hidden and cannot be chosen; the default one answers"
     yield _problem(host, key, text, hint, "agent_unknown")
 
 

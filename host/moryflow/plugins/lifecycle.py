@@ -305,7 +305,8 @@ class ContributionCollector:
         if owner is not None:
             return f"the name {name!r} is taken by {owner}"
         plugin = self.base.plugins[by.plugin]
-        self.owners[key] = source if plugin.tier == "builtin" and source else f"the {plugin.tier} plugin {plugin.name}"
+        of_person = bool(source) and Path(source).is_relative_to(self.base.home)
+        self.owners[key] = source if of_person else f"the {plugin.tier} plugin {plugin.name}"
         return ""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginError, thaw
+from moryflow_sdk.support.rule_entries import ANY_DOMAIN, not_understood
 from moryflow_sdk.support.texts import did_you_mean, nearest
 
 from moryflow.agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
@@ -81,8 +82,9 @@ def named_agent(agents: Mapping[str, Agent], name: str | None, configured: str |
     :raises ConfigError: `name` was given and is not known, or cannot be chosen.
     """
     if name is None:
-        found = agents.get(configured or DEFAULT_AGENT.id, DEFAULT_AGENT)
-        return DEFAULT_AGENT if found.hidden else found
+        wanted = configured or DEFAULT_AGENT.id
+        found = agent_or_stand_in(agents, wanted, DEFAULT_AGENT)
+        return DEFAULT_AGENT if found.hidden or wanted in RESERVED["agents"] else found
     if name in RESERVED["agents"] or known_agent(agents, name).hidden:
         raise ConfigError(
             f"the agent {name!r} is hidden: it works for Moryflow or for a plugin, and cannot be chosen",
@@ -102,6 +104,18 @@ def known_agent(agents: Mapping[str, Agent], name: str) -> Agent:
     raise ConfigError(f"unknown agent {name!r}{hint}", next_step="moryflow agent list")  # it also shows files with errors
 
 
+def agent_or_stand_in(agents: Mapping[str, Agent], name: str, default: Agent) -> Agent:
+    """Return the agent called `name`; if it is missing, `default` in its place, which asks before every call.
+
+    The file of the agent may be removed or broken, and the rules in it are lost with it.
+    """
+    if name in agents or name == default.id:
+        return agents.get(name, default)
+    problem = "its file is missing or cannot be read; moryflow agent check"
+    lost = not_understood(ANY_DOMAIN, problem, source="agent", file=f"agent {name}")
+    return default.replace(id=name, name=name, rules=(lost, *default.rules))
+
+
 def agent_of(row: SessionRow, agents: Mapping[str, Agent], default: Agent) -> Agent:
     """Return the agent of a session; for a child, the narrowed agent that was stored when it was started.
 
@@ -109,7 +123,7 @@ def agent_of(row: SessionRow, agents: Mapping[str, Agent], default: Agent) -> Ag
     """
     spawned = (row.origin or {}).get("spawn")
     if spawned is None:
-        return agents.get(row.agent, default)
+        return agent_or_stand_in(agents, row.agent, default)
     try:
         return Agent.model_validate(thaw(spawned["agent"]))
     except ValueError as error:

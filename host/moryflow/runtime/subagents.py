@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from moryflow_sdk import Agent, MoryflowError, Spawned, SpawnResult, ToolError, ToolRequest, freeze
 from moryflow_sdk.support.texts import did_you_mean
 
-from moryflow.agents import narrow_agent
+from moryflow.agents import DEFAULT_AGENT, narrow_agent
 from moryflow.kernel.outcome import ChildUsage, RunOptions, error_json
 from moryflow.kernel.turn_context import ParentTurn
 
@@ -72,9 +72,9 @@ class Children:
         """The children at work now."""
         return tuple(self._running.values())
 
-    def agents(self) -> dict[str, Agent]:
-        """Return every agent by id."""
-        return self._host.agents
+    def agents(self, scope: TurnContext) -> dict[str, Agent]:
+        """Return every agent by id, as the generation of the turn `scope` has them."""
+        return {DEFAULT_AGENT.id: DEFAULT_AGENT, **scope.plugin_set.agents}
 
     async def depth(self, scope: TurnContext) -> int:
         """Return how many ancestors the session of `scope` has, counted up to :data:`DEEPEST`."""
@@ -150,7 +150,7 @@ class Children:
     # ---------------------------------------------------------------- starting
 
     async def _child(self, scope: TurnContext, plugin: str, wish: SpawnRequest) -> SessionPort:
-        chosen = self._agent_named(wish.agent)
+        chosen = self._agent_named(scope, wish.agent)
         if await self.depth(scope) >= DEEPEST:
             raise ToolError(f"sub-agents nest at most {DEEPEST} deep", code="too_deep", next_step="do it yourself")
         if reached := scope.budget.reached():
@@ -168,10 +168,10 @@ class Children:
         hold = await self._begin_child(scope, started, agent, wish.title)
         return self._host.session(hold.session, agent, model, started, hold)
 
-    def _agent_named(self, wanted: str | Agent) -> Agent:
+    def _agent_named(self, scope: TurnContext, wanted: str | Agent) -> Agent:
         if isinstance(wanted, Agent):
             return wanted
-        known = self.agents()
+        known = self.agents(scope)
         if wanted in known:
             return known[wanted]
         hint = did_you_mean(wanted, known) or f"; there are {', '.join(sorted(known))}"

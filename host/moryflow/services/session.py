@@ -176,7 +176,7 @@ class SpawnService:
         return await self._children.run(self._scope, self._plugin, wish)
 
     def agents(self) -> Sequence[Agent]:
-        known = (agent for agent in self._children.agents().values() if agent.mode in ("subagent", "all"))
+        known = (agent for agent in self._children.agents(self._scope).values() if agent.mode in ("subagent", "all"))
         there = self._scope.vault
         return [agent for agent in known if not agent.hidden and (not agent.needs or exists(there / agent.needs))]
 

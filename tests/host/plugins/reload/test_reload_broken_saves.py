@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,28 @@ async def test_a_folder_that_cannot_be_read_takes_nothing_along(home, folder):
         (home.path / folder).unlink()
         await host.refresh()
         assert "w" not in getattr(host.plugin_set, folder)
+
+
+@pytest.mark.parametrize("left", ["---\n", None])
+async def test_an_agent_that_is_lost_at_a_restart_asks_before_every_call(home, left):
+    """Its rules are lost with its file: the default agent in its place must not do what it could not (D41, D26)."""
+    (home.vault / "a.txt").write_text("alpha")
+    text = '---\n{"id": "w", "permission": [{"domain": "read", "pattern": "*", "decision": "deny"}]}\n---\nYou write.\n'
+    file = home.write("agents/w.md", text)
+    turns = [{"calls": [{"name": "read", "arguments": {"path": "a.txt"}}]}, "done"]
+    script = home.write("script.json", json.dumps(turns * 2))
+    home.write("config.jsonc", '{"agents": {"runtime": {"agent": {"id": "w"}, "mode": {"default": "full_access"}}}}')
+    async with home.open() as host:
+        first = (await host.new_session(home.vault, model=f"script:{script}")).id
+    file.unlink() if left is None else file.write_text(left)
+    async with home.open() as host:
+        resumed = await host.resume(home.vault, first, model=f"script:{script}")
+        for session in (resumed, await host.new_session(home.vault, model=f"script:{script}")):
+            [denied] = (await session.prompt("hi")).denied
+            assert "its file is missing or cannot be read; moryflow agent check" in denied["reason"]
+        home.write("agents/w.md", text)
+        await host.refresh()
+        assert [rule.problem for rule in resumed.agent.rules] == [""]
 
 
 async def test_a_session_follows_an_agent_that_was_away(home):

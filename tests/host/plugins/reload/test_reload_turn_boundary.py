@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -49,6 +50,47 @@ async def test_the_doom_loop_reloads(home):
         saved(home, {"doomLoop": {"maxToolCalls": 1, "maxAttempts": 1}})
         assert "restart" not in (await home.report()).lines()[0]
         assert (await session.prompt("hi")).end_reason == "doom_loop"
+
+
+WAITING = """
+import time
+from pathlib import Path
+from moryflow_sdk import hookimpl, tool
+
+@tool(domain="read")
+def wait() -> str:
+    "Wait to be let go."
+    Path(__file__).with_name("began").touch()
+    while not Path(__file__).with_name("go").exists():
+        time.sleep(0.005)
+    return ""
+
+@hookimpl
+def tools():
+    return [wait]
+"""
+
+
+async def test_a_running_turn_starts_sub_agents_of_its_own_generation(home):
+    """An agent that is saved while the turn runs counts from the next turn on (invariant 8)."""
+    agent = '---\n{{"id": "w", "description": "d", "model": "script:{}"}}\n---\nYou write {}.\n'
+    child = home.write("child.json", '["written"]')
+    home.write("agents/w.md", agent.format(child, "prose"))
+    home.write("plugins/mine.py", WAITING)
+    task = {"name": "task", "arguments": {"agent": "w", "prompt": "write", "description": "d"}}
+    turns = [{"calls": [{"name": "wait", "arguments": {}}]}, {"calls": [task]}, "done"]
+    script = home.write("script.json", json.dumps(turns))
+    async with home.open() as host:
+        session = await host.new_session(home.vault, model=f"script:{script}")
+        turn = asyncio.ensure_future(session.prompt("hi"))
+        await home.until((home.path / "plugins" / "began").exists)
+        home.write("agents/w.md", agent.format(child, "verse"))
+        await host.refresh()
+        (home.path / "plugins" / "go").touch()
+        assert (await turn).text == "done"
+        [started] = await host.store.sessions(5, purpose="child", parent=session.id)
+        assert started.origin["spawn"]["agent"]["prompt"] == "You write prose."
+        assert host.agents["w"].prompt == "You write verse."
 
 
 async def test_compaction_reloads(home):
