@@ -186,8 +186,11 @@ def _of_file(path: Path) -> Candidate | None:
 
 def in_development(path: Path) -> list[Candidate]:
     """Return the plugins at `path`: a file, a package, or a project with entry points in its ``pyproject.toml``."""
-    if (path / "pyproject.toml").is_file():
-        return [_installed(found) for found in entry_points_of(path)]
+    project = path / "pyproject.toml"
+    if project.is_file():
+        text = "it declares no entry points of moryflow.plugins"
+        problem = LoadFailure("discover", text, file=str(project), hint="moryflow new plugin NAME writes one that does")
+        return [_installed(found) for found in entry_points_of(path)] or [Candidate.at(path, problem=problem)]
     single = _of_file(path)
     if single is not None:
         return [single]
@@ -208,7 +211,7 @@ def _unreadable(found: EntryPoint) -> LoadFailure | None:
     if not found.problem:
         return None
     hint = "fix it" if found.file.endswith(".toml") else "reinstall the package, or uninstall it"
-    return LoadFailure("discover", found.problem, file=found.file, hint=hint)
+    return LoadFailure("discover", found.problem, file=found.file, line=found.line, hint=hint)
 
 
 def _bad_name(name: str, file: str) -> LoadFailure | None:

@@ -299,9 +299,9 @@ def entry_points_of(project: Path) -> list[EntryPoint]:
     try:
         table = read_project(project)
     except (OSError, ValueError) as error:
-        return [
-            EntryPoint(project.name, "", project.name, "", file, editable=str(project), problem=f"it cannot be read: {error}")
-        ]
+        place = re.search(r"at line (\d+)", str(error))
+        line, problem = int(place[1]) if place else 0, f"it cannot be read: {error}"
+        return [EntryPoint(project.name, "", project.name, "", file, line, editable=str(project), problem=problem)]
     root = _root(project)
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))

@@ -9,6 +9,7 @@ import hashlib
 import heapq
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
@@ -100,6 +101,7 @@ class Loading:
         self._plugins: dict[str, Plugin] = {}
         self._found: dict[str, tuple[Implementation, ...]] = {}
         self._missing: set[str] = set()
+        self._unreadable: list[tuple[Candidate, LoadFailure]] = []
 
     def add(self, candidate: Candidate) -> None:
         """Load one plugin, or record why it is not loaded."""
@@ -108,6 +110,8 @@ class Loading:
         try:
             if isinstance(candidate.problem, NameReserved):
                 raise candidate.problem
+            if candidate.problem is not None:
+                self._unreadable.append((candidate, candidate.problem))
             self._choice.check(candidate, candidate.name)
             plugin, record = self._load(candidate, record)
             self._plugins[plugin.name] = plugin
@@ -130,6 +134,7 @@ class Loading:
 
     def finish(self, final_after: str, among_user: Container[str]) -> PluginSet:
         """Order the hooks, record the plugins that were expected and not found, and return the set."""
+        self._keep_below_unreadable()
         hooks = self._ordered(final_after, among_user)
         self._name_absent()
         for name in self._settings.disabled:
@@ -189,9 +194,10 @@ class Loading:
         return import_named(candidate, known, self._admission.prints, check)
 
     def _keep_previous(self, candidate: Candidate, failure: LoadFailure) -> LoadRecord | None:
-        """Keep the plugin's previous version in use and return its record; ``None`` if there is none from the same tier."""
+        """Keep the plugin's previous version in use and return its record; ``None`` if there is none from the same tier, or
+        another candidate has the name."""
         plugin, record = self._previous.get(candidate.name), self._records_before.get(candidate.name)
-        if failure.stage == "discover" or plugin is None or record is None or plugin.tier != candidate.tier:
+        if candidate.name in self._plugins or plugin is None or record is None or plugin.tier != candidate.tier:
             return None
         self._plugins[plugin.name] = plugin
         self._found[plugin.name] = self._registry.add(plugin)
@@ -267,6 +273,21 @@ class Loading:
             self._missing.add(name)
 
     # ---------------------------------------------------------------- all plugins
+
+    def _keep_below_unreadable(self) -> None:
+        """Keep the plugins of a folder or project that cannot be read now, for example because it is being written."""
+        for candidate, failure in self._unreadable:
+            folder = candidate.editable or candidate.target
+            for plugin in self._previous.values():
+                if plugin.tier == "builtin" or plugin.name in self._records or not Path(plugin.file).is_relative_to(folder):
+                    continue
+                lost = candidate._replace(name=plugin.name, tier=plugin.tier)
+                with suppress(NotWanted):
+                    self._choice.check(lost, plugin.name)
+                    if record := self._keep_previous(lost, failure):
+                        self._records[plugin.name] = [record]
+                        own = self._records.get(candidate.name, [])  # says the same as the records of what is kept
+                        self._records[candidate.name] = [each for each in own if each.status == "loaded"]
 
     def _ordered(self, final_after: str, among_user: Container[str]) -> dict[str, tuple[Implementation, ...]]:
         """Order every hook. Plugins whose order contradicts each other's fail, and the others are ordered without them."""

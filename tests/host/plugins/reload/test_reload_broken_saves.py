@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,47 @@ async def test_a_file_that_is_written_only_in_part_takes_no_gate_away(home, sour
         assert home.record().kept and home.record().gate and not host.plugin_set.missing_gates
     async with home.open() as host:
         assert host.plugin_set.missing_gates == ("mine",)
+
+
+def _replace_with(make):
+    def replace(file):
+        file.unlink()
+        make(file)
+
+    return replace
+
+
+def _package(file):
+    file.mkdir()
+    (file / "__init__.py").write_text(GOOD.format(word="two"))
+
+
+UNREADABLE = {
+    "pipe": (_replace_with(os.mkfifo), "not a regular file"),
+    "folder": (_replace_with(Path.mkdir), "a folder without __init__.py is not a plugin"),
+    "package": (_replace_with(_package), "'mine.py' is not a plugin name"),
+    "lost link": (_replace_with(lambda file: file.symlink_to("nowhere.py")), "this is a link that leads nowhere: nowhere.py"),
+    "too large": (lambda file: file.write_bytes(b"#" * (8 * 2**20 + 1)), "larger than 8 MiB"),
+    "open to all": (lambda file: (file.write_text("x = 2\n"), file.chmod(0o666)), "everybody can write to it"),
+    "open folder": (lambda file: (file.parent.chmod(0o777), file.write_text("x = 2\n")), "everybody can write to it"),
+    "no folder": (lambda file: (shutil.rmtree(file.parent), file.parent.write_text("")), "the folder cannot be read"),
+}
+
+
+@pytest.mark.parametrize("way", UNREADABLE)
+async def test_a_plugin_that_cannot_be_read_any_more_keeps_its_last_good_version(home, way):
+    """What is refused at a start changes nothing while a host runs: the gate stays (S0-i, invariant 4)."""
+    change, error = UNREADABLE[way]
+    file = home.write("plugins/mine.py", GOOD.format(word="one") + "@hookimpl\ndef tool_gate(call): ...\n")
+    async with home.open() as host:
+        change(file)
+        [line] = (await home.report()).lines()
+        assert line.startswith("kept the previous version: ") and error in line
+        assert await home.says() == "one"
+        assert home.record().kept and home.record().gate and not host.plugin_set.missing_gates
+        assert [record.name for record in host.plugin_set.records if record.tier != "builtin"] == ["mine"]
+    async with home.open() as host:
+        assert host.plugin_set.missing_gates == ("mine",) and "hello" not in host.tools
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

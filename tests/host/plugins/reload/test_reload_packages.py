@@ -203,13 +203,43 @@ async def test_a_project_whose_table_is_wrong_for_a_moment_is_named_and_comes_ba
     project = package.source.parent
     points = f'[project.entry-points."moryflow.plugins"]\n{package.name} = "{package.name}"\n'
     (project / "pyproject.toml").write_text(text)
-    async with home.open(development=[project]) as host:
+    async with home.open(development=[project]):
         record = home.record("project")
         assert (record.status, record.hint) == ("failed", "fix it") and "of the wrong kind" in record.error
         (project / "pyproject.toml").write_text(f'[project]\nname = "{package.name}"\nversion = "0.1"\n{points}')
-        await home.until(lambda: "say" in host.tools)
+        await home.report()
         (project / "pyproject.toml").write_text(text)
-        await home.until(lambda: "say" not in host.tools)
+        [line] = (await home.report()).lines()
+        assert line.startswith(f"kept the previous version: {project / 'pyproject.toml'}: it cannot be read: ")
+        assert await home.says("say") == "one late "
+
+
+@pytest.mark.parametrize(
+    ("torn", "said"),
+    [
+        ("", ": it declares no entry points of moryflow.plugins; "),
+        ('[project]\nname = "o', ": it cannot be read: "),
+        ("[project]\nname = \n", ":2: it cannot be read: "),
+        (None, ": there is no plugin here: "),
+    ],
+)
+async def test_a_project_that_is_saved_in_pieces_keeps_its_plugins(home, package, torn, said):
+    """A torn or missing ``pyproject.toml`` takes no plugin away (S0-i)."""
+    package.save()
+    project = package.source.parent
+    points = f'[project.entry-points."moryflow.plugins"]\n{package.name} = "{package.name}"\n'
+    text, file = f'[project]\nname = "other"\nversion = "0.1"\n{points}', project / "pyproject.toml"
+    file.write_text(text)
+    async with home.open(development=[project]) as host:
+        file.unlink() if torn is None else file.write_text(torn)
+        [line] = (await home.report()).lines()
+        assert line.startswith(f"kept the previous version: {project if torn is None else file}{said}")
+        assert line.endswith(f"; moryflow plugin check {package.name}") and await home.says("say") == "one late "
+        assert [record.name for record in host.plugin_set.records if record.tier != "builtin"] == [package.name]
+        package.save("word = 'two'\n")
+        file.write_text(text)
+        assert f"plugin {package.name}: fixed" in (await home.report()).lines()[0]
+        assert await home.says("say") == "two late "
 
 
 async def test_a_reload_that_fails_in_any_way_is_named_and_the_next_save_is_taken(home, monkeypatch, caplog):
