@@ -157,7 +157,7 @@ def warn(host: Host, given: Flags) -> None:
 
     Fatal problems, such as a deny rule that may be lost, are printed also under ``-q``.
     """
-    from moryflow.runtime.generation import settings_of_plugins
+    from moryflow.plugins.manifest import settings_of_plugins
 
     for problem in (*host.config.checked(settings_of_plugins(host.plugin_set)).problems, *unknown_names(host)):
         if problem.fatal or not given.quiet:

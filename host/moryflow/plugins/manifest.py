@@ -14,10 +14,12 @@ from moryflow_sdk.support.secrets import hide, know, masked, names_secret, secre
 from moryflow_sdk.support.settings import Settings, not_valid
 from moryflow_sdk.support.texts import nearest
 
-from moryflow.hooks.plugin_set import LoadFailure
+from moryflow.hooks.plugin_set import LoadFailure, PluginSet
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+    from moryflow.config.schema import Known
 
 
 ATTRIBUTES = ("version", "api", "services", "gate", "config_path", "config_model")
@@ -250,3 +252,13 @@ def _masked_input(place: Sequence[int | str], value: Any, model: Any) -> Any:
     for name in place:
         shown = shown[name] if isinstance(name, str) else shown[0]
     return shown
+
+
+def settings_of_plugins(plugin_set: PluginSet) -> tuple[Known, ...]:
+    """Return the configuration path and the settings model of every loaded plugin that declares its settings."""
+    declared = ((plugin, type(plugin.config)) for plugin in plugin_set.plugins.values())
+    return tuple(
+        (getattr(plugin.object, "config_path", "") or f"plugins.{plugin.name}", model)
+        for plugin, model in declared
+        if hasattr(model, "model_fields")
+    )

@@ -15,6 +15,8 @@ from moryflow_sdk.support.secrets import hidden, masked
 from moryflow.config import Config, Problem
 from moryflow.hooks.plugin_set import LoadRecord, PluginSet
 
+from .manifest import settings_of_plugins
+
 _LIVE = (
     "agents.runtime", "plugins", "model", "models", "limits", "disabledPlugins", "onlyPlugins", "safeMode", "mcp", "$schema",
 )  # fmt: skip
@@ -97,7 +99,11 @@ def compare(
     """
     changed = [*_plugins(before, after), *_tools(before, after), *_hooks(before, after), *_names(before, after)]
     changed += _settings(settings[0].section(""), settings[1].section(""), "")
-    changed += _problems(*settings)
+    if before.id != after.id or settings[0].section("") != settings[1].section(""):
+        checked = [config.checked(settings_of_plugins(each)) for config, each in zip(settings, (before, after), strict=True)]
+        changed += _problems(*checked)
+    else:
+        changed += _problems(*settings)
     waiting = waiting or {}
     changed += _remarks(before, after, waiting)
     changed = changed or list(_fixed(before, after, settings))

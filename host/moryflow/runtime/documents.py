@@ -289,8 +289,7 @@ def config_json(host: Host, *, everything: bool = False) -> dict[str, Any]:
     """Return the settings in force without secrets; `everything` adds the defaults."""
     from moryflow.config.schema import host_models
     from moryflow.config.values import effective, without_secrets
-
-    from .generation import settings_of_plugins
+    from moryflow.plugins.manifest import settings_of_plugins
 
     of_plugins = settings_of_plugins(host.plugin_set)
     known = (*host_models(), *of_plugins)

@@ -22,7 +22,6 @@ from moryflow.plugins.load import NOTHING
 from moryflow.plugins.preflight import PreflightStatus
 
 if TYPE_CHECKING:
-    from moryflow.config.schema import Known
     from moryflow.plugins.preflight.policy import AdmissionPolicy
 
 DEVELOPMENT = "MORYFLOW_DEVELOPMENT"
@@ -203,14 +202,4 @@ def wanted_plugins(config: Config, *, safe_mode: bool | None = None, only: froze
         disabled=frozenset(config.get("disabledPlugins") or ()),
         only=frozenset(named) if only is None and named is not None else only,
         safe_mode=bool(config.get("safeMode")) if safe_mode is None else safe_mode,
-    )
-
-
-def settings_of_plugins(plugin_set: PluginSet) -> tuple[Known, ...]:
-    """Return the configuration path and the settings model of every loaded plugin that declares its settings."""
-    declared = ((plugin, type(plugin.config)) for plugin in plugin_set.plugins.values())
-    return tuple(
-        (getattr(plugin.object, "config_path", "") or f"plugins.{plugin.name}", model)
-        for plugin, model in declared
-        if hasattr(model, "model_fields")
     )

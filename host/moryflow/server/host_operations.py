@@ -20,9 +20,9 @@ from moryflow.approvals import reply_of
 from moryflow.base.paths import readable_vault
 from moryflow.config.schema import host_models
 from moryflow.config.values import check_value, set_value, unset
+from moryflow.plugins.manifest import settings_of_plugins
 from moryflow.runtime.command_context import HostCommandContext
 from moryflow.runtime.documents import agents_json, approval_json, config_json, models_json, plugins_json, tool_json
-from moryflow.runtime.generation import settings_of_plugins
 from moryflow.runtime.session_stats import collect_stats, onboarding
 from moryflow.store import SessionRow
 

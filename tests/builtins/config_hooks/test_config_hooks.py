@@ -220,7 +220,7 @@ def test_a_bad_entry_is_named_with_its_line_and_the_rest_works(moryflow, hooks):
     (moryflow.home / "config.jsonc").write_text(BAD, encoding="utf-8")
     assert output_of(moryflow, "say") == "<ab"
     assert system_of(moryflow).count("\n\nBe short.\n\n") == 1
-    from moryflow.runtime.generation import settings_of_plugins
+    from moryflow.plugins.manifest import settings_of_plugins
 
     problems = moryflow.host.config.checked(settings_of_plugins(moryflow.host.plugin_set)).problems
     hooks_at = "agents.runtime.hooks."

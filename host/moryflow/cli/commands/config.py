@@ -136,7 +136,7 @@ def _place(layer: dict[str, Any]) -> str:
 def schema(flags: Flags) -> None:
     """Print the JSON Schema of the whole configuration, plugins included."""
     from moryflow.config.schema import json_schema
-    from moryflow.runtime.generation import settings_of_plugins
+    from moryflow.plugins.manifest import settings_of_plugins
 
     click.echo(as_json(json_schema(from_host(flags, lambda host: settings_of_plugins(host.plugin_set), quiet=True))))
 
@@ -148,7 +148,7 @@ def check(flags: Flags) -> int:
 
     With --strict, a warning fails the check too.
     """
-    from moryflow.runtime.generation import settings_of_plugins
+    from moryflow.plugins.manifest import settings_of_plugins
 
     def work(host: Host) -> tuple[Config, list[Problem]]:
         config = host.config.checked(settings_of_plugins(host.plugin_set))
@@ -168,7 +168,7 @@ def check(flags: Flags) -> int:
 def checked_config(flags: Flags) -> tuple[Config, tuple[Known, ...]]:
     """Return the configuration, checked against the plugins' settings too, and the settings models of host and plugins."""
     from moryflow.config.schema import host_models
-    from moryflow.runtime.generation import settings_of_plugins
+    from moryflow.plugins.manifest import settings_of_plugins
 
     def work(host: Host) -> tuple[Config, tuple[Known, ...]]:
         known = settings_of_plugins(host.plugin_set)

@@ -22,7 +22,7 @@ from moryflow.base.paths import readable_vault
 from moryflow.cli.open_host import MOST_NOTES, left_out, unknown_names, with_host
 from moryflow.cli.options import Flags, document_options
 from moryflow.cli.terminal import plain, show
-from moryflow.runtime.generation import settings_of_plugins
+from moryflow.plugins.manifest import settings_of_plugins
 from moryflow.store.sqlite.locks import has_locks
 
 if TYPE_CHECKING:

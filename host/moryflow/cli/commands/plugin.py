@@ -249,7 +249,7 @@ def _settings_of(plugins: FoundPlugins, name: str) -> tuple[Config, tuple[Known,
     from moryflow_sdk.support.secrets import is_secret_type, names_secret
 
     from moryflow.config.schema import host_models
-    from moryflow.runtime.generation import settings_of_plugins
+    from moryflow.plugins.manifest import settings_of_plugins
 
     def read(host: Host) -> tuple[Config, tuple[Known, ...], list[LoadRecord]]:
         return host.config, settings_of_plugins(host.plugin_set), list(host.plugin_set.records)

@@ -125,3 +125,24 @@ async def test_a_changed_command_and_a_changed_list_are_named(home):
         await home.reloader.settled()
         changes = {str(change) for report in home.reports for change in report.changed}
         assert changes == {"command look: text", "setting disabledPlugins: another value"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ('{"models": {"timeout": "soon"}}', "models.timeout: should be a valid number"),
+        (
+            '{"agents": {"runtime": {"hooks": {"tool": {"after": [{"tool": 5}]}}}}}',
+            "tool.after[0].tool: should be a valid string",
+        ),
+        ('{"modle": "x"}', 'unknown key "modle" (did you mean "model"?)'),
+    ],
+)
+async def test_a_saved_value_that_a_plugin_does_not_take_is_said(home, settings, said):
+    """As at a start: the settings of plugins and unknown keys are checked too, and told once (S0-i)."""
+    home.write("config.jsonc", "{}")
+    async with home.open():
+        home.write("config.jsonc", settings)
+        assert said in (await home.report()).lines()[0]
+        home.write("config.jsonc", f'{{"language": "zh", {settings[1:]}')
+        assert said not in (await home.report()).lines()[0]
