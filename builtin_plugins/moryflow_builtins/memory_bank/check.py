@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections import deque
@@ -181,6 +182,8 @@ def check_bank(turn: Any) -> tuple[list[Finding], int]:
         return [Finding("link", FOLDER, bank.problem, f"replace it with a folder, then {INIT}")], 0
     found: list[Finding] = []
     pages: dict[str, BankPage] = {}
+    if not os.access(f"{turn.vault}/{FOLDER}", os.R_OK | os.X_OK):  # else each of its files would be called missing
+        return [Finding("unreadable", FOLDER, "the folder cannot be read", f"chmod u+rx {FOLDER}")], 0
     names = {name: item for name, item in snapshot_of(str(turn.vault)).items.items() if item.kind != "dir"}
     for name, item in names.items():
         found += _entry(turn, name, item.kind, pages)

@@ -52,6 +52,17 @@ async def test_a_bank_that_is_a_link_is_not_used(bare, tmp_path):
     )
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
+async def test_a_bank_that_cannot_be_read_is_not_called_missing(project):
+    """Its files are there: nobody shall create them anew (S3.29)."""
+    project.bank.chmod(0o000)
+    try:
+        done = project.cli("memory-bank", "check")
+    finally:
+        project.bank.chmod(0o755)
+    assert done.returncode == 3 and "the folder cannot be read" in done.stdout and "missing" not in done.stdout
+
+
 async def test_a_file_called_memory_bank(bare):
     """No bank; init names what is in the way (S3.29)."""
     assert "exit 1" in row("`memory-bank` is a file")
