@@ -90,8 +90,8 @@ class LazyGroup(NounGroup):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         ctx.meta[FOLLOWING] = args[1:]
         command = self.get_command(ctx, args[0])
-        if command is None and ctx.resilient_parsing:  # tab completion: no answer, and no message either
-            return None, None, args[1:]
+        if command is None and ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
         if command is None:
             raise click.UsageError(_no_such_command(args[0], self.list_commands(ctx)), ctx)
         if ctx.resilient_parsing:

@@ -384,6 +384,8 @@ async def find(store: Store, session: str | None, flags: Flags) -> SessionRow:
 
 
 VERB_ALIASES = {"ls": ("list",), "rm": ("delete", "uninstall", "remove")}
+UNKNOWN = "moryflow.unknown"
+"""The key in a context's ``meta`` for a word that is not a command; nothing can be completed after it."""
 REACHED = "moryflow.reached"
 """The key of ``ctx.meta`` for the context of the command whose flags are being read."""
 
@@ -409,6 +411,8 @@ class NounGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete verbs, among them those that plugins bring; none is loaded for it."""
+        if UNKNOWN in ctx.meta:
+            return []
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         from click.shell_completion import CompletionItem
@@ -421,7 +425,10 @@ class NounGroup(click.Group):
         return next((found for name in names if (found := super(NounGroup, self).get_command(ctx, name))), None)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+        if self.get_command(ctx, args[0]) is None and ctx.resilient_parsing:  # tab completion: no answer, and no message either
+            ctx.meta[UNKNOWN] = args[0]
+            return None, None, args[1:]
+        if self.get_command(ctx, args[0]) is None:
             verbs = self.list_commands(ctx)
             from moryflow_sdk.support.texts import nearest
 

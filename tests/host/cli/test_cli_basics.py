@@ -251,12 +251,15 @@ def test_completion_answers_from_the_table(cli: Any) -> None:
         ("session und", ["plain,undo", "plain,undo-compaction"]),
         ("nowhere xy", []),
         ("tool no x", []),
+        ("nowhere ", []),
+        ("nowhere -", []),
+        ("session nowhere ", []),
     ],
 )
 def test_the_tab_key_writes_nothing_into_the_prompt(cli: Any, words: str, answer: list[str]) -> None:
     """Neither of a plugin that is broken nor of a word that is not a command (CONTRACT §1)."""
     cli.plugin("broken", "raise RuntimeError('no')")
-    number = str(len(words.split()))
+    number = str(len(words.split()) + words.endswith(" "))
     cli.environ = {"_MORYFLOW_COMPLETE": "bash_complete", "COMP_WORDS": f"moryflow {words}", "COMP_CWORD": number}
     done = cli()
     assert (done.stdout.split(), done.stderr, done.returncode) == (answer, "", 0)
