@@ -10,26 +10,24 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from moryflow_sdk import Diagnostic, PluginContext, PluginError, Tool, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.own_files import own_files, own_programs
 from moryflow_sdk.support.processes import marked_environment, started
+from moryflow_sdk.support.threads import on_daemon_thread
 
 from .environment import Environment, Requirements, environment_for, requirements
 from .exports import Wrong, exported_tools, has_factory
 from .programs import CONTEXT, bounded, end_group, end_marked_with, ending, program_tool
 
-T = TypeVar("T")
 LIMIT = 2.0
 """Seconds for the import of a file and for its factories."""
 _stuck: set[tuple[str, str]] = set()
@@ -90,7 +88,8 @@ async def _load_in_host(ctx: PluginContext, path: Path, revision: str) -> list[T
     key = (str(path), revision)
     if key not in _stuck:
         try:
-            return await _run_with_limit(LIMIT, lambda: _run(ctx, path, revision))
+            running = on_daemon_thread(lambda: _run(ctx, path, revision), "moryflow-external-tool")
+            return await asyncio.wait_for(asyncio.wrap_future(running), LIMIT)
         except TimeoutError:
             _stuck.add(key)
     raise ToolError(f"it took longer than {LIMIT:g} s to load", code="tool_timeout", next_step="change it, or move it away")
@@ -105,26 +104,6 @@ def _run(ctx: PluginContext, path: Path, revision: str) -> list[Tool | Wrong]:
             return found
         _exports_by_module[module] = found
     return _exports_by_module[module]
-
-
-async def _run_with_limit(seconds: float, work: Callable[[], T]) -> T:
-    """Run `work` on a daemon thread and return its result.
-
-    :raises TimeoutError: it did not end in time; the thread continues, but nobody waits for it.
-    """
-    done: Future[T] = Future()
-    done.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except Exception as error:  # anything that a person's file raises is passed to the loader
-            done.set_exception(error)
-        except BaseException as error:  # wrapped, because a future with such an exception would end the loop
-            done.set_exception(RuntimeError(f"it raised {type(error).__name__}"))
-
-    threading.Thread(target=run, name="moryflow-external-tool", daemon=True).start()
-    return await asyncio.wait_for(asyncio.wrap_future(done), seconds)
 
 
 def _wrong(path: Path, item: Wrong) -> Diagnostic:

@@ -24,6 +24,7 @@ from moryflow_sdk import ModelError
 from moryflow_sdk.chat_completions import Endpoint, from_object, from_status, retry_after
 from moryflow_sdk.chat_completions.failures import next_step, plain
 from moryflow_sdk.errors import ModelErrorCode, redact
+from moryflow_sdk.support.threads import on_daemon_thread
 
 _DURING_IMPORT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it downloads its price table: three attempts, seven seconds offline
@@ -40,23 +41,19 @@ def start() -> Future[Any]:
     global _future
     with _lock:
         if _future is None:
-            _future = Future()
-            threading.Thread(target=_load, args=(_future,), name="moryflow-litellm", daemon=True).start()
+            _future = on_daemon_thread(_load, "moryflow-litellm")
         return _future
 
 
-def _load(future: Future[Any]) -> None:
-    try:
-        with _environment(_DURING_IMPORT):
-            litellm = importlib.import_module("litellm")
-        _quiet(litellm)
-        _follow_no_redirects()
-        _correct_events()
-        with suppress(Exception):  # a problem of the library will show in the first real call, with its message
-            asyncio.run(_warm_up(litellm))
-        future.set_result(litellm)
-    except BaseException as error:  # callers that wait must get the error, whatever it is
-        future.set_exception(error)
+def _load() -> Any:
+    with _environment(_DURING_IMPORT):
+        litellm = importlib.import_module("litellm")
+    _quiet(litellm)
+    _follow_no_redirects()
+    _correct_events()
+    with suppress(Exception):  # a problem of the library will show in the first real call, with its message
+        asyncio.run(_warm_up(litellm))
+    return litellm
 
 
 @contextmanager

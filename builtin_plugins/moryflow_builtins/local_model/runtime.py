@@ -30,6 +30,7 @@ from typing import IO, Any, NamedTuple
 from moryflow_sdk import ModelError
 from moryflow_sdk.chat_completions.failures import plain
 from moryflow_sdk.errors import redact
+from moryflow_sdk.support.threads import on_daemon_thread
 
 from . import LOCAL, LONGEST_ANSWER
 
@@ -126,8 +127,7 @@ class Process:
         """Start the process, or restart it if it has ended; the future's result is address and key."""
         with self._lock:
             if self._future is None or self._has_failed():
-                self._future = Future()
-                threading.Thread(target=self._work, args=(self._future,), name="moryflow-local-model", daemon=True).start()
+                self._future = on_daemon_thread(self._start, "moryflow-local-model")
             return self._future
 
     def stop(self) -> None:
@@ -148,12 +148,6 @@ class Process:
         if not self._future.done():
             return False
         return self._future.exception() is not None or self._child is None or self._child.poll() is not None
-
-    def _work(self, future: Future[tuple[str, str]]) -> None:
-        try:
-            future.set_result(self._start())
-        except BaseException as error:  # callers that wait must get the error, whatever it is
-            future.set_exception(error)
 
     def _start(self) -> tuple[str, str]:
         key = secrets.token_urlsafe(24)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
-from concurrent.futures import Future
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from moryflow_sdk import Deny, Target, ToolCall, ToolResult, Turn
 from moryflow_sdk.risk import Risk, RiskFunction, risk_functions
 from moryflow_sdk.support.patterns import TooMany, braces, path_regex
 from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, sensitive
+from moryflow_sdk.support.threads import on_daemon_thread
 
 from . import FOLDER, MADE_BY, READER, SENSITIVE_PATHS, MemoryBankSettings, bank_of, inside, usable_bank
 from .change_guard import compare, is_held
@@ -72,28 +71,19 @@ async def _judged_by(function: RiskFunction, call: ToolCall) -> Risk | None:
     """Call a plugin's function. If foreign code fails, hangs or returns something else, the risk is ``high``."""
     if function in _hung_functions:
         return "high"
+
+    def work() -> Risk | None:
+        try:
+            return function(call)
+        except BaseException:  # SystemExit too
+            return "high"
+
     try:
-        judged = await asyncio.wait_for(_in_thread(function, call), PATIENCE)
+        judged = await asyncio.wait_for(asyncio.wrap_future(on_daemon_thread(work, "memory-bank-risk")), PATIENCE)
     except TimeoutError:
         _hung_functions.append(function)
         return "high"
     return judged if judged is None or judged in LEVELS else "high"
-
-
-def _in_thread(function: RiskFunction, call: ToolCall) -> asyncio.Future[Risk | None]:
-    """Call `function` on a daemon thread, so that neither the loop nor the end of the program waits for it."""
-    future: Future[Risk | None] = Future()
-    future.set_running_or_notify_cancel()
-
-    def work() -> None:
-        try:
-            judged = function(call)
-        except BaseException:  # SystemExit too
-            judged = "high"
-        future.set_result(judged)
-
-    threading.Thread(target=work, name="memory-bank-risk", daemon=True).start()
-    return asyncio.wrap_future(future)
 
 
 def _is_folder(target: Target) -> bool:

@@ -7,13 +7,13 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar, get_args
 
 from moryflow_sdk import ConfigError, Event, ModelError, MoryflowError, PluginError
 from moryflow_sdk.errors import ModelErrorCode
 from moryflow_sdk.support.processes import CALL_MARK, inside_tool
+from moryflow_sdk.support.threads import on_daemon_thread
 
 from moryflow.attach import home_of
 from moryflow.attach.quick_run import SETTINGS
@@ -91,26 +91,11 @@ async def session_of(server: RunningServer, order: TurnOrder) -> dict[str, Any]:
 
 async def _from_server(ask: Callable[[], T]) -> T:
     try:
-        return await _in_thread(ask)
+        return await asyncio.wrap_future(on_daemon_thread(ask, "moryflow-ask"))
     except ServerRefusal as error:
         raise error_of(error) from error
     except OSError as error:
         raise MoryflowError(f"the server does not answer: {error.strerror or error}", next_step="moryflow serve") from error
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a daemon thread, so that a silent server cannot delay the end of the process; return its result."""
-    done: Future[T] = Future()
-    done.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:
-            done.set_exception(error)
-
-    threading.Thread(target=run, name="moryflow-ask", daemon=True).start()
-    return await asyncio.wrap_future(done)
 
 
 class AttachedSession:
@@ -127,7 +112,6 @@ class AttachedSession:
         self.turn: AttachedTurn | None = None
         self.place: int | None = None
         self._hashes: dict[str, str] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Send a request about this session, or, if `path` begins with a slash, about anything else; return the answer.
@@ -211,8 +195,7 @@ class AttachedSession:
 
     def cancel(self) -> None:
         if self.turn is not None:
-            self._tasks.add(task := asyncio.create_task(_in_thread(self.turn.stop)))
-            task.add_done_callback(self._tasks.discard)
+            on_daemon_thread(self.turn.stop, "moryflow-ask")
 
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> Any:
         """Answer a question of the turn.
